@@ -1,0 +1,1 @@
+"""The real implementations of the seams: the only code that touches the operating system."""

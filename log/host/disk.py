@@ -1,0 +1,364 @@
+"""The real Disk: a folder of the operating system's, reached through a few threads of its own.
+
+A plan is one hop into a thread (`threads.py` says why not `trio.to_thread`), where `verbs.py` runs it. With
+`inline=True` plans and reads run in the loop's own thread instead: 30 % faster for one publisher that waits for each
+record, but every timer and every other task stands still during each sync.
+
+Descriptors: one per open handle, one per mark, one for the lock; all close-on-exec. A fenced incarnation's are
+closed after its last plan, when its successor is handed out or the disk is closed.
+
+A closed disk may be used again, in the same trio run or in another one; use it from one run at a time.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import warnings
+from collections.abc import Callable
+from typing import Any, Final, TypeVar, TypeVarTuple
+
+import trio
+
+from callboard.log.errors import InvalidArgument
+from callboard.log.limits import DISK_THREADS_MAX
+from callboard.log.seams.disk import Entry, Handle, Plan
+from callboard.log.seams.plans import check_path, check_plan, plan_failed, stale, storage_error
+
+from .files import HostHandle
+from .lock import HostLock, acquire, make_root
+from .mark import HostMark, map_file
+from .place import NetworkFileSystemWarning, check_platform, file_system_type, is_network_type
+from .threads import ThreadPool
+from .verbs import Executor, read_fully
+
+__all__ = ["HostDisk", "HostIncarnation"]
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+RWF_NOWAIT: Final[int] = getattr(os, "RWF_NOWAIT", 0)
+
+
+class HostIncarnation:
+    """The disk as one owner's one life sees it."""
+
+    __slots__ = (
+        "_disk", "_drained", "_executor", "_flights", "_flown", "_handles", "_marks", "is_fenced", "owner"
+    )  # fmt: skip
+
+    def __init__(self, owner: str, disk: HostDisk) -> None:
+        self.owner = owner
+        self.is_fenced = False
+        self._disk = disk
+        self._executor = disk.executor
+        self._flights: dict[int, float] = {}
+        self._flown = 0
+        self._drained: trio.Event | None = None
+        self._handles: set[HostHandle] = set()
+        self._marks: set[HostMark] = set()
+
+    def __repr__(self) -> str:
+        return f"<HostIncarnation of {self.owner!r}{', fenced' if self.is_fenced else ''}>"
+
+    @property
+    def in_flight_since(self) -> float | None:
+        """Monotonic time at which the oldest unfinished plan was submitted, None when none is in flight."""
+        return next(iter(self._flights.values()), None)
+
+    def handle(self, path: str) -> HostHandle:
+        """A closed handle for `path`."""
+        self._check()
+        check_path(path)
+        return HostHandle(path, self)
+
+    # -- plans
+
+    @trio.lowlevel.enable_ki_protection
+    async def submit(self, plan: Plan) -> None:
+        """Run the plan to its end or its first failure. Raises `PlanFailed`."""
+        self._check()
+        plan = tuple(plan)
+        check_plan(plan, self)
+        await trio.lowlevel.checkpoint_if_cancelled()
+        self._flown = number = self._flown + 1
+        self._flights[number] = trio.current_time()
+        try:
+            failure = await self._disk.hop(self._executor.run, plan)
+        finally:
+            del self._flights[number]
+            if self._drained is not None and not self._flights:
+                self._drained.set()
+        if failure is not None:
+            index, error = failure
+            raise plan_failed(self._disk.root, index, plan[index], error)
+
+    def opened(self, handle: HostHandle) -> None:
+        """Called by the executor, in its thread."""
+        self._handles.add(handle)
+
+    def closed(self, handle: HostHandle) -> None:
+        """Called by the executor, in its thread."""
+        self._handles.discard(handle)
+
+    # -- reads
+
+    async def read(self, handle: Handle, offset: int, length: int) -> bytes:
+        """Up to `length` bytes from `offset`; fewer only at the end of the file. Raises `StorageError`."""
+        file = self._own(handle)
+        return await self._call("reading", file.path, _read, file, offset, length)
+
+    def read_cached(self, handle: Handle, offset: int, length: int) -> bytes | None:
+        """What is in memory, None when not all of it is (or the system cannot tell)."""
+        file = self._own(handle)
+        if not self._disk.reads_cached:
+            return None
+        try:
+            descriptor = file.pin()
+        except OSError as error:
+            raise storage_error("reading", self._disk.root, file.path, error) from error
+        try:
+            return self._read_nowait(descriptor, offset, length)
+        except OSError as error:
+            if error.errno == errno.EOPNOTSUPP:
+                self._disk.reads_cached = False
+            elif error.errno != errno.EAGAIN:
+                raise storage_error("reading", self._disk.root, file.path, error) from error
+            return None
+        finally:
+            file.unpin()
+
+    @staticmethod
+    def _read_nowait(descriptor: int, offset: int, length: int) -> bytes | None:
+        buffer = bytearray(length)
+        count = os.preadv(descriptor, (buffer,), offset, RWF_NOWAIT)
+        if count == length:
+            return bytes(buffer)
+        # Short at the end of the file, or where the cache ends: only the former is an answer.
+        if offset + count < os.fstat(descriptor).st_size:
+            return None
+        return bytes(memoryview(buffer)[:count])
+
+    async def size(self, handle: Handle) -> int:
+        """The file's length in bytes."""
+        file = self._own(handle)
+        return await self._call("measuring", file.path, _size, file)
+
+    async def list(self, path: str) -> list[Entry]:
+        """The names in a directory, sorted; empty when the directory is missing."""
+        self._check()
+        check_path(path, root_allowed=True)
+        return await self._call("listing", path, _list, self._executor, path)
+
+    async def mark(self, path: str, length: int) -> HostMark:
+        """Map a small file of `length` bytes, made (zero-filled, directory not synced) when missing."""
+        self._check()
+        check_path(path)
+        if length <= 0:
+            raise InvalidArgument(f"a mark of {length} bytes cannot be mapped. Nothing was done.", path=path)
+        mapped = await self._call("mapping", path, self._map, path, length)
+        mark = HostMark(path, mapped, self)
+        self._marks.add(mark)
+        if self.is_fenced:
+            mark.close()
+            raise stale(self.owner)
+        return mark
+
+    def _map(self, path: str, length: int) -> Any:
+        return map_file(self._executor.resolve(path), length)
+
+    def unmapped(self, mark: HostMark) -> None:
+        """Called by a mark that is closed."""
+        self._marks.discard(mark)
+
+    async def free_bytes(self) -> int:
+        """Bytes that may still be written to the file system."""
+        self._check()
+        return await self._call("measuring", "", _free_bytes, self._executor.resolve(""))
+
+    # -- the end
+
+    def fence(self) -> None:
+        """From now on every call raises `StaleIncarnation` (D3)."""
+        self.is_fenced = True
+
+    async def drain(self) -> None:
+        """Wait for the last plan, then close what the fenced incarnation left open."""
+        while self._flights:
+            self._drained = trio.Event()
+            await self._drained.wait()
+        for mark in tuple(self._marks):
+            mark.close()
+        if self._handles:
+            handles, self._handles = tuple(self._handles), set()
+            await self._disk.hop(self._executor.close_handles, handles)
+
+    # -- inner
+
+    def _check(self) -> None:
+        if self.is_fenced:
+            raise stale(self.owner)
+
+    def _own(self, handle: Handle) -> HostHandle:
+        if self.is_fenced:
+            raise stale(self.owner)
+        if type(handle) is not HostHandle or handle.incarnation is not self:
+            raise InvalidArgument(
+                f"the handle for {handle.path!r} belongs to another incarnation. Nothing was read.",
+                path=handle.path,
+            )
+        return handle
+
+    async def _call(self, doing: str, path: str, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
+        try:
+            return await self._disk.hop(function, *arguments)
+        except OSError as error:
+            raise storage_error(doing, self._disk.root, path, error) from error
+
+
+class HostDisk:
+    """A folder on a real disk.
+
+    `inline` runs everything in the loop's thread (see above). `fuse` and `threads_max` are there for measurements.
+    Raises `UnsupportedPlatform` on Windows.
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        *,
+        inline: bool = False,
+        fuse: bool = True,
+        threads_max: int = DISK_THREADS_MAX,
+    ) -> None:
+        check_platform()
+        self._root = os.path.abspath(os.fspath(root))
+        self.executor = Executor(self._root, fuse=fuse)
+        self.reads_cached = bool(RWF_NOWAIT)
+        self._inline = inline
+        self._pool = ThreadPool("callboard-disk", threads_max)
+        self._current: dict[str, HostIncarnation] = {}
+        self._births: dict[str, trio.Lock] = {}
+        self._lock: HostLock | None = None
+        self._warned = False
+
+    def __repr__(self) -> str:
+        return f"<HostDisk {self._root!r}>"
+
+    @property
+    def root(self) -> str:
+        """The folder's absolute path."""
+        return self._root
+
+    @property
+    def threads(self) -> int:
+        """How many threads exist now."""
+        return self._pool.threads
+
+    async def hop(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
+        """Call `function` where this disk's work is done, and wait for it to the end (D1)."""
+        if not self._inline:
+            return await self._pool.run(function, *arguments)
+        await trio.lowlevel.checkpoint_if_cancelled()
+        try:
+            return function(*arguments)
+        finally:
+            await trio.lowlevel.cancel_shielded_checkpoint()
+
+    async def incarnate(self, owner: str) -> HostIncarnation:
+        """A new incarnation for `owner`; fences the earlier one and waits for its last plan (D3)."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        earlier = self._current.get(owner)
+        if earlier is not None:
+            earlier.fence()
+        async with self._births.setdefault(owner, trio.Lock()):
+            # Somebody else's incarnation may have been born while this task waited its turn.
+            earlier = self._current.get(owner)
+            if earlier is not None:
+                earlier.fence()
+                await earlier.drain()
+            born = self._current[owner] = HostIncarnation(owner, self)
+            return born
+
+    async def lock(self, holder: dict[str, Any]) -> HostLock:
+        """Lock the root for writing, or raise `DirectoryLocked` naming the holder. Creates the root if missing.
+
+        Warns with `NetworkFileSystemWarning`, once, when the root lies on a network file system.
+        """
+        found, kind = await self.hop(_lock, self._root, holder)
+        self._lock = found
+        if kind is not None and is_network_type(kind) and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"{self._root!r} lies on a network file system ({kind}): locks and syncs there promise less than on "
+                "a local disk. Keep the directory on a local disk.",
+                NetworkFileSystemWarning,
+                stacklevel=2,
+            )
+        return found
+
+    async def aclose(self) -> None:
+        """Fence every incarnation, wait for all plans, close all files, release the lock, end the threads."""
+        with trio.CancelScope(shield=True):
+            for incarnation in self._current.values():
+                incarnation.fence()
+            for owner in tuple(self._current):
+                async with self._births[owner]:
+                    incarnation = self._current[owner]
+                    incarnation.fence()
+                    await incarnation.drain()
+            await self._pool.aclose()
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.release()
+        await trio.lowlevel.checkpoint_if_cancelled()
+
+
+# -- what runs in threads
+
+
+def _read(handle: HostHandle, offset: int, length: int) -> bytes:
+    descriptor = handle.pin()
+    try:
+        return read_fully(descriptor, offset, length)
+    finally:
+        handle.unpin()
+
+
+def _size(handle: HostHandle) -> int:
+    descriptor = handle.pin()
+    try:
+        return os.fstat(descriptor).st_size
+    finally:
+        handle.unpin()
+
+
+def _list(executor: Executor, path: str) -> list[Entry]:
+    try:
+        with os.scandir(executor.resolve(path)) as names:
+            entries = [_entry(name) for name in names]
+    except FileNotFoundError:
+        return []
+    entries.sort(key=_name)
+    return entries
+
+
+def _entry(name: os.DirEntry[str]) -> Entry:
+    status = name.stat(follow_symlinks=False)
+    is_directory = stat.S_ISDIR(status.st_mode)
+    return Entry(name.name, is_directory, 0 if is_directory else status.st_size)
+
+
+def _name(entry: Entry) -> str:
+    return entry.name
+
+
+def _free_bytes(path: str) -> int:
+    status = os.statvfs(path)
+    return status.f_bavail * status.f_frsize
+
+
+def _lock(root: str, holder: dict[str, Any]) -> tuple[HostLock, str | None]:
+    make_root(root)
+    return acquire(root, holder), file_system_type(root)

@@ -1,0 +1,122 @@
+"""The real directory lock: flock on a file named `lock`, which the system lets go of when the process dies.
+
+The file holds who has the lock, as JSON for people to read. It is never removed: a process that waits on a removed file
+would lock a file that nobody else sees. flock belongs to the open file, so a second disk on the same root is
+refused in the same process too.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import socket
+from typing import Any, Final
+
+from callboard.log.errors import DirectoryLocked, StorageError
+
+__all__ = ["LOCK_NAME", "HostLock", "acquire", "make_root"]
+
+LOCK_NAME: Final = "lock"
+HOLDER_BYTES_MAX: Final = 4096
+HELD: Final = frozenset({errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES})
+
+
+class HostLock:
+    """The held lock."""
+
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        """Let go. Releasing twice does nothing."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def make_root(root: str) -> None:
+    """Make the root folder, private to the user, if it is missing. Raises `StorageError`."""
+    try:
+        if not os.path.isdir(root):
+            os.makedirs(root, mode=0o700, exist_ok=True)
+            _sync_folder(os.path.dirname(root))
+        # Listing asks for more than existence: an unreadable directory is better refused now than half way.
+        os.scandir(root).close()
+    except OSError as error:
+        reason = (
+            "it is not a directory"
+            if isinstance(error, FileExistsError | NotADirectoryError)
+            else error.strerror
+        )
+        raise StorageError(
+            f"the directory {root!r} cannot be used: {reason}. Nothing was written. "
+            "Choose another directory or correct its permissions.",
+            path=root,
+            error=error,
+        ) from error
+
+
+def acquire(root: str, holder: dict[str, Any]) -> HostLock:
+    """Lock `root` for writing, or raise `DirectoryLocked` with the holder's own words."""
+    path = f"{root}/{LOCK_NAME}"
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise _unusable(root, error) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        words = {"pid": os.getpid(), "host": socket.gethostname(), **holder}
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps(words, default=str).encode()[:HOLDER_BYTES_MAX], 0)
+    except OSError as error:
+        found = _read_holder(descriptor)
+        os.close(descriptor)
+        if error.errno in HELD:
+            raise _held(root, found) from error
+        raise _unusable(root, error) from error
+    return HostLock(descriptor)
+
+
+def _read_holder(descriptor: int) -> dict[str, Any]:
+    """What the holder wrote; nothing when it is just writing it."""
+    try:
+        words = json.loads(os.pread(descriptor, HOLDER_BYTES_MAX, 0))
+    except (OSError, ValueError):
+        return {}
+    return words if isinstance(words, dict) else {}
+
+
+def _held(root: str, holder: dict[str, Any]) -> DirectoryLocked:
+    if holder.get("pid") == os.getpid() and holder.get("host") == socket.gethostname():
+        who = f"this process (pid {os.getpid()})"
+    elif "pid" in holder:
+        who = f"process {holder['pid']} on {holder.get('host', 'an unknown host')}"
+    else:
+        who = "another process"
+    return DirectoryLocked(
+        f"the directory {root!r} is in use by {who}. Nothing was opened. "
+        "Stop that process, or choose another directory.",
+        directory=root,
+        holder=holder,
+    )
+
+
+def _unusable(root: str, error: OSError) -> StorageError:
+    return StorageError(
+        f"the lock file in {root!r} cannot be used: {error.strerror}. Nothing was opened. "
+        "Correct the permissions of the directory, or free space on its disk.",
+        path=LOCK_NAME,
+        error=error,
+    )
+
+
+def _sync_folder(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

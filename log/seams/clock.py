@@ -1,0 +1,22 @@
+"""The Clock seam: the only way the runtime learns what time it is.
+
+*Monotonic* time (float seconds, arbitrary origin) decides deadlines within one run. *Wall* time (integer
+microseconds since the Unix epoch) stamps records and survives restarts. Sleeping is trio's own
+(`trio.sleep_until` against `monotonic`), so a virtual trio clock moves both.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """What time it is."""
+
+    def monotonic(self) -> float:
+        """Seconds on the clock that `trio.sleep_until` uses."""
+        ...
+
+    def wall_us(self) -> int:
+        """Microseconds since 1970-01-01T00:00:00Z; may jump either way."""
+        ...

@@ -1,0 +1,279 @@
+"""The Disk seam: plans of verbs, handles bound to an incarnation, reads with a page-cache fast path.
+
+Theory of operation
+-------------------
+An owner (a partition, the catalog, a journal) asks the disk for an *incarnation*. All its files are reached through
+that object. When the owner is restarted it asks again: the earlier incarnation is *fenced*, its last plan is waited
+for, and from then on every call on it raises `StaleIncarnation`, so a thread of the dead can never write after its
+successor has truncated.
+
+A *plan* is a tuple of *verbs*, run in order in one thread hop. Every verb is a point at which a crash may happen.
+A plan that was submitted always runs to its end or to its first failing verb: cancellation waits for it.
+
+Paths are `/`-separated, relative to the disk's root, without empty, `.` or `..` components.
+
+Invariants
+----------
+D1  A plan, once submitted, is never abandoned: `submit` returns or raises only when no thread works on it.
+D2  Verbs run in order; after the first failure none runs. `PlanFailed` names the verb.
+D3  A fenced incarnation reaches the disk never again, and its successor is handed out only after its last plan ended.
+D4  What `Sync` returned for survives power loss; what is written but unsynced may be lost in any part. A new, renamed,
+    linked or unlinked name survives power loss only after `SyncDirectory` of its folder.
+D5  A failed `Sync` proves nothing about any byte written since the last good one, and neither does a later good one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import attrs
+
+Buffer = bytes | bytearray | memoryview
+
+__all__ = [
+    "Buffer",
+    "Close",
+    "Create",
+    "Disk",
+    "Entry",
+    "Handle",
+    "Incarnation",
+    "Link",
+    "Lock",
+    "MakeDirectory",
+    "Mark",
+    "Open",
+    "Plan",
+    "RemoveDirectory",
+    "Rename",
+    "Sync",
+    "SyncDirectory",
+    "Truncate",
+    "Unlink",
+    "Verb",
+    "Write",
+    "Zero",
+]
+
+
+class Handle(Protocol):
+    """A file of one incarnation. Made closed; `Open` or `Create` in a plan opens it."""
+
+    @property
+    def path(self) -> str: ...
+
+
+@attrs.frozen
+class Open:
+    """Open an existing file. Fails with FileNotFoundError when it is missing."""
+
+    handle: Handle
+
+
+@attrs.frozen
+class Create:
+    """Create an empty file and open it. Fails with FileExistsError when the name is taken."""
+
+    handle: Handle
+
+
+@attrs.frozen
+class Write:
+    """Write `buffers` one after the other from byte `offset` on; short writes are continued."""
+
+    handle: Handle
+    offset: int
+    buffers: Sequence[Buffer]
+
+
+@attrs.frozen
+class Zero:
+    """Preallocate: write zeros over `length` bytes from `offset` on, so that later syncs change no metadata."""
+
+    handle: Handle
+    offset: int
+    length: int
+
+
+@attrs.frozen
+class Sync:
+    """Make the file's bytes, and the size needed to read them, survive power loss (fdatasync, F_FULLFSYNC)."""
+
+    handle: Handle
+
+
+@attrs.frozen
+class Truncate:
+    """Cut or extend (with zeros) the file to `length` bytes."""
+
+    handle: Handle
+    length: int
+
+
+@attrs.frozen
+class Close:
+    """Close the handle. Closing a closed handle does nothing."""
+
+    handle: Handle
+
+
+@attrs.frozen
+class Rename:
+    """Give the file (or directory) another name, replacing a file that has it."""
+
+    source: str
+    target: str
+
+
+@attrs.frozen
+class Link:
+    """Give the file a second name. Fails with FileExistsError when it is taken."""
+
+    source: str
+    target: str
+
+
+@attrs.frozen
+class Unlink:
+    """Remove a file's name. Fails with FileNotFoundError when it is missing."""
+
+    path: str
+
+
+@attrs.frozen
+class MakeDirectory:
+    """Make a directory and the missing ones above it. An existing directory is no error."""
+
+    path: str
+
+
+@attrs.frozen
+class RemoveDirectory:
+    """Remove an empty directory."""
+
+    path: str
+
+
+@attrs.frozen
+class SyncDirectory:
+    """Make the names in a directory survive power loss. The root is `""`."""
+
+    path: str
+
+
+Verb = (
+    Open
+    | Create
+    | Write
+    | Zero
+    | Sync
+    | Truncate
+    | Close
+    | Rename
+    | Link
+    | Unlink
+    | MakeDirectory
+    | RemoveDirectory
+    | SyncDirectory
+)
+Plan = Sequence[Verb]
+
+
+@attrs.frozen
+class Entry:
+    """One name in a directory."""
+
+    name: str
+    is_directory: bool
+    size_bytes: int
+
+
+class Mark(Protocol):
+    """A small mapped file: stores are memory writes that other processes see at once and the OS writes when it likes."""
+
+    def store(self, data: bytes) -> None:
+        """Replace the content. `data` has the length the mark was opened with. Never blocks."""
+        ...
+
+    def load(self) -> bytes:
+        """The content now."""
+        ...
+
+    def close(self) -> None:
+        """Unmap. Later calls do nothing."""
+        ...
+
+
+class Incarnation(Protocol):
+    """The disk as one owner's one life sees it. Every method raises `StaleIncarnation` once fenced."""
+
+    @property
+    def owner(self) -> str: ...
+
+    @property
+    def in_flight_since(self) -> float | None:
+        """Monotonic time at which the oldest unfinished plan was submitted, None when none is in flight."""
+        ...
+
+    def handle(self, path: str) -> Handle:
+        """A closed handle for `path`; opened by `Open` or `Create` in a plan."""
+        ...
+
+    async def submit(self, plan: Plan) -> None:
+        """Run the plan (D1, D2). A checkpoint; cancellation is delivered only before it starts.
+
+        Raises `PlanFailed`, with the OSError as `error` and cause.
+        """
+        ...
+
+    async def read(self, handle: Handle, offset: int, length: int) -> bytes:
+        """Up to `length` bytes from `offset`; fewer only at the end of the file. Raises `StorageError`."""
+        ...
+
+    def read_cached(self, handle: Handle, offset: int, length: int) -> bytes | None:
+        """Like `read` but without waiting: None when not all of it is in memory. May be shorter at the file's end."""
+        ...
+
+    async def size(self, handle: Handle) -> int:
+        """The file's length in bytes."""
+        ...
+
+    async def list(self, path: str) -> list[Entry]:
+        """The names in a directory, sorted; empty when the directory is missing."""
+        ...
+
+    async def mark(self, path: str, length: int) -> Mark:
+        """Map a small file of `length` bytes, made (zero-filled, directory not synced) when missing."""
+        ...
+
+    async def free_bytes(self) -> int:
+        """Bytes that may still be written to the file system."""
+        ...
+
+
+class Lock(Protocol):
+    """The held directory lock."""
+
+    def release(self) -> None: ...
+
+
+class Disk(Protocol):
+    """A root directory on a real, or simulated, disk."""
+
+    @property
+    def root(self) -> str:
+        """How messages name the root, for people."""
+        ...
+
+    async def incarnate(self, owner: str) -> Incarnation:
+        """A new incarnation for `owner`; fences the earlier one and waits for its last plan (D3)."""
+        ...
+
+    async def lock(self, holder: dict[str, Any]) -> Lock:
+        """Lock the root for writing, or raise `DirectoryLocked` naming the holder. Creates the root if missing."""
+        ...
+
+    async def aclose(self) -> None:
+        """Fence every incarnation, wait for all plans, release threads."""
+        ...

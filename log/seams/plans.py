@@ -1,0 +1,118 @@
+"""What both disks, the real and the simulated one, do with a plan before and after running it.
+
+Checking comes before anything runs, so a malformed plan changes nothing. Wording comes after, so that a failure
+reads the same whichever disk it met.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from callboard.log.errors import InvalidArgument, PlanFailed, StaleIncarnation, StorageError
+
+from .disk import (
+    Close,
+    Create,
+    Link,
+    MakeDirectory,
+    Open,
+    RemoveDirectory,
+    Rename,
+    Sync,
+    SyncDirectory,
+    Truncate,
+    Unlink,
+    Verb,
+    Write,
+    Zero,
+)
+
+__all__ = ["check_path", "check_plan", "path_of", "plan_failed", "stale", "storage_error"]
+
+HANDLE_VERBS = frozenset({Open, Create, Write, Zero, Sync, Truncate, Close})
+PATH_VERBS = frozenset({Unlink, MakeDirectory, RemoveDirectory, SyncDirectory})
+TWO_PATH_VERBS = frozenset({Rename, Link})
+FORBIDDEN_COMPONENTS = frozenset({"", ".", ".."})
+
+
+def check_path(path: str, *, root_allowed: bool = False) -> None:
+    """Refuse a path that is not plain and relative, with `InvalidArgument`."""
+    if not path and root_allowed:
+        return
+    if not FORBIDDEN_COMPONENTS.isdisjoint(path.split("/")) or "\0" in path:
+        raise InvalidArgument(
+            f"path {path!r} is not a plain relative path. Nothing was done. "
+            "Use names joined by '/', without empty, '.' or '..' components.",
+            path=path,
+        )
+
+
+def check_plan(plan: tuple[Verb, ...], incarnation: object) -> None:
+    """Refuse a plan with foreign handles, bad paths or things that are no verbs. Nothing has run then."""
+    for verb in plan:
+        kind = type(verb)
+        if kind in HANDLE_VERBS:
+            handle: Any = verb.handle  # type: ignore[union-attr]
+            if getattr(handle, "incarnation", None) is not incarnation:
+                raise _foreign(handle)
+        elif kind in PATH_VERBS:
+            check_path(verb.path, root_allowed=kind is SyncDirectory)  # type: ignore[union-attr]
+        elif kind in TWO_PATH_VERBS:
+            check_path(verb.source)  # type: ignore[union-attr]
+            check_path(verb.target)  # type: ignore[union-attr]
+        else:
+            raise InvalidArgument(f"{verb!r} is not a verb of a disk plan. Nothing was done.", verb=verb)
+
+
+def _foreign(handle: Any) -> InvalidArgument:
+    path = getattr(handle, "path", handle)
+    return InvalidArgument(
+        f"the handle for {path!r} belongs to another incarnation. Nothing was done. "
+        "Make a handle of the incarnation that submits the plan.",
+        path=path,
+    )
+
+
+def path_of(verb: Verb) -> str:
+    """The path that a verb is about; the source of a rename or link."""
+    kind = type(verb)
+    if kind in HANDLE_VERBS:
+        return verb.handle.path  # type: ignore[union-attr]
+    if kind in TWO_PATH_VERBS:
+        return verb.source  # type: ignore[union-attr]
+    return verb.path  # type: ignore[union-attr]
+
+
+def plan_failed(root: str, index: int, verb: Verb, error: OSError) -> PlanFailed:
+    """The error for a plan that stopped at `verb`, with the OSError as its cause."""
+    failed = PlanFailed(
+        f"{type(verb).__name__} of {path_of(verb) or '.'!r} failed: {_words(error)}. In {root}, verb {index} of a "
+        "plan; earlier verbs took effect, later ones did not run.",
+        index=index,
+        verb=verb,
+        error=error,
+    )
+    failed.__cause__ = error
+    return failed
+
+
+def stale(owner: str) -> StaleIncarnation:
+    """The error for every call on a fenced incarnation."""
+    return StaleIncarnation(
+        f"the disk incarnation of {owner!r} is fenced: its owner was restarted or the disk was closed. "
+        "Nothing was done. Ask the disk for a new incarnation.",
+        owner=owner,
+    )
+
+
+def storage_error(doing: str, root: str, path: str, error: OSError) -> StorageError:
+    """The error for a call outside a plan, with the OSError as its cause."""
+    failed = StorageError(
+        f"{doing} {path or '.'!r} failed: {_words(error)}. In {root}.", path=path, error=error
+    )
+    failed.__cause__ = error
+    return failed
+
+
+def _words(error: OSError) -> str:
+    return error.strerror or str(error)

@@ -1,0 +1,197 @@
+"""Style that matters is a test: sizes, docstrings, broad excepts, leftovers. A failure lists all places."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Any
+
+LINE_CHARACTERS_MAX = 120  # for prose; the formatter breaks code at 110
+FILE_LINES_MAX = 500
+FUNCTION_LINES_MAX = 70
+
+# The word, then in brackets why it is not done now: an entry in a list that somebody can act on.
+LEFTOVER = re.compile(r"\b(?:TO" r"DO|FIX" r"ME|X" r"XX)\b(?!\([^)]{10,}\))")
+
+BROAD_WITH_REASON = re.compile(r"# noqa: BLE001 - \w.{14,}")
+
+
+def test_lines_are_short_enough(house: Any) -> None:
+    """No line of Python is longer than 120 characters, unless it is one long word such as a link."""
+    problems = [
+        f"{source.path}:{number}: {len(line)} characters"
+        for source in (*house.sources, *house.tests)
+        for number, line in enumerate(source.text.splitlines(), 1)
+        if len(line) > LINE_CHARACTERS_MAX and " " in line.strip().lstrip("# ")
+    ]
+    house.demand_none(problems)
+
+
+def test_files_are_short_enough(house: Any) -> None:
+    """A module above 500 lines wants splitting, or a reason in allowed.toml."""
+    reasons = house.allowed["long_files"]
+    sizes = {source.path: len(source.text.splitlines()) for source in (*house.sources, *house.tests)}
+    problems = [
+        f"{path}: {size} lines"
+        for path, size in sizes.items()
+        if size > FILE_LINES_MAX and not reasons.get(path)
+    ]
+    problems += [
+        f"allowed.toml: {path} is no longer too long"
+        for path in reasons
+        if sizes.get(path, 0) <= FILE_LINES_MAX
+    ]
+    house.demand_none(problems)
+
+
+def test_functions_fit_on_a_screen(house: Any) -> None:
+    """A function above 70 lines, its docstring included, wants splitting, or a reason in allowed.toml."""
+    reasons = house.allowed["long_functions"]
+    sizes = {
+        f"{source.path}:{name}": (node.end_lineno or node.lineno) - node.lineno + 1
+        for source in (*house.sources, *house.tests)
+        for name, node, _owner in source.functions()
+    }
+    problems = [
+        f"{place}: {size} lines"
+        for place, size in sizes.items()
+        if size > FUNCTION_LINES_MAX and not reasons.get(place)
+    ]
+    problems += [
+        f"allowed.toml: {place} is no longer too long"
+        for place in reasons
+        if sizes.get(place, 0) <= FUNCTION_LINES_MAX
+    ]
+    house.demand_none(problems)
+
+
+def test_nothing_is_left_over_without_a_reason(house: Any) -> None:
+    """A note of work to be done says in brackets why it is not done, and no function is a stub."""
+    problems = [
+        f"{source.path}:{number}: {line.strip()}"
+        for source in (*house.sources, *house.tests)
+        for number, line in enumerate(source.text.splitlines(), 1)
+        if LEFTOVER.search(line)
+    ]
+    problems += [
+        f"{source.path}:{node.lineno}: NotImplementedError"
+        for source in house.sources
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Raise) and node.exc and "NotImplementedError" in ast.unparse(node.exc)
+    ]
+    house.demand_none(problems)
+
+
+def test_no_exception_is_swallowed_outside_supervision(house: Any) -> None:
+    """Outside supervision, who catches every exception raises again, or says why on the same line."""
+    problems = []
+    for source in house.sources:
+        if source.module.startswith("callboard.supervision"):
+            continue
+        lines = source.text.splitlines()
+        problems += [
+            f"{source.path}:{node.lineno}: catches {ast.unparse(node.type) if node.type else 'everything'}"
+            for node in ast.walk(source.tree)
+            if isinstance(node, ast.ExceptHandler)
+            and _is_broad(node)
+            and not isinstance(node.body[-1], ast.Raise)
+            and not BROAD_WITH_REASON.search(lines[node.lineno - 1])
+        ]
+    house.demand_none(problems)
+
+
+def _is_broad(handler: ast.ExceptHandler) -> bool:
+    if handler.type is None:
+        return True
+    names = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    return any(isinstance(name, ast.Name) and name.id in {"Exception", "BaseException"} for name in names)
+
+
+def test_the_runtime_has_no_async_generators(house: Any) -> None:
+    """An async generator is finalised when the collector likes; only `asynccontextmanager` may wrap one."""
+    problems = []
+    for source in house.sources:
+        for name, node, _owner in source.functions():
+            decorators = {ast.unparse(decorator).rpartition(".")[2] for decorator in node.decorator_list}
+            if (
+                isinstance(node, ast.AsyncFunctionDef)
+                and _yields(node)
+                and "asynccontextmanager" not in decorators
+            ):
+                problems.append(f"{source.path}:{node.lineno}: {name}")
+        problems += [
+            f"{source.path}:{node.lineno}: async generator expression"
+            for node in ast.walk(source.tree)
+            if isinstance(node, ast.GeneratorExp) and any(part.is_async for part in node.generators)
+        ]
+    house.demand_none(problems)
+
+
+def _yields(function: ast.AST) -> bool:
+    """Whether the function itself, not one inside it, has a yield."""
+    for child in ast.iter_child_nodes(function):
+        if isinstance(child, ast.Yield | ast.YieldFrom):
+            return True
+        inner = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef)
+        if not inner and _yields(child):
+            return True
+    return False
+
+
+def test_public_names_have_docstrings(house: Any) -> None:
+    """Modules, public classes and functions say what they are, once: what implements a documented method need not.
+
+    Below the public face, a function of a single statement may let its name and its types speak.
+    """
+    documented = _documented_methods(house)
+    problems = []
+    for source in house.sources:
+        if not ast.get_docstring(source.tree):
+            problems.append(f"{source.path}: the module")
+        problems += [
+            f"{source.path}:{node.lineno}: class {node.name}"
+            for node in source.tree.body
+            if isinstance(node, ast.ClassDef) and not _is_private(node.name) and not ast.get_docstring(node)
+        ]
+        is_face = source.path.startswith("api/") and not source.path.startswith("api/cli/")
+        for name, node, owner in source.functions():
+            is_inner = owner is None and "." in name
+            is_known = owner is not None and node.name in documented
+            is_plain = _is_overload(node) or (len(node.body) == 1 and not is_face)
+            if not (_is_private(name) or is_inner or is_known or is_plain or ast.get_docstring(node)):
+                problems.append(f"{source.path}:{node.lineno}: {name}")
+    house.demand_none(problems)
+
+
+def _is_private(qualified: str) -> bool:
+    return any(part.startswith("_") for part in qualified.split("."))
+
+
+def _is_overload(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return any(ast.unparse(decorator).endswith("overload") for decorator in function.decorator_list)
+
+
+def _documented_methods(house: Any) -> set[str]:
+    """Names of methods that a protocol or a base class of the project documents."""
+    classes = {
+        node.name: node
+        for source in house.sources
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.ClassDef)
+    }
+    bases = {
+        ast.unparse(base).partition("[")[0].rpartition(".")[2]
+        for node in classes.values()
+        for base in node.bases
+    }
+    contracts = [
+        node
+        for name, node in classes.items()
+        if name in bases or any("Protocol" in ast.unparse(base) for base in node.bases)
+    ]
+    return {
+        method.name
+        for contract in contracts
+        for method in contract.body
+        if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(method)
+    }

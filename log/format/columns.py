@@ -1,0 +1,364 @@
+"""Columns: a batch of records, held column by column, never as objects.
+
+Theory of operation
+-------------------
+A batch of 1,000 is a handful of C-level calls to build, to encode, to decode and to slice; a record becomes
+Python objects only when somebody asks for it. Decoded columns are memoryviews of the bytes that were read;
+they go into Arrow as they are (ends are Arrow's offsets).
+
+A batch that was just built has no place in the log yet: `base_offset` and `append_time_us` are 0 until the
+sequencer assigns them or a frame is decoded. Everything else is immutable by convention.
+
+Vocabulary
+----------
+ends, nulls   see `arrays`
+dense         record i has offset base_offset + i; a *sparse* batch (left by compaction) has `offset_deltas`
+span          last_offset - base_offset; exceeds the last record's delta when compaction removed what followed
+run           (count, producer id, epoch, first sequence): `count` records that one producer published in
+              sequence; producer id 0 stands for none
+
+Invariants
+----------
+C1  Every ends array begins with 0, never falls, and ends with the length of its bytes.
+C2  Optional columns are None when no record has the thing; otherwise they cover every record.
+C3  Offset deltas rise strictly and do not exceed the span.
+C4  The counts of the producers' runs add up to the number of records, and none is 0.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+
+from callboard.log import limits
+from callboard.log.errors import InvalidArgument
+from callboard.log.format import arrays
+from callboard.log.format.arrays import NO_TIME, Ends
+from callboard.log.seams.disk import Buffer
+
+__all__ = ["NO_TIME", "Columns", "Headers", "ProducerRun"]
+
+Headers = Mapping[str, bytes | str]
+ProducerRun = tuple[int, int, int, int]
+
+HEADER_COLUMNS = ("header_ends", "header_name_ends", "header_names", "header_value_ends", "header_values")
+
+
+class Columns:
+    """A batch of records. See the module's docstring; `build` makes one, `frame.decode_body` reads one."""
+
+    __slots__ = (
+        "append_time_us",
+        "append_times",
+        "base_offset",
+        "count",
+        "dedup_ends",
+        "dedup_ids",
+        "dedup_nulls",
+        "event_times",
+        "expiries",
+        "header_ends",
+        "header_name_ends",
+        "header_names",
+        "header_value_ends",
+        "header_values",
+        "key_ends",
+        "key_nulls",
+        "keys",
+        "offset_deltas",
+        "priorities",
+        "producers",
+        "span",
+        "value_ends",
+        "value_nulls",
+        "values",
+    )
+
+    def __init__(
+        self, count: int, values: Buffer, value_ends: Ends, value_nulls: Buffer | None = None
+    ) -> None:
+        self.count = count
+        self.values = values
+        self.value_ends = value_ends
+        self.value_nulls = value_nulls
+        self.keys: Buffer | None = None
+        self.key_ends: Ends | None = None
+        self.key_nulls: Buffer | None = None
+        self.header_ends: Ends | None = None
+        """Record i has headers header_ends[i] to header_ends[i + 1] of the four columns below."""
+        self.header_name_ends: Ends | None = None
+        self.header_names: Buffer | None = None
+        self.header_value_ends: Ends | None = None
+        self.header_values: Buffer | None = None
+        self.offset_deltas: Ends | None = None
+        self.append_times: Sequence[int] | None = None
+        """Each record's append time, only when they differ from `append_time_us`."""
+        self.event_times: Sequence[int] | None = None
+        self.priorities: Buffer | None = None
+        self.expiries: Sequence[int] | None = None
+        self.dedup_ids: Buffer | None = None
+        self.dedup_ends: Ends | None = None
+        self.dedup_nulls: Buffer | None = None
+        self.producers: Sequence[ProducerRun] | None = None
+        self.base_offset = 0
+        self.span = count - 1
+        self.append_time_us = 0
+
+    # -- making ----------------------------------------------------------------------------------------------
+
+    @classmethod
+    def build(
+        cls,
+        values: Sequence[bytes | None],
+        keys: Sequence[bytes | None] | None = None,
+        headers: Sequence[Headers | None] | None = None,
+        event_times: Sequence[int | None] | None = None,
+        *,
+        priorities: Sequence[int] | None = None,
+        expiries: Sequence[int | None] | None = None,
+        dedup_ids: Sequence[bytes | None] | None = None,
+        producers: Sequence[ProducerRun] | None = None,
+    ) -> Columns:
+        """Columns of the records given; times are microseconds since 1970, priorities 0 to 255.
+
+        Raises `InvalidArgument` when the sequences differ in length or an item has the wrong type or range.
+        """
+        count = len(values)
+        if count > limits.BATCH_RECORDS_MAX:
+            raise InvalidArgument(
+                f"{count} records in a batch: at most {limits.BATCH_RECORDS_MAX}. Split the batch."
+            )
+        data, ends, nulls = arrays.join_items(values, "the value")
+        columns = cls(count, data, ends, nulls)
+        if keys is not None:
+            check_length("keys", keys, count)
+            if keys.count(None) != count:
+                columns.keys, columns.key_ends, columns.key_nulls = arrays.join_items(keys, "the key")
+        if headers is not None:
+            check_length("headers", headers, count)
+            if any(headers):
+                set_headers(columns, headers)
+        if event_times is not None:
+            check_length("event_times", event_times, count)
+            columns.event_times = arrays.optional_times(event_times, "event times")
+        if priorities is not None:
+            check_length("priorities", priorities, count)
+            if any(priorities):
+                columns.priorities = arrays.typed("B", priorities, "priorities").tobytes()
+        if expiries is not None:
+            check_length("expiries", expiries, count)
+            columns.expiries = arrays.optional_times(expiries, "expiries")
+        if dedup_ids is not None:
+            check_length("dedup_ids", dedup_ids, count)
+            if dedup_ids.count(None) != count:
+                columns.dedup_ids, columns.dedup_ends, columns.dedup_nulls = arrays.join_items(
+                    dedup_ids, "the deduplication id"
+                )
+        if producers is not None:
+            set_producers(columns, producers)
+        return columns
+
+    # -- one record ------------------------------------------------------------------------------------------
+
+    def value(self, index: int) -> bytes | None:
+        """The payload of record `index`; None is a tombstone."""
+        self._check(index)
+        if arrays.is_null(self.value_nulls, index):
+            return None
+        ends = self.value_ends
+        return bytes(self.values[ends[index] : ends[index + 1]])
+
+    def key(self, index: int) -> bytes | None:
+        self._check(index)
+        if self.keys is None or self.key_ends is None or arrays.is_null(self.key_nulls, index):
+            return None
+        return bytes(self.keys[self.key_ends[index] : self.key_ends[index + 1]])
+
+    def headers(self, index: int) -> dict[str, bytes]:
+        """The headers of record `index`, in the order published; empty when it has none."""
+        self._check(index)
+        if self.header_ends is None:
+            return {}
+        start, stop = self.header_ends[index], self.header_ends[index + 1]
+        names, values = self.header_columns()
+        return dict(
+            zip(
+                [
+                    str(name, "utf-8")
+                    for name in arrays.item_list(*names, None, start, stop)
+                    if name is not None
+                ],
+                [value for value in arrays.item_list(*values, None, start, stop) if value is not None],
+                strict=True,
+            )
+        )
+
+    def event_time(self, index: int) -> int | None:
+        """Microseconds since 1970, as the publisher said; None when it did not."""
+        self._check(index)
+        return optional_time(self.event_times, index)
+
+    def expiry(self, index: int) -> int | None:
+        """The instant, in microseconds since 1970, from which the record is not delivered any more."""
+        self._check(index)
+        return optional_time(self.expiries, index)
+
+    def append_time(self, index: int) -> int:
+        """Microseconds since 1970 at which the log took the record."""
+        self._check(index)
+        return self.append_time_us if self.append_times is None else self.append_times[index]
+
+    def priority(self, index: int) -> int:
+        self._check(index)
+        return 0 if self.priorities is None else self.priorities[index]
+
+    def dedup_id(self, index: int) -> bytes | None:
+        self._check(index)
+        if self.dedup_ids is None or self.dedup_ends is None or arrays.is_null(self.dedup_nulls, index):
+            return None
+        return bytes(self.dedup_ids[self.dedup_ends[index] : self.dedup_ends[index + 1]])
+
+    def producer(self, index: int) -> tuple[int, int, int] | None:
+        """(producer id, epoch, sequence) of record `index`, None when no idempotent producer published it."""
+        self._check(index)
+        first = 0
+        for count, producer_id, epoch, sequence in self.producers or ():
+            if index < first + count:
+                return (producer_id, epoch, sequence + index - first) if producer_id else None
+            first += count
+        return None
+
+    def offset(self, index: int) -> int:
+        self._check(index)
+        return self.base_offset + (index if self.offset_deltas is None else self.offset_deltas[index])
+
+    # -- many records ----------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return self.count
+
+    @property
+    def last_offset(self) -> int:
+        """The last offset that the batch covers: it follows `base_offset` when that is assigned."""
+        return self.base_offset + self.span
+
+    @property
+    def size_bytes(self) -> int:
+        """Payload bytes: values, keys and headers."""
+        size = len(self.values)
+        if self.keys is not None:
+            size += len(self.keys)
+        if self.header_names is not None and self.header_values is not None:
+            size += len(self.header_names) + len(self.header_values)
+        return size
+
+    def value_list(self, start: int = 0, stop: int | None = None) -> list[bytes | None]:
+        stop = self.count if stop is None else min(stop, self.count)
+        return arrays.item_list(self.values, self.value_ends, self.value_nulls, start, stop)
+
+    def key_list(self, start: int = 0, stop: int | None = None) -> list[bytes | None]:
+        stop = self.count if stop is None else min(stop, self.count)
+        if self.keys is None or self.key_ends is None:
+            return [None] * max(0, stop - start)
+        return arrays.item_list(self.keys, self.key_ends, self.key_nulls, start, stop)
+
+    def header_list(self, start: int = 0, stop: int | None = None) -> list[dict[str, bytes]]:
+        stop = self.count if stop is None else min(stop, self.count)
+        if self.header_ends is None:
+            return [{} for _ in range(start, stop)]
+        return [self.headers(index) for index in range(start, stop)]
+
+    def offset_list(self) -> Sequence[int]:
+        """Every record's offset: a range when dense."""
+        if self.offset_deltas is None:
+            return range(self.base_offset, self.base_offset + self.count)
+        return [self.base_offset + delta for delta in self.offset_deltas]
+
+    def index_at(self, offset: int) -> int:
+        """The index of the first record at or above `offset` (`count` when there is none)."""
+        delta = max(0, offset - self.base_offset)
+        if self.offset_deltas is None:
+            return min(delta, self.count)
+
+        return bisect_left(self.offset_deltas, delta)
+
+    def header_columns(self) -> tuple[tuple[Buffer, Ends], tuple[Buffer, Ends]]:
+        """((names, name ends), (values, value ends)); empty columns when no record has headers."""
+        if (
+            self.header_names is None
+            or self.header_name_ends is None
+            or self.header_values is None
+            or self.header_value_ends is None
+        ):
+            return (b"", array("I", (0,))), (b"", array("I", (0,)))
+        return (self.header_names, self.header_name_ends), (self.header_values, self.header_value_ends)
+
+    def select(self, start: int, stop: int) -> Columns:
+        """Records start to stop as columns of their own, offsets kept. Byte columns are views, not copies."""
+        from callboard.log.format import reshape
+
+        return reshape.select(self, start, stop)
+
+    def take(self, indices: Sequence[int]) -> Columns:
+        """The records at the rising `indices`, offsets kept (sparse): what compaction leaves."""
+        from callboard.log.format import reshape
+
+        return reshape.take(self, indices)
+
+    @classmethod
+    def concat(cls, parts: Sequence[Columns], *, keep_offsets: bool = False) -> Columns:
+        """One batch of all `parts` in order. Offsets start at 0 and are dense unless `keep_offsets`."""
+        from callboard.log.format import reshape
+
+        return reshape.concat(parts, keep_offsets=keep_offsets)
+
+    def _check(self, index: int) -> None:
+        if not 0 <= index < self.count:
+            raise IndexError(f"record {index} of a batch of {self.count}")
+
+
+def optional_time(times: Sequence[int] | None, index: int) -> int | None:
+    if times is None:
+        return None
+    time = times[index]
+    return None if time == NO_TIME else time
+
+
+def check_length(what: str, items: Sequence[object], count: int) -> None:
+    if len(items) != count:
+        raise InvalidArgument(
+            f"{len(items)} {what} for {count} values: give one for each record, or none at all."
+        )
+
+
+def set_headers(columns: Columns, headers: Sequence[Headers | None]) -> None:
+    """Lay the records' headers out as flat columns. Names are text, values bytes or text (kept as UTF-8)."""
+    names: list[str] = []
+    values: list[bytes | str] = []
+    counts: list[int] = []
+    for record in headers:
+        if record:
+            names.extend(record)
+            values.extend(record.values())
+        counts.append(len(names))
+    try:
+        encoded = [value.encode() if isinstance(value, str) else value for value in values]
+        columns.header_names, columns.header_name_ends, _ = arrays.join_items(
+            [name.encode() for name in names], "a header name"
+        )
+    except (AttributeError, UnicodeEncodeError) as error:
+        raise InvalidArgument(f"headers: {error}: names are text, values are bytes or text.") from error
+    if not all(isinstance(value, bytes) for value in encoded):
+        raise InvalidArgument("headers: values are bytes or text. Encode them first.")
+    columns.header_values, columns.header_value_ends, _ = arrays.join_items(encoded, "a header value")
+    columns.header_ends = array("I", (0, *counts))
+
+
+def set_producers(columns: Columns, runs: Sequence[ProducerRun]) -> None:
+    """Take over the runs, after checking C4 and their ranges."""
+    if sum(run[0] for run in runs) != columns.count or any(run[0] < 1 for run in runs):
+        raise InvalidArgument(f"the producers' runs do not add up to the batch's {columns.count} records.")
+    for code, place in (("I", 0), ("Q", 1), ("I", 2), ("Q", 3)):
+        arrays.typed(code, (run[place] for run in runs), "producer runs")
+    columns.producers = runs if any(run[1] for run in runs) else None

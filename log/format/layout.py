@@ -1,0 +1,50 @@
+"""Fixed layouts as data: one table per header, from which both the `struct` and the page in `docs/` are made.
+
+All integers are little-endian and unaligned. A field's offset is the sum of the sizes before it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+import attrs
+
+__all__ = ["Field", "Layout"]
+
+TYPE_NAMES = {"B": "u8", "H": "u16", "I": "u32", "Q": "u64", "q": "i64"}
+
+
+@attrs.frozen
+class Field:
+    """One field of a fixed header: its name, its `struct` code, and what it means."""
+
+    name: str
+    code: str
+    meaning: str
+
+    @property
+    def size_bytes(self) -> int:
+        return struct.calcsize("<" + self.code)
+
+    @property
+    def type_name(self) -> str:
+        return TYPE_NAMES.get(self.code) or f"{self.size_bytes} bytes"
+
+
+class Layout:
+    """A header's fields in order, and the `struct.Struct` that packs them."""
+
+    __slots__ = ("fields", "size_bytes", "struct")
+
+    def __init__(self, *fields: Field) -> None:
+        self.fields = fields
+        self.struct = struct.Struct("<" + "".join(field.code for field in fields))
+        self.size_bytes = self.struct.size
+
+    def rows(self) -> Iterator[tuple[int, int, str, str, str]]:
+        """(offset, size, type, name, meaning) of each field, for the documentation."""
+        at = 0
+        for field in self.fields:
+            yield at, field.size_bytes, field.type_name, field.name, field.meaning
+            at += field.size_bytes

@@ -14,10 +14,12 @@ Vocabulary
 
 Invariants
 ----------
-F1  A segment gets its final name only after its header is synced, and nothing in it may be acknowledged before the
-    directory is synced (`creation_verbs` does both, in this order).
+F1  A segment gets its final name only after its bytes so far are synced, and nothing in it may be acknowledged
+    before the directory is synced (`naming_verbs` does both, in this order).
 F2  At most one append is staged; `advance` moves the position after its plan succeeded. After a failed plan the file
-    is abandoned: its position is never moved again.
+    is abandoned, unless the plan failed before the write.
+F3  Space is zeroed before frames are written over it, so a full disk fails an append before any byte of it is
+    written: it is certain that nothing was stored.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from callboard.log.errors import InternalError
-from callboard.log.limits import KIB, MIB
+from callboard.log.limits import KIB
 from callboard.log.seams.disk import (
     Buffer,
     Close,
@@ -51,12 +53,11 @@ NEW_SUFFIX: Final = ".log.new"
 """A segment under creation; whoever finds one at open removes it."""
 OFFSET_DIGITS: Final = 20
 
-AHEAD_BYTES_MIN: Final = 256 * KIB
-AHEAD_BYTES_MAX: Final = 1 * MIB
-AHEAD_COMMITS: Final = 64
-"""Zeroing ahead aims to serve this many commits like the present one."""
+AHEAD_BYTES_MIN: Final = 16 * KIB
+AHEAD_BYTES_MAX: Final = 512 * KIB
+"""Between the two, a file is zeroed ahead by its own length: small topics stay small."""
 LARGE_COMMIT_BYTES: Final = 64 * KIB
-"""Commits of this size gain nothing from zeroing ahead: they would write every byte twice."""
+"""For commits of this size only their own space is zeroed."""
 
 
 def segment_path(directory: str, base_offset: int) -> str:
@@ -83,6 +84,7 @@ class SegmentFile:
     __slots__ = (
         "_staged_allocated_to",
         "_staged_position",
+        "_temporary",
         "allocated_to",
         "base_offset",
         "directory",
@@ -115,6 +117,9 @@ class SegmentFile:
         self.allocated_to = max(position, allocated_to)
         self._staged_position = -1
         self._staged_allocated_to = 0
+        self._temporary: Handle | None = None
+
+    # -- creation (F1) ------------------------------------------------------------------------------------------
 
     def creation_verbs(
         self,
@@ -122,22 +127,56 @@ class SegmentFile:
         header: bytes,
         *,
         allocate_bytes: int = 0,
-        synced_before_naming: Sequence[Verb] = (),
+        before_naming: Sequence[Verb] = (),
     ) -> tuple[Verb, ...]:
-        """Create the file with its header and `allocate_bytes` zeros, then name it, replacing a file of its base (F1).
+        """The whole creation of an empty segment; `append_verbs` may follow in the same plan."""
+        return (
+            *self.start_verbs(files, header, allocate_bytes=allocate_bytes),
+            *self.naming_verbs(before_naming=before_naming),
+        )
 
-        `synced_before_naming` run just before the rename: links that keep what the rename replaces. The position
-        is set at once, so that `append_verbs` may follow in the same plan; the handle is open after the plan.
+    def start_verbs(self, files: Incarnation, header: bytes, *, allocate_bytes: int = 0) -> tuple[Verb, ...]:
+        """Create the file under its temporary name, with its header and `allocate_bytes` zeros.
+
+        The position moves at once: nobody else sees the file yet.
         """
         temporary = files.handle(self.path.removesuffix(SEGMENT_SUFFIX) + NEW_SUFFIX)
-        verbs: list[Verb] = [Create(temporary), Write(temporary, 0, (header,))]
+        self._temporary = temporary
         self.position = self.allocated_to = len(header)
+        verbs: tuple[Verb, ...] = (Create(temporary), Write(temporary, 0, (header,)))
         if allocate_bytes:
-            verbs.append(Zero(temporary, self.position, allocate_bytes))
+            verbs += (Zero(temporary, self.position, allocate_bytes),)
             self.allocated_to += allocate_bytes
-        verbs += (Sync(temporary), *synced_before_naming, Rename(temporary.path, self.path))
-        verbs += (Close(temporary), Open(self.handle), SyncDirectory(self.directory))
-        return tuple(verbs)
+        return verbs
+
+    def fill_verbs(self, buffers: Sequence[Buffer], size_bytes: int) -> tuple[Verb, ...]:
+        """Write `buffers` into the file while it has its temporary name."""
+        if self._temporary is None:
+            raise InternalError(f"{self.path} has its name already", invariant="F1")
+        start = self.position
+        self.position += size_bytes
+        self.allocated_to = max(self.allocated_to, self.position)
+        return (Write(self._temporary, start, buffers),)
+
+    def naming_verbs(self, *, before_naming: Sequence[Verb] = ()) -> tuple[Verb, ...]:
+        """Sync the file and give it its name, replacing a file that has it; the handle is open afterwards.
+
+        `before_naming` run just before the rename: links that keep what the rename replaces.
+        """
+        temporary = self._temporary
+        if temporary is None:
+            raise InternalError(f"{self.path} was not started", invariant="F1")
+        self._temporary = None
+        return (
+            Sync(temporary),
+            *before_naming,
+            Rename(temporary.path, self.path),
+            Open(self.handle),
+            Close(temporary),
+            SyncDirectory(self.directory),
+        )
+
+    # -- appending (F2, F3) -------------------------------------------------------------------------------------
 
     def append_verbs(
         self,
@@ -147,36 +186,33 @@ class SegmentFile:
         sync: bool,
         keep_ahead_bytes: int = 0,
         zero: bool = True,
-    ) -> list[Verb]:
-        """Write `buffers`, `size_bytes` long in all, at the position; zero ahead when the zeros run out (F2).
+    ) -> tuple[Verb, ...]:
+        """Write `buffers`, `size_bytes` long in all, at the position; zero ahead when the zeros run out.
 
         At least `keep_ahead_bytes` zeros are kept behind the frames: a reserve that can be written on a full
-        disk. With `zero=False` nothing is zeroed, whatever is left (the disk is full).
+        disk. With `zero=False` nothing is zeroed, whatever is left: for writing on a full disk.
         """
         if self._staged_position >= 0:
             raise InternalError(f"an append to {self.path} is staged already", invariant="F2")
+        handle = self.handle
         end = self.position + size_bytes
-        verbs: list[Verb] = [Write(self.handle, self.position, buffers)]
-        allocated_to = self.allocated_to
-        if end + keep_ahead_bytes > allocated_to:
-            ahead = self._ahead_bytes(end, size_bytes, keep_ahead_bytes) if zero else 0
-            start = max(end, allocated_to)
-            if end + ahead > start:
-                verbs.append(Zero(self.handle, start, end + ahead - start))
-            allocated_to = max(start, end + ahead)
-        if sync:
-            verbs.append(Sync(self.handle))
         self._staged_position = end
-        self._staged_allocated_to = allocated_to
-        return verbs
+        self._staged_allocated_to = allocated_to = self.allocated_to
+        write = Write(handle, self.position, buffers)
+        if end + keep_ahead_bytes <= allocated_to or not zero:
+            return (write, Sync(handle)) if sync else (write,)
+        target = end + self._ahead_bytes(end, size_bytes, keep_ahead_bytes)
+        self._staged_allocated_to = target
+        zeros = Zero(handle, allocated_to, target - allocated_to)
+        return (zeros, write, Sync(handle)) if sync else (zeros, write)
 
     def _ahead_bytes(self, end: int, size_bytes: int, keep_ahead_bytes: int) -> int:
-        """How many zeros the next small commits can use, not beyond the segment's own limit."""
+        """How many zeros to keep behind `end`: as many again as are written, between the two bounds."""
         if keep_ahead_bytes:
-            return max(2 * keep_ahead_bytes, AHEAD_BYTES_MIN)
+            return 2 * keep_ahead_bytes
         if size_bytes >= LARGE_COMMIT_BYTES:
             return 0
-        ahead = min(max(size_bytes * AHEAD_COMMITS, AHEAD_BYTES_MIN), AHEAD_BYTES_MAX)
+        ahead = min(max(end, AHEAD_BYTES_MIN), AHEAD_BYTES_MAX)
         return max(0, min(ahead, self.limit_bytes - end))
 
     def advance(self) -> None:
@@ -184,7 +220,11 @@ class SegmentFile:
         if self._staged_position < 0:
             raise InternalError(f"nothing is staged for {self.path}", invariant="F2")
         self.position = self._staged_position
-        self.allocated_to = self._staged_allocated_to
+        self.allocated_to = max(self._staged_allocated_to, self.position)
+        self._staged_position = -1
+
+    def withdraw(self) -> None:
+        """The plan failed before a byte of the staged append was written: it may be staged anew."""
         self._staged_position = -1
 
     def seal_verbs(self) -> tuple[Verb, ...]:

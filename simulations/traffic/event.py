@@ -1,0 +1,41 @@
+"""What all traffic is made of: one event, whatever it was read from or made by."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+
+import attrs
+
+TIME_US_MAX = 253_402_300_799_999_999
+"""The last microsecond of the year 9999, beyond which no `datetime` goes."""
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_DIGEST_BYTES = 8
+
+
+@attrs.frozen(slots=True)
+class Event:
+    """What happened at `time_us` (microseconds since 1970, UTC): publish `value` under `key`."""
+
+    time_us: int
+    key: bytes | None
+    value: bytes
+
+    @property
+    def time(self) -> dt.datetime:
+        """`time_us` as a zoned datetime."""
+        return _EPOCH + dt.timedelta(microseconds=self.time_us)
+
+    @property
+    def digest(self) -> int:
+        """A 64-bit fingerprint of key and value; see `digest_of`."""
+        return digest_of(self.key, self.value)
+
+
+def digest_of(key: bytes | None, value: bytes) -> int:
+    """A 64-bit fingerprint of a key and a value; no key and an empty key differ."""
+    state = hashlib.blake2b(b"-" if key is None else b"+%d:" % len(key), digest_size=_DIGEST_BYTES)
+    state.update(key or b"")
+    state.update(value)
+    return int.from_bytes(state.digest(), "little")

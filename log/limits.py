@@ -49,6 +49,10 @@ PARTITION_MAILBOX_CAPACITY: Final = 16_384
 RECEIVE_BATCH_MAX: Final = 4096
 DEAD_LETTERS_KEPT: Final = 1000
 EVENTS_KEPT: Final = 1000
+CRASH_FRAMES_KEPT: Final = 8
+"""Innermost stack frames named in a crash event."""
+CHILDREN_MAX: Final = 100_000
+"""Children of one supervisor."""
 
 # -- journals
 JOURNAL_RESERVE_BYTES: Final = 256 * KIB
@@ -61,3 +65,13 @@ STUCK_AFTER_S: Final = 5.0
 """A plan in flight for longer marks its partition `stuck`."""
 DISK_THREADS_MAX: Final = 16
 """Threads of one disk. Each plan or read in flight holds one, a hanging one for ever; the others then wait."""
+
+# -- segments
+QUARANTINE_BYTES_MAX: Final = 64 * MIB
+"""Bytes a partition keeps in quarantine; the oldest files go first."""
+INDEX_INTERVAL_BYTES: Final = 32 * KIB
+"""A segment's index has an entry for about this many bytes; a read scans no more than this before it finds its offset."""
+INDEX_CHECKPOINT_BYTES: Final = 1 * MIB
+"""The index of the segment in use is stored whenever it grew by this; recovery scans no more than this."""
+OPEN_SEGMENTS_MAX: Final = 8
+"""Sealed segments a partition keeps open for its readers."""

@@ -1,0 +1,75 @@
+"""Every transition of an offset, as data: the documentation's table and diagram are made from it.
+
+The tests hold the state machine to this table: a transition that a random history shows and the table lacks fails.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+__all__ = ["STATES", "TRANSITIONS", "Transition", "diagram", "table"]
+
+STATES: Final[dict[str, str]] = {
+    "untouched": "never leased; costs nothing, however many there are",
+    "leased": "held by one consumer, under one lease, until its deadline",
+    "ready": "leased before, may be leased again now",
+    "delayed": "leased before, may be leased again at its `not_before`",
+    "settled": "done with",
+}
+
+
+class Transition(NamedTuple):
+    """One way for an offset to change its state."""
+
+    before: str
+    call: str
+    after: str
+    counts: bool
+    """The attempt counts from here on."""
+    event: str
+    when: str = ""
+
+
+TRANSITIONS: Final = (
+    Transition(
+        "untouched", "lease", "leased", False, "L", "below the visible end, after everything that is ready"
+    ),
+    Transition("ready", "lease", "leased", False, "L", "oldest offset first"),
+    Transition("leased", "ack", "settled", False, "A"),
+    Transition("ready", "ack", "settled", False, "A", "late: the lease ran out, and nobody leased it since"),
+    Transition("leased", "nack", "ready", True, "N", "without a delay"),
+    Transition("leased", "nack", "delayed", True, "N", "with a delay"),
+    Transition("ready", "nack", "ready", False, "N", "late, without a delay; the receipt ends"),
+    Transition("ready", "nack", "delayed", False, "N", "late, with a delay"),
+    Transition("leased", "release", "ready", False, "R", "cancellation, shutdown, a consumer that leaves"),
+    Transition("leased", "expire", "ready", True, "X", "the deadline has come; late settlements still count"),
+    Transition("leased", "void", "ready", True, "V", "the directory was opened again"),
+    Transition("delayed", "time", "ready", False, "", "`not_before` has come"),
+    Transition(
+        "untouched", "skip", "settled", False, "S", "no such record, filtered, or dropped by retention"
+    ),
+    Transition("leased", "skip", "settled", False, "S", "the same; the lease shrinks"),
+    Transition("ready", "skip", "settled", False, "S", "the same"),
+    Transition("delayed", "skip", "settled", False, "S", "the same"),
+)
+
+
+def table() -> str:
+    """The transitions as a Markdown table."""
+    lines = ["| from | call | to | attempt counts | event | when |", "|---|---|---|---|---|---|"]
+    for row in TRANSITIONS:
+        counts, event = "yes" if row.counts else "", f"`{row.event}`" if row.event else ""
+        lines.append(f"| {row.before} | {row.call} | {row.after} | {counts} | {event} | {row.when} |")
+    return "\n".join(lines)
+
+
+def diagram() -> str:
+    """The transitions as a Mermaid state diagram, one arrow per pair of states."""
+    arrows: dict[tuple[str, str], list[str]] = {}
+    for row in TRANSITIONS:
+        calls = arrows.setdefault((row.before, row.after), [])
+        if row.call not in calls:
+            calls.append(row.call)
+    lines = ["```{mermaid}", "stateDiagram-v2", "    [*] --> untouched"]
+    lines += [f"    {before} --> {after}: {', '.join(calls)}" for (before, after), calls in arrows.items()]
+    return "\n".join([*lines, "    settled --> [*]", "```"])

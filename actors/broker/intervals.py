@@ -1,0 +1,335 @@
+"""Sets and maps of half-open offset ranges, kept in arrays so that a million gaps cost megabytes, not hundreds.
+
+Vocabulary. A *range* is `[start, stop)` with `start < stop`. A *row* is a range followed by its *values*, the
+plain numbers that an `IntervalMap` keeps beside each range. A *chunk* is a few hundred rows, stored as one array
+per column (`starts`, `stops`, then the values); chunks keep an insertion in the middle of a million rows cheap.
+
+Invariants, checked by `check()`:
+
+- I1  Rows are sorted and disjoint: every start < its stop <= the next start.
+- I2  Neighbours are merged: two rows that touch differ in their values (so a set has no two rows that touch).
+- I3  No chunk is empty or longer than `CHUNK_ROWS_MAX`, and `heads` holds the first start of each.
+- I4  `count` is the sum of all lengths and `rows` the number of rows.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import islice, pairwise
+from operator import le, lt
+from typing import Any, Final
+
+from callboard.log.errors import InternalError
+
+__all__ = ["CHUNK_ROWS_MAX", "IntervalMap", "IntervalSet", "Row"]
+
+Row = tuple[Any, ...]
+"""(start, stop, *values)"""
+
+CHUNK_ROWS_MAX: Final = 1024
+
+
+class IntervalMap:
+    """Disjoint ranges, each with the same number of values: one per letter of `typecodes` ("q" int, "d" float)."""
+
+    __slots__ = ("_chunks", "_heads", "_typecodes", "count", "rows")
+
+    def __init__(self, typecodes: str = "") -> None:
+        self._typecodes = "qq" + typecodes
+        self._chunks: list[tuple[array[Any], ...]] = []
+        self._heads: list[int] = []
+        self.count = 0
+        """Offsets in all ranges."""
+        self.rows = 0
+        """Ranges."""
+
+    # -- reading --------------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Row]:
+        for chunk in self._chunks:
+            yield from zip(*chunk, strict=True)
+
+    def __len__(self) -> int:
+        """The number of ranges."""
+        return self.rows
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, IntervalMap):
+            return NotImplemented
+        return self.rows == other.rows and self.count == other.count and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        shown = ", ".join(map(str, islice(self, 8)))
+        return f"<{type(self).__name__} {shown}{', ...' if self.rows > 8 else ''}>"
+
+    @property
+    def last_stop(self) -> int:
+        """The end of the last range; 0 when there is none."""
+        return int(self._chunks[-1][1][-1]) if self._chunks else 0
+
+    def first(self) -> Row | None:
+        """The first row, or None."""
+        return tuple(column[0] for column in self._chunks[0]) if self._chunks else None
+
+    def first_from(self, offset: int) -> Row | None:
+        """The first row that ends after `offset`, whole; or None."""
+        at, index = self._locate(offset)
+        return tuple(column[index] for column in self._chunks[at]) if at < len(self._chunks) else None
+
+    def contains(self, offset: int) -> bool:
+        """Is `offset` in some range?"""
+        row = self.first_from(offset)
+        return row is not None and row[0] <= offset
+
+    def overlapping(self, start: int, stop: int) -> Iterator[Row]:
+        """The rows that share an offset with `[start, stop)`, cut to it. Do not change the map meanwhile."""
+        at, index = self._locate(start)
+        for chunk in islice(self._chunks, at, None):
+            end = bisect_left(chunk[0], stop, index)
+            for row in zip(*(column[index:end] for column in chunk), strict=True):
+                yield (max(row[0], start), min(row[1], stop), *row[2:])
+            if end < len(chunk[0]):
+                return
+            index = 0
+
+    def count_in(self, start: int, stop: int) -> int:
+        """How many offsets of `[start, stop)` are in some range. The cost grows with the ranges in between."""
+        if not self._chunks or start >= self.last_stop or stop <= start:
+            return 0
+        return sum(row[1] - row[0] for row in self.overlapping(start, stop))
+
+    def _locate(self, offset: int) -> tuple[int, int]:
+        """Chunk and index of the first row that ends after `offset`; (number of chunks, 0) past the end."""
+        at = bisect_right(self._heads, offset) - 1
+        if at < 0:
+            return 0, 0
+        stops = self._chunks[at][1]
+        index = bisect_right(stops, offset)
+        return (at, index) if index < len(stops) else (at + 1, 0)
+
+    # -- changing -------------------------------------------------------------------------------------------
+
+    def put(self, start: int, stop: int, *values: Any) -> None:
+        """Put a range where there is none, merging it with neighbours of the same values (I2)."""
+        row = (start, stop, *values)
+        self.count += stop - start
+        chunks = self._chunks
+        if not chunks or chunks[-1][1][-1] < start:
+            self._append(row)
+            return
+        at, index = self._locate(start)
+        if at < len(chunks) and chunks[at][0][index] < stop:
+            raise InternalError(f"range [{start}, {stop}) is put over another one", invariant="I1")
+        left, left_index = (at, index - 1) if index else (at - 1, -1)
+        joins_left = left >= 0 and self._touches(left, left_index, 1, start, values)
+        joins_right = at < len(chunks) and self._touches(at, index, 0, stop, values)
+        if joins_left and joins_right:
+            chunks[left][1][left_index] = chunks[at][1][index]
+            self._splice(at, index, index + 1, [])
+        elif joins_left:
+            chunks[left][1][left_index] = stop
+        elif joins_right:
+            chunks[at][0][index] = start
+            if index == 0:
+                self._heads[at] = start
+        elif index == 0 and at:
+            self._splice(at - 1, len(chunks[at - 1][0]), len(chunks[at - 1][0]), [row])
+        else:
+            self._splice(at, index, index, [row])
+
+    def carve(self, start: int, stop: int) -> list[Row]:
+        """Take `[start, stop)` out; returns the rows that were in it, cut to it."""
+        taken: list[Row] = []
+        if start >= stop:
+            return taken
+        at, index = self._locate(start)
+        while at < len(self._chunks):
+            chunk = self._chunks[at]
+            length = len(chunk[0])
+            end = bisect_left(chunk[0], stop, index)
+            if end == index:
+                break
+            rows: list[Row] = list(zip(*(column[index:end] for column in chunk), strict=True))
+            kept: list[Row] = []
+            first, last = rows[0], rows[-1]
+            if first[0] < start:
+                kept.append((first[0], start, *first[2:]))
+                rows[0] = (start, *first[1:])
+            if last[1] > stop:
+                kept.append((stop, *last[1:]))
+                rows[-1] = (rows[-1][0], stop, *last[2:])
+            self.count -= sum(row[1] - row[0] for row in rows)
+            taken += rows
+            self._splice(at, index, end, kept)
+            if end < length or last[1] > stop:
+                break
+            at, index = self._locate(start)
+        return taken
+
+    def take_front(self, count_max: int) -> list[Row]:
+        """Take the first `count_max` offsets out; returns their rows in order."""
+        stop, room = 0, count_max
+        for row in self:
+            if room <= 0:
+                break
+            stop = min(row[1], row[0] + room)
+            room -= stop - row[0]
+        return self.carve(self._heads[0], stop) if stop else []
+
+    def clear(self) -> None:
+        """Forget every range."""
+        self._chunks.clear()
+        self._heads.clear()
+        self.count = self.rows = 0
+
+    def _touches(self, at: int, index: int, column: int, offset: int, values: tuple[Any, ...]) -> bool:
+        chunk = self._chunks[at]
+        if chunk[column][index] != offset:
+            return False
+        return all(kept[index] == value for kept, value in zip(chunk[2:], values, strict=True))
+
+    def _append(self, row: Row) -> None:
+        """The common case: behind everything, touching nothing."""
+        self.rows += 1
+        if self._chunks and len(self._chunks[-1][0]) < CHUNK_ROWS_MAX:
+            for column, value in zip(self._chunks[-1], row, strict=True):
+                column.append(value)
+            return
+        columns = zip(self._typecodes, row, strict=True)
+        self._chunks.append(tuple(array(code, (value,)) for code, value in columns))
+        self._heads.append(row[0])
+
+    def _splice(self, at: int, start: int, stop: int, rows: Sequence[Row]) -> None:
+        """Replace rows `start` to `stop` of chunk `at` by `rows` (at most two), keeping I3."""
+        chunk = self._chunks[at]
+        self.rows += len(rows) - (stop - start)
+        for index, column in enumerate(chunk):
+            if rows:
+                column[start:stop] = array(column.typecode, [row[index] for row in rows])
+            else:
+                del column[start:stop]
+        length = len(chunk[0])
+        if length == 0:
+            del self._chunks[at], self._heads[at]
+            return
+        self._heads[at] = chunk[0][0]
+        if length > CHUNK_ROWS_MAX:
+            half = length // 2
+            self._chunks.insert(at + 1, tuple(column[half:] for column in chunk))
+            self._heads.insert(at + 1, chunk[0][half])
+            for column in chunk:
+                del column[half:]
+
+    # -- columns, for snapshots -----------------------------------------------------------------------------
+
+    def columns(self) -> list[bytes]:
+        """Every column as the little-endian bytes of its numbers, eight each."""
+        whole = [array(code) for code in self._typecodes]
+        for chunk in self._chunks:
+            for column, part in zip(whole, chunk, strict=True):
+                column.extend(part)
+        if sys.byteorder == "big":
+            for column in whole:
+                column.byteswap()
+        return [column.tobytes() for column in whole]
+
+    def load(self, columns: Sequence[bytes]) -> None:
+        """Replace everything by what `columns()` once gave. Raises ValueError when I1 or I2 would not hold."""
+        if len(columns) != len(self._typecodes):
+            raise ValueError(f"{len(columns)} columns where {len(self._typecodes)} are needed")
+        whole = [array(code) for code in self._typecodes]
+        for column, stored in zip(whole, columns, strict=True):
+            column.frombytes(stored)
+            if sys.byteorder == "big":
+                column.byteswap()
+        starts, stops = whole[0], whole[1]
+        if any(len(column) != len(starts) for column in whole):
+            raise ValueError("columns of different lengths")
+        if starts and (starts[0] < 0 or not all(map(lt, starts, stops))):
+            raise ValueError("an empty or negative range")
+        if not all(map(le, stops, islice(starts, 1, None))):
+            raise ValueError("ranges overlap or are not sorted")
+        self.clear()
+        step = CHUNK_ROWS_MAX // 2
+        for index in range(0, len(starts), step):
+            self._chunks.append(tuple(column[index : index + step] for column in whole))
+            self._heads.append(starts[index])
+        self.rows = len(starts)
+        self.count = sum(stops) - sum(starts)
+        if self._unmerged():
+            self.clear()
+            raise ValueError("two touching ranges are not merged")
+
+    def _unmerged(self) -> bool:
+        previous: Row = (-1, -1)
+        for row in self:
+            if previous[1] == row[0] and previous[2:] == row[2:]:
+                return True
+            previous = row
+        return False
+
+    def check(self) -> None:
+        """Raise InternalError when an invariant does not hold. The cost grows with the number of ranges."""
+        rows = list(self)
+        if any(row[0] >= row[1] for row in rows) or any(a[1] > b[0] for a, b in pairwise(rows)):
+            raise InternalError("ranges are empty, unsorted or overlap", invariant="I1")
+        if self._unmerged():
+            raise InternalError("touching ranges of equal values", invariant="I2")
+        lengths = [len(column) for chunk in self._chunks for column in chunk]
+        if lengths and not 0 < min(lengths) <= max(lengths) <= CHUNK_ROWS_MAX:
+            raise InternalError("a chunk is empty or too long", invariant="I3")
+        if self._heads != [chunk[0][0] for chunk in self._chunks]:
+            raise InternalError("chunk heads differ from the chunks", invariant="I3")
+        if self.rows != len(rows) or self.count != sum(row[1] - row[0] for row in rows):
+            raise InternalError("counters differ from the ranges", invariant="I4")
+
+
+class IntervalSet(IntervalMap):
+    """A set of offsets as disjoint ranges that do not touch; iterating yields `(start, stop)`."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def add(self, start: int, stop: int) -> int:
+        """Add `[start, stop)`, of which any part may be present; returns how many offsets are new."""
+        if start >= stop:
+            return 0
+        before = self.count
+        if self._chunks and start < self.last_stop:
+            self.carve(start, stop)
+        self.put(start, stop)
+        return self.count - before
+
+    def remove(self, start: int, stop: int) -> int:
+        """Remove `[start, stop)`, of which any part may be absent; returns how many offsets went."""
+        return sum(row[1] - row[0] for row in self.carve(start, stop))
+
+    def covers(self, start: int, stop: int) -> bool:
+        """Is every offset of `[start, stop)` in the set?"""
+        row = self.first_from(start)
+        return start >= stop or (row is not None and row[0] <= start and row[1] >= stop)
+
+    def pop_first(self) -> tuple[int, int]:
+        """Remove and return the first range. Raises IndexError when there is none."""
+        start, stop = self._chunks[0][0][0], self._chunks[0][1][0]
+        self.count -= stop - start
+        self._splice(0, 0, 1, [])
+        return start, stop
+
+    def missing(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """The parts of `[start, stop)` that are not in the set."""
+        holes = []
+        for row in self.overlapping(start, stop):
+            if start < row[0]:
+                holes.append((start, row[0]))
+            start = row[1]
+        if start < stop:
+            holes.append((start, stop))
+        return holes

@@ -1,0 +1,113 @@
+"""What a delivery hands out and gives back: grants, settlements, and the lease behind them.
+
+Named tuples instead of attrs classes: one of each is made for every message consumed singly.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from callboard.log.errors import InvalidArgument
+
+__all__ = ["Grant", "Lease", "OffsetRange", "Settlement", "merged", "normal_ranges"]
+
+OffsetRange = tuple[int, int]
+"""[start, stop)"""
+
+HistoryRow = tuple[int, int, int]
+"""(start, stop, history); history is twice the attempts so far, plus one if the last one held its record alone."""
+
+OFFSET_END = 2**63 - 1
+"""Offsets are stored in 64 bits, signed."""
+
+
+class Grant(NamedTuple):
+    """A lease as its consumer sees it. `lease_id` is the receipt: no other lease ever has it."""
+
+    lease_id: int
+    ranges: tuple[tuple[int, int, int], ...]
+    """(start, stop, attempt), sorted; attempt 1 is the first delivery."""
+    consumer: int
+    deadline: float
+    """Monotonic seconds."""
+
+    @property
+    def size(self) -> int:
+        """Offsets in the grant."""
+        return sum(stop - start for start, stop, _ in self.ranges)
+
+
+class Settlement(NamedTuple):
+    """What became of the ranges that a receipt named."""
+
+    accepted: tuple[OffsetRange, ...]
+    lost: tuple[OffsetRange, ...]
+    """No longer this receipt's: leased again since, or settled. The call had no effect on them."""
+
+
+class Lease:
+    """Offsets in the hands of one consumer until `deadline`. `rows` are sorted and disjoint."""
+
+    __slots__ = ("alone", "consumer", "deadline", "rows")
+
+    def __init__(self, consumer: int, deadline: float, alone: bool, rows: list[HistoryRow]) -> None:
+        self.consumer = consumer
+        self.deadline = deadline
+        self.alone = alone
+        """The lease held one record when it was granted."""
+        self.rows = rows
+        """Histories as they were before this lease."""
+
+    def carve(self, start: int, stop: int) -> list[HistoryRow]:
+        """Take `[start, stop)` out; returns the rows that were in it, cut to it."""
+        rows = self.rows
+        index = bisect_left(rows, (start,))
+        if index and rows[index - 1][1] > start:
+            index -= 1
+        end = bisect_left(rows, (stop,), index)
+        taken = rows[index:end]
+        if not taken:
+            return taken
+        kept = []
+        first, last = taken[0], taken[-1]
+        if first[0] < start:
+            kept.append((first[0], start, first[2]))
+            taken[0] = (start, first[1], first[2])
+        if last[1] > stop:
+            kept.append((stop, last[1], last[2]))
+            taken[-1] = (taken[-1][0], stop, last[2])
+        rows[index:end] = kept
+        return taken
+
+    def counted(self, rows: Iterable[HistoryRow]) -> list[HistoryRow]:
+        """The same rows, with this lease's attempt in their histories."""
+        alone = 1 if self.alone else 0
+        return [(start, stop, ((history >> 1) + 1) << 1 | alone) for start, stop, history in rows]
+
+    def grant(self, lease_id: int) -> Grant:
+        """The lease as its consumer sees it, without what is settled already."""
+        ranges = tuple([(start, stop, (history >> 1) + 1) for start, stop, history in self.rows])
+        return Grant(lease_id, ranges, self.consumer, self.deadline)
+
+
+def merged(ranges: Iterable[Sequence[int]]) -> tuple[OffsetRange, ...]:
+    """Sorted ranges with those that touch or overlap made one; whatever follows start and stop is dropped."""
+    joined: list[OffsetRange] = []
+    for row in ranges:
+        if joined and row[0] <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], row[1]))
+        else:
+            joined.append((row[0], row[1]))
+    return tuple(joined)
+
+
+def normal_ranges(ranges: Sequence[OffsetRange]) -> tuple[OffsetRange, ...]:
+    """`ranges` sorted and merged. Raises InvalidArgument for what is no range of offsets."""
+    for start, stop in ranges:
+        if type(start) is not int or type(stop) is not int or not 0 <= start < stop <= OFFSET_END:
+            raise InvalidArgument(
+                f"[{start!r}, {stop!r}) is no range of offsets. Nothing was settled. Give whole numbers, start < stop.",
+            )
+    return merged(sorted(ranges)) if len(ranges) > 1 else tuple(ranges)

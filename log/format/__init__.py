@@ -1,4 +1,4 @@
-"""The byte format of segments: frames of columns, checksums, compression, scans, indexes. Pure: bytes in and out.
+"""The byte format of segments: columns, frames, checksums, scans, indexes. Pure: bytes in, bytes out.
 
 `docs/format.md` specifies every byte. No module here does I/O, reads a clock or draws random numbers.
 """

@@ -1,0 +1,196 @@
+"""The index of a segment: where frames are, by offset and by append time; and how far the segment is known.
+
+An index is never needed, only quick: it is written beside the segment, its checksum is seeded with the segment's id,
+and whatever does not check out is rebuilt by scanning. An entry is noted for a frame when at least `interval_bytes`
+lie between it and the last one.
+
+An entry's time is the latest append time of all records *before* its frame, so entries rise in time even when the
+wall clock was set back, and every record before an entry is known to be older than what follows from its time.
+
+Invariants
+----------
+X1  Offsets and positions of the entries rise strictly, times never fall.
+X2  Every entry lies within [first frame, end_position); the record at `next_offset` would be written at `end_position`.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from array import array
+from bisect import bisect_left, bisect_right
+from typing import Final
+
+from callboard.log import limits
+from callboard.log.errors import FormatTooNew
+from callboard.log.format.arrays import NO_TIME
+from callboard.log.format.faults import Fault, IndexInvalid
+from callboard.log.format.frame import seed_of
+from callboard.log.format.layout import Field, Layout
+from callboard.log.format.segment import SEGMENT_HEADER_BYTES
+from callboard.log.seams.disk import Buffer
+
+__all__ = ["INDEX_HEADER_BYTES", "INDEX_INTERVAL_BYTES", "INDEX_LAYOUT", "SegmentIndex"]
+
+INDEX_MAGIC: Final = b"CALLIDX1"
+INDEX_VERSION: Final = 1
+INDEX_INTERVAL_BYTES: Final = 4 * limits.KIB
+ENTRY_BYTES: Final = 24
+ENTRIES_MAX: Final = limits.SEGMENT_BYTES_MAX // 64
+SEALED: Final = 1
+
+INDEX_LAYOUT: Final = Layout(
+    Field("magic", "8s", "`CALLIDX1`"),
+    Field("version", "H", "1"),
+    Field("flags", "H", "bit 0: the segment is sealed, nothing follows end_position"),
+    Field("count", "I", "entries"),
+    Field("segment_id", "Q", "of the segment"),
+    Field("next_offset", "Q", "one above the last offset of the frames covered"),
+    Field("end_position", "Q", "byte position where the frames covered end"),
+    Field("records", "Q", "records in the frames covered"),
+    Field("max_time_us", "q", "latest append time of these records; -2^63 when there is none"),
+    Field(
+        "entries_checksum",
+        "I",
+        "CRC-32 of all that follows the header, seeded with the CRC-32 of the segment id",
+    ),
+    Field("header_checksum", "I", "CRC-32 of the 60 bytes before, seeded likewise"),
+)
+INDEX_HEADER_BYTES: Final = INDEX_LAYOUT.size_bytes
+CHECKSUM: Final = struct.Struct("<I")
+
+
+class SegmentIndex:
+    """Grows by `note` for each frame written or found; see the module's docstring."""
+
+    __slots__ = (
+        "end_position",
+        "interval_bytes",
+        "max_time_us",
+        "next_offset",
+        "offsets",
+        "positions",
+        "records",
+        "sealed",
+        "segment_id",
+        "times",
+    )
+
+    def __init__(
+        self,
+        segment_id: int,
+        base_offset: int,
+        *,
+        start: int = SEGMENT_HEADER_BYTES,
+        interval_bytes: int = INDEX_INTERVAL_BYTES,
+    ) -> None:
+        self.segment_id = segment_id
+        self.next_offset = base_offset
+        self.end_position = start
+        self.interval_bytes = interval_bytes
+        self.records = 0
+        self.max_time_us = NO_TIME
+        self.sealed = False
+        self.offsets: array[int] = array("Q")
+        self.times: array[int] = array("q")
+        self.positions: array[int] = array("Q")
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def note(
+        self, position: int, frame_bytes: int, base_offset: int, last_offset: int, count: int, time_us: int
+    ) -> None:
+        """A valid frame lies at `position`; `time_us` is its latest append time."""
+        if not self.positions or position - self.positions[-1] >= self.interval_bytes:
+            self.offsets.append(base_offset)
+            self.times.append(self.max_time_us)
+            self.positions.append(position)
+        self.records += count
+        self.next_offset = last_offset + 1
+        self.end_position = position + frame_bytes
+        if time_us > self.max_time_us:
+            self.max_time_us = time_us
+
+    def find_offset(self, offset: int) -> int:
+        """The position from which a walk over the frames meets `offset`."""
+        place = bisect_right(self.offsets, offset) - 1
+        return self.positions[max(place, 0)] if self.positions else self.end_position
+
+    def find_time(self, time_us: int) -> int:
+        """The position from which a walk meets the first record appended at or after `time_us`."""
+        place = bisect_left(self.times, time_us) - 1
+        return self.positions[max(place, 0)] if self.positions else self.end_position
+
+    def encode(self) -> bytes:
+        """The bytes of the index file."""
+        seed = seed_of(self.segment_id)
+        entries = self.offsets.tobytes() + self.times.tobytes() + self.positions.tobytes()
+        sealed = INDEX_LAYOUT.struct.pack(
+            INDEX_MAGIC,
+            INDEX_VERSION,
+            SEALED if self.sealed else 0,
+            len(self.offsets),
+            self.segment_id,
+            self.next_offset,
+            self.end_position,
+            self.records,
+            self.max_time_us,
+            zlib.crc32(entries, seed),
+            0,
+        )[:-4]
+        return sealed + CHECKSUM.pack(zlib.crc32(sealed, seed)) + entries
+
+    @classmethod
+    def decode(
+        cls, buffer: Buffer, segment_id: int, *, interval_bytes: int = INDEX_INTERVAL_BYTES
+    ) -> SegmentIndex:
+        """The index that `buffer` (the whole file) holds for the segment.
+
+        Raises `IndexInvalid`: build it anew; `FormatTooNew` when a newer Callboard wrote it.
+        """
+        view = memoryview(buffer)
+        if len(view) < INDEX_HEADER_BYTES:
+            raise IndexInvalid(Fault.SHORT)
+        magic, version, flags, count, found_id, next_offset, end, records, latest, entries_sum, header_sum = (
+            INDEX_LAYOUT.struct.unpack_from(view)
+        )
+        seed = seed_of(segment_id)
+        if magic != INDEX_MAGIC:
+            raise IndexInvalid(Fault.MAGIC)
+        if found_id != segment_id or zlib.crc32(view[: INDEX_HEADER_BYTES - 4], seed) != header_sum:
+            raise IndexInvalid(Fault.HEADER_CHECKSUM)
+        if version > INDEX_VERSION or flags > SEALED:
+            raise FormatTooNew(
+                f"an index has version {version}, flags {flags}: a newer Callboard wrote it. Upgrade Callboard.",
+                found=version,
+                supported=INDEX_VERSION,
+            )
+        entries = view[INDEX_HEADER_BYTES:]
+        if count > ENTRIES_MAX or len(entries) != count * ENTRY_BYTES:
+            raise IndexInvalid(Fault.SHORT, f"{len(entries)} bytes for {count} entries")
+        if zlib.crc32(entries, seed) != entries_sum:
+            raise IndexInvalid(Fault.CHECKSUM)
+        index = cls(segment_id, next_offset, start=end, interval_bytes=interval_bytes)
+        index.records, index.max_time_us, index.sealed = records, latest, bool(flags & SEALED)
+        index.offsets.frombytes(entries[: 8 * count])
+        index.times.frombytes(entries[8 * count : 16 * count])
+        index.positions.frombytes(entries[16 * count :])
+        index._check()
+        return index
+
+    def _check(self) -> None:
+        """X1 and X2."""
+        for column in (self.offsets, self.positions):
+            items = list(column)
+            if any(map(int.__ge__, items, items[1:])):
+                raise IndexInvalid(Fault.BODY, "entries do not rise")
+        times = list(self.times)
+        if times != sorted(times) or (times and times[-1] > self.max_time_us):
+            raise IndexInvalid(Fault.BODY, "times fall")
+        if self.positions and (
+            self.positions[0] < SEGMENT_HEADER_BYTES
+            or self.positions[-1] >= self.end_position
+            or self.offsets[-1] >= self.next_offset
+        ):
+            raise IndexInvalid(Fault.BODY, "entries beyond the end")

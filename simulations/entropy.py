@@ -1,0 +1,33 @@
+"""Entropy from a seed."""
+
+from __future__ import annotations
+
+import random
+
+__all__ = ["SeededEntropy"]
+
+
+class SeededEntropy:
+    """The same randomness and ids for the same seed, in any process."""
+
+    __slots__ = ("_source", "seed")
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self._source = random.Random(seed)
+
+    def random(self) -> float:
+        """A float in [0, 1)."""
+        return self._source.random()
+
+    def integer(self, bits: int) -> int:
+        """An unsigned integer of that many random bits."""
+        return self._source.getrandbits(bits)
+
+    def bytes(self, count: int) -> bytes:
+        """That many random bytes."""
+        return self._source.randbytes(count)
+
+    def fork(self, name: str) -> SeededEntropy:
+        """A source of its own for `name`, so that one part's draws do not shift another's."""
+        return SeededEntropy(random.Random(f"{self.seed}/{name}").getrandbits(64))

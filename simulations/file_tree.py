@@ -1,0 +1,205 @@
+"""A tree of simulated files: names and content as POSIX has them, with the same errors.
+
+Pure: no clock, no waiting, no faults. `inodes.py` has the vocabulary and what power loss does.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from typing import Final
+
+from .inodes import Choose, Directory, Inode, Node, Unsynced
+
+__all__ = ["FileTree", "failure"]
+
+
+WORDS: Final = {
+    errno.EEXIST: "File exists",
+    errno.EINVAL: "Invalid argument",
+    errno.EISDIR: "Is a directory",
+    errno.ENOENT: "No such file or directory",
+    errno.ENOSPC: "No space left on device",
+    errno.ENOTDIR: "Not a directory",
+    errno.ENOTEMPTY: "Directory not empty",
+    errno.EPERM: "Operation not permitted",
+}
+
+
+def failure(number: int, path: str) -> OSError:
+    """The OSError (its right subclass) that the system would raise."""
+    return OSError(number, WORDS[number], path)
+
+
+class FileTree:
+    """Directories and files below one root."""
+
+    __slots__ = ("root",)
+
+    def __init__(self, root: Directory | None = None) -> None:
+        self.root = Directory() if root is None else root
+
+    # -- looking
+
+    def node(self, path: str) -> Node:
+        """What has that name. Raises FileNotFoundError, or NotADirectoryError on the way."""
+        if not path:
+            return self.root
+        folder, name = self._parent(path)
+        found = folder.volatile.get(name)
+        if found is None:
+            raise failure(errno.ENOENT, path)
+        return found
+
+    def inode(self, path: str) -> Inode:
+        """The file of that name. Raises IsADirectoryError for a directory."""
+        found = self.node(path)
+        if isinstance(found, Directory):
+            raise failure(errno.EISDIR, path)
+        return found
+
+    def directory(self, path: str) -> Directory:
+        """The directory of that name. Raises NotADirectoryError for a file."""
+        found = self.node(path)
+        if isinstance(found, Inode):
+            raise failure(errno.ENOTDIR, path)
+        return found
+
+    def _parent(self, path: str) -> tuple[Directory, str]:
+        *folders, name = path.split("/")
+        place: Node = self.root
+        for folder in folders:
+            if isinstance(place, Inode):
+                raise failure(errno.ENOTDIR, path)
+            found = place.volatile.get(folder)
+            if found is None:
+                raise failure(errno.ENOENT, path)
+            place = found
+        if isinstance(place, Inode):
+            raise failure(errno.ENOTDIR, path)
+        return place, name
+
+    def walk(self, *, durable: bool = False) -> Iterator[tuple[str, Node]]:
+        """Every path and its node in a fixed order, folders before what is in them; the root is `""`."""
+        waiting: list[tuple[str, Node]] = [("", self.root)]
+        while waiting:
+            path, node = waiting.pop()
+            yield path, node
+            if isinstance(node, Directory):
+                entries = node.durable if durable else node.volatile
+                below = [
+                    (f"{path}/{name}" if path else name, entries[name])
+                    for name in sorted(entries, reverse=True)
+                ]
+                waiting += below
+
+    # -- changing
+
+    def create(self, path: str) -> Inode:
+        """A new, empty file. Raises FileExistsError."""
+        folder, name = self._parent(path)
+        if name in folder.volatile:
+            raise failure(errno.EEXIST, path)
+        made = Inode()
+        folder.change({name: made})
+        return made
+
+    def link(self, source: str, target: str) -> None:
+        """A second name for a file."""
+        from_folder, from_name = self._parent(source)
+        to_folder, to_name = self._parent(target)
+        found = from_folder.volatile.get(from_name)
+        if found is None:
+            raise failure(errno.ENOENT, source)
+        if to_name in to_folder.volatile:
+            raise failure(errno.EEXIST, target)
+        if isinstance(found, Directory):
+            raise failure(errno.EPERM, source)
+        to_folder.change({to_name: found})
+
+    def unlink(self, path: str) -> None:
+        """Remove a file's name."""
+        folder, name = self._parent(path)
+        found = folder.volatile.get(name)
+        if found is None:
+            raise failure(errno.ENOENT, path)
+        if isinstance(found, Directory):
+            raise failure(errno.EISDIR, path)
+        folder.change({name: None})
+
+    def rename(self, source: str, target: str) -> None:
+        """Give another name, replacing a file, or an empty directory by a directory."""
+        from_folder, from_name = self._parent(source)
+        to_folder, to_name = self._parent(target)
+        moved, replaced = from_folder.volatile.get(from_name), to_folder.volatile.get(to_name)
+        if moved is None:
+            raise failure(errno.ENOENT, source)
+        if isinstance(moved, Directory) and target.startswith(source + "/"):
+            raise failure(errno.EINVAL, source)
+        if replaced is not None:
+            if replaced is moved:
+                return  # POSIX: two names of one file both stay
+            _check_replaceable(moved, replaced, target, inside=source.startswith(target + "/"))
+        if from_folder is to_folder:
+            from_folder.change({from_name: None, to_name: moved})
+        else:
+            to_folder.change({to_name: moved})
+            from_folder.change({from_name: None})
+
+    def make_directory(self, path: str) -> None:
+        """A directory and the missing ones above it."""
+        place = self.root
+        components = path.split("/")
+        for position, name in enumerate(components, 1):
+            found = place.volatile.get(name)
+            if found is None:
+                found = Directory()
+                place.change({name: found})
+            elif isinstance(found, Inode):
+                raise failure(errno.EEXIST if position == len(components) else errno.ENOTDIR, path)
+            place = found
+
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory."""
+        folder, name = self._parent(path)
+        found = folder.volatile.get(name)
+        if found is None:
+            raise failure(errno.ENOENT, path)
+        if isinstance(found, Inode):
+            raise failure(errno.ENOTDIR, path)
+        if found.volatile:
+            raise failure(errno.ENOTEMPTY, path)
+        folder.change({name: None})
+
+    # -- losing
+
+    def lose_power(self, choose: Choose) -> None:
+        """Forget what was not synced, but for what `choose` keeps (M1)."""
+        done: set[int] = set()
+        waiting: list[tuple[str, Node]] = [("", self.root)]
+        while waiting:
+            path, node = waiting.pop()
+            if id(node) in done:
+                continue
+            done.add(id(node))
+            is_directory = isinstance(node, Directory)
+            items = node.unsynced
+            node.lose_power(choose(Unsynced(path, is_directory, items)) if items else ())
+            if isinstance(node, Directory):
+                entries = node.volatile
+                waiting += [
+                    (f"{path}/{name}" if path else name, entries[name])
+                    for name in sorted(entries, reverse=True)
+                ]
+
+
+def _check_replaceable(moved: Node, replaced: Node, target: str, *, inside: bool) -> None:
+    if inside:
+        raise failure(errno.ENOTEMPTY, target)
+    if isinstance(moved, Directory):
+        if isinstance(replaced, Inode):
+            raise failure(errno.ENOTDIR, target)
+        if replaced.volatile:
+            raise failure(errno.ENOTEMPTY, target)
+    elif isinstance(replaced, Directory):
+        raise failure(errno.EISDIR, target)

@@ -1,0 +1,229 @@
+"""One owner's life on a memory disk: its incarnation, handles and marks.
+
+They hold no rules of their own about content: `memory_disk.py` runs the plans, `inodes.py` remembers.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING
+
+import trio
+
+from callboard.log.errors import InvalidArgument
+from callboard.log.seams.disk import Entry, Handle, Plan
+from callboard.log.seams.plans import check_path, check_plan, stale, storage_error
+
+from .disk_faults import Read
+from .file_tree import failure
+from .inodes import Directory, Inode, Node
+
+if TYPE_CHECKING:
+    from .memory_disk import MemoryDisk
+
+
+__all__ = ["MemoryHandle", "MemoryIncarnation", "MemoryMark"]
+
+
+class MemoryHandle:
+    """A file of one incarnation."""
+
+    __slots__ = ("_path", "incarnation", "inode")
+
+    def __init__(self, path: str, incarnation: MemoryIncarnation) -> None:
+        self._path = path
+        self.incarnation = incarnation
+        self.inode: Inode | None = None
+
+    def __repr__(self) -> str:
+        return f"<MemoryHandle {self._path!r} of {self.incarnation.owner!r}>"
+
+    @property
+    def path(self) -> str:
+        """Relative to the disk's root."""
+        return self._path
+
+    def opened(self) -> Inode:
+        """The file behind it. Raises OSError (EBADF) when closed."""
+        if self.inode is None:
+            raise OSError(errno.EBADF, "the handle is not open", self._path)
+        return self.inode
+
+
+class MemoryMark:
+    """A mapped file: stores go to the page cache."""
+
+    __slots__ = ("_incarnation", "_inode", "_length", "_path")
+
+    def __init__(self, path: str, inode: Inode, length: int, incarnation: MemoryIncarnation) -> None:
+        self._path = path
+        self._inode: Inode | None = inode
+        self._length = length
+        self._incarnation = incarnation
+
+    def store(self, data: bytes) -> None:
+        """Replace the content. Raises `StaleIncarnation` once fenced; does nothing once closed."""
+        if self._incarnation.is_fenced:
+            raise stale(self._incarnation.owner)
+        if len(data) != self._length:
+            raise InvalidArgument(
+                f"the mark {self._path!r} holds {self._length} bytes, not {len(data)}. Nothing was stored.",
+                path=self._path,
+            )
+        if self._inode is not None:
+            self._inode.write(0, data)
+
+    def load(self) -> bytes:
+        """The content now; empty once closed."""
+        return b"" if self._inode is None else bytes(self._inode.volatile[: self._length])
+
+    def close(self) -> None:
+        """Unmap. Later calls do nothing."""
+        self._inode = None
+
+
+class MemoryIncarnation:
+    """The disk as one owner's one life sees it."""
+
+    __slots__ = ("_disk", "_drained", "_flights", "_flown", "handles", "is_dead", "is_fenced", "owner")
+
+    def __init__(self, owner: str, disk: MemoryDisk) -> None:
+        self.owner = owner
+        self.is_fenced = False
+        self.is_dead = False
+        self.handles: dict[MemoryHandle, None] = {}
+        self._disk = disk
+        self._flights: dict[int, float] = {}
+        self._flown = 0
+        self._drained: trio.Event | None = None
+
+    def __repr__(self) -> str:
+        return f"<MemoryIncarnation of {self.owner!r}{', fenced' if self.is_fenced else ''}>"
+
+    @property
+    def in_flight_since(self) -> float | None:
+        """Monotonic time at which the oldest unfinished plan was submitted, None when none is in flight."""
+        return next(iter(self._flights.values()), None)
+
+    def handle(self, path: str) -> MemoryHandle:
+        """A closed handle for `path`."""
+        self._check()
+        check_path(path)
+        return MemoryHandle(path, self)
+
+    async def submit(self, plan: Plan) -> None:
+        """Run the plan to its end or its first failure. Raises `PlanFailed`."""
+        self._check()
+        plan = tuple(plan)
+        check_plan(plan, self)
+        await trio.lowlevel.checkpoint_if_cancelled()
+        self._flown = number = self._flown + 1
+        self._flights[number] = self._disk.now()
+        try:
+            await self._disk.pause()
+            await self._disk.run(self, plan)
+        finally:
+            del self._flights[number]
+            if self._drained is not None and not self._flights:
+                self._drained.set()
+
+    async def read(self, handle: Handle, offset: int, length: int) -> bytes:
+        """Up to `length` bytes from `offset`; fewer only at the end of the file. Raises `StorageError`."""
+        file = self._own(handle)
+        await self._disk.visit(self, file.path)
+        try:
+            return self._read(file, offset, length)
+        except OSError as error:
+            raise storage_error("reading", self._disk.root, file.path, error) from error
+
+    def read_cached(self, handle: Handle, offset: int, length: int) -> bytes | None:
+        """What is in memory: everything, or None while the disk is `cold`."""
+        file = self._own(handle)
+        if self._disk.cold:
+            return None
+        try:
+            return self._read(file, offset, length)
+        except OSError as error:
+            raise storage_error("reading", self._disk.root, file.path, error) from error
+
+    def _read(self, file: MemoryHandle, offset: int, length: int) -> bytes:
+        inode = file.opened()
+        if offset < 0 or length < 0:
+            raise failure(errno.EINVAL, file.path)
+        fault = self._disk.faults.take(Read, file.path)
+        if fault is not None:
+            raise fault.fresh_error(file.path)
+        return bytes(inode.volatile[offset : offset + length])
+
+    async def size(self, handle: Handle) -> int:
+        """The file's length in bytes."""
+        file = self._own(handle)
+        await self._disk.visit(self, file.path)
+        try:
+            return len(file.opened().volatile)
+        except OSError as error:
+            raise storage_error("measuring", self._disk.root, file.path, error) from error
+
+    async def list(self, path: str) -> list[Entry]:
+        """The names in a directory, sorted; empty when the directory is missing."""
+        self._check()
+        check_path(path, root_allowed=True)
+        await self._disk.visit(self, path)
+        try:
+            names = self._disk.tree.directory(path).volatile
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise storage_error("listing", self._disk.root, path, error) from error
+        return [_entry(name, names[name]) for name in sorted(names)]
+
+    async def mark(self, path: str, length: int) -> MemoryMark:
+        """Map a small file of `length` bytes, made (zero-filled, directory not synced) when missing."""
+        self._check()
+        check_path(path)
+        if length <= 0:
+            raise InvalidArgument(f"a mark of {length} bytes cannot be mapped. Nothing was done.", path=path)
+        await self._disk.visit(self, path)
+        try:
+            inode = self._disk.map(path, length)
+        except OSError as error:
+            raise storage_error("mapping", self._disk.root, path, error) from error
+        return MemoryMark(path, inode, length, self)
+
+    async def free_bytes(self) -> int:
+        """Bytes that may still be written."""
+        self._check()
+        await self._disk.visit(self, "")
+        return self._disk.free_bytes
+
+    def die(self) -> None:
+        """Fence, and stop the plan in flight before its next verb (M3)."""
+        self.is_fenced = self.is_dead = True
+        self.handles.clear()
+
+    async def drain(self) -> None:
+        """Wait for the last plan, then forget the open files."""
+        while self._flights:
+            self._drained = trio.Event()
+            await self._drained.wait()
+        for handle in self.handles:
+            handle.inode = None
+        self.handles.clear()
+
+    def _check(self) -> None:
+        if self.is_fenced:
+            raise stale(self.owner)
+
+    def _own(self, handle: Handle) -> MemoryHandle:
+        self._check()
+        if not isinstance(handle, MemoryHandle) or handle.incarnation is not self:
+            raise InvalidArgument(
+                f"the handle for {handle.path!r} belongs to another incarnation. Nothing was read.",
+                path=handle.path,
+            )
+        return handle
+
+
+def _entry(name: str, node: Node) -> Entry:
+    is_directory = isinstance(node, Directory)
+    return Entry(name, is_directory, 0 if isinstance(node, Directory) else len(node.volatile))

@@ -1,0 +1,141 @@
+"""Child specifications: supervision as plain data, checked when made."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from callboard.actors import ActorStart, MailboxSpec
+from callboard.log.errors import CallboardError, join_problems
+from callboard.log.limits import CHILDREN_MAX, NAME_BYTES_MAX
+from callboard.supervision.backoff import DEFAULT_BACKOFF, IMMEDIATE, Backoff
+from callboard.supervision.strategy import RESTART_KINDS, STRATEGIES, Restart, Strategy
+
+
+@attrs.frozen(kw_only=True)
+class ChildSpec:
+    """An actor to supervise. All problems are raised as one `ConfigurationError`."""
+
+    name: str
+    """Last part of the actor's path."""
+    start: ActorStart
+    """A class or function that makes the actor, or an async function `f(context)` that is the actor."""
+    restart: Restart = "permanent"
+    shutdown_grace: float = 5.0
+    """Seconds between the request to stop and the kill."""
+    mailbox: MailboxSpec = attrs.field(factory=MailboxSpec)
+    significant: bool = True
+    """False: over its restart intensity the child becomes `failed` and nothing else happens."""
+    retry_in_hand: int = 0
+    """How often a message in hand at a crash is tried again."""
+    backoff: Backoff = DEFAULT_BACKOFF
+    on_failed: Callable[[str, BaseException], CallboardError] | None = None
+    """`on_failed(path, cause)` makes the error that answers questions to a failed child."""
+
+    def __attrs_post_init__(self) -> None:
+        problems = _child_problems(self)
+        if problems:
+            raise join_problems(f"Child {self.name!r}", problems)
+
+
+@attrs.frozen(kw_only=True)
+class SupervisorSpec:
+    """A supervisor and its children, in start order. All problems are raised as one `ConfigurationError`."""
+
+    name: str
+    strategy: Strategy = "one_for_one"
+    intensity: int = 5
+    """Restarts allowed within `period`; one more and the supervisor gives up (or an insignificant child fails)."""
+    period: float = 10.0
+    """Seconds."""
+    children: tuple[ChildSpec | SupervisorSpec, ...] = attrs.field(default=(), converter=tuple)
+    significant: bool = True
+    backoff: Backoff = IMMEDIATE
+    """Before this supervisor itself is started again by its parent."""
+
+    def __attrs_post_init__(self) -> None:
+        problems = _supervisor_problems(self)
+        if problems:
+            raise join_problems(f"Supervisor {self.name!r}", problems)
+
+    def child_problems(self, child: ChildSpec | SupervisorSpec) -> list[str]:
+        """Why `child` cannot be a child of this supervisor."""
+        least = child.backoff.least(self.intensity)
+        if getattr(child, "restart", "permanent") == "temporary" or least <= self.period:
+            return []
+        problem = (
+            f"child {child.name!r} can never exceed {self.intensity} restarts in {self.period:g} s, "
+            f"because its backoff makes them last {least:g} s: it would crash and restart for ever, unnoticed. "
+            "Allow fewer restarts, a longer period, or shorten the backoff"
+        )
+        return [problem]
+
+
+def name_problems(name: Any) -> list[str]:
+    """Why `name` cannot be part of a path."""
+    if not isinstance(name, str) or name in ("", ".", "..") or "/" in name or "\0" in name:
+        return [f"name must be text without '/', not {name!r}"]
+    if len(name.encode("utf-8", "surrogatepass")) > NAME_BYTES_MAX:
+        return [f"name is longer than {NAME_BYTES_MAX} bytes"]
+    return []
+
+
+def _seconds(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _child_problems(spec: ChildSpec) -> list[str]:
+    rules = (
+        (callable(spec.start), f"start must be callable, not {spec.start!r}"),
+        (
+            spec.restart in RESTART_KINDS,
+            f"restart must be one of {', '.join(RESTART_KINDS)}, not {spec.restart!r}",
+        ),
+        (
+            _seconds(spec.shutdown_grace) and spec.shutdown_grace >= 0,
+            f"shutdown_grace must be seconds from 0, not {spec.shutdown_grace!r}",
+        ),
+        (isinstance(spec.mailbox, MailboxSpec), f"mailbox must be a MailboxSpec, not {spec.mailbox!r}"),
+        (isinstance(spec.backoff, Backoff), f"backoff must be a Backoff, not {spec.backoff!r}"),
+        (
+            _count(spec.retry_in_hand),
+            f"retry_in_hand must be a whole number from 0, not {spec.retry_in_hand!r}",
+        ),
+        (spec.on_failed is None or callable(spec.on_failed), "on_failed must be callable"),
+    )
+    return name_problems(spec.name) + [problem for holds, problem in rules if not holds]
+
+
+def _supervisor_problems(spec: SupervisorSpec) -> list[str]:
+    rules = (
+        (
+            spec.strategy in STRATEGIES,
+            f"strategy must be one of {', '.join(STRATEGIES)}, not {spec.strategy!r}",
+        ),
+        (_count(spec.intensity), f"intensity must be a whole number from 0, not {spec.intensity!r}"),
+        (
+            _seconds(spec.period) and spec.period > 0,
+            f"period must be seconds above 0, not {spec.period!r}",
+        ),
+        (isinstance(spec.backoff, Backoff), f"backoff must be a Backoff, not {spec.backoff!r}"),
+        (len(spec.children) <= CHILDREN_MAX, f"more than {CHILDREN_MAX} children"),
+    )
+    problems = name_problems(spec.name) + [problem for holds, problem in rules if not holds]
+    strangers = [child for child in spec.children if not isinstance(child, ChildSpec | SupervisorSpec)]
+    problems += [f"children must be ChildSpec or SupervisorSpec, not {child!r}" for child in strangers]
+    if problems:
+        return problems
+    names = [child.name for child in spec.children]
+    problems += [
+        f"two children are called {name!r}" for name in dict.fromkeys(names) if names.count(name) > 1
+    ]
+    for child in spec.children:
+        problems += spec.child_problems(child)
+    return problems

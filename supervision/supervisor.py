@@ -1,0 +1,340 @@
+"""Supervisor: runs its children in a nursery of its own and carries out what the roster says.
+
+All rules are in `roster.py`; here are the tasks. One loop takes steps from the roster and sleeps until
+something happened or the next deadline. Each child's life is a task that reports how it ended.
+
+Invariants
+----------
+V1  A life runs in the nursery of its supervisor's life, so a supervisor ends after all its children.
+V2  The loop is the only one to carry out steps, and sleeps while there are none: nothing ticks.
+V3  Only what passes a supervisor (`KeyboardInterrupt`, `SystemExit`, bugs of Callboard) leaves `live` as an exception.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, overload
+
+import trio
+
+from callboard.actors import ActorRef, ActorSystem, Ending
+from callboard.actors.cell import stopped
+from callboard.actors.events import Escalated
+from callboard.actors.failures import describe
+from callboard.log.errors import InvalidArgument, RestartLimitReached, join_problems
+from callboard.log.limits import CHILDREN_MAX
+from callboard.supervision.child import ActorChild, Child
+from callboard.supervision.roster import Fail, Gone, Kill, Restarting, Roster, Start, Step, Stop, Terms
+from callboard.supervision.spec import ChildSpec, SupervisorSpec
+from callboard.supervision.tree import TreeNode
+
+Spec = ChildSpec | SupervisorSpec
+
+
+class Supervisor:
+    """A supervisor in the running tree. It stays the same object across restarts."""
+
+    def __init__(self, system: ActorSystem, path: str, spec: SupervisorSpec) -> None:
+        self.path = path
+        """ "" for the root."""
+        self.spec = spec
+        self.changed = trio.lowlevel.ParkingLot()
+        self._system = system
+        self._children: dict[str, Child] = {}
+        self._roster = Roster(spec.strategy, spec.intensity, spec.period)
+        self._nursery: trio.Nursery | None = None
+        self._sleeper: trio.lowlevel.Task | None = None
+        self._stirred = False
+        self._state = "new"
+        self._restarts = 0
+        self._last_failure: str | None = None
+        self._closed = False
+        self.ended_by: BaseException | None = None
+        self._enlist_all()
+
+    def __repr__(self) -> str:
+        return f"<Supervisor {self.path!r} {self._state}>"
+
+    # -- children: what users call --------------------------------------------------------------------------
+
+    @overload
+    async def start_child(self, spec: ChildSpec) -> ActorRef[Any]: ...
+    @overload
+    async def start_child(self, spec: SupervisorSpec) -> Supervisor: ...
+
+    async def start_child(self, spec: Spec) -> ActorRef[Any] | Supervisor:
+        """Add a child and wait until it has started, or has failed (which the tree shows).
+
+        Raises `ConfigurationError` for a specification or name that does not fit, `ActorStopped` (with the cause)
+        when the child or this supervisor ended for good instead. Cancelling leaves the child to start. Do not
+        wait here inside `started` of an actor that this supervisor waits for: use `add_child`.
+        """
+        handle = self.add_child(spec)
+        await self._settled(spec.name)
+        return handle
+
+    @overload
+    def add_child(self, spec: ChildSpec) -> ActorRef[Any]: ...
+    @overload
+    def add_child(self, spec: SupervisorSpec) -> Supervisor: ...
+
+    def add_child(self, spec: Spec) -> ActorRef[Any] | Supervisor:
+        """Like `start_child` without waiting: messages wait in the mailbox until the child has started."""
+        problems = self.spec.child_problems(spec)
+        if spec.name in self._children:
+            problems.append(f"a child called {spec.name!r} exists")
+        if len(self._children) >= CHILDREN_MAX:
+            problems.append(f"there are {CHILDREN_MAX} children already")
+        if problems:
+            raise join_problems(f"Supervisor {self.path!r}", problems)
+        if self._closed:
+            raise stopped(self.path)
+        handle = self._enlist(spec, listed=False)
+        self._stir()
+        return handle
+
+    async def stop_child(self, name: str) -> None:
+        """Stop the child gracefully, for good, and wait until it has ended. Its name is free again."""
+        child = self._named(name)
+        self._roster.dismiss(name)
+        self._stir()
+        while self._children.get(name) is child:
+            await child.changed.park()
+
+    async def restart_child(self, name: str) -> ActorRef[Any] | Supervisor:
+        """Restart a child: revive a failed one, cut its backoff short, or stop it gracefully first if it runs.
+
+        Returns when it has started or failed again; raises `ActorStopped` when it ended for good instead.
+        """
+        self._named(name)
+        self._roster.restart(name)
+        self._stir()
+        await self._settled(name)
+        return self._handle(self._named(name))
+
+    def child(self, name: str) -> ActorRef[Any]:
+        """The actor of that name right below. Raises `InvalidArgument` when there is none."""
+        found = self._named(name)
+        if not isinstance(found, ActorChild):
+            raise InvalidArgument(f"{name!r} below {self.path!r} is a supervisor. Use `supervisor`.")
+        return found.ref
+
+    def supervisor(self, name: str) -> Supervisor:
+        """The supervisor of that name right below. Raises `InvalidArgument` when there is none."""
+        found = self._named(name)
+        if not isinstance(found, Supervisor):
+            raise InvalidArgument(f"{name!r} below {self.path!r} is an actor. Use `child`.")
+        return found
+
+    def children(self) -> dict[str, ActorRef[Any] | Supervisor]:
+        """All children by name, in start order."""
+        return {name: self._handle(child) for name, child in self._children.items()}
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._children
+
+    def _named(self, name: str) -> Child:
+        child = self._children.get(name)
+        if child is None:
+            raise InvalidArgument(f"Supervisor {self.path!r} has no child called {name!r}.", path=self.path)
+        return child
+
+    @staticmethod
+    def _handle(child: Child) -> ActorRef[Any] | Supervisor:
+        if isinstance(child, ActorChild):
+            return child.ref
+        if isinstance(child, Supervisor):
+            return child
+        raise InvalidArgument(f"{child!r} is no child.")
+
+    async def _settled(self, name: str) -> None:
+        """Wait until the child is up or failed."""
+        child = self._named(name)
+        while self._children.get(name) is child:
+            if self._roster.is_steady(name):
+                return
+            await child.changed.park()
+        error = stopped(self._path_of(name))
+        error.__cause__ = child.ended_by
+        raise error
+
+    # -- making children ------------------------------------------------------------------------------------
+
+    def _path_of(self, name: str) -> str:
+        return f"{self.path}/{name}" if self.path else name
+
+    def _enlist(self, spec: Spec, *, listed: bool) -> ActorRef[Any] | Supervisor:
+        path = self._path_of(spec.name)
+        child: ActorChild | Supervisor
+        if isinstance(spec, ChildSpec):
+            child = ActorChild(self._system, path, spec)
+        else:
+            child = Supervisor(self._system, path, spec)
+        self._children[spec.name] = child
+        self._roster.add(spec.name, child.terms, listed=listed)
+        return self._handle(child)
+
+    def _enlist_all(self) -> None:
+        """Children of the specification that are not there (any more)."""
+        for spec in self.spec.children:
+            if spec.name not in self._children:
+                self._enlist(spec, listed=True)
+
+    # -- being a child --------------------------------------------------------------------------------------
+
+    @property
+    def terms(self) -> Terms:
+        """For the parent's roster. The grace is without end: every child below has its own."""
+        return Terms("permanent", self.spec.significant, math.inf, self.spec.backoff)
+
+    def begin(self) -> None:
+        """Open the roster, so that a stop before the first step counts."""
+        self._enlist_all()
+        self._roster.open()
+        self._state = "starting"
+
+    def stop(self, *, final: bool) -> None:
+        """Stop all children, last first."""
+        self._state = "stopping"
+        self._roster.close(final=final)
+        self._stir()
+
+    def kill(self) -> None:
+        """Kill every life below, whatever its grace."""
+        for child in tuple(self._children.values()):
+            child.kill()
+
+    def restarting(self, cause: BaseException | None, delay_s: float) -> None:
+        """Count."""
+        self._restarts += 1
+
+    def fail(self, cause: BaseException | None) -> None:
+        """Every actor below answers questions with an error until the revival."""
+        self._state = "failed"
+        for child in self._children.values():
+            child.fail(cause)
+
+    def close(self, cause: BaseException | None) -> None:
+        """Everybody below has ended for good."""
+        self._state = "stopped"
+        self._closed = True
+        self.ended_by = cause
+        self._roster.close(final=True)
+        for step in self._roster.steps(self._system.clock.monotonic()):
+            self._perform(step)
+
+    def node(self) -> TreeNode:
+        """The tree from here down."""
+        return TreeNode(
+            path=self.path,
+            name=self.spec.name,
+            kind="supervisor",
+            state=self._state,
+            restarts=self._restarts,
+            last_failure=self._last_failure,
+            children=tuple(child.node() for child in self._children.values()),
+        )
+
+    # -- life -----------------------------------------------------------------------------------------------
+
+    async def live(self, ready: Callable[[], None]) -> Ending:
+        """Run the children until the roster is down: "finished" when asked to stop, "crashed" when it gave up."""
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                await self._run(ready)
+        finally:
+            self._nursery = None
+            self._state = "waiting"
+        if self._roster.gave_up is None:
+            return Ending("finished")
+        name, cause = self._roster.gave_up
+        error = self._limit_reached(name, cause)
+        self._last_failure = describe(error)
+        return Ending("crashed", error)
+
+    async def _run(self, ready: Callable[[], None]) -> None:
+        clock, roster = self._system.clock, self._roster
+        told = False
+        while True:
+            for step in roster.steps(clock.monotonic()):
+                self._perform(step)
+            if roster.is_down:
+                return
+            if not told and roster.is_settled and not roster.is_closing:
+                told, self._state = True, "running"
+                ready()
+            await self._sleep(roster.wake_at(clock.monotonic()))
+
+    def _perform(self, step: Step) -> None:
+        child = self._children[step.name]
+        match step:
+            case Start(name):
+                child.begin()
+                if self._nursery is not None:
+                    self._nursery.start_soon(self._life_of, name, child, name=self._path_of(name))
+            case Stop(_, final):
+                child.stop(final=final)
+            case Kill(_):
+                child.kill()
+            case Restarting(_, cause, delay_s):
+                child.restarting(cause, delay_s)
+            case Fail(_, cause):
+                child.fail(cause)
+            case Gone(name, cause):
+                del self._children[name]
+                child.close(cause)
+        child.changed.unpark_all()
+
+    async def _life_of(self, name: str, child: Child) -> None:
+        ending = await child.live(partial(self._child_ready, name, child))
+        roster, system = self._roster, self._system
+        gave_up = roster.gave_up
+        now, chance = system.clock.monotonic(), system.entropy.random()
+        roster.ended(name, ending.kind, ending.error, now=now, chance=chance)
+        if roster.gave_up is not None and gave_up is None:
+            self._state = "stopping"
+            system.events.emit(Escalated(self.path, self._path_of(name), describe(ending.error)))
+        self._stir()
+
+    def _child_ready(self, name: str, child: Child) -> None:
+        self._roster.ready(name)
+        child.changed.unpark_all()
+        self._stir()
+
+    def _limit_reached(self, name: str, cause: BaseException | None) -> RestartLimitReached:
+        spec = self.spec
+        error = RestartLimitReached(
+            f"Supervisor {self.path or spec.name!r} gave up: child {name!r} needed more than {spec.intensity} restarts "
+            f"in {spec.period:g} s ({describe(cause)}). Repair the cause, or allow more restarts.",
+            path=self.path,
+            child=self._path_of(name),
+            restarts=spec.intensity,
+        )
+        error.__cause__ = cause
+        return error
+
+    # -- sleeping -------------------------------------------------------------------------------------------
+
+    def _stir(self) -> None:
+        """Something happened: the loop looks again."""
+        self._stirred = True
+        if self._sleeper is not None:
+            task, self._sleeper = self._sleeper, None
+            trio.lowlevel.reschedule(task)
+
+    async def _sleep(self, deadline: float) -> None:
+        """Until stirred or `deadline`."""
+        with trio.CancelScope(deadline=deadline):
+            if self._stirred:
+                await trio.lowlevel.checkpoint()
+            else:
+                self._sleeper = trio.lowlevel.current_task()
+                await trio.lowlevel.wait_task_rescheduled(self._awake)
+        self._stirred = False
+
+    def _awake(self, _raise_cancel: Any) -> trio.lowlevel.Abort:
+        self._sleeper = None
+        return trio.lowlevel.Abort.SUCCEEDED

@@ -1,0 +1,158 @@
+"""The running system: a tree of supervisors inside an `async with`.
+
+Invariants
+----------
+T1  No task of the tree runs outside the `async with`.
+T2  The body's exception comes out as itself, never in a group; cancelled, it comes out as `Cancelled`.
+T3  Cancellation from outside does not reach into the tree: it makes the body end, and then the tree stops in order,
+    last first, each child within its grace, and is killed after it.
+T4  When the root gives up, the body is cancelled and `RestartLimitReached` comes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+import trio
+
+from callboard.actors import Actor, ActorRef, ActorStart, ActorSystem, DeadLetters, Ending, EventLog
+from callboard.actors.failures import unwrap
+from callboard.log.errors import InvalidArgument
+from callboard.log.seams.clock import Clock
+from callboard.log.seams.disk import Disk
+from callboard.log.seams.entropy import Entropy
+from callboard.supervision.spec import ChildSpec, SupervisorSpec
+from callboard.supervision.supervisor import Supervisor
+from callboard.supervision.tree import TreeNode
+
+USER = "user"
+"""Name of the supervisor of the actors that users spawn; it appears with the first of them."""
+
+
+class System:
+    """A tree of supervised actors. Use it once, with `async with`; made by `open_system`."""
+
+    def __init__(self, spec: SupervisorSpec, *, clock: Clock, entropy: Entropy, disk: Disk | None) -> None:
+        self.kernel = ActorSystem(clock=clock, entropy=entropy, disk=disk)
+        self.root = Supervisor(self.kernel, "", spec)
+        """The supervisor of the specification."""
+        self._ready = trio.Event()
+        self._over = trio.Event()
+        self._ending = Ending("finished")
+        self._passing: BaseException | None = None
+        self._body = trio.CancelScope()
+        self._opened = False
+
+    # -- looking around -------------------------------------------------------------------------------------
+
+    def actor(self, path: str) -> ActorRef[Any]:
+        """The actor at `path`, such as "topics/orders/2". Raises `InvalidArgument` when nobody lives there."""
+        return self.kernel.actor(path)
+
+    def tree(self) -> TreeNode:
+        """Everybody, now."""
+        return self.root.node()
+
+    @property
+    def events(self) -> EventLog:
+        """What happened, and how to hear of what will."""
+        return self.kernel.events
+
+    @property
+    def dead_letters(self) -> DeadLetters:
+        """Messages that nobody handled."""
+        return self.kernel.dead_letters
+
+    async def spawn(self, actor: ChildSpec | ActorStart, *, name: str | None = None) -> ActorRef[Any]:
+        """Start an actor of your own under the supervisor "user", and wait until it has started.
+
+        `actor` is a `ChildSpec`, or what makes the actor (or an async function that is one); then it gets `name`
+        (default: that of the class or function) and is permanent but insignificant: if it fails too often it
+        stays down, which the tree shows, and takes nothing with it.
+        """
+        if isinstance(actor, ChildSpec):
+            spec = actor
+        else:
+            spec = ChildSpec(name=name or _default_name(actor), start=actor, significant=False)
+        if USER not in self.root:
+            self.root.add_child(SupervisorSpec(name=USER))
+        return await self.root.supervisor(USER).start_child(spec)
+
+    # -- opening and closing --------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        if self._opened:
+            raise InvalidArgument("A system is opened once. Make another one.")
+        self._opened = True
+        self.root.begin()
+        self._manager = trio.open_nursery()
+        self._nursery = await self._manager.__aenter__()
+        self._nursery.start_soon(self._run_tree, name="callboard")
+        try:
+            await self._ready.wait()
+        except BaseException:
+            await self._shut()
+            raise
+        if self._over.is_set():
+            await self._shut()
+            self._raise_verdict()
+        self._body.__enter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        rest = None
+        try:
+            absorbed = bool(self._body.__exit__(kind, error, traceback))
+        except BaseException as remaining:  # noqa: BLE001 (the scope took its own Cancelled out of a group)
+            absorbed, rest = False, remaining
+        await self._shut()
+        if not isinstance(error, trio.Cancelled) or absorbed:
+            self._raise_verdict()
+        if rest is not None:
+            raise rest
+        return absorbed
+
+    async def _run_tree(self) -> None:
+        try:
+            with trio.CancelScope(shield=True):
+                self._ending = await self.root.live(self._ready.set)
+        except BaseException as error:  # noqa: BLE001 (KeyboardInterrupt and the like: raised again in the body's task)
+            self._passing = unwrap(error)
+        finally:
+            self.root.close(self._ending.error)
+            self._over.set()
+            self._ready.set()
+            self._body.cancel()
+
+    async def _shut(self) -> None:
+        """Stop the tree, wait for it, and leave the nursery (T1)."""
+        self._nursery.cancel_scope.shield = True
+        self.root.stop(final=True)
+        while not self._over.is_set():
+            try:
+                await self._over.wait()
+            except KeyboardInterrupt as interrupt:
+                self._passing = interrupt
+                self.root.kill()
+        await self._manager.__aexit__(None, None, None)
+
+    def _raise_verdict(self) -> None:
+        """Raise what ended the tree, if it did not end because it was asked to."""
+        if self._passing is not None:
+            raise self._passing
+        if self._ending.error is not None:
+            raise self._ending.error
+
+
+def open_system(spec: SupervisorSpec, *, clock: Clock, entropy: Entropy, disk: Disk | None = None) -> System:
+    """A system to be used in `async with`: on entry the children of `spec` have started, on exit all have ended."""
+    return System(spec, clock=clock, entropy=entropy, disk=disk)
+
+
+def _default_name(start: Callable[..., Any] | type[Actor[Any]]) -> str:
+    name = getattr(start, "__name__", "")
+    return name if name.isidentifier() else "actor"

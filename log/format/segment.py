@@ -19,6 +19,7 @@ from callboard.log.format.layout import Field, Layout
 from callboard.log.seams.disk import Buffer
 
 __all__ = [
+    "GapReason",
     "SEGMENT_HEADER_BYTES",
     "SEGMENT_LAYOUT",
     "SEGMENT_MAGIC",
@@ -41,13 +42,31 @@ SEGMENT_LAYOUT: Final = Layout(
     Field("segment_id", "Q", "random, never 0"),
     Field("base_offset", "Q", "offset of the first record, or of the one that would be first"),
     Field("created_us", "q", "microseconds since 1970"),
-    Field("reserved_too", "20s", "zeros"),
+    Field(
+        "previous_end",
+        "Q",
+        "first offset past the segment before; up to the base offset there are no records",
+    ),
+    Field("previous_base", "Q", "base offset of the segment before; of this one when it was the first"),
+    Field("gap", "B", "why previous_end is below the base offset: 0 it is not, 1 unsynced records, 2 damage"),
+    Field("reserved_too", "3s", "zeros"),
     Field("checksum", "I", "CRC-32 of the 60 bytes before"),
 )
 COPY_BYTES: Final = SEGMENT_LAYOUT.size_bytes
 SEGMENT_HEADER_BYTES: Final = 2 * COPY_BYTES
 SEALED_BYTES: Final = COPY_BYTES - 4
 CHECKSUM: Final = struct.Struct("<I")
+
+
+class GapReason(enum.IntEnum):
+    """Why no records have the offsets before a segment."""
+
+    NONE = 0
+    """There is no gap."""
+    UNSYNCED = 1
+    """They were named or seen, but never synced, and power failed: they are not used again."""
+    DAMAGED = 2
+    """The bytes that held them are damaged."""
 
 
 class SegmentKind(enum.IntEnum):
@@ -65,16 +84,38 @@ class SegmentHeader:
     base_offset: int
     created_us: int
     kind: SegmentKind = SegmentKind.LOG
+    previous_end: int = 0
+    previous_base: int = 0
+    gap: GapReason = GapReason.NONE
     version: int = SEGMENT_VERSION
     intact: bool = True
 
 
 def encode_segment_header(
-    *, segment_id: int, base_offset: int, created_us: int, kind: SegmentKind = SegmentKind.LOG
+    *,
+    segment_id: int,
+    base_offset: int,
+    created_us: int,
+    kind: SegmentKind = SegmentKind.LOG,
+    previous_end: int | None = None,
+    previous_base: int | None = None,
+    gap: GapReason = GapReason.NONE,
 ) -> bytes:
-    """The first `SEGMENT_HEADER_BYTES` of a segment."""
+    """The first `SEGMENT_HEADER_BYTES` of a segment; by default it continues the one before, or is the first."""
     packed = SEGMENT_LAYOUT.struct.pack(
-        SEGMENT_MAGIC, SEGMENT_VERSION, kind, 0, 0, segment_id, base_offset, created_us, bytes(20), 0
+        SEGMENT_MAGIC,
+        SEGMENT_VERSION,
+        kind,
+        0,
+        0,
+        segment_id,
+        base_offset,
+        created_us,
+        base_offset if previous_end is None else previous_end,
+        base_offset if previous_base is None else previous_base,
+        gap,
+        bytes(3),
+        0,
     )
     sealed = packed[:SEALED_BYTES]
     return (sealed + CHECKSUM.pack(zlib.crc32(sealed))) * 2
@@ -103,14 +144,26 @@ def decode_segment_header(buffer: Buffer) -> SegmentHeader:
 def decode_copy(copy: memoryview) -> SegmentHeader:
     if len(copy) < COPY_BYTES:
         raise SegmentHeaderInvalid(Fault.SHORT, "the file ends within the header")
-    magic, version, kind, flags, reserved, segment_id, base_offset, created_us, rest, checksum = (
-        SEGMENT_LAYOUT.struct.unpack(copy)
-    )
+    (
+        magic,
+        version,
+        kind,
+        flags,
+        reserved,
+        segment_id,
+        base_offset,
+        created_us,
+        previous_end,
+        previous_base,
+        gap,
+        rest,
+        checksum,
+    ) = SEGMENT_LAYOUT.struct.unpack(copy)
     if magic != SEGMENT_MAGIC:
         raise SegmentHeaderInvalid(Fault.MAGIC)
     if zlib.crc32(copy[:SEALED_BYTES]) != checksum:
         raise SegmentHeaderInvalid(Fault.HEADER_CHECKSUM)
-    known = kind in (SegmentKind.LOG, SegmentKind.JOURNAL) and not flags and not reserved and not any(rest)
+    known = kind in (1, 2) and gap <= max(GapReason) and not flags and not reserved and not any(rest)
     if version > SEGMENT_VERSION or (version == SEGMENT_VERSION and not known):
         raise FormatTooNew(
             f"a segment has format version {version}, kind {kind}: a newer Callboard wrote it. "
@@ -120,4 +173,15 @@ def decode_copy(copy: memoryview) -> SegmentHeader:
         )
     if version < 1 or segment_id == 0:
         raise SegmentHeaderInvalid(Fault.HEADER, "version or id is 0")
-    return SegmentHeader(segment_id, base_offset, created_us, SegmentKind(kind), version)
+    if previous_end > base_offset or previous_base > base_offset:
+        raise SegmentHeaderInvalid(Fault.HEADER, "the segment before ends behind this one's beginning")
+    return SegmentHeader(
+        segment_id,
+        base_offset,
+        created_us,
+        SegmentKind(kind),
+        previous_end,
+        previous_base,
+        GapReason(gap),
+        version,
+    )

@@ -9,6 +9,9 @@ import inspect
 from collections.abc import Callable
 from pathlib import Path
 
+import attrs
+
+from callboard.actors.broker import settings
 from callboard.log import errors
 
 HERE = Path(__file__).resolve().parent
@@ -55,7 +58,71 @@ def _all_errors(error: type[errors.CallboardError]) -> list[type[errors.Callboar
     return [error, *(inner for child in _subclasses(error) for inner in _all_errors(child))]
 
 
-PAGES: dict[str, Callable[[], str]] = {"reference/errors.md": errors_page}
+def settings_page() -> str:
+    """Every setting of topics and groups: default, range, meaning."""
+    page = [
+        HEAD.format(source="actors/broker/settings.py"),
+        "# Settings",
+        "",
+        "The same names serve as keyword arguments, in TOML files and on the command line. Durations are seconds,",
+        "sizes are bytes. All problems of a set of settings come in one `ConfigurationError`, before anything is",
+        "changed.",
+        "",
+    ]
+    for title, kind, fields, defaults in (
+        ("Topics", "topic", settings.TOPIC_FIELDS, settings.TopicSettings()),
+        ("Groups", "group", settings.GROUP_FIELDS, settings.GroupSettings()),
+    ):
+        values = attrs.asdict(defaults)
+        page += [f"## {title}", "", "| setting | default | allowed | meaning |", "|---|---|---|---|"]
+        page += [
+            f"| `{name}` | {_default(name, field, values[name])} | {_allowed(name, field)} | {field.meaning} |"
+            for name, field in fields.items()
+        ]
+        later = ", ".join(f"`{name}`" for name in sorted(settings.LATER[kind]))
+        page += ["", f"Known, but not in this version (`NotInThisVersion`): {later}.", ""]
+    return "\n".join(page)
+
+
+def _default(name: str, field: settings.Field, value: object) -> str:
+    """As it would be written in Python, and for people where that says little."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return f"`{value!r}`"
+    amount = _amount(name, field, value)
+    return f"`{value:_}`" + (
+        "" if amount.replace(" s", "") in {f"{value:g}", f"{value:,}"} else f" ({amount})"
+    )
+
+
+def _allowed(name: str, field: settings.Field) -> str:
+    if field.kind == "choice":
+        words = ", ".join(f"`{choice!r}`" for choice in field.choices)
+    elif field.kind == "bool":
+        words = "`True`, `False`"
+    elif field.kind == "start":
+        words = '`"beginning"`, `"end"`, an offset, a zoned `datetime`'
+    else:
+        words = f"{_amount(name, field, field.low)} to {_amount(name, field, field.high)}"
+    return f"{words}, or `None`" if field.optional else words
+
+
+def _amount(name: str, field: settings.Field, value: float) -> str:
+    """A number in the largest unit that makes it whole."""
+    units: list[tuple[int, str]] = []
+    if name.endswith("_bytes"):
+        units = [(1 << 60, "EiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B")]
+    elif field.kind == "seconds":
+        units = [(int(settings.YEAR_S), "years"), (86_400, "days"), (1, "s")]
+    for size, unit in units:
+        if value and value % size == 0:
+            return f"{int(value) // size} {unit}".replace("1 days", "1 day")
+    return f"{value:,} s" if field.kind == "seconds" else f"{value:,}"
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "reference/errors.md": errors_page,
+    "reference/settings.md": settings_page,
+}
 
 
 def main() -> None:

@@ -41,6 +41,14 @@ class Mermaid(Directive):
         return [nodes.literal_block(text, text, language="text")]
 
 
+def leave_errors_to_their_page(
+    app: Any, what: str, name: str, item: object, skip: bool, options: object
+) -> bool | None:
+    """Errors are documented in reference/errors.md."""
+    return True if getattr(item, "__module__", "") == "callboard.log.errors" else None
+
+
 def setup(app: Any) -> None:
     """Called by Sphinx."""
+    app.connect("autodoc-skip-member", leave_errors_to_their_page)
     app.add_directive("mermaid", Mermaid)

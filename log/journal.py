@@ -1,0 +1,450 @@
+"""The journal: small state kept as events, in order, on disk, and got back by replaying them.
+
+Theory of operation
+-------------------
+The owner keeps its state in memory and changes it by *events*, opaque bytes that it appends here. At open the journal
+hands back the newest snapshot and every event after it. The segments and frames are those of every log
+(`journal_records` says what is in them); records are numbered by *sequence*.
+
+Appending is split, so that a committer can put the journal's verbs behind those of the log in one plan: `stage` makes
+the verbs, then `applied` or `failed` hears how the plan ended. `append` does all of it. A staged append that was not
+applied has no effect on what the journal believes.
+
+A snapshot only speeds recovery: it starts a new segment, and earlier segments stay until `prune`. `heal` writes the
+same kind of segment after a failure, but there the snapshot *replaces* the earlier segments: nothing that was written
+since the last good sync needs to be believed, because the owner's memory knows better.
+
+Space is kept in reserve: `JOURNAL_RESERVE_BYTES` of zeros lie ahead of the last frame, to be overwritten on a full
+disk. The reserve is topped up by `maintain`, apart from the plans that carry events: a full disk must not fail those.
+
+Vocabulary
+----------
+proven      records below this sequence survived a sync (see `journal_records`).
+dirty       events were handed to the OS that no sync has proven: they survive a crash of the process only.
+reserve     zeros ahead of the last frame.
+
+Invariants
+----------
+J1  One operation at a time: nothing is staged while another append is staged or the journal changes segments.
+J2  Sequence numbers are never used twice: what a failed plan may have written keeps its numbers.
+J3  A segment exists under its name only with all it began with, synced; everything in the segments before the last is
+    proven, because a segment is synced before its successor is named.
+J4  After a plan failed in a way that may have left bytes behind, nothing is staged before `heal`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import attrs
+
+from callboard.log import limits
+from callboard.log.errors import DiskFull, InternalError, InvalidArgument, PlanFailed, StorageError
+from callboard.log.format.columns import Columns
+from callboard.log.format.frame import encode_frame, frame_length
+from callboard.log.journal_disk import (
+    Failure,
+    classify,
+    close_quietly,
+    error_of,
+    may_have_named,
+    start_segment,
+)
+from callboard.log.journal_records import Kind, columns_of_control, columns_of_events
+from callboard.log.journal_recovery import JournalRecovery, prune_segments, recover
+from callboard.log.limits import JOURNAL_RESERVE_BYTES, JOURNAL_SEGMENT_BYTES
+from callboard.log.seams.clock import Clock
+from callboard.log.seams.disk import Buffer, Close, Incarnation, Sync, Verb, Write, Zero
+from callboard.log.seams.entropy import Entropy
+from callboard.log.segment_file import SegmentFile
+
+__all__ = ["Journal", "JournalRecovery", "StagedJournal"]
+
+EVENTS_PER_FRAME: Final = limits.BATCH_RECORDS_MAX - 1
+TOP_UP_BYTES: Final = JOURNAL_RESERVE_BYTES // 2
+"""Zeros written beyond the reserve each time it is topped up."""
+RETRY_BYTES: Final = JOURNAL_RESERVE_BYTES // 16
+"""On a full disk, topping up is tried again after so many bytes were appended."""
+UNPROVEN_BYTES_MAX: Final = 1 * limits.MIB
+"""Appends without a sync are synced all the same beyond this: what an unclean open rewrites stays small."""
+
+
+@attrs.define(eq=False)
+class StagedJournal:
+    """An append whose plan has not ended. `verbs` belong at the end of a plan, in this order."""
+
+    verbs: tuple[Verb, ...]
+    size_bytes: int
+    """Bytes that the journal grows by."""
+    end_sequence: int
+    is_synced: bool
+    """Whether everything appended so far is proven when the plan succeeds."""
+
+
+class Journal:
+    """Events and snapshots of one owner. See the module's docstring; `open` makes one."""
+
+    def __init__(self, files: Incarnation, directory: str, *, clock: Clock, entropy: Entropy) -> None:
+        """Describe a journal that is not open yet: use `open`."""
+        self.directory = directory
+        self._files = files
+        self._clock = clock
+        self._entropy = entropy
+        self._segment: SegmentFile
+        self._next = 0
+        self._proven = 0
+        self._unproven_bytes = 0
+        self._staged: StagedJournal | None = None
+        self._busy: str | None = None
+        self._retry_at = 0
+        self._ends_with_mark = False
+        self.recovery = JournalRecovery()
+        self.needs_healing = False
+        """A plan failed: `heal` before anything is staged (J4)."""
+        self.is_short_of_space = False
+        """The reserve could not be topped up: the disk is full."""
+        self.bytes_since_snapshot = 0
+        """How much an open would replay."""
+
+    # -- opening and closing ------------------------------------------------------------------------------------
+
+    @classmethod
+    async def open(
+        cls,
+        files: Incarnation,
+        directory: str,
+        *,
+        clock: Clock,
+        entropy: Entropy,
+        restore: Callable[[bytes], None],
+        apply: Callable[[bytes], None],
+    ) -> Journal:
+        """Replay the journal in `directory`, made when missing: `restore(snapshot)`, then `apply(event)` for each.
+
+        A torn tail is moved to quarantine; events that no sync has proven are written anew and synced before this
+        returns. When that fails, the journal opens all the same, with `needs_healing` set.
+
+        Raises `LogCorrupt` when events are damaged that no later snapshot replaces, `StorageError` when the disk
+        fails. Errors of `restore` and `apply` come out as they are.
+        """
+        journal = cls(files, directory, clock=clock, entropy=entropy)
+        found = await recover(files, directory, restore, apply)
+        journal.recovery = found.recovery
+        if found.segment is None:
+            await journal._change_segment("opening", None, b"", allocate_or_fail=False)
+            return journal
+        journal._segment = found.segment
+        journal._next = journal._proven = found.next_sequence
+        journal.bytes_since_snapshot = found.bytes_since_snapshot
+        journal.needs_healing = found.needs_healing
+        journal._ends_with_mark = found.ends_with_mark
+        if journal.needs_maintenance:
+            await journal.maintain()
+        return journal
+
+    async def close(self) -> None:
+        """Sync what is dirty, mark the end as clean, close the file. Raises `StorageError` when the sync fails."""
+        if self._staged is not None or self._busy is not None:
+            raise InternalError("the journal is closed while an append is staged", invariant="J1")
+        handle = self._segment.handle
+        if self.needs_healing:
+            await close_quietly(self._files, self._segment)
+            return
+        verbs: list[Verb] = [Sync(handle)] if self.is_dirty else []
+        if not self._ends_with_mark:
+            frames, size = self._control_frame(Kind.MARK, self._next, self._next, self._segment.segment_id)
+            if self._segment.position + size <= self._segment.allocated_to:
+                verbs.append(Write(handle, self._segment.position, frames))
+        self.needs_healing = True  # Whatever comes, nothing is staged any more.
+        try:
+            await self._files.submit((*verbs, Close(handle)))
+        except PlanFailed as error:
+            await close_quietly(self._files, self._segment)
+            if isinstance(error.verb, Sync):
+                raise error_of(self.directory, "closing", error) from error
+
+    # -- appending ----------------------------------------------------------------------------------------------
+
+    def stage(self, records: Sequence[bytes], *, sync: bool = True) -> StagedJournal:
+        """The verbs that append `records`; submit them, then call `applied` or `failed`.
+
+        `sync=False` hands the events to the OS only: they survive a crash of the process, not a power loss.
+        `stage(())` proves what was appended before. Raises `StorageError` while the journal needs healing.
+        """
+        self._check_idle("stage")
+        if self.needs_healing:
+            raise StorageError(
+                f"journal {self.directory}: an earlier write failed. Heal the journal before appending.",
+                path=self.directory,
+            )
+        segment, sequence = self._segment, self._next
+        buffers: list[Buffer] = []
+        for first in range(0, len(records), EVENTS_PER_FRAME):
+            columns = columns_of_events(records[first : first + EVENTS_PER_FRAME], self._proven)
+            buffers += self._encode(columns, sequence, segment.segment_id)
+            sequence += columns.count
+        size = frame_length(buffers)
+        verbs: list[Verb] = []
+        if buffers:
+            beyond = segment.position + size - segment.allocated_to
+            if beyond > 0:
+                # Only when the reserve is used up. Zeros first: a full disk then fails before anything is stored.
+                verbs.append(Zero(segment.handle, segment.allocated_to, beyond))
+            verbs.append(Write(segment.handle, segment.position, buffers))
+        unproven = self._unproven_bytes + size
+        is_synced = sync or unproven > UNPROVEN_BYTES_MAX
+        if is_synced and unproven:
+            verbs.append(Sync(segment.handle))
+        self._staged = StagedJournal(tuple(verbs), size, sequence, is_synced)
+        return self._staged
+
+    def applied(self, staged: StagedJournal) -> None:
+        """The plan succeeded: the events are in the journal."""
+        self._end_staged(staged)
+        segment = self._segment
+        segment.position += staged.size_bytes
+        segment.allocated_to = max(segment.allocated_to, segment.position)
+        if staged.size_bytes:
+            self._ends_with_mark = False
+        self._next = staged.end_sequence
+        self.bytes_since_snapshot += staged.size_bytes
+        self._unproven_bytes += staged.size_bytes
+        if staged.is_synced:
+            self._unproven_bytes = 0
+            self._proven = self._next
+
+    def failed(self, staged: StagedJournal, error: PlanFailed) -> StorageError:
+        """The plan failed: the error for whoever waits. Sets `needs_healing` unless nothing can have been written.
+
+        The error is indefinite when the events may be found at the next open, unless the journal is healed before.
+        """
+        self._end_staged(staged)
+        failure = classify(error, staged.verbs)
+        if failure is Failure.ELSEWHERE:
+            return error_of(self.directory, "appending", error, "Nothing was stored in it.")
+        if failure is Failure.FULL and isinstance(error.verb, Zero):
+            self.is_short_of_space = True
+            return error_of(
+                self.directory,
+                "appending",
+                error,
+                "Nothing was stored. Free space: the journal goes on by itself.",
+            )
+        self._next = staged.end_sequence
+        self.needs_healing = True
+        found = error_of(
+            self.directory,
+            "appending",
+            error,
+            "The events may or may not be stored. The journal must be healed.",
+        )
+        found.indefinite = True
+        return found
+
+    async def append(self, records: Sequence[bytes], *, sync: bool = True) -> None:
+        """Stage, submit and apply `records`, and keep the reserve. Raises what `failed` returns."""
+        staged = self.stage(records, sync=sync)
+        try:
+            await self._files.submit(staged.verbs)
+        except PlanFailed as error:
+            raise self.failed(staged, error) from error
+        except BaseException:
+            # Cancelled before the plan started, or fenced: nothing was written.
+            self._staged = None
+            raise
+        self.applied(staged)
+        if self.needs_maintenance:
+            await self.maintain()
+
+    def withdraw(self, staged: StagedJournal) -> None:
+        """The plan was never submitted: forget the staged append."""
+        self._end_staged(staged)
+
+    # -- snapshots, healing, space ------------------------------------------------------------------------------
+
+    async def snapshot(self, data: bytes) -> None:
+        """Begin a new segment with `data`, which must equal the replay of everything applied so far.
+
+        Earlier segments stay until `prune`. Raises `InvalidArgument` when the snapshot is too large, `DiskFull` when
+        there is no space (the journal goes on as before), `StorageError` else.
+        """
+        self._check_snapshot(data)
+        self._check_idle("snapshot")
+        if self.needs_healing:
+            await self.heal(data)
+        else:
+            await self._change_segment("taking a snapshot", Kind.SNAPSHOT, data)
+
+    async def heal(self, snapshot: bytes) -> None:
+        """After a failure: begin a new segment with the owner's state, synced, that replaces all earlier ones.
+
+        Raises `StorageError` while the disk still refuses: the journal then still needs healing.
+        """
+        self._check_snapshot(snapshot)
+        self._check_idle("heal")
+        await self._change_segment("healing", Kind.HEAL, snapshot, allocate_or_fail=False)
+
+    @property
+    def needs_maintenance(self) -> bool:
+        """Whether `maintain` has something to do: call it between two plans."""
+        segment = self._segment
+        return (
+            not self.needs_healing
+            and (segment.position >= JOURNAL_SEGMENT_BYTES or self.reserve_bytes < JOURNAL_RESERVE_BYTES)
+            and segment.position >= self._retry_at
+        )
+
+    async def maintain(self) -> None:
+        """Top up the reserve, or begin a new segment when this one is long. A full disk is noted, not raised."""
+        self._check_idle("maintain")
+        segment = self._segment
+        try:
+            if segment.position >= JOURNAL_SEGMENT_BYTES:
+                await self._change_segment("beginning a segment", None, b"")
+            elif self.reserve_bytes < JOURNAL_RESERVE_BYTES:
+                await self._top_up(segment)
+        except DiskFull:
+            self.is_short_of_space = True
+            self._retry_at = segment.position + RETRY_BYTES
+
+    async def _top_up(self, segment: SegmentFile) -> None:
+        target = segment.position + JOURNAL_RESERVE_BYTES + TOP_UP_BYTES
+        zeros = Zero(segment.handle, segment.allocated_to, target - segment.allocated_to)
+        self._busy = "topping up the reserve"
+        try:
+            await self._files.submit((zeros, Sync(segment.handle)))
+        except PlanFailed as error:
+            if classify(error, (zeros,)) is not Failure.FULL:
+                self.needs_healing = True
+            raise error_of(self.directory, "topping up the reserve", error) from error
+        finally:
+            self._busy = None
+        segment.allocated_to = target
+        self.is_short_of_space = False
+        self._unproven_bytes = 0
+        self._proven = self._next
+
+    async def prune(self, *, keep_from_us: int | None = None) -> int:
+        """Remove segments that the newest snapshot made superfluous; returns how many.
+
+        With `keep_from_us` (microseconds since 1970) those stay that hold events from that instant on.
+        """
+        self._check_idle("prune")
+        self._busy = "pruning"
+        try:
+            return await prune_segments(self._files, self.directory, keep_from_us)
+        except PlanFailed as error:
+            raise error_of(self.directory, "pruning", error) from error
+        finally:
+            self._busy = None
+
+    # -- state --------------------------------------------------------------------------------------------------
+
+    @property
+    def next_sequence(self) -> int:
+        """The sequence number of the next record."""
+        return self._next
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether events were appended that no sync has proven."""
+        return self._unproven_bytes > 0
+
+    @property
+    def reserve_bytes(self) -> int:
+        """Zeros ahead of the last frame."""
+        return self._segment.allocated_to - self._segment.position
+
+    @property
+    def segment_path(self) -> str:
+        """The segment written to now."""
+        return self._segment.path
+
+    # -- inner --------------------------------------------------------------------------------------------------
+
+    async def _change_segment(
+        self, doing: str, kind: Kind | None, data: bytes, *, allocate_or_fail: bool = True
+    ) -> None:
+        """Begin a new segment, with a snapshot unless `kind` is None, and leave the present one (J3)."""
+        base = self._next
+        segment = SegmentFile(
+            self._files,
+            self.directory,
+            base,
+            segment_id=self._entropy.integer(64) or 1,
+            limit_bytes=JOURNAL_SEGMENT_BYTES,
+        )
+        frames, end = self._snapshot_frames(kind, data, base, segment.segment_id)
+        earlier: SegmentFile | None = getattr(self, "_segment", None)
+        first = (
+            (Sync(earlier.handle),) if earlier is not None and self.is_dirty and kind is not Kind.HEAL else ()
+        )
+        self._busy = doing
+        try:
+            await start_segment(
+                self._files,
+                segment,
+                created_us=self._clock.wall_us(),
+                frames=frames,
+                reserve_bytes=JOURNAL_RESERVE_BYTES + TOP_UP_BYTES,
+                reserve_or_fail=allocate_or_fail,
+                first=first,
+            )
+        except PlanFailed as error:
+            if classify(error, first) is not Failure.ELSEWHERE or may_have_named(error):
+                self.needs_healing = True
+            raise error_of(self.directory, doing, error) from error
+        finally:
+            self._busy = None
+        self._segment = segment
+        self._next = self._proven = end
+        self._unproven_bytes = self._retry_at = 0
+        self._ends_with_mark = False
+        self.needs_healing = False
+        self.is_short_of_space = self.reserve_bytes < JOURNAL_RESERVE_BYTES
+        if kind is not None:
+            self.bytes_since_snapshot = 0
+        if earlier is not None:
+            await close_quietly(self._files, earlier)
+
+    def _snapshot_frames(
+        self, kind: Kind | None, data: bytes, base: int, segment_id: int
+    ) -> tuple[list[Buffer], int]:
+        """The frames a segment begins with, and the sequence after them."""
+        if kind is None:
+            return [], base
+        announcement, _ = self._control_frame(kind, base + 2, base, segment_id)
+        return [*announcement, *self._encode(Columns.build([data]), base + 1, segment_id)], base + 2
+
+    def _control_frame(
+        self, kind: Kind, proven: int, sequence: int, segment_id: int
+    ) -> tuple[list[Buffer], int]:
+        frame = self._encode(columns_of_control(kind, proven), sequence, segment_id)
+        return frame, frame_length(frame)
+
+    def _encode(self, columns: Columns, sequence: int, segment_id: int) -> list[Buffer]:
+        return encode_frame(
+            columns, segment_id=segment_id, base_offset=sequence, append_time_us=self._clock.wall_us()
+        )
+
+    def _check_snapshot(self, data: bytes) -> None:
+        if len(data) > limits.SNAPSHOT_BYTES_MAX:
+            raise InvalidArgument(
+                f"journal {self.directory}: a snapshot of {len(data)} bytes, at most {limits.SNAPSHOT_BYTES_MAX} are "
+                "allowed. Nothing was written; the journal goes on. Keep less state, or split it.",
+                size_bytes=len(data),
+                limit_bytes=limits.SNAPSHOT_BYTES_MAX,
+            )
+
+    def _check_idle(self, doing: str) -> None:
+        if self._staged is not None or self._busy is not None:
+            raise InternalError(
+                f"{doing} in journal {self.directory} during {self._busy or 'a staged append'}",
+                invariant="J1",
+            )
+
+    def _end_staged(self, staged: StagedJournal) -> None:
+        if staged is not self._staged:
+            raise InternalError(f"another append to journal {self.directory} is staged", invariant="J1")
+        self._staged = None

@@ -1,0 +1,154 @@
+"""What journals do to the disk besides appending: name new segments, drop old ones, tell failures apart."""
+
+from __future__ import annotations
+
+import enum
+import errno
+from collections.abc import Sequence
+from typing import Final
+
+from callboard.log.errors import DiskFull, PlanFailed, StorageError
+from callboard.log.format.frame import frame_length
+from callboard.log.format.segment import SegmentKind, encode_segment_header
+from callboard.log.seams.disk import (
+    Buffer,
+    Close,
+    Incarnation,
+    MakeDirectory,
+    Open,
+    Rename,
+    SyncDirectory,
+    Unlink,
+    Verb,
+)
+from callboard.log.segment_file import NEW_SUFFIX, SEGMENT_SUFFIX, SegmentFile, base_offset_of
+
+__all__ = [
+    "Failure",
+    "classify",
+    "close_quietly",
+    "error_of",
+    "is_full",
+    "make_directory",
+    "may_have_named",
+    "remove_unfinished",
+    "segment_bases",
+    "start_segment",
+]
+
+FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+class Failure(enum.Enum):
+    """Where and why a plan failed."""
+
+    ELSEWHERE = "elsewhere"
+    """In a verb of somebody else: ours did not run."""
+    FULL = "full"
+    """No space, or no quota, for one of our verbs."""
+    BROKEN = "broken"
+    """The disk refused one of our verbs."""
+
+
+def is_full(error: PlanFailed) -> bool:
+    """Whether the disk, or the user's quota, is full."""
+    return error.error.errno in FULL
+
+
+def classify(error: PlanFailed, ours: Sequence[Verb]) -> Failure:
+    """Whether the plan failed in one of `ours`, and why."""
+    if not any(verb is error.verb for verb in ours):
+        return Failure.ELSEWHERE
+    return Failure.FULL if is_full(error) else Failure.BROKEN
+
+
+def may_have_named(error: PlanFailed) -> bool:
+    """Whether a failed creation may have given the new segment its name."""
+    return isinstance(error.verb, (Rename, Open, Close, SyncDirectory))
+
+
+def error_of(directory: str, doing: str, error: PlanFailed, advice: str = "") -> StorageError:
+    """The journal's words for a failed plan: `DiskFull` when that is the reason."""
+    words = f"journal {directory}: {doing} failed: {error.error.strerror or error.error}. {advice}".rstrip()
+    found = (DiskFull if is_full(error) else StorageError)(words, path=directory, error=error.error)
+    found.__cause__ = error
+    return found
+
+
+async def make_directory(files: Incarnation, directory: str) -> None:
+    """Make `directory` and those above it, so that their names survive power loss."""
+    verbs: list[Verb] = [MakeDirectory(directory)]
+    above = directory
+    while above:
+        above = above.rpartition("/")[0]
+        verbs.append(SyncDirectory(above))
+    await files.submit(verbs)
+
+
+async def segment_bases(files: Incarnation, directory: str) -> list[int]:
+    """The base offsets of the segments in `directory`, rising."""
+    names = [base_offset_of(entry.name) for entry in await files.list(directory) if not entry.is_directory]
+    return sorted(base for base in names if base is not None)
+
+
+async def remove_unfinished(files: Incarnation, directory: str) -> None:
+    """Remove segments whose creation did not end."""
+    entries = await files.list(directory)
+    unfinished = [entry.name for entry in entries if entry.name.endswith(NEW_SUFFIX)]
+    if unfinished:
+        await files.submit([Unlink(f"{directory}/{name}") for name in unfinished])
+
+
+async def start_segment(
+    files: Incarnation,
+    segment: SegmentFile,
+    *,
+    created_us: int,
+    frames: Sequence[Buffer],
+    reserve_bytes: int,
+    reserve_or_fail: bool,
+    first: Sequence[Verb] = (),
+) -> None:
+    """Create `segment` with `frames` and a reserve of zeros, in one plan that begins with the verbs `first`.
+
+    When the disk is full and the reserve is no condition, the segment is created without. Raises `PlanFailed`; an
+    unfinished file is removed then.
+    """
+    header = encode_segment_header(
+        segment_id=segment.segment_id,
+        kind=SegmentKind.JOURNAL,
+        base_offset=segment.base_offset,
+        created_us=created_us,
+    )
+    size = frame_length(frames)
+    await remove_unfinished(files, segment.directory)
+    for reserve in (reserve_bytes,) if reserve_or_fail else (reserve_bytes, 0):
+        verbs = [*first, *segment.start_verbs(files, header, allocate_bytes=size + reserve if reserve else 0)]
+        if frames:
+            verbs += segment.fill_verbs(frames, size)
+        verbs += segment.naming_verbs()
+        try:
+            await files.submit(verbs)
+        except PlanFailed as error:
+            if not may_have_named(error):
+                await _unlink_quietly(files, segment.path.removesuffix(SEGMENT_SUFFIX) + NEW_SUFFIX)
+            if reserve and not reserve_or_fail and is_full(error):
+                continue
+            raise
+        return
+
+
+async def close_quietly(files: Incarnation, segment: SegmentFile) -> None:
+    """Close a file that nobody needs any more: a failure to close it loses nothing."""
+    try:
+        await files.submit((Close(segment.handle),))
+    except PlanFailed:
+        return
+
+
+async def _unlink_quietly(files: Incarnation, path: str) -> None:
+    """Free the space of an unfinished file. If that fails it is removed by the next creation, or the next open."""
+    try:
+        await files.submit((Unlink(path),))
+    except PlanFailed:
+        return

@@ -1,0 +1,384 @@
+"""Opening a journal: which snapshot to start from, which events follow it, and what to do about the end.
+
+Theory of operation
+-------------------
+The newest segment that begins with a valid snapshot is restored; the events after it are applied in order. Everything
+before is not even read. A damaged snapshot is passed over when the earlier segments say the same (`Kind.SNAPSHOT`).
+
+The end of the last segment is where crashes leave traces. Whatever lies below the highest `proven` of a valid frame
+had been synced: if it is missing now, it was damaged. What lies past it never was acknowledged as durable by a frame
+after it, so a hole there is what power loss left of unsynced appends: from the hole on all is torn, moved to
+quarantine, and overwritten with zeros. Valid frames past the highest `proven` may be in the page cache only: their
+bytes are written anew in place and synced before anybody believes them. The same bytes in the same place: a crash
+meanwhile changes nothing.
+
+A rotten byte in the very last appends cannot be told from a torn write; the events from there on are then lost, and
+their bytes are in quarantine.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from itertools import pairwise
+
+import attrs
+
+from callboard.log.errors import LogCorrupt, PlanFailed
+from callboard.log.format.columns import Columns
+from callboard.log.format.faults import SegmentHeaderInvalid
+from callboard.log.format.frame import FrameHeader
+from callboard.log.format.scan import DamagedRange, SegmentScan, Tail
+from callboard.log.format.segment import SEGMENT_HEADER_BYTES
+from callboard.log.journal_disk import error_of, is_full, make_directory, remove_unfinished, segment_bases
+from callboard.log.journal_records import Control, Kind, decode_control
+from callboard.log.limits import JOURNAL_SEGMENT_BYTES
+from callboard.log.quarantine import Quarantine
+from callboard.log.seams.disk import (
+    Close,
+    Handle,
+    Incarnation,
+    Sync,
+    SyncDirectory,
+    Unlink,
+    Verb,
+    Write,
+    Zero,
+)
+from callboard.log.segment_file import SegmentFile, segment_path
+from callboard.log.segment_walk import CHUNK_BYTES, FrameReader, OpenSegment, open_segment, scan_file
+
+__all__ = ["Found", "JournalRecovery", "prune_segments", "recover"]
+
+Sink = Callable[[bytes], None]
+
+
+@attrs.frozen
+class JournalRecovery:
+    """What opening a journal found and did."""
+
+    segments: int = 0
+    snapshot_sequence: int | None = None
+    """Where the snapshot that was restored lies; None when all was replayed."""
+    skipped_snapshots: tuple[int, ...] = ()
+    """Snapshots that were damaged and passed over."""
+    events: int = 0
+    gaps: tuple[tuple[int, int], ...] = ()
+    """First and last sequence of what repair had to give up."""
+    torn_bytes: int = 0
+    rewritten_bytes: int = 0
+    quarantined: tuple[str, ...] = ()
+
+
+@attrs.frozen
+class Found:
+    """A recovered journal. `segment` is None when there is none yet."""
+
+    recovery: JournalRecovery
+    segment: SegmentFile | None = None
+    next_sequence: int = 0
+    bytes_since_snapshot: int = 0
+    needs_healing: bool = False
+    ends_with_mark: bool = False
+
+
+async def recover(files: Incarnation, directory: str, restore: Sink, apply: Sink) -> Found:
+    """Replay the journal and make its end fit to be appended to. See `Journal.open` for the errors."""
+    try:
+        await make_directory(files, directory)
+        await remove_unfinished(files, directory)
+        return await Replay(files, directory, restore, apply).run()
+    except PlanFailed as error:
+        raise error_of(directory, "opening", error) from error
+
+
+class Replay:
+    """One open of one journal."""
+
+    def __init__(self, files: Incarnation, directory: str, restore: Sink, apply: Sink) -> None:
+        self.files = files
+        self.directory = directory
+        self.restore = restore
+        self.apply = apply
+        self.next = 0
+        self.proven = 0
+        self.events = 0
+        self.replayed_bytes = 0
+        self.snapshot_at: int | None = None
+        self.skipped: list[int] = []
+        self.gaps: list[tuple[int, int]] = []
+        self.unproven: deque[tuple[int, int]] = deque()
+        """(sequence, position) of the frames that no later frame proves."""
+        self.mark_at: int | None = None
+        """Position of the last frame when that is a mark."""
+
+    async def run(self) -> Found:
+        bases = await segment_bases(self.files, self.directory)
+        if not bases:
+            return Found(JournalRecovery())
+        start = await self._start(bases)
+        for place in range(start, len(bases) - 1):
+            segment = await self._open(bases[place])
+            self._begin(segment, is_start=place == start)
+            await self._replay_sealed(segment, successor=bases[place + 1])
+            await self.files.submit((Close(segment.handle),))
+        last = await self._open(bases[-1])
+        self._begin(last, is_start=start == len(bases) - 1)
+        return await self._replay_last(last, len(bases))
+
+    # -- where to start -----------------------------------------------------------------------------------------
+
+    async def _start(self, bases: list[int]) -> int:
+        """The place of the segment to start from: the newest with a valid snapshot, else the very first."""
+        for place in range(len(bases) - 1, -1, -1):
+            segment = await self._open(bases[place])
+            kind = await snapshot_kind(self.files, segment)
+            is_valid = kind is not None and await self._has_snapshot(segment)
+            await self.files.submit((Close(segment.handle),))
+            if is_valid:
+                return place
+            if kind is Kind.HEAL:
+                raise self._corrupt(
+                    segment.handle.path, bases[place], bases[place] + 1, "a snapshot that replaced it"
+                )
+            if kind is Kind.SNAPSHOT:
+                self.skipped.append(bases[place])
+        if bases[0] != 0:
+            raise self._corrupt(segment_path(self.directory, bases[0]), 0, bases[0] - 1, "its beginning")
+        return 0
+
+    async def _has_snapshot(self, segment: OpenSegment) -> bool:
+        reader = FrameReader(self.files, segment.handle, segment.header.segment_id)
+        first = await reader.valid()
+        return (
+            first is not None and await reader.valid(SEGMENT_HEADER_BYTES + first[0].frame_bytes) is not None
+        )
+
+    async def _open(self, base: int) -> OpenSegment:
+        path = segment_path(self.directory, base)
+        try:
+            segment = await open_segment(self.files, path)
+        except SegmentHeaderInvalid as fault:
+            raise self._corrupt(path, base, base, f"its header ({fault})") from fault
+        if segment.header.base_offset != base:
+            raise self._corrupt(path, base, base, "its name: the header names another base offset")
+        return segment
+
+    # -- replaying ----------------------------------------------------------------------------------------------
+
+    def _begin(self, segment: OpenSegment, *, is_start: bool) -> None:
+        base = segment.header.base_offset
+        if is_start:
+            self.next = base
+        elif base != self.next:
+            raise self._corrupt(segment.handle.path, self.next, base - 1, "what lies before it")
+        # A segment gets its name only after its predecessor was synced.
+        self.proven = max(self.proven, base)
+        self.unproven.clear()
+
+    async def _replay_sealed(self, segment: OpenSegment, successor: int) -> None:
+        """Apply a segment that has a successor: all its events must be there."""
+        scan = await scan_file(self.files, segment)
+        hole = self._first_hole(segment, scan)
+        await self._replay(segment, scan, hole, until=successor)
+        if self.next + 1 == successor and self.next - 1 in self.skipped:
+            self.next = successor
+        if self.next < successor:
+            raise self._corrupt(segment.handle.path, self.next, successor - 1, "its events", hole)
+
+    async def _replay_last(self, segment: OpenSegment, segments: int) -> Found:
+        """Apply the segment in use, and make its end fit to be appended to."""
+        scan = await scan_file(self.files, segment)
+        hole = self._first_hole(segment, scan)
+        await self._replay(segment, scan, hole)
+        kept_end = position = scan.end if hole is None else hole.start
+        is_torn = hole is not None or scan.tail is Tail.TORN
+        if self.mark_at is not None:
+            # The next frame is longer than the mark, takes its number and covers it.
+            position, self.next = self.mark_at, self.next - 1
+        torn_end = max(scan.end, scan.tail_end) if is_torn else position
+        base = segment.header.base_offset
+        kept: tuple[str, ...] = ()
+        rewritten = 0
+        if base in self.skipped:
+            # Only a new segment can carry on after a damaged snapshot: the owner writes one from memory.
+            self.next = max(self.next, base + 2)
+            needs_healing = True
+        else:
+            kept = await self._quarantine(segment, position, torn_end)
+            rewritten = position - self.unproven[0][1] if self.unproven else 0
+            needs_healing = not await self._rewrite(segment.handle, position, rewritten, torn_end)
+        recovery = JournalRecovery(
+            segments=segments,
+            snapshot_sequence=self.snapshot_at,
+            skipped_snapshots=tuple(self.skipped),
+            events=self.events,
+            gaps=tuple(self.gaps),
+            torn_bytes=torn_end - kept_end if is_torn else 0,
+            rewritten_bytes=rewritten,
+            quarantined=kept,
+        )
+        return Found(
+            recovery,
+            self._file(segment, position),
+            self.next,
+            self.replayed_bytes,
+            needs_healing,
+            self.mark_at is not None and not is_torn,
+        )
+
+    def _first_hole(self, segment: OpenSegment, scan: SegmentScan) -> DamagedRange | None:
+        """The first damage that cost events; the body of a snapshot that is passed over is none."""
+        base = segment.header.base_offset
+        for damage in scan.damages:
+            is_skipped = (
+                base in self.skipped and damage.first_offset_lost == damage.last_offset_lost == base + 1
+            )
+            if damage.last_offset_lost >= damage.first_offset_lost and not is_skipped:
+                return damage
+        return None
+
+    async def _replay(
+        self, segment: OpenSegment, scan: SegmentScan, hole: DamagedRange | None, until: int | None = None
+    ) -> None:
+        """Apply every frame before the hole; frames after it only tell what had been proven."""
+        reader = FrameReader(self.files, segment.handle, segment.header.segment_id)
+        for position in scan.positions:
+            header, columns = await reader.frame(position)
+            if until is not None and header.base_offset >= until:
+                return
+            if hole is not None and position >= hole.start:
+                control = control_of(columns)
+                if control is None or control.proven > self.next:
+                    last = max(hole.last_offset_lost, self.next)
+                    raise self._corrupt(segment.handle.path, self.next, last, "its events", hole)
+                continue
+            if header.base_offset == self.next + 1 and self.next - 1 in self.skipped:
+                self.next += 1
+            if header.base_offset != self.next:
+                raise self._corrupt(
+                    segment.handle.path, self.next, header.base_offset - 1, "its events", hole
+                )
+            self._take(position, header, columns)
+
+    def _take(self, position: int, header: FrameHeader, columns: Columns) -> None:
+        sequence = self.next
+        self.next = header.last_offset + 1
+        self.unproven.append((sequence, position))
+        self.mark_at = None
+        self.replayed_bytes += header.frame_bytes
+        if self.snapshot_at is not None and sequence == self.snapshot_at + 1:
+            self.restore(columns.value(0) or b"")
+            self.replayed_bytes = 0
+            return
+        control = control_of(columns)
+        if control is None:
+            raise self._corrupt(
+                self.directory, sequence, header.last_offset, "a frame without control record"
+            )
+        self.proven = max(self.proven, control.proven)
+        while self.unproven and self.unproven[0][0] < self.proven:
+            self.unproven.popleft()
+        if control.kind is Kind.EVENTS:
+            self.events += columns.count - 1
+            for event in columns.value_list(1):
+                self.apply(event or b"")
+        elif control.kind is Kind.MARK:
+            self.mark_at = position
+        elif control.kind is Kind.GAP:
+            self.gaps.append((header.base_offset, header.last_offset))
+        elif header.base_offset not in self.skipped:
+            self.snapshot_at = header.base_offset
+
+    # -- the end ------------------------------------------------------------------------------------------------
+
+    def _file(self, segment: OpenSegment, position: int) -> SegmentFile:
+        file = SegmentFile(
+            self.files,
+            self.directory,
+            segment.header.base_offset,
+            segment_id=segment.header.segment_id,
+            limit_bytes=JOURNAL_SEGMENT_BYTES,
+            position=position,
+            allocated_to=segment.size_bytes,
+        )
+        file.handle = segment.handle
+        return file
+
+    async def _quarantine(self, segment: OpenSegment, start: int, end: int) -> tuple[str, ...]:
+        """Copy the torn bytes aside. On a full disk they are given up: nobody was told that they are stored."""
+        if end <= start:
+            return ()
+        quarantine = Quarantine(self.files, self.directory)
+        try:
+            await quarantine.copy(segment.handle, self.next, start, end - start, segment.header.segment_id)
+        except PlanFailed as error:
+            if not is_full(error):
+                raise
+        return tuple(quarantine.kept)
+
+    async def _rewrite(self, handle: Handle, position: int, unproven_bytes: int, torn_end: int) -> bool:
+        """Write the unproven frames anew in place and zeros over what is torn, and sync; False when that fails."""
+        verbs: list[Verb] = []
+        try:
+            for at in range(position - unproven_bytes, position, CHUNK_BYTES):
+                data = await self.files.read(handle, at, min(CHUNK_BYTES, position - at))
+                await self.files.submit((Write(handle, at, (data,)),))
+            if torn_end > position:
+                verbs.append(Zero(handle, position, torn_end - position))
+            if verbs or unproven_bytes:
+                await self.files.submit((*verbs, Sync(handle)))
+        except PlanFailed:
+            return False
+        return True
+
+    def _corrupt(
+        self, path: str, first: int, last: int, what: str, damage: DamagedRange | None = None
+    ) -> LogCorrupt:
+        place = f", bytes {damage.start} to {damage.end}" if damage is not None else ""
+        return LogCorrupt(
+            f"journal {self.directory}: {what} cannot be read: {path}{place}; records {first} to {last} are lost, and "
+            "no later snapshot replaces them. Nothing was changed. Restore the directory from a copy, or run "
+            "`callboard repair`: it keeps every readable record and notes the gap.",
+            path=path,
+            offsets=(first, last),
+        )
+
+
+def control_of(columns: Columns) -> Control | None:
+    """The control record that a frame begins with, None when it has none."""
+    return decode_control(columns.value(0))
+
+
+async def snapshot_kind(files: Incarnation, segment: OpenSegment) -> Kind | None:
+    """Which kind of snapshot a segment announces, None when it begins with something else, or nothing readable."""
+    first = await FrameReader(files, segment.handle, segment.header.segment_id).valid()
+    control = control_of(first[1]) if first is not None else None
+    return control.kind if control is not None and control.kind in (Kind.SNAPSHOT, Kind.HEAL) else None
+
+
+async def prune_segments(files: Incarnation, directory: str, keep_from_us: int | None) -> int:
+    """Remove segments older than the newest snapshot, oldest first. See `Journal.prune`."""
+    bases = await segment_bases(files, directory)
+    superfluous: list[int] = []
+    created_us: dict[int, int] = {}
+    for base in reversed(bases):
+        segment = await open_segment(files, segment_path(directory, base))
+        created_us[base] = segment.header.created_us
+        kind = await snapshot_kind(files, segment)
+        await files.submit((Close(segment.handle),))
+        if kind is not None:
+            superfluous = bases[: bases.index(base)]
+            break
+    verbs: list[Verb] = []
+    for base, successor in pairwise([*superfluous, *bases[len(superfluous) : len(superfluous) + 1]]):
+        if successor not in created_us:
+            segment = await open_segment(files, segment_path(directory, successor))
+            created_us[successor] = segment.header.created_us
+            await files.submit((Close(segment.handle),))
+        if keep_from_us is not None and created_us[successor] > keep_from_us:
+            break
+        verbs.append(Unlink(segment_path(directory, base)))
+    if verbs:
+        await files.submit((*verbs, SyncDirectory(directory)))
+    return len(verbs)

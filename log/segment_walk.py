@@ -1,0 +1,110 @@
+"""Reading a segment file from end to end in bounded chunks: for journals, verify and repair.
+
+`scan_file` finds the valid frames, `FrameReader` then reads them one after the other. Both hold a chunk, or one frame
+when that is larger, in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import attrs
+
+from callboard.log.format.columns import Columns
+from callboard.log.format.faults import FrameInvalid
+from callboard.log.format.frame import FRAME_HEADER_BYTES, FrameHeader, decode_body, decode_header
+from callboard.log.format.index import SegmentIndex
+from callboard.log.format.scan import SegmentScan
+from callboard.log.format.segment import SEGMENT_HEADER_BYTES, SegmentHeader, decode_segment_header
+from callboard.log.limits import MIB
+from callboard.log.seams.disk import Close, Handle, Incarnation, Open
+
+__all__ = ["CHUNK_BYTES", "FrameReader", "OpenSegment", "open_segment", "scan_file"]
+
+CHUNK_BYTES: Final = 1 * MIB
+
+
+@attrs.frozen
+class OpenSegment:
+    """A segment open for reading."""
+
+    handle: Handle
+    header: SegmentHeader
+    size_bytes: int
+
+
+async def open_segment(files: Incarnation, path: str) -> OpenSegment:
+    """Open the segment at `path` and read its header.
+
+    Raises `PlanFailed` (missing, refused), `SegmentHeaderInvalid`, `FormatTooNew`; the file is closed then.
+    """
+    handle = files.handle(path)
+    await files.submit((Open(handle),))
+    try:
+        header = decode_segment_header(await files.read(handle, 0, SEGMENT_HEADER_BYTES))
+        return OpenSegment(handle, header, await files.size(handle))
+    except BaseException:
+        await files.submit((Close(handle),))
+        raise
+
+
+async def scan_file(
+    files: Incarnation,
+    segment: OpenSegment,
+    *,
+    index: SegmentIndex | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> SegmentScan:
+    """Check every byte of the segment. `progress` is told the bytes of each chunk."""
+    header = segment.header
+    scan = SegmentScan(header.segment_id, header.base_offset, index=index)
+    at = SEGMENT_HEADER_BYTES
+    while at < segment.size_bytes:
+        chunk = await files.read(segment.handle, at, min(CHUNK_BYTES, segment.size_bytes - at))
+        if not chunk:
+            break
+        scan.feed(chunk)
+        at += len(chunk)
+        if progress is not None:
+            progress(len(chunk))
+    scan.finish()
+    return scan
+
+
+class FrameReader:
+    """Reads frames at rising positions of one file."""
+
+    __slots__ = ("_at", "_bytes", "_files", "_handle", "_segment_id")
+
+    def __init__(self, files: Incarnation, handle: Handle, segment_id: int) -> None:
+        self._files = files
+        self._handle = handle
+        self._segment_id = segment_id
+        self._at = 0
+        self._bytes = b""
+
+    async def header(self, position: int) -> FrameHeader:
+        """The header of the frame at `position`. Raises `FrameInvalid`."""
+        return decode_header(await self.raw(position, FRAME_HEADER_BYTES), 0, self._segment_id)
+
+    async def frame(self, position: int) -> tuple[FrameHeader, Columns]:
+        """The frame at `position`, checked and decoded. Raises `FrameInvalid`."""
+        header = await self.header(position)
+        body = await self.raw(position + FRAME_HEADER_BYTES, header.body_bytes)
+        return header, decode_body(header, body)
+
+    async def valid(self, position: int = SEGMENT_HEADER_BYTES) -> tuple[FrameHeader, Columns] | None:
+        """The frame at `position` (the first of the segment), None when there is no valid one."""
+        try:
+            return await self.frame(position)
+        except FrameInvalid:
+            return None
+
+    async def raw(self, position: int, length: int) -> memoryview:
+        """`length` bytes from `position`, fewer at the end of the file."""
+        start = position - self._at
+        if start < 0 or start + length > len(self._bytes):
+            self._bytes = await self._files.read(self._handle, position, max(length, CHUNK_BYTES))
+            self._at, start = position, 0
+        return memoryview(self._bytes)[start : start + length]

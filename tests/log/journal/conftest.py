@@ -1,0 +1,71 @@
+"""A journal's owner for tests: its state is the list of events it was handed."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from callboard.log.journal import Journal
+from callboard.simulations.clock import VirtualClock
+from callboard.simulations.entropy import SeededEntropy
+from callboard.simulations.memory_disk import MemoryDisk
+
+DIRECTORY = "catalog"
+
+
+class Owner:
+    """Opens a journal on a disk in memory, and keeps what it replays."""
+
+    def __init__(self, disk: MemoryDisk | None = None) -> None:
+        self.disk = MemoryDisk() if disk is None else disk
+        self.clock = VirtualClock()
+        self.entropy = SeededEntropy(1)
+        self.state: list[bytes] = []
+
+    async def open(self) -> Journal:
+        """Open the journal anew, in a new incarnation."""
+        files = await self.disk.incarnate("owner")
+        self.state = []
+        return await Journal.open(
+            files,
+            DIRECTORY,
+            clock=self.clock,
+            entropy=self.entropy,
+            restore=self.restore,
+            apply=self.state.append,
+        )
+
+    def restore(self, data: bytes) -> None:
+        """Take the state from a snapshot."""
+        self.state[:] = data.split(b",") if data else []
+
+    def image(self) -> bytes:
+        """The state as a snapshot."""
+        return b",".join(self.state)
+
+    async def append(self, journal: Journal, *events: bytes, sync: bool = True) -> None:
+        """Append, and apply what was appended."""
+        await journal.append(events, sync=sync)
+        self.state.extend(events)
+
+    def segments(self) -> list[str]:
+        """The paths of the journal's segments."""
+        names = self.disk.files()
+        return sorted(path for path in names if path.startswith(DIRECTORY) and path.endswith(".log"))
+
+
+@pytest.fixture
+def owner() -> Owner:
+    return Owner()
+
+
+@pytest.fixture
+def new_owner() -> type[Owner]:
+    """For tests that need many."""
+    return Owner
+
+
+@pytest.fixture
+def run():
+    """Run an async function to its end in a trio run of its own: for Hypothesis and sweeps."""
+    return trio.run

@@ -1,0 +1,181 @@
+"""What a journal promises while nothing fails."""
+
+import pytest
+
+from callboard.log import limits
+from callboard.log.errors import InternalError, InvalidArgument
+from callboard.log.journal import RETRY_BYTES
+
+
+async def test_replays_in_order(owner):
+    """Events come back in the order they were appended, over any number of opens."""
+    for turn in range(3):
+        journal = await owner.open()
+        await owner.append(journal, b"a%d" % turn, b"b%d" % turn)
+        await journal.close()
+    await owner.open()
+    assert [b"a0", b"b0", b"a1", b"b1", b"a2", b"b2"] == owner.state
+
+
+async def test_clean_close_leaves_nothing_to_rewrite(owner):
+    """After a clean close, an open rewrites nothing and quarantines nothing."""
+    journal = await owner.open()
+    await owner.append(journal, b"a")
+    await journal.close()
+    journal = await owner.open()
+    assert (0, 0, ()) == (
+        journal.recovery.rewritten_bytes,
+        journal.recovery.torn_bytes,
+        journal.recovery.quarantined,
+    )
+
+
+async def test_kill_rewrites_the_unproven_tail(owner):
+    """After a kill, the events past the last proof are written anew and synced before they are believed."""
+    journal = await owner.open()
+    await owner.append(journal, b"a")
+    await owner.append(journal, b"b", sync=False)
+    owner.disk.kill()
+    journal = await owner.open()
+    assert [b"a", b"b"] == owner.state
+    assert journal.recovery.rewritten_bytes > 0
+    owner.disk.crash()
+    await owner.open()
+    assert [b"a", b"b"] == owner.state
+
+
+async def test_unsynced_events_survive_a_kill_only(owner):
+    """`sync=False` promises survival of a process crash; power loss may take the events."""
+    journal = await owner.open()
+    await owner.append(journal, b"a")
+    await owner.append(journal, b"b", sync=False)
+    assert journal.is_dirty
+    owner.disk.crash()
+    await owner.open()
+    assert [b"a"] == owner.state
+
+
+async def test_empty_stage_syncs_what_was_left(owner):
+    """Staging nothing proves what was appended without a sync."""
+    journal = await owner.open()
+    await owner.append(journal, b"a", sync=False)
+    await journal.append(())
+    assert not journal.is_dirty
+    owner.disk.crash()
+    await owner.open()
+    assert [b"a"] == owner.state
+
+
+async def test_snapshot_replaces_replay(owner):
+    """After a snapshot only the events behind it are replayed, and the state is the same."""
+    journal = await owner.open()
+    await owner.append(journal, b"a", b"b")
+    await journal.snapshot(owner.image())
+    assert 0 == journal.bytes_since_snapshot
+    await owner.append(journal, b"c")
+    owner.disk.crash()
+    journal = await owner.open()
+    assert [b"a", b"b", b"c"] == owner.state
+    assert 1 == journal.recovery.events
+    assert journal.bytes_since_snapshot > 0
+
+
+async def test_snapshot_keeps_earlier_segments_until_prune(owner):
+    """A snapshot removes nothing; prune removes what the newest snapshot made superfluous."""
+    journal = await owner.open()
+    for event in (b"a", b"b", b"c"):
+        await owner.append(journal, event)
+        await journal.snapshot(owner.image())
+    assert 4 == len(owner.segments())
+    assert 3 == await journal.prune()
+    assert [journal.segment_path] == owner.segments()
+    owner.disk.crash()
+    await owner.open()
+    assert [b"a", b"b", b"c"] == owner.state
+
+
+async def test_prune_keeps_young_segments(owner):
+    """Prune keeps the segments with events from the given instant on."""
+    journal = await owner.open()
+    await owner.append(journal, b"a")
+    owner.clock.shift(10)
+    await journal.snapshot(owner.image())
+    middle = owner.clock.wall_us() + 1
+    owner.clock.shift(10)
+    await journal.snapshot(owner.image())
+    assert 1 == await journal.prune(keep_from_us=middle)
+    assert 2 == len(owner.segments())
+
+
+async def test_damaged_snapshot_is_passed_over(owner):
+    """A damaged snapshot costs nothing while earlier segments say the same; the owner then heals."""
+    journal = await owner.open()
+    await owner.append(journal, b"a")
+    await journal.snapshot(owner.image())
+    await owner.append(journal, b"b")
+    await journal.close()
+    whole = owner.disk.files()[journal.segment_path]
+    owner.disk.flip(journal.segment_path, whole.index(b"a", 220))
+    journal = await owner.open()
+    assert [b"a", b"b"] == owner.state
+    assert 1 == len(journal.recovery.skipped_snapshots)
+    assert journal.needs_healing
+    await journal.heal(owner.image())
+    await owner.append(journal, b"c")
+    owner.disk.crash()
+    journal = await owner.open()
+    assert [b"a", b"b", b"c"] == owner.state
+    assert () == journal.recovery.skipped_snapshots
+
+
+async def test_too_large_snapshot_is_refused(owner, monkeypatch):
+    """A snapshot above the limit is refused with both sizes, and the journal goes on."""
+    monkeypatch.setattr(limits, "SNAPSHOT_BYTES_MAX", 10)
+    journal = await owner.open()
+    with pytest.raises(InvalidArgument) as caught:
+        await journal.snapshot(bytes(11))
+    assert (11, 10) == (caught.value.size_bytes, caught.value.limit_bytes)
+    await owner.append(journal, b"a")
+
+
+async def test_long_segments_are_left(owner, monkeypatch):
+    """A long segment is followed by another one, and replay runs through both."""
+    monkeypatch.setattr("callboard.log.journal.JOURNAL_SEGMENT_BYTES", 4096)
+    journal = await owner.open()
+    events = [b"%d" % number * 40 for number in range(100)]
+    for event in events:
+        await owner.append(journal, event)
+    assert len(owner.segments()) > 2
+    owner.disk.crash()
+    await owner.open()
+    assert events == owner.state
+
+
+async def test_many_events_in_one_append(owner, monkeypatch):
+    """An append of more events than a frame takes becomes several frames."""
+    monkeypatch.setattr("callboard.log.journal.EVENTS_PER_FRAME", 7)
+    journal = await owner.open()
+    events = [b"%d" % number for number in range(50)]
+    await owner.append(journal, *events)
+    owner.disk.crash()
+    await owner.open()
+    assert events == owner.state
+
+
+async def test_one_append_at_a_time(owner):
+    """Staging while an append is staged is refused as a bug (J1)."""
+    journal = await owner.open()
+    staged = journal.stage([b"a"])
+    with pytest.raises(InternalError):
+        journal.stage([b"b"])
+    journal.withdraw(staged)
+    journal.stage([b"b"])
+
+
+async def test_reserve_is_kept(owner):
+    """The reserve is topped up as the journal grows."""
+    journal = await owner.open()
+    for _ in range(10):
+        await owner.append(journal, bytes(RETRY_BYTES * 3))
+        assert journal.reserve_bytes >= limits.JOURNAL_RESERVE_BYTES
+    assert not journal.is_short_of_space

@@ -72,7 +72,8 @@ ensure_installed() {
   copy_sources "$scratch/source"
   printf 'unfinished\n' >"$stamp"
   "$venv/bin/python" -m pip uninstall --quiet --disable-pip-version-check --yes callboard 2>/dev/null || true
-  pip_install "$venv" --no-build-isolation "$scratch/source$extras"
+  pip_install "$venv" --no-build-isolation "$scratch/source$extras" ||
+    { rm -rf "$scratch"; die "the installation into $venv failed"; }
   rm -rf "$scratch"
   printf '%s\n' "$now" >"$stamp"
 }

@@ -1,0 +1,124 @@
+"""The command line's own files: lines read from traffic, records that survive SIGKILL, working directories.
+
+Nothing else in the command line opens a file. Logs are reached through the runtime, never from here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import os
+import pathlib
+import shutil
+import tempfile
+import zlib
+from collections.abc import Iterator
+from typing import BinaryIO, cast
+
+from callboard.log.errors import InvalidArgument, StorageError
+from callboard.log.limits import GIB, KIB
+
+__all__ = ["RecordFile", "empty_directory", "read_lines", "read_record_lines", "temporary_directory"]
+
+UNPACKED_BYTES_MAX = 64 * GIB
+"""A compressed file that unpacks to more is refused there."""
+RECORD_LINE_BYTES_MAX = 1024 * KIB
+_SNIFF_BYTES = 8 * KIB
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+def read_lines(path: str, *, line_bytes_max: int) -> Iterator[bytes]:
+    """The lines of a text file, gzip or plain, with their line ends.
+
+    Of a line longer than `line_bytes_max` the first `line_bytes_max + 1` bytes are given, the rest is dropped.
+    Raises `InvalidArgument` for a file that is missing, unreadable or binary, `StorageError` when reading fails.
+    """
+    with _opened(path) as stream:
+        unpacked_bytes = 0
+        try:
+            while line := stream.readline(line_bytes_max + 1):
+                unpacked_bytes += len(line)
+                yield line
+                while not line.endswith(b"\n") and (line := stream.readline(line_bytes_max + 1)):
+                    unpacked_bytes += len(line)
+                    _check_unpacked(path, unpacked_bytes)
+                _check_unpacked(path, unpacked_bytes)
+        except (OSError, EOFError, zlib.error) as error:
+            raise StorageError(f"{path} could not be read to its end: {error}. Check the file.") from error
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[BinaryIO]:
+    with contextlib.ExitStack() as stack:
+        try:
+            raw = cast(io.BufferedReader, stack.enter_context(open(path, "rb", buffering=256 * KIB)))
+            head = raw.peek(_SNIFF_BYTES)[:_SNIFF_BYTES] if raw.seekable() else b""
+            stream: BinaryIO = raw
+            if head.startswith(_GZIP_MAGIC):
+                unpacked = stack.enter_context(gzip.GzipFile(fileobj=raw))
+                buffered = io.BufferedReader(cast("io.RawIOBase", unpacked), 256 * KIB)
+                head = buffered.peek(_SNIFF_BYTES)[:_SNIFF_BYTES]
+                stream = cast(BinaryIO, buffered)
+        except FileNotFoundError:
+            raise InvalidArgument(f"There is no file {path}. Check the name.") from None
+        except (OSError, EOFError, zlib.error) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise InvalidArgument(f"{path} cannot be read: {reason}. Name a readable text file.") from None
+        if b"\0" in head:
+            raise InvalidArgument(
+                f"{path} is not text: it holds zero bytes. Name a log, CSV, TSV or JSON file."
+            )
+        yield stream
+
+
+def _check_unpacked(path: str, unpacked_bytes: int) -> None:
+    if unpacked_bytes > UNPACKED_BYTES_MAX:
+        raise InvalidArgument(f"{path} holds more than {UNPACKED_BYTES_MAX} bytes. Split it.")
+
+
+class RecordFile:
+    """Lines appended one by one, each handed to the system at once: what was written survives the process."""
+
+    def __init__(self, path: str) -> None:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - closed by `close`
+
+    def write(self, line: str) -> None:
+        """Append one line, without its end."""
+        self._file.write(line.encode("ascii") + b"\n")
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def read_record_lines(path: str) -> Iterator[str]:
+    """The whole lines of a `RecordFile`; a last one without its end was torn by a kill and is left out."""
+    for line in read_lines(path, line_bytes_max=RECORD_LINE_BYTES_MAX):
+        if line.endswith(b"\n"):
+            yield line[:-1].decode("ascii", "replace")
+
+
+def empty_directory(path: str) -> str:
+    """`path` as a directory, made when it is missing. Raises `InvalidArgument` when it is not empty."""
+    directory = pathlib.Path(path)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        occupied = next(directory.iterdir(), None) is not None
+    except OSError as error:
+        raise InvalidArgument(f"{path} cannot be used: {error.strerror}. Name another directory.") from None
+    if occupied:
+        raise InvalidArgument(f"{path} is not empty. Name a new or empty directory.")
+    return str(directory)
+
+
+@contextlib.contextmanager
+def temporary_directory(*, keep: bool) -> Iterator[str]:
+    """A new directory, removed at the end unless `keep`."""
+    path = tempfile.mkdtemp(prefix="callboard-demo-")
+    try:
+        yield path
+    finally:
+        if not keep:
+            shutil.rmtree(path, ignore_errors=True)

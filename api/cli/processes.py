@@ -1,0 +1,86 @@
+"""Child processes of the command line: Callboard itself, run once more, to be watched and killed."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import trio
+
+from callboard.log.limits import KIB
+
+__all__ = ["Child", "spawn_callboard", "wait_for_parent_to_go"]
+
+_LINE_BYTES_MAX = 64 * KIB
+_ERRORS_KEPT_BYTES = 16 * KIB
+
+
+class Child:
+    """A running `callboard` of ours. Its standard input stays open until we go, so that it can notice."""
+
+    def __init__(self, process: trio.Process) -> None:
+        self._process = process
+        self._pending = b""
+        self._errors = b""
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    @property
+    def errors(self) -> str:
+        """The last of what it wrote to standard error; complete once it is gone."""
+        return self._errors.decode("utf-8", "replace")
+
+    async def read_line(self) -> str | None:
+        """The next line of its standard output, None at the end."""
+        stdout = self._process.stdout
+        if stdout is None:
+            return None
+        while b"\n" not in self._pending:
+            data = await stdout.receive_some(_LINE_BYTES_MAX)
+            if not data or len(self._pending) > _LINE_BYTES_MAX:
+                return None
+            self._pending += data
+        line, _, self._pending = self._pending.partition(b"\n")
+        return line.decode("utf-8", "replace")
+
+    async def keep_errors(self) -> None:
+        """Read its standard error to the end, keeping the last of it."""
+        if self._process.stderr is not None:
+            async for data in self._process.stderr:
+                self._errors = (self._errors + data)[-_ERRORS_KEPT_BYTES:]
+
+    async def kill(self) -> int:
+        """SIGKILL, at once and without any notice to it; returns the exit status once it is gone."""
+        if self._process.returncode is not None:
+            return self._process.returncode
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGKILL)
+        return await self._process.wait()
+
+    async def wait(self) -> int:
+        """Its exit status, once it is gone by itself."""
+        return await self._process.wait()
+
+
+async def spawn_callboard(nursery: trio.Nursery, arguments: Sequence[str]) -> Child:
+    """Run `callboard` with these arguments. Kill it, or wait for it, before the nursery can end."""
+    command = [sys.executable, "-P", "-m", "callboard", *arguments]
+    process = await trio.lowlevel.open_process(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    child = Child(process)
+    nursery.start_soon(child.keep_errors)
+    return child
+
+
+async def wait_for_parent_to_go() -> None:
+    """Returns when standard input ends, which is when the process that spawned us is gone."""
+    async with trio.lowlevel.FdStream(0) as stream:
+        async for _ in stream:
+            pass

@@ -14,6 +14,7 @@ import attrs
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+MADE_BY_BUILD = {"PKG-INFO", "setup.cfg"}
 SKIPPED_FOLDERS = {"__pycache__", "build", "dist", "_build"}
 
 
@@ -91,6 +92,7 @@ def _files() -> tuple[str, ...]:
             path.relative_to(ROOT).as_posix()
             for path in ROOT.rglob("*")
             if not SKIPPED_FOLDERS.intersection(path.parts)
+            and path.name not in MADE_BY_BUILD
             and not any(
                 (part.startswith(".") and part != ".ci") or part.endswith(".egg-info")
                 for part in path.relative_to(ROOT).parts

@@ -118,7 +118,7 @@ class Actor(Generic[M]):
         receive = self.receive
         for message, reply in batch:
             value = await receive(message)
-            if reply is not None and not reply.deferred and not reply.done:
+            if reply is not None and not reply.deferred:
                 reply.answer(value)
 
     async def stopping(self) -> None:

@@ -94,6 +94,11 @@ class ActorRef(Generic[M]):
         if self._cell.incarnation is not None:
             self._cell.incarnation.kill()
 
+    def crash(self, error: BaseException) -> None:
+        """Make the incarnation fail with `error` as if its own code had raised it: for drills and tests."""
+        if self._cell.incarnation is not None:
+            self._cell.incarnation.start_task(_raise, (error,), f"{self.path}: injected crash")
+
     def watch(self, watcher: ActorRef[Any] | Callable[[Terminated], object]) -> Callable[[], None]:
         """Tell `watcher` (an actor, or a function) a `Terminated` when this actor has ended for good.
 
@@ -113,3 +118,8 @@ class ActorRef(Generic[M]):
     def statistics(self) -> ActorStatistics:
         """What the actor has done so far."""
         return self._cell.statistics()
+
+
+async def _raise(error: BaseException) -> None:
+    await trio.lowlevel.checkpoint()
+    raise error

@@ -112,8 +112,8 @@ class HostIncarnation:
     def read_cached(self, handle: Handle, offset: int, length: int) -> bytes | None:
         """What is in memory, None when not all of it is (or the system cannot tell)."""
         file = self._own(handle)
-        if not self._disk.reads_cached:
-            return None
+        if not self._disk.reads_cached or offset < 0:
+            return None  # preadv takes -1 for "where the last read ended"
         try:
             descriptor = file.pin()
         except OSError as error:

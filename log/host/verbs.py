@@ -70,6 +70,8 @@ def _write_all(descriptor: int, buffers: Sequence[Buffer], offset: int, flags: i
     total = _total(buffers)
     if not total:
         return
+    if offset < 0:
+        raise OSError(errno.EINVAL, "negative offset")  # pwritev takes -1 for "where the last write ended"
     if len(buffers) <= IOV_MAX:
         written = _pwritev(descriptor, buffers, offset, flags)
         if written == total:

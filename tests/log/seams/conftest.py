@@ -1,0 +1,39 @@
+"""Both disks, so that one contract suite runs on each."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callboard.log.host.disk import HostDisk
+from callboard.simulations.memory_disk import MemoryDisk
+
+KINDS = ("host", "host-inline", "host-unfused", "memory")
+
+
+@pytest.fixture(params=KINDS)
+async def disk(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Any]:
+    """An empty, unlocked disk of each kind, closed at the end; the real one's root exists."""
+    root = tmp_path / "root"
+    root.mkdir(mode=0o700)
+    made: Any
+    match request.param:
+        case "host":
+            made = HostDisk(root)
+        case "host-inline":
+            made = HostDisk(root, inline=True)
+        case "host-unfused":
+            made = HostDisk(root, fuse=False)
+        case _:
+            made = MemoryDisk()
+    yield made
+    await made.aclose()
+
+
+@pytest.fixture
+async def life(disk: Any) -> Any:
+    """One owner's incarnation on an empty disk."""
+    return await disk.incarnate("owner")

@@ -7,7 +7,18 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-__all__ = ["STATES", "TRANSITIONS", "Transition", "diagram", "table"]
+from callboard.actors.broker.delivery_events import FIELDS
+
+__all__ = [
+    "STATES",
+    "TRANSITIONS",
+    "Transition",
+    "diagram",
+    "events_table",
+    "filled",
+    "states_table",
+    "table",
+]
 
 STATES: Final[dict[str, str]] = {
     "untouched": "never leased; costs nothing, however many there are",
@@ -73,3 +84,28 @@ def diagram() -> str:
     lines = ["```{mermaid}", "stateDiagram-v2", "    [*] --> untouched"]
     lines += [f"    {before} --> {after}: {', '.join(calls)}" for (before, after), calls in arrows.items()]
     return "\n".join([*lines, "    settled --> [*]", "```"])
+
+
+def states_table() -> str:
+    """The states as a Markdown table."""
+    return "\n".join(
+        ["| state | meaning |", "|---|---|", *(f"| {name} | {text} |" for name, text in STATES.items())]
+    )
+
+
+def events_table() -> str:
+    """The events of the journal and their fields as a Markdown table."""
+    lines = ["| event | call | fields |", "|---|---|---|"]
+    calls = {row.event: row.call for row in TRANSITIONS}
+    lines += [f"| `{kind}` | {calls[kind]} | {', '.join(fields)} |" for kind, fields in FIELDS.items()]
+    return "\n".join(lines)
+
+
+def filled(page: str) -> str:
+    """`page` with everything between the generated marks made anew."""
+    parts = {"states": states_table, "diagram": diagram, "transitions": table, "events": events_table}
+    for name, make in parts.items():
+        head, rest = page.split(f"<!-- {name}: generated -->", 1)
+        tail = rest.split("<!-- end -->", 1)[1]
+        page = f"{head}<!-- {name}: generated -->\n{make()}\n<!-- end -->{tail}"
+    return page

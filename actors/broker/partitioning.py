@@ -1,0 +1,137 @@
+"""Which partition a message goes to: by its key, or in turn without one.
+
+A keyed message goes to `crc32(key) % partitions`, the same choice as librdkafka's `consistent` partitioner, so a
+program can move between the two and find its keys where they were. A message without a key goes where the last one
+went, until a batch's worth is there, then to the next partition: batches stay large, the load still spreads evenly.
+
+An empty key is a key; only None is no key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol
+from zlib import crc32
+
+from callboard.log.errors import InvalidArgument
+
+__all__ = [
+    "STICKY_BYTES",
+    "STICKY_RECORDS",
+    "Partitioner",
+    "StickyRoundRobin",
+    "checked",
+    "consistent",
+    "split",
+]
+
+STICKY_RECORDS: Final = 100
+"""Messages without a key that one partition gets in a row."""
+
+STICKY_BYTES: Final = 64 * 1024
+"""Bytes without a key that one partition gets in a row."""
+
+
+class Partitioner(Protocol):
+    """Chooses a partition for a key. Must be a pure function: equal keys go to equal partitions."""
+
+    def __call__(self, key: bytes, partitions: int, /) -> int:
+        """A number from 0 to `partitions - 1`."""
+
+
+def consistent(key: bytes, partitions: int, /) -> int:
+    """The default: CRC-32 of the key, modulo the number of partitions."""
+    return crc32(key) % partitions
+
+
+def checked(partitioner: Partitioner, key: bytes, partitions: int) -> int:
+    """What a user's partitioner chooses. Raises InvalidArgument when that is no partition."""
+    chosen = partitioner(key, partitions)
+    if type(chosen) is not int or not 0 <= chosen < partitions:
+        raise InvalidArgument(
+            f"The partitioner chose {chosen!r:.40} for key {key!r:.40} of {partitions} partitions. "
+            f"Nothing was published. Return a whole number from 0 to {partitions - 1}.",
+            key=key,
+            chosen=chosen,
+        )
+    return chosen
+
+
+class StickyRoundRobin:
+    """Partitions in turn, each for `records_max` messages or `bytes_max` bytes, whichever comes first.
+
+    Invariants: S1 0 <= partition < partitions; S2 what the current partition got is below both limits.
+    """
+
+    __slots__ = ("_bytes", "_records", "bytes_max", "partition", "partitions", "records_max")
+
+    def __init__(
+        self,
+        partitions: int,
+        *,
+        first: int = 0,
+        records_max: int = STICKY_RECORDS,
+        bytes_max: int = STICKY_BYTES,
+    ) -> None:
+        if partitions < 1 or records_max < 1 or bytes_max < 1:
+            raise InvalidArgument("A round robin needs at least one partition, and limits of at least one.")
+        self.partitions = partitions
+        self.partition = first % partitions
+        """Where the next message goes."""
+        self.records_max = records_max
+        self.bytes_max = bytes_max
+        self._records = 0
+        self._bytes = 0
+
+    def choose(self, records: int, size_bytes: int) -> int:
+        """The partition for a batch of `records` messages, all of which go there."""
+        chosen = self.partition
+        self._records += records
+        self._bytes += size_bytes
+        if self._records >= self.records_max or self._bytes >= self.bytes_max:
+            self.move_on()
+        return chosen
+
+    def move_on(self) -> None:
+        """Turn to the next partition; also for a partition that does not take messages now."""
+        self.partition = (self.partition + 1) % self.partitions
+        self._records = self._bytes = 0
+
+
+def split(
+    keys: Sequence[bytes | None],
+    partitions: int,
+    *,
+    sticky: StickyRoundRobin,
+    size_bytes: int = 0,
+    partitioner: Partitioner = consistent,
+) -> dict[int, list[int]]:
+    """The indexes of a batch's messages by partition, each list in order.
+
+    All messages without a key go to one partition, so that they stay one batch; `size_bytes` is their payload.
+    Raises InvalidArgument when the partitioner chooses no partition; then `sticky` has not moved.
+    """
+    keyless = [index for index, key in enumerate(keys) if key is None]
+    if len(keyless) == len(keys):
+        return {sticky.choose(len(keyless), size_bytes): keyless} if keyless else {}
+    if partitioner is consistent and not keyless:
+        return _grouped(map(crc32, keys), len(keys), partitions)  # type: ignore[arg-type]
+    chosen: dict[int, list[int]] = {}
+    for index, key in enumerate(keys):
+        if key is not None:
+            chosen.setdefault(checked(partitioner, key, partitions), []).append(index)
+    if keyless:
+        partition = sticky.choose(len(keyless), size_bytes)
+        chosen[partition] = sorted([*chosen.get(partition, ()), *keyless])
+    return chosen
+
+
+def _grouped(hashes: Iterable[int], count: int, partitions: int) -> dict[int, list[int]]:
+    """The indexes of `hashes` by partition: the hot path, so one list per partition is made before the loop."""
+    if partitions == 1:
+        return {0: list(range(count))}
+    groups: list[list[int]] = [[] for _ in range(partitions)]
+    appends = [group.append for group in groups]
+    for index, number in enumerate(hashes):
+        appends[number % partitions](index)
+    return {partition: group for partition, group in enumerate(groups) if group}

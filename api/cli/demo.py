@@ -17,7 +17,6 @@ import attrs
 import click
 import trio
 
-import callboard
 from callboard.cli.demo_account import History
 from callboard.cli.demo_act import TOPIC, Act, feed_log, perform, record_ends, unsettled
 from callboard.cli.demo_plan import FailurePlan, plan_failures
@@ -40,6 +39,7 @@ from callboard.cli.files import (
 from callboard.cli.processes import Child, spawn_callboard, wait_for_parent_to_go
 from callboard.log.errors import CallboardError
 from callboard.log.limits import PARTITIONS_MAX
+from callboard.runtime import open_runtime
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.traffic import Columns, Format, Tally, TimeFormat
 
@@ -89,9 +89,10 @@ class Stage:
 
 async def _act_in_process(stage: Stage, act: str) -> Timing:
     plan = stage.plan(act)
-    async with callboard.open_runtime(stage.data) as runtime:
+    async with open_runtime(stage.data) as runtime:
         await runtime.create_topic(TOPIC, partitions=stage.partitions)
-        return await _perform(stage, act, runtime, Act(source=stage.source, plan=plan, workers=stage.workers))
+        timing = await _perform(stage, act, runtime, Act(source=stage.source, plan=plan, workers=stage.workers))
+    return timing
 
 
 async def _perform(stage: Stage, act: str, runtime: Any, script: Act) -> Timing:
@@ -153,7 +154,7 @@ async def _finish(stage: Stage, history: History) -> Timing:
     act = _ACTS[2]
     done = set(acknowledged_events(read_record_lines(stage.record(_ACTS[1]))))
     plan = attrs.evolve(stage.plan(_ACTS[1]), crashes=())
-    async with callboard.open_runtime(stage.data) as runtime:
+    async with open_runtime(stage.data) as runtime:
         with contextlib.closing(RecordFile(stage.record(act))) as file:
             await record_ends(runtime, Recorder(file.write))
         script = Act(source=stage.source, plan=plan, workers=stage.workers, skip=done)
@@ -210,7 +211,7 @@ async def _run_child(stage: Stage) -> None:
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(leave_with_parent)
-        async with callboard.open_runtime(stage.data) as runtime:
+        async with open_runtime(stage.data) as runtime:
             with contextlib.closing(RecordFile(stage.record(act))) as file:
                 await perform(runtime, script, Recorder(file.write), show)
 

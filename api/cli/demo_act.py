@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import trio
 
-from callboard.actors.events import ActorRestarted
+from callboard.actors.events import ActorRestarted, Logged
 from callboard.cli.demo_account import History
 from callboard.cli.demo_plan import FailurePlan
 from callboard.cli.demo_publish import HEADER, Numbered, Publishers, identify
@@ -119,7 +119,7 @@ class _Performance:
     async def _on_published(self, count: int) -> None:
         self._published += count
         while self._crashes and self._published >= self._crashes[0][0]:
-            self._nursery.start_soon(self._crash, self._crashes.pop(0)[1])
+            self._crash(self._crashes.pop(0)[1])
         self._report(self._published, self._acknowledged)
         while self._published - self._acknowledged > AHEAD_MAX:  # noqa: ASYNC110 - numbers are compared
             await trio.sleep(_POLL_S)
@@ -128,20 +128,20 @@ class _Performance:
         self._acknowledged += count
         self._report(self._published, self._acknowledged)
 
-    async def _crash(self, partition: int) -> None:
+    def _crash(self, partition: int) -> None:
         path = f"topics/{TOPIC}/{partition}"
         self._recorder.path("C", path)
-        await self._runtime.crash(path, DemoCrash("the demo crashes partitions now and then"))
+        self._runtime.crash(path, DemoCrash("the demo crashes partitions now and then"))
 
     async def _revive(self, error: PartitionUnavailable) -> None:
         """Restart a partition that was restarted too often for its supervisor's taste."""
         if error.fields.get("state") == "failed":
             await self._runtime.restart(f"topics/{TOPIC}/{error.fields['partition']}")
 
-    def _on_event(self, event: object) -> None:
+    def _on_event(self, logged: Logged) -> None:
         """Write down each restart that the supervisors report."""
-        if isinstance(event, ActorRestarted):
-            self._recorder.path("R", event.path)
+        if isinstance(logged.event, ActorRestarted):
+            self._recorder.path("R", logged.event.path)
 
     async def _all_settled(self) -> bool:
         try:

@@ -12,7 +12,6 @@ from typing import Any
 
 import trio
 
-import callboard
 from callboard.cli.demo_record import Recorder
 from callboard.log.errors import (
     ActorCrashed,
@@ -22,6 +21,7 @@ from callboard.log.errors import (
     PartitionUnavailable,
     PublishFailed,
 )
+from callboard.message import Message
 from callboard.simulations.traffic import Event
 
 __all__ = ["HEADER", "Numbered", "Publishers", "identify"]
@@ -47,9 +47,9 @@ def identify(header: bytes | None) -> tuple[int | None, int]:
         return None, 0
 
 
-def message_of(number: int, event: Event) -> callboard.Message:
+def message_of(number: int, event: Event) -> Message:
     """The event as a message."""
-    return callboard.Message(
+    return Message(
         event.value, key=event.key, headers={HEADER: b"%d %x" % (number, event.digest)}, timestamp=event.time
     )
 
@@ -66,7 +66,7 @@ class Publishers:
         revive: Callable[[PartitionUnavailable], Any],
         acknowledged: Callable[[int], Any],
     ) -> None:
-        """`revive(error)` is awaited when a partition does not take publishes; `acknowledged(count)` after each success."""
+        """`revive(error)` is awaited when a partition refuses; `acknowledged(count)` after each success."""
         self._topic = topic
         self._recorder = recorder
         self._batch = batch

@@ -6,7 +6,7 @@ it was awaited. An acknowledgement that fails is not repeated: the message comes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import trio
@@ -26,8 +26,7 @@ _NACK_DELAY_S = 0.02
 _REJOIN_PAUSE_S = 0.02
 BACKOFF_S, BACKOFF_MAX_S = 0.02, 0.5
 BATCH_RECORDS = 64
-BATCH_IN_FLIGHT = 256
-SINGLE_IN_FLIGHT = 16
+IN_FLIGHT_MAX = 256
 _SETTLEMENT_FAILED = (LeaseLost, ActorCrashed, AskTimeout, PartitionUnavailable, StorageError)
 
 
@@ -57,18 +56,13 @@ class Workers:
 
     async def work(self, index: int) -> None:
         """Be worker number `index`, for ever."""
-        style, in_flight = (
-            (self._one_by_one, SINGLE_IN_FLIGHT),
-            (self._in_batches, BATCH_IN_FLIGHT),
-            (self._held, SINGLE_IN_FLIGHT),
-            (self._in_batches, BATCH_IN_FLIGHT),
-        )[index % 4]
+        style = (self._one_by_one, self._in_batches, self._held, self._in_batches)[index % 4]
         while True:
             try:
                 async with self._topic.subscribe(
                     GROUP,
                     visibility_timeout=VISIBILITY_S,
-                    max_in_flight=in_flight,
+                    max_in_flight=IN_FLIGHT_MAX,
                     backoff=BACKOFF_S,
                     max_backoff=BACKOFF_MAX_S,
                 ) as consumer:
@@ -93,8 +87,7 @@ class Workers:
         planned = self._receive(messages)
         if not planned:
             self._handled(messages)
-            await batch.ack()
-            self._settled(messages)
+            await self._settle(messages, batch.ack)
             return
         if Failure.HANG in planned.values():
             await trio.sleep(_HANG_S)
@@ -110,8 +103,18 @@ class Workers:
         self._handled(done)
         for message in done:
             await message.ack(wait=False)
-        await consumer.flush()
-        self._settled(done)
+        await self._settle(done, consumer.flush)
+
+    async def _settle(self, messages: Sequence[Any], settle: Callable[[], Awaitable[None]]) -> None:
+        """Await acknowledgements, and write down those that took effect."""
+        try:
+            await settle()
+        except LeaseLost as error:
+            lost = [range(start, stop) for start, stop in error.fields.get("lost", ())]
+            messages = [
+                message for message in messages if lost and not any(message.offset in span for span in lost)
+            ]
+        self._settled(messages)
 
     # -- message after message, settled by hand
 

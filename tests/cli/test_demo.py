@@ -1,0 +1,147 @@
+"""The demo, whole, through the installed command: it kills a process of its own and its account balances."""
+
+import csv
+import gzip
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+CALLBOARD = pathlib.Path(sys.executable).with_name("callboard")
+TIMEOUT_S = 300
+
+
+@pytest.fixture(scope="session")
+def nasa_log() -> pathlib.Path:
+    """The recorded web server log; without it, a failure in CI and a loud skip elsewhere."""
+    root = pathlib.Path(__file__).parents[2]
+    directory = pathlib.Path(os.environ.get("CALLBOARD_TRAFFIC_DIR", root / "../shared/data"))
+    path = directory / "nasa-http" / "nasa_19950801.tsv"
+    if path.is_file():
+        return path
+    message = f"RECORDED TRAFFIC IS MISSING: {path} (set CALLBOARD_TRAFFIC_DIR)"
+    if os.environ.get("CI") == "true":
+        pytest.fail(message)
+    pytest.skip(message)
+
+
+@pytest.fixture
+def demo(tmp_path):
+    """Runs `callboard demo` with these arguments, away from the project's folder; returns the finished process."""
+
+    def run(*arguments):
+        command = [CALLBOARD, "demo", *map(str, arguments)]
+        return subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        )
+
+    return run
+
+
+def _account(finished):
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    return json.loads(finished.stdout)
+
+
+def _check(summary, events):
+    account = summary["account"]
+    assert account["balanced"]
+    assert account["problems"] == []
+    assert account["events"] == account["acknowledged_publishes"] == events
+    assert account["stored"] == events + account["stored_twice"] == account["handled"]
+    for counter in ("lost", "altered", "out_of_order", "delivered_after_acknowledgement", "unsettled"):
+        assert account[counter] == 0
+    assert account["acknowledged"] + account["acknowledged_in_doubt"] == account["handled"]
+    return account
+
+
+def test_a_synthetic_day_balances(demo, tmp_path):
+    """Workers failed, partitions were restarted, a process was killed in mid-flight, and nothing is lost."""
+    account = _check(_account(demo("--events", 1500, "--seed", 7, "--json")), 1500)
+    assert account["redelivered"] > 0
+    assert account["crashes"] > 0
+    assert account["restarts"] > 0
+    assert 750 < account["published_before_kill"] < 1500
+    assert account["handled_ms_p99"] >= account["handled_ms_p50"] > 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_whole_recorded_log_balances(demo, nasa_log):
+    """All 30,969 real requests, byte for byte."""
+    summary = _account(demo("--input", nasa_log, "--json", "--quiet"))
+    _check(summary, 30_969)
+    assert summary["bad_lines"] == 0
+
+
+def test_people_get_progress_and_a_table(demo):
+    """Without --json: progress on standard error, the account as a table on standard output."""
+    finished = demo("--events", 200, "--partitions", 2, "--workers", 3)
+    assert finished.returncode == 0, finished.stderr
+    assert "was killed after" in finished.stderr
+    assert "The account balances." in finished.stdout
+    assert "out of order within a key" in finished.stdout
+
+
+def test_a_compressed_access_log_is_real_traffic_too(demo, tmp_path):
+    """A gzip file in the common log format, one line of it broken."""
+    lines = [
+        f'h{n % 7}.net - - [01/Aug/1995:00:00:{n % 60:02} +0000] "GET /{n} HTTP/1.0" 200 1'
+        for n in range(120)
+    ]
+    lines.insert(60, "broken")
+    path = tmp_path / "access.log.gz"
+    path.write_bytes(gzip.compress("\n".join(lines).encode()))
+    summary = _account(demo("--input", path, "--json", "--quiet"))
+    _check(summary, 120)
+    assert summary["bad_lines"] == 1
+    assert summary["bad_lines_named"][0][0] == 61
+
+
+def test_columns_are_named_by_options(demo, tmp_path):
+    """A CSV file with columns of its own; the value column alone is published; a directory of one's own is kept."""
+    path = tmp_path / "orders.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["happened", "customer", "order"])
+        writer.writerows(
+            [f"2024-05-01T10:00:{n % 60:02}", f"c{n % 5}", f'order "{n}", large'] for n in range(80)
+        )
+    directory = tmp_path / "work"
+    options = ["--time-column=happened", "--key-column=customer", "--value-column=order", "--format=csv"]
+    summary = _account(demo("--input", path, *options, "--directory", directory, "--json", "--quiet"))
+    _check(summary, 80)
+    assert (directory / "data").is_dir()
+    shutil.rmtree(directory)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--input", "missing.log"], "There is no file missing.log"),
+        (["--input", "."], "cannot be read"),
+        (["--input", "binary"], "is not text"),
+        (["--input", "empty"], "0 events"),
+        (["--input", "words"], "not recognised"),
+        (["--input", "torn.gz"], "could not be read to its end"),
+        (["--input", "table.csv", "--key-column=user"], "no column 'user'"),
+        (["--directory", "full"], "not empty"),
+        (["--events", "1"], "--events"),
+    ],
+)
+def test_mistakes_are_told_in_a_sentence(demo, tmp_path, arguments, words):
+    """A file or directory that cannot be used ends the command with a message, not a traceback."""
+    (tmp_path / "binary").write_bytes(b"\x00" * 100)
+    (tmp_path / "empty").touch()
+    (tmp_path / "words").write_text("hello\nworld\n")
+    (tmp_path / "torn.gz").write_bytes(gzip.compress(b"time,host\n" + b"1,a\n" * 99)[:-12])
+    (tmp_path / "table.csv").write_text("time,host\n1,a\n2,b\n")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    finished = demo(*arguments)
+    assert finished.returncode not in (0, 3)
+    assert words in finished.stderr
+    assert "Traceback" not in finished.stderr

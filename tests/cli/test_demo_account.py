@@ -1,0 +1,213 @@
+"""The demo's account catches what it promises to catch: histories tampered with, one by one."""
+
+from array import array
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from callboard.cli.demo_account import History, percentile
+from callboard.cli.demo_plan import Failure, plan_failures
+from callboard.cli.demo_record import acknowledged_events, join_ranges, parse_line, split_ranges
+from callboard.simulations.entropy import SeededEntropy
+
+DIGESTS = array("Q", [100, 101, 102, 103])
+KEY_A, KEY_B = 7, 8
+STORED = [(0, 0, 0, 100, KEY_A), (0, 1, 1, 101, KEY_A), (0, 2, 3, 103, KEY_A), (1, 0, 2, 102, KEY_B)]
+RECORD = """\
+S 0 1 2 3
+P 0 0 0 1 3
+P 1 0 2
+Q 1500
+D 0 0-2
+H 0 0-2
+L 100 200 300
+K 0 0-2
+D 1 0
+H 1 0
+K 1 0"""
+
+
+def _account(stored=STORED, record=RECORD, later="", *, killed=False, unsettled=0):
+    history = History(DIGESTS)
+    for place in stored:
+        history.add_stored(*place)
+    for text, was_killed in ((record, killed), (later, False)):
+        for line in text.splitlines():
+            history.add_fact(parse_line(line))
+        history.end_process(killed=was_killed)
+    history.add_unsettled(unsettled)
+    return history.account()
+
+
+def test_an_untouched_history_balances():
+    """Everything published, stored, handled and acknowledged: no problem, and the sums are right."""
+    account = _account()
+    assert account.balanced
+    assert (account.events, account.stored, account.acknowledged, account.delivered) == (4, 4, 4, 4)
+    assert (account.lost, account.altered, account.out_of_order, account.redelivered) == (0, 0, 0, 0)
+    assert account.publish_ms_p50 == 1.5
+    assert account.handled_ms_p99 == 0.3
+
+
+def test_an_acknowledged_event_missing_from_the_log_is_lost():
+    """A receipt without its record is a loss, and named."""
+    account = _account(stored=STORED[:3])
+    assert account.lost >= 1
+    assert any("event 2 was acknowledged at 1@0" in problem for problem in account.problems)
+
+
+def test_an_event_that_is_elsewhere_than_its_receipt_says_is_lost():
+    """A record at another place than the receipt's does not fulfil it."""
+    account = _account(stored=[*STORED[:3], (1, 1, 2, 102, KEY_B)])
+    assert not account.balanced
+    assert account.lost >= 1
+
+
+def test_a_stored_message_that_nobody_handled_is_lost():
+    """Stored, and never with a worker to the end."""
+    account = _account(record=RECORD.replace("H 1 0\nK 1 0", ""))
+    assert account.lost == 1
+    assert account.problems == ("A4: 1@0 was never handled",)
+
+
+def test_an_altered_record_is_caught_by_its_digest():
+    """Other bytes in the log than in the input."""
+    account = _account(stored=[(0, 0, 0, 999, KEY_A), *STORED[1:]])
+    assert account.altered == 1
+    assert not account.balanced
+
+
+@pytest.mark.parametrize("event", [None, 4, -1])
+def test_a_record_that_is_no_event_of_the_input_is_caught(event):
+    """A stranger in the log counts as altered."""
+    account = _account(stored=[*STORED, (1, 1, event, 1, KEY_B)])
+    assert account.altered == 1
+    assert not account.balanced
+
+
+def test_a_message_altered_on_its_way_to_a_worker_is_caught():
+    """A worker's own finding counts."""
+    account = _account(later="X 0 1")
+    assert account.altered == 1
+    assert not account.balanced
+
+
+def test_records_out_of_order_within_a_key_are_caught():
+    """A later event of a key before an earlier one."""
+    stored = [(0, 0, 1, 101, KEY_A), (0, 1, 0, 100, KEY_A), *STORED[2:]]
+    account = _account(stored=stored, record=RECORD.replace("P 0 0 0 1 3", "P 0 0 1 0 3"))
+    assert account.out_of_order == 1
+    assert not account.balanced
+
+
+def test_a_repeated_publish_is_counted_and_not_judged():
+    """An event stored again, by a publish repeated after an indefinite error, is no disorder if it was handled."""
+    again = "E 0\nD 0 3\nH 0 3\nK 0 3"
+    account = _account(stored=[*STORED[:3], (0, 3, 0, 100, KEY_A), STORED[3]], later=again)
+    assert account.balanced
+    assert (account.stored, account.stored_twice, account.publish_errors) == (5, 1, 1)
+
+
+def test_a_delivery_after_the_awaited_acknowledgement_is_caught():
+    """What was acknowledged for sure must never come again."""
+    account = _account(later="D 0 1\nH 0 1\nK 0 1")
+    assert account.delivered_after_acknowledgement == 1
+    assert account.redelivered == 1
+    assert not account.balanced
+
+
+def test_a_redelivery_before_the_acknowledgement_is_no_problem():
+    """At least once is what is promised."""
+    account = _account(record=RECORD.replace("D 1 0\n", "D 1 0\nD 1 0\n"))
+    assert account.redelivered == 1
+    assert account.balanced
+
+
+def test_what_is_not_settled_does_not_balance():
+    """The group must have nothing left."""
+    assert not _account(unsettled=1).balanced
+
+
+def test_an_event_never_acknowledged_to_its_publisher_does_not_balance():
+    """Stored is not enough: somebody must have been told."""
+    account = _account(record=RECORD.replace("P 1 0 2\n", ""))
+    assert account.problems == ("A1: 1 events were never acknowledged to their publisher",)
+
+
+def test_crashes_without_a_restart_do_not_balance():
+    """A supervisor that does nothing is noticed; a restart satisfies."""
+    assert not _account(later="C topics/traffic/0").balanced
+    assert _account(later="C topics/traffic/0\nR topics/traffic/0").balanced
+
+
+def test_what_was_under_way_at_the_kill_is_in_doubt():
+    """Sent without a receipt at the kill: in doubt; found below the reopened end: stored."""
+    killed = RECORD.replace("P 0 0 0 1 3\n", "P 0 0 0\n").replace("P 1 0 2\n", "")
+    later = "O 0 2\nO 1 0\nS 1 2 3\nP 0 1 1\nP 0 2 3\nP 1 0 2"
+    account = _account(record=killed, later=later, killed=True)
+    assert account.balanced
+    assert (account.in_doubt_at_kill, account.in_doubt_stored, account.published_before_kill) == (3, 1, 1)
+
+
+@pytest.mark.parametrize("line", ["D 9 0", "K 0 77", "P 0 77 1", "P 0 0 44", "P 7 0 1"])
+def test_records_about_what_is_not_there_do_not_balance(line):
+    """Partitions, offsets and events that do not exist are blamed, and never crash the account."""
+    assert not _account(later=line).balanced
+
+
+def test_only_the_first_problems_are_named():
+    """A history of ruins ends in a count."""
+    account = _account(later="\n".join(["D 0 1"] * 100))
+    assert account.delivered_after_acknowledgement == 100
+    assert len(account.problems) == 21
+    assert account.problems[-1] == "and 80 problems more"
+
+
+@given(st.lists(st.integers(0, 200)))
+def test_ranges_say_which_offsets(offsets):
+    """Offsets survive being joined to ranges."""
+    assert [] == offsets or split_ranges(join_ranges(offsets)) == offsets
+
+
+@given(st.text())
+def test_any_line_is_a_fact_or_a_value_error(line):
+    """A torn or foreign record line is recognised as such."""
+    try:
+        parse_line(line)
+    except ValueError:
+        return
+
+
+@pytest.mark.parametrize("line", ["", "Z 1", "P 1", "D x 1", "K 1 1-99999999999", "S a", "H 1"])
+def test_what_is_no_fact_is_a_value_error(line):
+    """Unknown tags, missing numbers and absurd ranges are refused."""
+    with pytest.raises(ValueError):
+        parse_line(line)
+
+
+def test_acknowledged_events_are_found_in_a_record():
+    """What a reopened run skips is what the killed one had receipts for."""
+    assert sorted(acknowledged_events(RECORD.splitlines())) == [0, 1, 2, 3]
+
+
+@given(st.integers(0, 2**32), st.integers(1, 5000), st.integers(1, 64))
+def test_the_plan_comes_from_the_seed_and_lies_within_the_act(seed, events, partitions):
+    """One seed, one plan; its failures, crashes and kill concern the act's events and partitions."""
+    plans = [
+        plan_failures(SeededEntropy(seed), first=10, last=10 + events, partitions=partitions)
+        for _ in range(2)
+    ]
+    assert plans[0] == plans[1]
+    assert all(10 <= event < 10 + events for event in plans[0].failures)
+    assert all(0 <= moment < events and 0 <= where < partitions for moment, where in plans[0].crashes)
+    assert 0 <= plans[0].kill_after < events
+    if events >= 500:
+        assert set(plans[0].failures.values()) == set(Failure)
+
+
+def test_percentiles_are_of_the_sorted_values():
+    """Half of the values lie below the median; of nothing there is none."""
+    assert percentile(list(range(1000, 0, -1)), 0.5) == 0.501
+    assert percentile([5000], 0.99) == 5.0
+    assert percentile([], 0.5) is None

@@ -51,6 +51,10 @@ DEAD_LETTERS_KEPT: Final = 1000
 EVENTS_KEPT: Final = 1000
 CRASH_FRAMES_KEPT: Final = 8
 """Innermost stack frames named in a crash event."""
+BACKOFF_S_MIN: Final = 1e-6
+"""The shortest first delay of a restart backoff, unless there is none at all."""
+BACKOFF_S_MAX: Final = 1e6
+RESTART_INTENSITY_MAX: Final = 1_000_000
 CHILDREN_MAX: Final = 100_000
 """Children of one supervisor."""
 
@@ -75,3 +79,9 @@ INDEX_CHECKPOINT_BYTES: Final = 1 * MIB
 """The index of the segment in use is stored whenever it grew by this; recovery scans no more than this."""
 OPEN_SEGMENTS_MAX: Final = 8
 """Sealed segments a partition keeps open for its readers."""
+
+# -- consumers
+PREFETCH_MAX: Final = 64
+"""Messages that one-by-one iteration leases at a time, at most."""
+LAZY_ACKS_MAX: Final = 10_000
+"""`ack(wait=False)` calls whose outcome a consumer remembers until `flush`; beyond it, it waits for the oldest."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import attrs
 
 from callboard.actors import ActorStart, MailboxSpec
 from callboard.log.errors import CallboardError, join_problems
-from callboard.log.limits import CHILDREN_MAX, NAME_BYTES_MAX
+from callboard.log.limits import CHILDREN_MAX, NAME_BYTES_MAX, RESTART_INTENSITY_MAX
 from callboard.supervision.backoff import DEFAULT_BACKOFF, IMMEDIATE, Backoff
 from callboard.supervision.strategy import RESTART_KINDS, STRATEGIES, Restart, Strategy
 
@@ -41,6 +41,10 @@ class ChildSpec:
             raise join_problems(f"Child {self.name!r}", problems)
 
 
+def _as_tuple(children: Iterable[ChildSpec | SupervisorSpec]) -> tuple[ChildSpec | SupervisorSpec, ...]:
+    return tuple(children)
+
+
 @attrs.frozen(kw_only=True)
 class SupervisorSpec:
     """A supervisor and its children, in start order. All problems are raised as one `ConfigurationError`."""
@@ -51,7 +55,7 @@ class SupervisorSpec:
     """Restarts allowed within `period`; one more and the supervisor gives up (or an insignificant child fails)."""
     period: float = 10.0
     """Seconds."""
-    children: tuple[ChildSpec | SupervisorSpec, ...] = attrs.field(default=(), converter=tuple)
+    children: tuple[ChildSpec | SupervisorSpec, ...] = attrs.field(default=(), converter=_as_tuple)
     significant: bool = True
     backoff: Backoff = IMMEDIATE
     """Before this supervisor itself is started again by its parent."""
@@ -119,7 +123,10 @@ def _supervisor_problems(spec: SupervisorSpec) -> list[str]:
             spec.strategy in STRATEGIES,
             f"strategy must be one of {', '.join(STRATEGIES)}, not {spec.strategy!r}",
         ),
-        (_count(spec.intensity), f"intensity must be a whole number from 0, not {spec.intensity!r}"),
+        (
+            _count(spec.intensity) and spec.intensity <= RESTART_INTENSITY_MAX,
+            f"intensity must be a whole number from 0 to {RESTART_INTENSITY_MAX}, not {spec.intensity!r}",
+        ),
         (
             _seconds(spec.period) and spec.period > 0,
             f"period must be seconds above 0, not {spec.period!r}",

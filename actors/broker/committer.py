@@ -1,0 +1,369 @@
+"""The committer: the one task of a partition that writes. One commit in flight; what arrives meanwhile forms the next.
+
+A commit is one disk plan: log bytes, log sync, then delivery-journal bytes and their sync, so the journal is never
+durable ahead of the log bytes that it names. The partition's loop never waits for it: it hands over appends (through
+the sequencer) and journal records, and the committer answers those who wait.
+
+What happens when a plan fails
+------------------------------
+========================  ===========================================================================================
+failing verb              consequence
+========================  ===========================================================================================
+of the log                the publishers of this commit hear it (DiskFull: nothing stored; PublishFailed: indefinite);
+                          the journal's part goes out in a plan of its own; the log heals before the next append
+of the journal            the appends stand; the journal heals at once, from a snapshot of the state in memory, and
+                          only if that fails too do the settlers hear it
+========================  ===========================================================================================
+
+Invariants
+----------
+C1  At most one plan is in flight per partition.
+C2  A publisher at level ALL is answered only after a sync that covers its records succeeded.
+C3  A journal sync is preceded, in the same plan or earlier, by a sync of every log byte then visible.
+C4  Every reply and every `done` handed over is called exactly once, also when the actor crashes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol
+
+import attrs
+import trio
+
+from callboard.actors.broker.port import PartitionPort
+from callboard.actors.broker.sequencer import Commit, Sequencer
+from callboard.log.errors import CallboardError, PlanFailed, StorageError, TopicFull
+from callboard.log.journal import Journal, StagedJournal
+from callboard.log.limits import STUCK_AFTER_S
+from callboard.log.partition_log import PartitionLog, StagedAppend
+from callboard.log.seams.clock import Clock
+from callboard.log.seams.disk import Incarnation, Verb
+
+Done = Callable[[CallboardError | None], None]
+
+LINGER_S: Final = 0.01
+"""How long settlements that nobody waits for may wait for company."""
+SNAPSHOT_EVERY_BYTES: Final = 4 * 1024 * 1024
+"""Journal bytes after which a snapshot shortens the next recovery."""
+HEAL_RETRY_S: Final = 1.0
+
+
+class Owner(Protocol):
+    """What the committer needs of the partition it serves."""
+
+    def visible_advanced(self) -> None:
+        """Records became visible: wake those who wait for them."""
+        ...
+
+    def delivery_snapshot(self) -> bytes:
+        """The delivery state as it stands in memory."""
+        ...
+
+    async def make_room(self) -> TopicFull | None:
+        """Drop what retention allows; the error for publishers when the topic stays full."""
+        ...
+
+
+@attrs.define(eq=False)
+class _JournalWork:
+    records: list[bytes]
+    done: list[Done]
+    sync: bool
+
+    def finish(self, error: CallboardError | None) -> None:
+        for done in self.done:
+            done(error)
+
+
+class Committer:
+    """Writes for one incarnation of a partition."""
+
+    def __init__(
+        self,
+        *,
+        files: Incarnation,
+        log: PartitionLog,
+        journal: Journal,
+        sequencer: Sequencer,
+        clock: Clock,
+        port: PartitionPort,
+        owner: Owner,
+    ) -> None:
+        self._files = files
+        self._log = log
+        self._journal = journal
+        self._sequencer = sequencer
+        self._clock = clock
+        self._port = port
+        self._owner = owner
+        self._records: list[bytes] = []
+        self._done: list[Done] = []
+        self._sync = False
+        self._urgent = False
+        self._linger_until = 0.0
+        self._wake = trio.Event()
+        self._idle = trio.Event()
+        self._in_flight: Commit | None = None
+        self._in_flight_work: _JournalWork | None = None
+        self._watched = trio.Event()
+        self._maintenance = False
+        self.commits = 0
+        self.failed_commits = 0
+        self.heals = 0
+
+    # -- handing over: called from the partition's loop, never waits
+
+    def kick(self) -> None:
+        """There are appends, or maintenance, to do."""
+        self._urgent = True
+        self._wake.set()
+
+    def record(
+        self, data: bytes | None, done: Done | None = None, *, sync: bool, urgent: bool = True
+    ) -> None:
+        """Journal `data` (None: only call `done` behind what was handed over before) in the next commit."""
+        if data is not None:
+            self._records.append(data)
+        if done is not None:
+            self._done.append(done)
+        self._sync = self._sync or sync
+        if urgent:
+            self._urgent = True
+            self._wake.set()
+        elif not self._urgent and self._linger_until == 0.0:
+            self._linger_until = self._clock.monotonic() + LINGER_S
+            self._wake.set()
+
+    def maintain(self) -> None:
+        """Look at retention and the segment's age before the next commit."""
+        self._maintenance = True
+        self.kick()
+
+    async def drained(self) -> None:
+        """Return once everything handed over so far was committed, or failed."""
+        while (
+            self._sequencer.records or self._records or self._done or self._in_flight or self._in_flight_work
+        ):
+            self.kick()
+            if self._idle.is_set():
+                self._idle = trio.Event()
+            await self._idle.wait()
+
+    def abandon(self, error: CallboardError) -> None:
+        """The incarnation is over: whoever still waits hears `error` (C4)."""
+        commits = [self._in_flight, self._sequencer.take()]
+        while commits[-1] is not None:
+            commits.append(self._sequencer.take())
+        for commit in commits:
+            if commit is not None:
+                commit.fail(error)
+        work = [self._in_flight_work, _JournalWork([], self._done, False)]
+        self._in_flight = self._in_flight_work = None
+        self._done = []
+        for part in work:
+            if part is not None:
+                part.finish(error)
+
+    # -- the task
+
+    async def run(self) -> None:
+        """Commit until cancelled."""
+        while True:
+            await self._work_waits()
+            self._urgent = False
+            self._linger_until = 0.0
+            if self._maintenance:
+                self._maintenance = False
+                await self._log.roll_if_due(self._clock.wall_us())
+                await self._owner.make_room()
+            await self._commit()
+            if self._journal.needs_maintenance:
+                await self._maintain_journal()
+            if self._journal.bytes_since_snapshot > SNAPSHOT_EVERY_BYTES and not self._journal.needs_healing:
+                await self._write_state(self._journal.snapshot)
+            self._idle.set()
+
+    async def _work_waits(self) -> None:
+        while not (self._urgent or self._sequencer.records):
+            if self._linger_until:
+                with trio.move_on_at(self._linger_until) as scope:
+                    await self._wake.wait()
+                if scope.cancelled_caught:
+                    return
+            else:
+                await self._wake.wait()
+            self._wake = trio.Event()
+
+    def _take_journal_work(self) -> _JournalWork | None:
+        if not self._records and not self._done:
+            return None
+        work = _JournalWork(self._records, self._done, self._sync)
+        self._records, self._done, self._sync = [], [], False
+        return work
+
+    async def _commit(self) -> None:
+        commit = self._in_flight = self._sequencer.take()
+        work = self._in_flight_work = self._take_journal_work()
+        if commit is not None:
+            refusal = await self._refusal()
+            if refusal is not None:
+                self._fail(commit, refusal)
+                commit = None
+        staged = self._log.stage(commit.batches, durable=commit.durable) if commit is not None else None
+        if work is not None and work.records and self._journal.needs_healing:
+            await self._heal_journal(work)
+        if staged is not None or (work is not None and work.records):
+            await self._write(commit, staged, work)
+        if work is not None and self._in_flight_work is work:
+            self._in_flight_work = None
+            work.finish(None)
+
+    async def _write(
+        self, commit: Commit | None, staged: StagedAppend | None, work: _JournalWork | None
+    ) -> None:
+        plan: list[Verb] = list(staged.verbs) if staged is not None else []
+        log_verbs = len(plan)
+        log_synced = False
+        journalled = None
+        if work is not None and work.records:
+            if work.sync and self._log_must_sync(commit, staged):
+                plan.extend(self._log.stage_sync())
+                log_synced = True
+                log_verbs = len(plan)
+            journalled = self._journal.stage(work.records, sync=work.sync)
+            plan.extend(journalled.verbs)
+        try:
+            await self._submit(plan)
+        except PlanFailed as error:
+            await self._plan_failed(error, log_verbs, commit, staged, work, journalled)
+            return
+        self.commits += 1
+        if staged is not None and commit is not None:
+            self._log.applied(staged)
+        if log_synced:
+            self._log.synced()
+        if staged is not None and commit is not None:
+            self._in_flight = None
+            commit.answer(staged.base_offsets)
+            self._owner.visible_advanced()
+        if journalled is not None:
+            self._journal.applied(journalled)
+
+    def _log_must_sync(self, commit: Commit | None, staged: StagedAppend | None) -> bool:
+        """Whether the journal's sync would be durable ahead of log bytes (C3)."""
+        if (commit is not None and commit.durable) or self._log.needs_healing:
+            return False
+        return staged is not None or self._log.is_dirty
+
+    async def _submit(self, plan: list[Verb]) -> None:
+        self._watched.set()
+        await self._files.submit(plan)
+
+    # -- failures
+
+    async def _refusal(self) -> CallboardError | None:
+        """Why nothing can be appended now; heals the log first when it needs that."""
+        if self._log.needs_healing:
+            self._watched.set()
+            try:
+                await self._log.heal()
+            except StorageError as error:
+                return error
+            self.heals += 1
+            self._owner.visible_advanced()
+        return await self._owner.make_room() if self._log.over_limit() else None
+
+    async def _plan_failed(
+        self,
+        error: PlanFailed,
+        log_verbs: int,
+        commit: Commit | None,
+        staged: StagedAppend | None,
+        work: _JournalWork | None,
+        journalled: StagedJournal | None,
+    ) -> None:
+        if error.index >= log_verbs:
+            if staged is not None and commit is not None:
+                self._log.applied(staged)
+                self._in_flight = None
+                commit.answer(staged.base_offsets)
+                self._owner.visible_advanced()
+            if work is not None and journalled is not None:
+                await self._journal_failed(self._journal.failed(journalled, error), work)
+            return
+        if staged is not None and commit is not None:
+            self._fail(commit, self._log.failed(staged, error))
+        else:
+            self._log.sync_failed(error)
+        if journalled is not None:
+            self._journal.withdraw(journalled)
+        if work is not None and work.records:
+            await self._write(None, None, work)
+
+    async def _journal_failed(self, error: StorageError, work: _JournalWork) -> None:
+        if self._journal.needs_healing:
+            await self._heal_journal(work)
+        else:
+            self._fail_work(work, error)
+
+    def _fail_work(self, work: _JournalWork, error: StorageError) -> None:
+        self.failed_commits += 1
+        self._in_flight_work = None
+        work.finish(error)
+        work.records, work.done = [], []
+
+    async def _heal_journal(self, work: _JournalWork) -> None:
+        """Begin a new journal segment with the state in memory, which already includes what `work` records."""
+        error = await self._write_state(self._journal.heal)
+        if error is None:
+            self.heals += 1
+            work.records = []
+        else:
+            self._fail_work(work, error)
+
+    async def _maintain_journal(self) -> None:
+        try:
+            await self._journal.maintain()
+        except StorageError:
+            self.failed_commits += 1
+
+    async def _write_state(self, write: Callable[[bytes], Awaitable[None]]) -> StorageError | None:
+        """Have the journal write the whole state. It covers the records still waiting: they must not follow it."""
+        covered = self._take_journal_work()
+        self._watched.set()
+        try:
+            await write(self._owner.delivery_snapshot())
+        except StorageError as error:
+            if covered is not None:
+                covered.finish(error)
+            return error
+        if covered is not None:
+            covered.finish(None)
+        return None
+
+    def _fail(self, commit: Commit, error: CallboardError) -> None:
+        self.failed_commits += 1
+        self._in_flight = None
+        commit.fail(error)
+
+    # -- a disk that does not answer
+
+    async def watch(self, stuck_changed: Callable[[bool], None]) -> None:
+        """Call `stuck_changed(True)` when a plan is in flight for too long, and with False when it ended."""
+        while True:
+            await self._watched.wait()
+            self._watched = trio.Event()
+            since = self._files.in_flight_since
+            if since is None:
+                continue
+            await trio.sleep_until(since + STUCK_AFTER_S)
+            if self._files.in_flight_since != since:
+                self._watched.set()
+                continue
+            stuck_changed(True)
+            while self._files.in_flight_since == since:
+                if self._idle.is_set():
+                    self._idle = trio.Event()
+                await self._idle.wait()
+            stuck_changed(False)

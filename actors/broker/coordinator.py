@@ -1,0 +1,140 @@
+"""The coordinator of one consumer group: who its members are, and what becomes of a group that nobody reads.
+
+In `shared` mode leases are kept by the partitions, so a coordinator only opens the group in a topic's partitions when a
+member joins, releases a leaving member's leases there, and watches the clock: a durable group without members is
+expired after `group_expiry`, because what it has not settled would hold retention back for ever; an ephemeral group
+ends with its last member.
+
+Members are shared by all incarnations through `Members`, since a consumer outlives its coordinator's crash.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+import trio
+
+from callboard.actors import Actor
+from callboard.actors.broker import commands as c
+from callboard.actors.broker.catalog_commands import DeleteGroup, GroupIdle
+from callboard.actors.broker.notices import GroupExpired
+from callboard.actors.broker.settings import GroupSettings
+from callboard.log.errors import CallboardError
+
+if TYPE_CHECKING:
+    from callboard.actors.broker.directory import Directory, LiveTopic
+
+
+@attrs.define(eq=False)
+class Join:
+    """A consumer joins with a topic. Answered with (group id, settings)."""
+
+    consumer: int
+    topic: LiveTopic
+
+
+@attrs.define(eq=False)
+class Leave:
+    """A consumer leaves. Answered with None when its leases are released."""
+
+    consumer: int
+
+
+@attrs.define(eq=False)
+class Members:
+    """Answered with the members' consumer ids."""
+
+
+CoordinatorCommand = Join | Leave | Members
+
+
+class Coordinator(Actor[CoordinatorCommand]):
+    """See the module."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        name: str,
+        group_id: int,
+        settings: GroupSettings,
+        idle_since_us: int | None,
+    ) -> None:
+        self._directory = directory
+        self._name = name
+        self._group_id = group_id
+        self._settings = settings
+        self._idle_since_us = idle_since_us
+        self._members = directory.members_of(group_id)
+        self._changed = trio.Event()
+
+    async def started(self) -> None:
+        """Begin to watch for expiry."""
+        if not self._members and self._idle_since_us is None:
+            self._set_idle(self.context.clock.wall_us())
+        self.context.start_task(self._expire_when_idle, name="expiry")
+
+    async def receive(self, message: CoordinatorCommand) -> object:
+        """Join, leave, list."""
+        match message:
+            case Join():
+                return await self._join(message.consumer, message.topic)
+            case Leave():
+                await self._leave(message.consumer)
+                return None
+            case Members():
+                return tuple(self._members)
+
+    async def _join(self, consumer: int, topic: LiveTopic) -> tuple[int, GroupSettings]:
+        self._members[consumer] = topic
+        if self._idle_since_us is not None:
+            self._set_idle(None)
+        opening = c.OpenGroup(self._group_id, self._settings.durable, self._settings.start)
+        replies = [port.ref.ask_nowait(opening) for port in topic.ports]
+        for reply in replies:
+            await reply.wait()
+        return self._group_id, self._settings
+
+    async def _leave(self, consumer: int) -> None:
+        topic = self._members.pop(consumer, None)
+        if topic is None:
+            return
+        try:
+            replies = [
+                port.ref.ask_nowait(c.ReleaseConsumer(self._group_id, consumer)) for port in topic.ports
+            ]
+            for reply in replies:
+                await reply.wait()
+        except CallboardError as error:
+            self.context.emit(
+                f"group {self._name}: leases of a leaving consumer run out by themselves: {error}"
+            )
+        if not self._members:
+            self._set_idle(self.context.clock.wall_us())
+            if not self._settings.durable:
+                self._end("its last consumer left")
+
+    def _set_idle(self, since_us: int | None) -> None:
+        self._idle_since_us = since_us
+        self._changed.set()
+        if self._settings.durable:
+            self._directory.catalog.tell_nowait(GroupIdle(self._group_id, since_us))
+
+    def _end(self, reason: str) -> None:
+        self._directory.catalog.tell_nowait(DeleteGroup(None, self._group_id, reason))
+
+    async def _expire_when_idle(self) -> None:
+        expiry = self._settings.group_expiry
+        if expiry is None or not self._settings.durable:
+            return
+        while True:
+            left = float("inf")
+            if self._idle_since_us is not None:
+                left = expiry - (self.context.clock.wall_us() - self._idle_since_us) / 1e6
+            if left <= 0:
+                self.context.emit(GroupExpired(self._name, expiry))
+                self._end("expired")
+                left = float("inf")
+            with trio.move_on_after(left):
+                await self._changed.wait()
+            self._changed = trio.Event()

@@ -1,0 +1,56 @@
+"""Names of topics and groups: what is accepted, and why the rest is not.
+
+A name becomes a word in paths of the actor tree, in messages and on command lines, and two names that differ only in
+case would collide in many tools, so the rules are those of a portable file name. Dots are fine: they separate the
+words that patterns will match later (`orders.eu.retail`).
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Final
+
+from callboard.log.errors import InvalidArgument
+from callboard.log.limits import NAME_BYTES_MAX
+
+FORBIDDEN: Final = frozenset('/\\:*?"<>|\0')
+
+
+def name_problem(name: object) -> str | None:
+    """Why `name` cannot be the name of a topic or group; None when it can."""
+    if not isinstance(name, str):
+        return f"it is {type(name).__name__}, not str"
+    if not name:
+        return "it is empty"
+    try:
+        encoded = name.encode("utf-8")
+    except UnicodeEncodeError:
+        return "it holds a lone surrogate, which has no UTF-8 form"
+    if len(encoded) > NAME_BYTES_MAX:
+        return f"it takes {len(encoded)} bytes of UTF-8, and {NAME_BYTES_MAX} are allowed"
+    for character in name:
+        if character in FORBIDDEN:
+            return f"it holds {character!r}, which is not portable in file names"
+        if character.isspace() or unicodedata.category(character).startswith("C"):
+            return f"it holds {character!r}: white space and control characters are not allowed"
+    if any(part == "" for part in name.split(".")):
+        return "a part between dots is empty (leading, trailing or double dot)"
+    if name.startswith("-"):
+        return "it starts with '-', which command lines take for an option"
+    return None
+
+
+def check_name(name: object, what: str) -> str:
+    """`name` itself, or `InvalidArgument` saying what is wrong with this `what` ("topic", "group")."""
+    problem = name_problem(name)
+    if problem is not None or not isinstance(name, str):
+        raise InvalidArgument(
+            f"{name!r:.80} cannot be the name of a {what}: {problem}. Nothing was written; choose another name.",
+            name=name,
+        )
+    return name
+
+
+def folded(name: str) -> str:
+    """The form under which two names collide on disks that ignore case or normalise Unicode."""
+    return unicodedata.normalize("NFC", name).casefold()

@@ -1,0 +1,37 @@
+"""What the broker puts into the system's event log, beside the kernel's own events."""
+
+from __future__ import annotations
+
+import attrs
+
+
+@attrs.frozen
+class GroupExpired:
+    """A durable group had no member for its `group_expiry` and was forgotten: retention no longer waits for it."""
+
+    group: str
+    after_s: float
+
+
+@attrs.frozen
+class LeaseReleaseFailed:
+    """A leaving consumer's leases could not be released; they run out by themselves."""
+
+    group: str
+    cause: str
+
+
+@attrs.frozen
+class PartitionStuck:
+    """The disk has not finished a partition's plan for too long (`stuck`), or has at last."""
+
+    path: str
+    stuck: bool
+
+
+@attrs.frozen
+class PartitionRecovered:
+    """A partition was opened. `report` tells in words what recovery found; empty after a clean close."""
+
+    path: str
+    report: str

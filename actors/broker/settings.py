@@ -1,0 +1,193 @@
+"""Settings of topics and groups: data tables, checked as a whole before anything is written.
+
+The same names serve as keyword arguments, in configuration files and on the command line. All problems of a set of
+settings are reported in one error: unknown names (with the nearest known one), wrong types, values out of range, and
+names that belong to a later version.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+import attrs
+
+from callboard.log import limits
+from callboard.log.errors import ConfigurationError, NotInThisVersion
+
+YEAR_S: Final = 366 * 86_400.0
+
+
+@attrs.frozen
+class Field:
+    """How one setting is checked: its kind, its range (inclusive), and whether None is a value of its own."""
+
+    kind: str
+    low: float = 0
+    high: float = 0
+    optional: bool = False
+    choices: tuple[str, ...] = ()
+    meaning: str = ""
+
+
+TOPIC_FIELDS: Final[dict[str, Field]] = {
+    "partitions": Field("int", 1, limits.PARTITIONS_MAX, meaning="how many partitions; fixed once created"),
+    "segment_bytes": Field(
+        "int", limits.SEGMENT_BYTES_MIN, limits.SEGMENT_BYTES_MAX, meaning="a segment is rolled at this size"
+    ),
+    "segment_age": Field("seconds", 1, 10 * YEAR_S, optional=True, meaning="a segment is rolled at this age"),
+    "retention_age": Field(
+        "seconds", 1, 100 * YEAR_S, optional=True, meaning="segments older than this are dropped"
+    ),
+    "retention_bytes": Field(
+        "int", limits.SEGMENT_BYTES_MIN, 2**60, optional=True, meaning="bytes kept per partition"
+    ),
+    "drop_unread": Field("bool", meaning="retention may drop what a durable group has not settled"),
+    "compression": Field("choice", choices=("none", "gzip", "zstd"), meaning="codec of new batches"),
+    "max_message_bytes": Field(
+        "int", 1, limits.MESSAGE_BYTES_MAX, meaning="largest value, key and headers together"
+    ),
+}
+GROUP_FIELDS: Final[dict[str, Field]] = {
+    "mode": Field("choice", choices=("shared",), meaning="how messages are shared among consumers"),
+    "visibility_timeout": Field("seconds", 0.01, 30 * 86_400.0, meaning="how long a lease lasts"),
+    "max_in_flight": Field("int", 1, 1_000_000, meaning="messages a consumer may hold unsettled"),
+    "group_expiry": Field(
+        "seconds", 1, 100 * YEAR_S, optional=True, meaning="a group without members is expired after this"
+    ),
+    "start": Field("start", meaning='where a new group starts: "beginning", "end", an offset or an instant'),
+    "durable": Field("bool", meaning="whether the group outlives its last consumer"),
+    "backoff": Field("seconds", 0, 86_400.0, meaning="first delay after a failed body; doubles per attempt"),
+    "max_backoff": Field("seconds", 0, 30 * 86_400.0, meaning="longest delay after a failed body"),
+}
+LATER: Final = {
+    "topic": frozenset({"default_ttl", "dedup_window", "dead_letter_topic"}),
+    "group": frozenset({"ordering", "max_deliveries", "session_timeout", "priority_window"}),
+}
+
+
+@attrs.frozen(kw_only=True)
+class TopicSettings:
+    """Settings of a topic; durations in seconds, sizes in bytes."""
+
+    partitions: int = 1
+    segment_bytes: int = limits.SEGMENT_BYTES_DEFAULT
+    segment_age: float | None = None
+    retention_age: float | None = None
+    retention_bytes: int | None = None
+    drop_unread: bool = False
+    compression: str = "none"
+    max_message_bytes: int = limits.MESSAGE_BYTES_DEFAULT
+
+
+@attrs.frozen(kw_only=True)
+class GroupSettings:
+    """Settings of a consumer group; durations in seconds."""
+
+    mode: str = "shared"
+    visibility_timeout: float = 30.0
+    max_in_flight: int = 10_000
+    group_expiry: float | None = 7 * 86_400.0
+    start: str | int | datetime = "beginning"
+    durable: bool = True
+    backoff: float = 1.0
+    max_backoff: float = 60.0
+
+
+def _problem(field: Field, name: str, value: object) -> str | None:
+    if value is None:
+        return None if field.optional else f"{name} may not be None"
+    if field.kind == "bool":
+        return None if isinstance(value, bool) else f"{name} is {value!r}, not True or False"
+    if field.kind == "choice":
+        return (
+            None if value in field.choices else f"{name} is {value!r}, not one of {', '.join(field.choices)}"
+        )
+    if field.kind == "start":
+        return _start_problem(name, value)
+    if isinstance(value, bool) or not isinstance(value, int if field.kind == "int" else (int, float)):
+        return f"{name} is {value!r}, not {'an integer' if field.kind == 'int' else 'a number of seconds'}"
+    if not math.isfinite(value):
+        return f"{name} is {value!r}, not a finite number"
+    if not field.low <= value <= field.high:
+        return f"{name} is {value!r}, outside {field.low:g} to {field.high:g}"
+    return None
+
+
+def _start_problem(name: str, value: object) -> str | None:
+    if isinstance(value, bool):
+        return f"{name} is {value!r}"
+    if isinstance(value, int):
+        return None if 0 <= value < 2**63 else f"{name} is {value!r}, not an offset"
+    if isinstance(value, datetime):
+        return None if value.tzinfo is not None else f"{name} is a datetime without a time zone"
+    if value in ("beginning", "end"):
+        return None
+    return f'{name} is {value!r}, not "beginning", "end", an offset or a zoned datetime'
+
+
+def check(kind: str, fields: Mapping[str, Field], given: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The settings in `given`, checked against `fields`; raises with every problem found.
+
+    Raises `NotInThisVersion` when the only problem is a setting of a later version, else `ConfigurationError`.
+    """
+    problems: list[str] = []
+    later: list[str] = []
+    for name, value in given.items():
+        if name in LATER[kind]:
+            later.append(f"{name} is not in this version")
+        elif kind == "group" and name == "mode" and value == "exclusive":
+            later.append("mode 'exclusive' is not in this version")
+        elif name not in fields:
+            near = difflib.get_close_matches(name, fields, n=1)
+            problems.append(f"unknown setting {name!r}" + (f" (did you mean {near[0]!r}?)" if near else ""))
+        elif (problem := _problem(fields[name], name, value)) is not None:
+            problems.append(problem)
+    if problems or later:
+        found = (*problems, *later)
+        error = NotInThisVersion if later and not problems else ConfigurationError
+        raise error(f"settings of {where}: {'; '.join(found)}. Nothing was changed.", problems=found)
+    return dict(given)
+
+
+def topic_settings(given: Mapping[str, Any], where: str) -> TopicSettings:
+    """Defaults with `given` on top. Raises as `check` does, and when settings contradict each other."""
+    settings = TopicSettings(**check("topic", TOPIC_FIELDS, given, where))
+    contradictions(settings, where)
+    return settings
+
+
+def contradictions(settings: TopicSettings, where: str) -> None:
+    """Raise `ConfigurationError` when settings cannot hold together."""
+    problems = []
+    if settings.retention_bytes is not None and settings.retention_bytes < settings.segment_bytes:
+        problems.append(
+            f"retention_bytes ({settings.retention_bytes}) is smaller than segment_bytes"
+            f" ({settings.segment_bytes}), so nothing could ever be dropped in time"
+        )
+    if settings.max_message_bytes > settings.segment_bytes:
+        problems.append(
+            f"max_message_bytes ({settings.max_message_bytes}) is larger than segment_bytes"
+            f" ({settings.segment_bytes})"
+        )
+    if problems:
+        raise ConfigurationError(
+            f"settings of {where}: {'; '.join(problems)}. Nothing was changed.", problems=tuple(problems)
+        )
+
+
+def group_settings(given: Mapping[str, Any], where: str) -> GroupSettings:
+    """Defaults with `given` on top. Raises as `check` does, and when settings contradict each other."""
+    settings = GroupSettings(**check("group", GROUP_FIELDS, given, where))
+    if settings.backoff > settings.max_backoff:
+        problem = f"backoff ({settings.backoff}) is longer than max_backoff ({settings.max_backoff})"
+        raise ConfigurationError(f"settings of {where}: {problem}. Nothing was changed.", problems=(problem,))
+    return settings
+
+
+def backoff_delay(settings: GroupSettings, attempt: int) -> float:
+    """Seconds before the next delivery of a message whose `attempt`-th delivery failed."""
+    return float(min(settings.max_backoff, settings.backoff * 2.0 ** min(attempt - 1, 60)))

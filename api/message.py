@@ -1,0 +1,240 @@
+"""What goes in and what comes back: messages to publish, receipts, and records as they are stored.
+
+What is received in a consumer group has types of its own (`callboard.received`), since it can be settled and a record
+cannot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import overload
+
+import attrs
+
+from callboard.log.errors import InvalidArgument
+from callboard.log.format.columns import Columns
+from callboard.log.limits import HEADERS_BYTES_MAX, HEADERS_COUNT_MAX, KEY_BYTES_MAX
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+Headers = Mapping[str, bytes | str]
+
+
+@attrs.frozen
+class Message:
+    """A message to publish, where a batch needs more than values and keys.
+
+    `value` and `key` are bytes; `headers` map names to bytes or text (stored as UTF-8); `timestamp` is the event's own
+    time, a datetime with a time zone.
+    """
+
+    value: bytes
+    key: bytes | None = None
+    headers: Headers | None = None
+    timestamp: datetime | None = None
+
+
+@attrs.frozen
+class Receipt:
+    """Where a record is stored. `offset` is None when nobody waited for it (`acks="none"`)."""
+
+    topic: str
+    partition: int
+    offset: int | None
+
+
+@attrs.frozen
+class StoredRange:
+    """Part of a batch in one partition: `indexes` of the batch, stored from `first_offset` on. None: not waited for."""
+
+    partition: int
+    first_offset: int | None
+    indexes: Sequence[int]
+
+
+class Receipts(Sequence[Receipt]):
+    """The receipts of a batch, made when looked at; `ranges` tells the same without making any."""
+
+    __slots__ = ("_by_index", "_count", "_topic", "stored")
+
+    def __init__(self, topic: str, count: int, stored: Sequence[StoredRange]) -> None:
+        self._topic = topic
+        self._count = count
+        self.stored = stored
+        self._by_index: list[Receipt] | None = None
+
+    @property
+    def ranges(self) -> tuple[tuple[int, int | None, int], ...]:
+        """(partition, first offset, count) of each part."""
+        return tuple((part.partition, part.first_offset, len(part.indexes)) for part in self.stored)
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> Receipt: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Receipt]: ...
+    def __getitem__(self, index: int | slice) -> Receipt | list[Receipt]:
+        return self._all()[index]
+
+    def __iter__(self) -> Iterator[Receipt]:
+        return iter(self._all())
+
+    def __repr__(self) -> str:
+        return f"<Receipts of {self._count} records: {self.ranges!r}>"
+
+    def _all(self) -> list[Receipt]:
+        if self._by_index is None:
+            made: dict[int, Receipt] = {}
+            for part in self.stored:
+                for position, index in enumerate(part.indexes):
+                    offset = None if part.first_offset is None else part.first_offset + position
+                    made[index] = Receipt(self._topic, part.partition, offset)
+            self._by_index = [made[index] for index in range(self._count)]
+        return self._by_index
+
+
+def from_us(time_us: int) -> datetime:
+    """An instant from microseconds since the epoch."""
+    return EPOCH + timedelta(microseconds=time_us)
+
+
+def to_us(instant: datetime, what: str = "timestamp") -> int:
+    """Microseconds since the epoch. Raises `InvalidArgument` without a time zone."""
+    if not isinstance(instant, datetime):
+        raise InvalidArgument(f"{what} is {instant!r:.60}, not a datetime. Nothing was written.")
+    if instant.tzinfo is None:
+        raise InvalidArgument(
+            f"{what} {instant.isoformat()} has no time zone. Nothing was written. Use e.g. datetime.now(timezone.utc)."
+        )
+    return (instant - EPOCH) // MICROSECOND
+
+
+def check_bytes(what: str, data: object) -> bytes:
+    """`data`, if it is bytes."""
+    if type(data) is bytes:
+        return data
+    if isinstance(data, (bytes, bytearray, memoryview)):
+        return bytes(data)
+    raise InvalidArgument(
+        f"a {what} is {type(data).__name__}, not bytes. Nothing was written. Encode it first, e.g. text.encode()."
+    )
+
+
+def check_key(key: object) -> int:
+    """The size of a key in bytes (None: 0). Raises `InvalidArgument`."""
+    if key is None:
+        return 0
+    size = len(check_bytes("key", key))
+    if size > KEY_BYTES_MAX:
+        raise InvalidArgument(
+            f"a key has {size} bytes, and {KEY_BYTES_MAX} are allowed. Nothing was written."
+        )
+    return size
+
+
+def check_headers(headers: object) -> int:
+    """The size of headers in bytes. Raises `InvalidArgument`."""
+    if headers is None:
+        return 0
+    if not isinstance(headers, Mapping):
+        raise InvalidArgument(f"headers are {type(headers).__name__}, not a mapping. Nothing was written.")
+    if len(headers) > HEADERS_COUNT_MAX:
+        raise InvalidArgument(
+            f"{len(headers)} headers, and {HEADERS_COUNT_MAX} are allowed. Nothing was written."
+        )
+    size = 0
+    for name, value in headers.items():
+        if not isinstance(name, str) or not name:
+            raise InvalidArgument(
+                f"a header is named {name!r:.60}, not a non-empty str. Nothing was written."
+            )
+        if not isinstance(value, (bytes, str)):
+            kind = type(value).__name__
+            raise InvalidArgument(f"header {name!r:.60} is {kind}, not bytes or str. Nothing was written.")
+        try:
+            size += len(name.encode()) + (len(value) if isinstance(value, bytes) else len(value.encode()))
+        except UnicodeEncodeError as error:
+            raise InvalidArgument(
+                f"header {name!r:.60} has no UTF-8 form: {error}. Nothing was written."
+            ) from error
+    if size > HEADERS_BYTES_MAX:
+        raise InvalidArgument(
+            f"headers of {size} bytes, and {HEADERS_BYTES_MAX} are allowed. Nothing was written."
+        )
+    return size
+
+
+class Record:
+    """A stored record, as `topic.read` yields it. Its bytes are copied out of the batch when looked at."""
+
+    __slots__ = ("_columns", "_index", "offset", "partition", "topic")
+
+    def __init__(self, topic: str, partition: int, columns: Columns, index: int) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.offset = columns.offset(index)
+        self._columns = columns
+        self._index = index
+
+    @property
+    def value(self) -> bytes:
+        """The payload."""
+        return self._columns.value(self._index) or b""
+
+    @property
+    def key(self) -> bytes | None:
+        """The key, None without one."""
+        return self._columns.key(self._index)
+
+    @property
+    def headers(self) -> dict[str, bytes]:
+        """The headers; text was stored as UTF-8."""
+        return self._columns.headers(self._index)
+
+    @property
+    def append_time(self) -> datetime:
+        """When the log took the record."""
+        return from_us(self._columns.append_time(self._index))
+
+    @property
+    def timestamp(self) -> datetime:
+        """The event's own time if it was published with one, else the append time."""
+        event_us = self._columns.event_time(self._index)
+        return self.append_time if event_us is None else from_us(event_us)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.topic}/{self.partition}@{self.offset} {len(self.value)} bytes>"
+
+
+class RecordBatch:
+    """Neighbouring records of one partition, as columns. Iterating makes `Record`s."""
+
+    __slots__ = ("columns", "partition", "topic")
+
+    def __init__(self, topic: str, partition: int, columns: Columns) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.columns = columns
+
+    def values(self) -> list[bytes]:
+        """All payloads."""
+        return self.columns.value_list()  # type: ignore[return-value]
+
+    def keys(self) -> list[bytes | None]:
+        """All keys."""
+        return self.columns.key_list()
+
+    def offsets(self) -> Sequence[int]:
+        """All offsets."""
+        return self.columns.offset_list()
+
+    def __len__(self) -> int:
+        return self.columns.count
+
+    def __iter__(self) -> Iterator[Record]:
+        return (
+            Record(self.topic, self.partition, self.columns, index) for index in range(self.columns.count)
+        )

@@ -1,0 +1,376 @@
+"""The publisher's half of a publish: check everything, choose the partition, build columns, wait for the receipt.
+
+All checks come before anything is sent. What leaves here is one message to one partition's actor per partition touched;
+`callboard.actors.broker.partition` takes over from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from callboard.actors.broker.commands import LEVELS, Level, PublishMany, PublishOne
+from callboard.actors.broker.directory import LiveTopic
+from callboard.actors.broker.partitioning import Partitioner, StickyRoundRobin, checked, consistent, split
+from callboard.actors.broker.port import PartitionPort, UnheardReply
+from callboard.log.errors import (
+    ActorStopped,
+    CallboardError,
+    InvalidArgument,
+    MessageTooLarge,
+    PartialPublish,
+    RuntimeClosed,
+    TopicNotFound,
+)
+from callboard.log.format.columns import Columns
+from callboard.log.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, MIB
+from callboard.message import (
+    Headers,
+    Message,
+    Receipt,
+    Receipts,
+    StoredRange,
+    check_bytes,
+    check_headers,
+    check_key,
+    to_us,
+)
+
+FRAME_BYTES_TARGET = 8 * MIB
+"""A batch larger than this goes into several frames, so that readers need not hold all of it at once."""
+REFUSING = frozenset({"stuck", "failed", "closed"})
+
+
+class Publisher:
+    """Publishes to one live topic."""
+
+    def __init__(self, live: LiveTopic, partitioner: Partitioner = consistent) -> None:
+        self.live = live
+        self.partitioner = partitioner
+        self._sticky = StickyRoundRobin(len(live.ports))
+
+    # -- one record
+
+    async def publish(
+        self,
+        value: bytes,
+        key: bytes | None,
+        headers: Headers | None,
+        timestamp: datetime | None,
+        partition: int | None,
+        acks: str,
+    ) -> Receipt:
+        """See `Topic.publish`."""
+        level = _level(acks)
+        if type(value) is not bytes:
+            value = check_bytes("value", value)
+        size = len(value)
+        if key is not None:
+            size += check_key(key)
+        if headers is not None:
+            size += check_headers(headers)
+            headers = dict(headers)
+        if size > self.live.settings.max_message_bytes:
+            raise self._too_large(size)
+        event_us = None if timestamp is None else to_us(timestamp)
+        port = self._port(key, size, partition)
+        message = PublishOne(value, key, headers, event_us, level, size)
+        offset = await self._send(port, message, 1)
+        return Receipt(self.live.name, port.index, offset)
+
+    def _port(self, key: bytes | None, size: int, partition: int | None) -> PartitionPort:
+        ports = self.live.ports
+        if partition is not None:
+            return ports[self._checked_partition(partition)]
+        if len(ports) == 1 and self.partitioner is consistent:
+            return ports[0]
+        if key is None:
+            return ports[self._sticky.choose(1, size)]
+        if self.partitioner is consistent:
+            return ports[consistent(key, len(ports))]
+        return ports[checked(self.partitioner, key, len(ports))]
+
+    def _checked_partition(self, partition: int) -> int:
+        count = len(self.live.ports)
+        if isinstance(partition, bool) or not isinstance(partition, int) or not 0 <= partition < count:
+            raise InvalidArgument(
+                f"topic {self.live.name!r} has no partition {partition!r:.40}. Nothing was written."
+                f" Its partitions are 0 to {count - 1}."
+            )
+        return partition
+
+    async def _send(self, port: PartitionPort, message: PublishOne | PublishMany, records: int) -> int | None:
+        """Hand the message to the partition and wait as its level asks; the first offset, or None."""
+        if port.state in REFUSING:
+            raise self._refused(port)
+        budget, size = port.budget, message.size_bytes
+        if not budget.take_nowait(size):
+            await budget.take(size)
+        if message.level is Level.NONE:
+            message.unheard = UnheardReply(port, records, size)
+            try:
+                await port.ref.tell(message)
+            except BaseException:
+                budget.give_back(size)
+                raise
+            return None
+        try:
+            offset: int = await port.ref.ask(message)
+        except ActorStopped as error:
+            raise self._refused(port) from error
+        finally:
+            budget.give_back(size)
+        return offset
+
+    def _refused(self, port: PartitionPort) -> CallboardError:
+        if self.live.deleted:
+            return TopicNotFound(
+                f"topic {self.live.name!r} was deleted. Nothing was written.", topic=self.live.name
+            )
+        if port.state == "closed":
+            return RuntimeClosed("the runtime is closed. Nothing was written. Open it again.")
+        return port.unavailable()
+
+    def _too_large(self, size: int, where: str = "the message") -> MessageTooLarge:
+        limit = self.live.settings.max_message_bytes
+        return MessageTooLarge(
+            f"{where} has {size} bytes with its key and headers; topic {self.live.name!r} allows {limit}."
+            " Nothing was written. Raise max_message_bytes, or store the payload elsewhere and publish its name.",
+            size_bytes=size,
+            limit_bytes=limit,
+        )
+
+    # -- batches
+
+    async def publish_batch(
+        self,
+        values: Sequence[bytes | Message],
+        keys: Sequence[bytes | None] | None,
+        headers: Sequence[Headers | None] | None,
+        timestamps: Sequence[datetime | None] | None,
+        partition: int | None,
+        acks: str,
+    ) -> Receipts:
+        """See `Topic.publish_batch`."""
+        level = _level(acks)
+        count = len(values)
+        if count == 0:
+            return Receipts(self.live.name, 0, ())
+        if count > BATCH_RECORDS_MAX:
+            raise InvalidArgument(
+                f"a batch of {count} messages, and {BATCH_RECORDS_MAX} are allowed. Nothing was written. Split it."
+            )
+        plain, keys, headers, timestamps = _unpacked(values, keys, headers, timestamps)
+        for what, column in (("keys", keys), ("headers", headers), ("timestamps", timestamps)):
+            if column is not None and len(column) != count:
+                raise InvalidArgument(f"{count} values but {len(column)} {what}. Nothing was written.")
+        size = self._check_sizes(plain, keys, headers)
+        times = None if timestamps is None else [None if t is None else to_us(t) for t in timestamps]
+        parts = self._parts(count, size, keys, partition)
+        sendings = []
+        for index, indexes in parts:
+            for chunk in _chunks(indexes, plain, size):
+                columns = _columns(chunk, count, plain, keys, headers, times)
+                bytes_here = size if len(chunk) == count else columns.size_bytes
+                sendings.append((self.live.ports[index], chunk, PublishMany(columns, level, bytes_here)))
+        if len(sendings) == 1:
+            port, chunk, message = sendings[0]
+            offset = await self._send(port, message, len(chunk))
+            return Receipts(self.live.name, count, (StoredRange(port.index, offset, chunk),))
+        return await self._send_all(sendings, count)
+
+    def _check_sizes(
+        self,
+        values: Sequence[bytes],
+        keys: Sequence[bytes | None] | None,
+        headers: Sequence[Headers | None] | None,
+    ) -> int:
+        """The batch's payload bytes; raises for the first message that is too large or of a wrong type."""
+        limit = self.live.settings.max_message_bytes
+        sizes = list(map(len, values))
+        total, largest = sum(sizes), max(sizes)
+        if keys is not None:
+            try:
+                key_sizes = list(map(len, keys))  # type: ignore[arg-type]
+                wrong = set(map(type, keys)) != {bytes}
+            except TypeError:
+                wrong = True
+            if wrong or max(key_sizes) > limit:
+                key_sizes = [check_key(key) for key in keys]
+            total += sum(key_sizes)
+            largest += max(key_sizes)
+        header_sizes = None if headers is None else [check_headers(header) for header in headers]
+        if header_sizes is not None:
+            total += sum(header_sizes)
+            largest += max(header_sizes)
+        if largest > limit:
+            for index, size in enumerate(sizes):
+                whole = (
+                    size
+                    + check_key(keys[index] if keys else None)
+                    + (header_sizes[index] if header_sizes else 0)
+                )
+                if whole > limit:
+                    raise self._too_large(whole, f"message {index} of the batch")
+        if total > BATCH_BYTES_MAX:
+            raise InvalidArgument(
+                f"a batch of {total} bytes, and {BATCH_BYTES_MAX} are allowed. Nothing was written. Split it."
+            )
+        return total
+
+    def _parts(
+        self, count: int, size: int, keys: Sequence[bytes | None] | None, partition: int | None
+    ) -> list[tuple[int, Sequence[int]]]:
+        if partition is not None:
+            return [(self._checked_partition(partition), range(count))]
+        if len(self.live.ports) == 1 and self.partitioner is consistent:
+            return [(0, range(count))]
+        if keys is None:
+            return [(self._sticky.choose(count, size), range(count))]
+        found = split(
+            keys, len(self.live.ports), sticky=self._sticky, size_bytes=size, partitioner=self.partitioner
+        )
+        return list(found.items())
+
+    async def _send_all(
+        self, sendings: Sequence[tuple[PartitionPort, Sequence[int], PublishMany]], count: int
+    ) -> Receipts:
+        """Several partitions at once, in this task: send to all, then wait for all."""
+        waiting: list[tuple[PartitionPort, Sequence[int], Any]] = []
+        outcomes: list[StoredRange | CallboardError] = []
+        for port, chunk, message in sendings:
+            try:
+                waiting.append((port, chunk, await self._start(port, message, len(chunk))))
+            except CallboardError as error:
+                waiting.append((port, chunk, error))
+        for port, chunk, started in waiting:
+            if isinstance(started, CallboardError):
+                outcomes.append(started)
+            elif started is None:
+                outcomes.append(StoredRange(port.index, None, chunk))
+            else:
+                try:
+                    outcomes.append(StoredRange(port.index, await started.wait(), chunk))
+                except ActorStopped:
+                    outcomes.append(self._refused(port))
+                except CallboardError as error:
+                    outcomes.append(error)
+        for port, _, message in sendings:
+            if message.level is not Level.NONE and message.unheard is None:
+                port.budget.give_back(message.size_bytes)
+        return self._summed_up(outcomes, [chunk for _, chunk, _ in sendings], count)
+
+    async def _start(self, port: PartitionPort, message: PublishMany, records: int) -> Any:
+        if port.state in REFUSING:
+            message.unheard = UnheardReply(port, records, 0)
+            raise self._refused(port)
+        budget = port.budget
+        if not budget.take_nowait(message.size_bytes):
+            await budget.take(message.size_bytes)
+        if message.level is Level.NONE:
+            message.unheard = UnheardReply(port, records, message.size_bytes)
+            port.ref.tell_nowait(message)
+            return None
+        return port.ref.ask_nowait(message)
+
+    def _summed_up(
+        self, outcomes: Sequence[StoredRange | CallboardError], chunks: Sequence[Sequence[int]], count: int
+    ) -> Receipts:
+        errors = [outcome for outcome in outcomes if isinstance(outcome, CallboardError)]
+        if not errors:
+            return Receipts(
+                self.live.name, count, [part for part in outcomes if isinstance(part, StoredRange)]
+            )
+        if len(errors) == len(outcomes) and not any(error.indefinite for error in errors):
+            raise errors[0]
+        fates: list[Receipt | CallboardError | None] = [None] * count
+        for outcome, chunk in zip(outcomes, chunks, strict=True):
+            for position, index in enumerate(chunk):
+                if isinstance(outcome, CallboardError):
+                    fates[index] = outcome
+                else:
+                    first = outcome.first_offset
+                    offset = None if first is None else first + position
+                    fates[index] = Receipt(self.live.name, outcome.partition, offset)
+        failed = sum(isinstance(fate, CallboardError) for fate in fates)
+        raise PartialPublish(
+            f"{failed} of {count} messages for topic {self.live.name!r} are not, or not certainly, stored:"
+            f" {errors[0]} `receipts` holds the fate of each; publish those that failed again.",
+            receipts=tuple(fates),
+            topic=self.live.name,
+        )
+
+
+def _level(acks: str) -> Level:
+    try:
+        return LEVELS[acks]
+    except (KeyError, TypeError):
+        raise InvalidArgument(
+            f'acks is {acks!r:.40}, not "none", "leader" or "all". Nothing was written.'
+        ) from None
+
+
+def _unpacked(
+    values: Sequence[bytes | Message],
+    keys: Sequence[bytes | None] | None,
+    headers: Sequence[Headers | None] | None,
+    timestamps: Sequence[datetime | None] | None,
+) -> tuple[
+    Sequence[bytes],
+    Sequence[bytes | None] | None,
+    Sequence[Headers | None] | None,
+    Sequence[datetime | None] | None,
+]:
+    """Columns from a batch that may hold `Message`s."""
+    kinds = set(map(type, values))
+    if kinds == {bytes}:
+        return values, keys, headers, timestamps  # type: ignore[return-value]
+    if Message not in kinds:
+        return [check_bytes("value", value) for value in values], keys, headers, timestamps
+    if keys is not None or headers is not None or timestamps is not None:
+        raise InvalidArgument(
+            "a batch holds Message objects and separate keys, headers or timestamps. Nothing was written. Use one form."
+        )
+    messages = [value if isinstance(value, Message) else Message(value) for value in values]
+    return (
+        [check_bytes("value", message.value) for message in messages],
+        [message.key for message in messages],
+        [message.headers for message in messages] if any(m.headers is not None for m in messages) else None,
+        [message.timestamp for message in messages]
+        if any(m.timestamp is not None for m in messages)
+        else None,
+    )
+
+
+def _chunks(indexes: Sequence[int], values: Sequence[bytes], size: int) -> list[Sequence[int]]:
+    """`indexes` cut where a frame would grow past its target."""
+    if size <= FRAME_BYTES_TARGET:
+        return [indexes]
+    chunks: list[Sequence[int]] = []
+    first = held = 0
+    for position, index in enumerate(indexes):
+        held += len(values[index])
+        if held > FRAME_BYTES_TARGET and position > first:
+            chunks.append(indexes[first:position])
+            first, held = position, len(values[index])
+    chunks.append(indexes[first:])
+    return chunks
+
+
+def _columns(
+    indexes: Sequence[int],
+    count: int,
+    values: Sequence[bytes],
+    keys: Sequence[bytes | None] | None,
+    headers: Sequence[Headers | None] | None,
+    times: Sequence[int | None] | None,
+) -> Columns:
+    if len(indexes) == count:
+        return Columns.build(values, keys, headers, times)
+    return Columns.build(
+        [values[index] for index in indexes],
+        None if keys is None else [keys[index] for index in indexes],
+        None if headers is None else [headers[index] for index in indexes],
+        None if times is None else [times[index] for index in indexes],
+    )

@@ -1,0 +1,166 @@
+"""Reading without a group: nothing is leased, nothing settled, any number of readers.
+
+A reader starts in every partition at the same kind of place (an offset, an instant, the beginning or the end) and ends,
+unless it follows, at what was visible when it began. Order holds within a partition.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from callboard.actors.broker.commands import Describe, Flag, OffsetAt, PartitionStatistics, Read
+from callboard.actors.broker.directory import LiveTopic
+from callboard.log.errors import ActorCrashed, ActorStopped, InvalidArgument, RuntimeClosed
+from callboard.log.limits import READ_BYTES_DEFAULT
+from callboard.message import Record, RecordBatch, to_us
+
+if TYPE_CHECKING:
+    from callboard.log.format.columns import Columns
+
+Start = int | str | datetime
+
+
+class BatchReader:
+    """Asynchronous iterator of `RecordBatch`es. Close it by leaving the loop; it holds nothing."""
+
+    def __init__(
+        self,
+        live: LiveTopic,
+        *,
+        start: Start,
+        stop: Start | None,
+        partition: int | None,
+        follow: bool,
+        max_records: int = 10_000,
+        max_bytes: int = READ_BYTES_DEFAULT,
+    ) -> None:
+        check_start("start", start)
+        if stop is not None:
+            check_start("stop", stop)
+        count = len(live.ports)
+        if partition is not None and (
+            isinstance(partition, bool) or not isinstance(partition, int) or not 0 <= partition < count
+        ):
+            raise InvalidArgument(
+                f"topic {live.name!r} has no partition {partition!r:.40}. Its partitions are 0 to {count - 1}."
+            )
+        self._live = live
+        self._start = start
+        self._stop = stop
+        self._partitions = range(count) if partition is None else (partition,)
+        self._follow = follow
+        self._max_records = max_records
+        self._max_bytes = max_bytes
+        self._positions: dict[int, tuple[int, int | None]] | None = None
+        self._turn: deque[int] = deque()
+        self._flag = Flag()
+
+    def __aiter__(self) -> BatchReader:
+        return self
+
+    async def __anext__(self) -> RecordBatch:
+        if self._positions is None:
+            self._positions = {index: await self._range(index) for index in self._partitions}
+            self._turn = deque(self._partitions)
+        while True:
+            while self._turn:
+                batch = await self._read(self._turn[0])
+                if batch is not None:
+                    return batch
+                self._turn.popleft()
+            if not self._follow or not self._positions:
+                raise StopAsyncIteration
+            await self._flag.wait()
+            self._turn.extend(index for index in self._flag.take() if index in self._positions)
+
+    async def _read(self, index: int) -> RecordBatch | None:
+        """The next batch of one partition; None when there is nothing now, or nothing more."""
+        positions = self._positions or {}
+        offset, end = positions[index]
+        if end is not None and offset >= end:
+            positions.pop(index)
+            return None
+        records = self._max_records if end is None else min(self._max_records, end - offset)
+        answer = await self._ask(
+            index, Read(offset, records, self._max_bytes, self._flag if self._follow else None)
+        )
+        if answer is None:
+            return None
+        batches, next_offset = answer
+        positions[index] = (next_offset, end)
+        if not batches:
+            return await self._read(index)
+        if len(batches) > 1:
+            positions[index] = (batches[0].last_offset + 1, end)
+        return self._trimmed(index, batches[0], end)
+
+    def _trimmed(self, index: int, columns: Columns, end: int | None) -> RecordBatch | None:
+        if end is not None and columns.last_offset >= end:
+            keep = sum(1 for offset in columns.offset_list() if offset < end)
+            if keep == 0:
+                return None
+            columns = columns.select(0, keep)
+        return RecordBatch(self._live.name, index, columns)
+
+    async def _range(self, index: int) -> tuple[int, int | None]:
+        statistics: PartitionStatistics = await self._ask(index, Describe())
+        start = await self._resolve(index, self._start, statistics)
+        if self._stop is not None:
+            return start, await self._resolve(index, self._stop, statistics)
+        return start, None if self._follow else statistics.visible_end
+
+    async def _resolve(self, index: int, place: Start, statistics: PartitionStatistics) -> int:
+        if isinstance(place, datetime):
+            found: int = await self._ask(index, OffsetAt(to_us(place)))
+            return found
+        if place == "beginning":
+            return statistics.start_offset
+        if place == "end":
+            return statistics.visible_end
+        return max(int(place), statistics.start_offset)
+
+    async def _ask(self, index: int, command: Read | Describe | OffsetAt) -> Any:
+        port = self._live.ports[index]
+        while True:
+            try:
+                return await port.ref.ask(command)
+            except ActorCrashed:
+                continue
+            except ActorStopped as error:
+                raise RuntimeClosed(
+                    f"reading {port.label}: the runtime is closed or the topic was deleted. Open it again."
+                ) from error
+
+
+class RecordReader:
+    """Asynchronous iterator of `Record`s over a `BatchReader`."""
+
+    def __init__(self, batches: BatchReader) -> None:
+        self._batches = batches
+        self._batch: RecordBatch | None = None
+        self._index = 0
+
+    def __aiter__(self) -> RecordReader:
+        return self
+
+    async def __anext__(self) -> Record:
+        while self._batch is None or self._index >= len(self._batch):
+            self._batch = await self._batches.__anext__()
+            self._index = 0
+        record = Record(self._batch.topic, self._batch.partition, self._batch.columns, self._index)
+        self._index += 1
+        return record
+
+
+def check_start(what: str, place: object) -> None:
+    """Raise `InvalidArgument` unless `place` is an offset, a zoned datetime, "beginning" or "end"."""
+    if isinstance(place, datetime):
+        to_us(place, what)
+    elif isinstance(place, bool) or not (
+        (isinstance(place, int) and 0 <= place < 2**63) or place in ("beginning", "end")
+    ):
+        raise InvalidArgument(
+            f'{what} is {place!r:.60}; it must be an offset (0 or more), a zoned datetime, "beginning" or "end".'
+        )

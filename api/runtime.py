@@ -1,0 +1,371 @@
+"""The runtime: one directory, opened for writing, with all its actors inside an `async with`.
+
+Opening takes the directory's lock, starts the tree of actors and waits until every partition has recovered. Closing
+stops it in reverse order: what was published is committed, and every failure that nobody heard of is raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import attrs
+import trio
+
+from callboard.actors import ActorRef, ActorStart, Logged
+from callboard.actors.broker.catalog import Catalog
+from callboard.actors.broker.catalog_commands import (
+    AlterTopic,
+    CreateTopic,
+    DeleteGroup,
+    DeleteTopic,
+    ListGroups,
+)
+from callboard.actors.broker.commands import Describe, Flush, PartitionStatistics
+from callboard.actors.broker.directory import Directory
+from callboard.actors.broker.partitioning import Partitioner, consistent
+from callboard.actors.broker.port import PartitionPort
+from callboard.actors.broker.renewals import Holds, Renewals
+from callboard.actors.broker.settings import GroupSettings
+from callboard.log.errors import (
+    ActorStopped,
+    AskTimeout,
+    CallboardError,
+    InvalidArgument,
+    RuntimeClosed,
+    TopicNotFound,
+)
+from callboard.log.host.clock import HostClock
+from callboard.log.host.disk import HostDisk
+from callboard.log.host.entropy import HostEntropy
+from callboard.log.seams.clock import Clock
+from callboard.log.seams.disk import Disk, Lock
+from callboard.log.seams.entropy import Entropy
+from callboard.supervision import ChildSpec, SupervisorSpec, System, TreeNode, open_system
+from callboard.topic import Topic
+
+DESCRIBE_TIMEOUT_S = 5.0
+
+
+class PathLike(Protocol):
+    """What `os.PathLike[str]` is."""
+
+    def __fspath__(self) -> str: ...
+
+
+@attrs.frozen
+class GroupInfo:
+    """A consumer group. `idle_since_us` is None while it has members."""
+
+    name: str
+    group_id: int
+    topics: tuple[str, ...]
+    members: int
+    settings: GroupSettings
+
+    @property
+    def durable(self) -> bool:
+        """Whether it outlives its last consumer."""
+        return self.settings.durable
+
+
+@attrs.frozen
+class RuntimeStatistics:
+    """Everything countable, now."""
+
+    directory: str
+    partitions: tuple[PartitionStatistics, ...]
+    groups: tuple[GroupInfo, ...]
+    dead_letters: int
+    held_messages: int
+
+
+class Runtime:
+    """An open runtime. Made by `open_runtime`; use it inside `async with`."""
+
+    def __init__(
+        self,
+        directory: str | PathLike | None,
+        *,
+        control: bool,
+        sync_inline: bool,
+        disk: Disk | None,
+        clock: Clock | None,
+        entropy: Entropy | None,
+        seed: int | None,
+    ) -> None:
+        if (directory is None) == (disk is None):
+            raise InvalidArgument("open_runtime takes a directory, or a disk, and not both.")
+        self._disk = disk
+        self._path = directory
+        self._inline = sync_inline
+        self._control = control
+        self.clock: Clock = clock or HostClock()
+        self.entropy: Entropy = entropy or HostEntropy(seed)
+        self.holds = Holds()
+        self._directory = Directory()
+        self._consumers = 0
+        self._state = "new"
+        self._lock: Lock | None = None
+        self._system: System
+        self._server: Any = None
+
+    @property
+    def directory(self) -> str:
+        """The directory, as messages name it."""
+        return self._disk.root if self._disk is not None else str(self._path)
+
+    def __repr__(self) -> str:
+        return f"<Runtime {self.directory!r} {self._state}>"
+
+    # -- opening and closing
+
+    async def __aenter__(self) -> Self:
+        if self._state != "new":
+            raise InvalidArgument("a runtime is opened once. Call open_runtime() again.")
+        self._state = "opening"
+        if self._disk is None:
+            self._disk = HostDisk(self._path or "", inline=self._inline)
+        disk = self._disk
+        try:
+            self._lock = await disk.lock({"program": "callboard"})
+            self._system = open_system(self._spec(), clock=self.clock, entropy=self.entropy, disk=disk)
+            supervisors = self._system.root
+            self._directory.attach(supervisors.supervisor("topics"), supervisors.supervisor("groups"))
+            self._directory.catalog = supervisors.child("catalog")
+            await self._system.__aenter__()
+        except BaseException:
+            await self._release()
+            raise
+        self._state = "open"
+        if self._control:
+            await self._start_control()
+        return self
+
+    def _spec(self) -> SupervisorSpec:
+        return SupervisorSpec(
+            name="runtime",
+            children=(
+                SupervisorSpec(name="topics"),
+                SupervisorSpec(name="groups"),
+                ChildSpec(name="catalog", start=partial(Catalog, self._directory), shutdown_grace=30.0),
+                ChildSpec(name="renewals", start=partial(Renewals, self.holds)),
+            ),
+        )
+
+    async def _start_control(self) -> None:
+        from callboard.control import ControlServer
+
+        server = ControlServer(self)
+        await self._system.spawn(ChildSpec(name="control", start=server.serve, significant=False))
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        unheard: CallboardError | None = None
+        try:
+            if error is None:
+                unheard = await self._flush_all()
+        finally:
+            self._state = "closed"
+            try:
+                absorbed = await self._system.__aexit__(kind, error, traceback)
+            finally:
+                await self._release()
+        if unheard is not None:
+            raise unheard
+        return absorbed
+
+    async def _flush_all(self) -> CallboardError | None:
+        """Wait for `acks="none"` publishes; the first failure that nobody was told of."""
+        found: CallboardError | None = None
+        for live in self._directory.topics():
+            for port in live.ports:
+                try:
+                    await port.ref.ask(Flush(), timeout=DESCRIBE_TIMEOUT_S)
+                except CallboardError:
+                    continue
+            try:
+                Topic(self, live).raise_unheard()
+            except CallboardError as error:
+                found = found or error
+        return found
+
+    async def _release(self) -> None:
+        if self._disk is not None:
+            with trio.CancelScope(shield=True):
+                await self._disk.aclose()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def check_open(self) -> None:
+        """Raise `RuntimeClosed` unless the runtime is open."""
+        if self._state != "open":
+            raise RuntimeClosed(
+                f"the runtime on {self.directory} is {self._state}. Nothing was done. Use it inside `async with`."
+            )
+
+    # -- topics
+
+    async def create_topic(
+        self, name: str, *, partitioner: Partitioner = consistent, **settings: Any
+    ) -> Topic:
+        """Create a topic, or return it if it exists; settings that are named must then be as they are.
+
+        Settings: `partitions` (1), `segment_bytes` (64 MiB), `segment_age`, `retention_age`, `retention_bytes` (none),
+        `drop_unread` (False), `compression` ("none"), `max_message_bytes` (1 MiB). `partitioner(key, partitions)` is
+        this process's own and not stored. Returns once the topic is durable and its partitions run.
+
+        Raises `InvalidArgument` for the name, `ConfigurationError` with all problems of the settings, `TopicExists`.
+        """
+        return Topic(self, await self.ask_catalog(CreateTopic(name, settings)), partitioner)
+
+    def topic(self, name: str, *, partitioner: Partitioner = consistent) -> Topic:
+        """The topic of that name. Raises `TopicNotFound`."""
+        self.check_open()
+        live = self._directory.find(name)
+        if live is None:
+            raise TopicNotFound(f"there is no topic {name!r}. Create it with create_topic.", topic=name)
+        return Topic(self, live, partitioner)
+
+    def topics(self) -> tuple[Topic, ...]:
+        """All topics, by name."""
+        self.check_open()
+        return tuple(Topic(self, live) for live in self._directory.topics())
+
+    async def alter_topic(self, name: str, **settings: Any) -> Topic:
+        """Change settings of a topic (all but `partitions`). Raises as `create_topic` does, and `TopicNotFound`."""
+        return Topic(self, await self.ask_catalog(AlterTopic(name, settings)))
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic with all its messages. Returns when its files are gone. Raises `TopicNotFound`."""
+        await self.ask_catalog(DeleteTopic(name))
+
+    # -- groups
+
+    async def groups(self) -> tuple[GroupInfo, ...]:
+        """All consumer groups, by name."""
+        records = await self.ask_catalog(ListGroups())
+        found = []
+        for record in sorted(records, key=lambda group: group.name):
+            lives = [live for live in map(self._directory.by_id, record.topic_ids) if live is not None]
+            members = len(self._directory.members_of(record.group_id))
+            topics = tuple(live.name for live in lives)
+            found.append(GroupInfo(record.name, record.group_id, topics, members, record.settings))
+        return tuple(found)
+
+    async def delete_group(self, name: str) -> None:
+        """Forget a group: its place in every topic is lost. Raises `GroupNotFound`."""
+        await self.ask_catalog(DeleteGroup(name))
+
+    # -- actors
+
+    async def spawn(self, actor: ChildSpec | ActorStart, *, name: str | None = None) -> ActorRef[Any]:
+        """Run an actor of your own in this runtime's tree, below `user`, and wait until it has started."""
+        self.check_open()
+        return await self._system.spawn(actor, name=name)
+
+    async def restart(self, path: str) -> None:
+        """Restart the actor at `path`, for example "topics/orders/2"; revives one that has failed."""
+        self.check_open()
+        *above, name = path.split("/")
+        supervisor = self._system.root
+        for part in above:
+            supervisor = supervisor.supervisor(part)
+        await supervisor.restart_child(name)
+
+    def crash(self, path: str, error: BaseException) -> None:
+        """Make the actor at `path` fail with `error`, as if it had raised it: for tests and drills."""
+        self.check_open()
+        self._system.actor(path).crash(error)
+
+    def tree(self) -> TreeNode:
+        """The live tree: states, restarts, mailboxes, last failures."""
+        self.check_open()
+        return self._system.tree()
+
+    def events(self) -> tuple[Logged, ...]:
+        """What happened lately in the tree: starts, crashes with their causes, restarts, dropped messages."""
+        self.check_open()
+        return self._system.events.recent()
+
+    def subscribe_events(self, callback: Callable[[Any], object]) -> Callable[[], None]:
+        """Call `callback` for each event from now on; returns what ends that."""
+        self.check_open()
+        return self._system.events.subscribe(callback)
+
+    # -- statistics
+
+    async def stats(self) -> RuntimeStatistics:
+        """Offsets, sizes, states and groups of everything."""
+        ports = [port for live in self._directory.topics() for port in live.ports]
+        partitions = [await self.partition_statistics(port) for port in ports]
+        return RuntimeStatistics(
+            directory=self.directory,
+            partitions=tuple(partitions),
+            groups=await self.groups(),
+            dead_letters=self._system.dead_letters.total,
+            held_messages=len(self.holds),
+        )
+
+    async def partition_statistics(self, port: PartitionPort) -> PartitionStatistics:
+        """One partition's statistics; only its state when it does not answer."""
+        self.check_open()
+        if port.state not in ("failed", "closed"):
+            try:
+                found: PartitionStatistics = await port.ref.ask(Describe(), timeout=DESCRIBE_TIMEOUT_S)
+            except (AskTimeout, CallboardError):
+                self.check_open()
+            else:
+                return found
+        return PartitionStatistics(port.topic, port.index, port.state)
+
+    # -- for the other public modules
+
+    def next_consumer(self) -> int:
+        """A number for a new consumer."""
+        self.check_open()
+        self._consumers += 1
+        return self._consumers
+
+    async def ask_catalog(self, command: Any) -> Any:
+        """Ask the catalog. Raises `RuntimeClosed`, and what the catalog answers."""
+        self.check_open()
+        try:
+            return await self._directory.catalog.ask(command)
+        except ActorStopped as error:
+            raise RuntimeClosed("the runtime closed before it answered. Open it again.") from error
+
+
+def open_runtime(
+    directory: str | PathLike | None = None,
+    *,
+    control: bool = False,
+    sync_inline: bool = False,
+    seed: int | None = None,
+    disk: Disk | None = None,
+    clock: Clock | None = None,
+    entropy: Entropy | None = None,
+) -> Runtime:
+    """Open the runtime on a directory: `async with callboard.open_runtime("data") as runtime`.
+
+    The directory is made when missing, and written by one process at a time. With `control`, a socket in it answers
+    `callboard tree` and the like. `sync_inline` syncs in the event loop's own thread: a single publisher gains a third,
+    and every timer of the program waits for the disk. `seed` fixes the runtime's randomness. `disk`, `clock` and
+    `entropy` replace the real ones, for simulation.
+
+    Raises `DirectoryLocked` naming the holder, `StorageError` for an unreadable directory, `FormatTooNew`, `LogCorrupt`
+    for a damaged catalog, `UnsupportedPlatform`.
+    """
+    return Runtime(
+        directory,
+        control=control,
+        sync_inline=sync_inline,
+        disk=disk,
+        clock=clock,
+        entropy=entropy,
+        seed=seed,
+    )

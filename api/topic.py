@@ -1,0 +1,158 @@
+"""A topic as its users hold it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from callboard.actors.broker.commands import Flush, PartitionStatistics
+from callboard.actors.broker.directory import LiveTopic
+from callboard.actors.broker.partitioning import Partitioner, consistent
+from callboard.actors.broker.settings import TopicSettings
+from callboard.consumer import Consumer
+from callboard.log.errors import PublishFailed
+from callboard.message import Headers, Message, Receipt, Receipts
+from callboard.publishing import Publisher
+from callboard.reading import BatchReader, RecordReader, Start
+
+if TYPE_CHECKING:
+    from callboard.runtime import Runtime
+
+
+class Topic:
+    """A durable, partitioned log of messages. Get one from `Runtime.create_topic` or `Runtime.topic`."""
+
+    def __init__(self, runtime: Runtime, live: LiveTopic, partitioner: Partitioner = consistent) -> None:
+        self._runtime = runtime
+        self._live = live
+        self._publisher = Publisher(live, partitioner)
+
+    @property
+    def name(self) -> str:
+        """The topic's name."""
+        return self._live.name
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions it has."""
+        return len(self._live.ports)
+
+    @property
+    def settings(self) -> TopicSettings:
+        """Its settings now."""
+        return self._live.settings
+
+    def __repr__(self) -> str:
+        return f"<Topic {self.name!r} with {self.partitions} partitions>"
+
+    async def publish(
+        self,
+        value: bytes,
+        *,
+        key: bytes | None = None,
+        headers: Headers | None = None,
+        timestamp: datetime | None = None,
+        partition: int | None = None,
+        acks: str = "all",
+    ) -> Receipt:
+        """Publish one message and return where it is stored.
+
+        `key` decides the partition (CRC-32 modulo partitions), and messages of one key keep their order; without a key
+        partitions take turns; `partition` overrides both. `timestamp` is the event's own time. `acks` says what the
+        return means: "all", synced, survives power loss; "leader", with the operating system, survives a crash of this
+        process; "none", not waited for: `flush` and closing tell of failures.
+
+        Raises `InvalidArgument` and `MessageTooLarge` before anything is written; `TopicFull`, `DiskFull` when nothing
+        was stored; `PublishFailed`, `ActorCrashed` with `indefinite` set when it may be; `PartitionUnavailable`;
+        `RuntimeClosed`. A cancelled publish is indefinite too.
+        """
+        self._runtime.check_open()
+        return await self._publisher.publish(value, key, headers, timestamp, partition, acks)
+
+    async def publish_batch(
+        self,
+        values: Sequence[bytes | Message],
+        *,
+        keys: Sequence[bytes | None] | None = None,
+        headers: Sequence[Headers | None] | None = None,
+        timestamps: Sequence[datetime | None] | None = None,
+        partition: int | None = None,
+        acks: str = "all",
+    ) -> Receipts:
+        """Publish many messages at once: by far the quickest way.
+
+        `values` and the optional columns beside it are sequences of one length; `values` may hold `Message`s instead.
+        The part of a batch that goes to one partition is stored in order. A batch over several partitions is not
+        atomic: `PartialPublish` tells the fate of each message. Otherwise raises as `publish` does.
+        """
+        self._runtime.check_open()
+        return await self._publisher.publish_batch(values, keys, headers, timestamps, partition, acks)
+
+    async def flush(self) -> None:
+        """Return once everything published so far is synced.
+
+        Raises `PublishFailed` when messages published with `acks="none"` failed since the last call;
+        `failed` counts them.
+        """
+        self._runtime.check_open()
+        for port in self._live.ports:
+            await port.ref.ask(Flush())
+        self.raise_unheard()
+
+    def raise_unheard(self) -> None:
+        """Raise `PublishFailed` for failures of `acks="none"` publishes that nobody was told of yet."""
+        failures = [port.take_unheard() for port in self._live.ports]
+        failed = sum(count for count, _ in failures)
+        if failed:
+            cause = next(error for _, error in failures if error is not None)
+            raise PublishFailed(
+                f"{failed} messages that were published to {self.name!r} with acks='none' are not, or not certainly,"
+                f" stored: {cause} Publish them again, or use acks='leader' to hear of each.",
+                failed=failed,
+                topic=self.name,
+                indefinite=True,
+            ) from cause
+
+    def subscribe(self, group: str, **settings: Any) -> Consumer:
+        """A consumer of this topic in a group: `async with topic.subscribe("billing") as consumer`.
+
+        Settings belong to the group and are fixed by its first subscriber: `visibility_timeout` (30 s), `max_in_flight`
+        (10,000), `start` ("beginning", "end", an offset, a zoned datetime), `durable` (True), `group_expiry` (7 days),
+        `backoff` (1 s), `max_backoff` (60 s). Raises `ConfigurationError` with every problem on entering.
+        """
+        self._runtime.check_open()
+        return Consumer(self._runtime, self._live, group, settings)
+
+    def read(
+        self,
+        start: Start = "beginning",
+        *,
+        stop: Start | None = None,
+        partition: int | None = None,
+        follow: bool = False,
+    ) -> RecordReader:
+        """Iterate records without a group: `async for record in topic.read(start=0)`.
+
+        `start` and `stop` (exclusive) are offsets, zoned datetimes (by append time), "beginning" or "end"; an
+        offset below the oldest kept record means that record. Ends at what was visible at the first step, unless
+        `follow`. Partitions are read one after the other.
+        """
+        return RecordReader(self.read_batches(start, stop=stop, partition=partition, follow=follow))
+
+    def read_batches(
+        self,
+        start: Start = "beginning",
+        *,
+        stop: Start | None = None,
+        partition: int | None = None,
+        follow: bool = False,
+    ) -> BatchReader:
+        """Like `read`, a batch at a time, as columns."""
+        self._runtime.check_open()
+        return BatchReader(self._live, start=start, stop=stop, partition=partition, follow=follow)
+
+    async def describe(self) -> tuple[PartitionStatistics, ...]:
+        """Offsets, sizes, state and groups of every partition."""
+        self._runtime.check_open()
+        return tuple([await self._runtime.partition_statistics(port) for port in self._live.ports])

@@ -148,29 +148,30 @@ def body_parts(columns: Columns) -> list[Buffer]:
     """The body as buffers, one after the other; the columns' bytes are not copied."""
     parts: list[Buffer] = [b""]
     entries = 0
-    for prefix, column in zip(PREFIXES, columns_of(columns), strict=False):
+    for key, column in enumerate(columns_of(columns)):
         if column is not None:
-            add_column(parts, prefix, column)
+            add_column(parts, key, column)
             entries += 1
     if columns.producers is not None:
         for place, producer_column in enumerate(PRODUCER_COLUMNS):
-            runs = array(producer_column.type.code, [run[place] for run in columns.producers])
-            add_column(parts, PREFIXES[producer_column.key], runs)
+            add_column(parts, producer_column.key, [run[place] for run in columns.producers])
         entries += len(PRODUCER_COLUMNS)
     parts[0] = bytes((MAP_HEAD | entries,))
     return parts
 
 
-def add_column(parts: list[Buffer], prefix: bytes, column: Buffer | array[int]) -> None:
+def add_column(parts: list[Buffer], key: int, column: Buffer | Sequence[int]) -> None:
     data: Buffer
     if isinstance(column, bytes):
         data = column
     elif isinstance(column, memoryview):
         data = column if column.format == "B" else column.cast("B")
-    else:
+    elif isinstance(column, (array, bytearray)):
         data = bytes(column)
+    else:
+        data = array(BODY_COLUMNS[key].type.code, column).tobytes()
     size = len(data)
-    parts.append(prefix + (SHORT_HEADS[size] if size < 256 else bytes_head(size)))
+    parts.append(PREFIXES[key] + (SHORT_HEADS[size] if size < 256 else bytes_head(size)))
     parts.append(data)
 
 
@@ -299,8 +300,6 @@ def read_optional(
     ends = read_ends(ends_data, count, len(data))
     if nulls is not None:
         check_nulls(nulls, count, ends)
-        if int.from_bytes(nulls, "little").bit_count() == count:
-            refuse("a column of Nones")
     return data, ends, nulls
 
 
@@ -310,7 +309,7 @@ def read_headers(columns: Columns, found: Sequence[memoryview | None]) -> None:
         if any(column is not None for column in found):
             refuse("headers lack a column")
         return
-    if len(name_ends) < 8 or len(name_ends) % 4:
+    if not name_ends or len(name_ends) % 4:
         refuse("header names have no ends")
     total = len(name_ends) // 4 - 1
     columns.header_ends = read_ends(ends, columns.count, total)
@@ -362,6 +361,6 @@ def read_producers(columns: Columns, found: Sequence[memoryview | None]) -> None
         list(read_numbers(data, column.type.code, total) or ())
         for data, column in zip(found, PRODUCER_COLUMNS, strict=True)
     ]
-    if 0 in lists[0] or sum(lists[0]) != columns.count or not any(lists[1]):
+    if 0 in lists[0] or sum(lists[0]) != columns.count:
         refuse("runs of producers do not cover the records")
     columns.producers = list(zip(*lists, strict=True))

@@ -20,8 +20,8 @@ run           (count, producer id, epoch, first sequence): `count` records that 
 Invariants
 ----------
 C1  Every ends array begins with 0, never falls, and ends with the length of its bytes.
-C2  Optional columns are None when no record has the thing; otherwise they cover every record.
-C3  Offset deltas rise strictly and do not exceed the span.
+C2  An optional column covers every record, or is None. `build` makes none that says nothing; a slice may.
+C3  Offset deltas rise strictly and do not exceed the span; without them the span is count - 1.
 C4  The counts of the producers' runs add up to the number of records, and none is 0.
 """
 
@@ -32,7 +32,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 
 from callboard.log import limits
-from callboard.log.errors import InvalidArgument
+from callboard.log.errors import InternalError, InvalidArgument
 from callboard.log.format import arrays
 from callboard.log.format.arrays import NO_TIME, Ends
 from callboard.log.seams.disk import Buffer
@@ -282,6 +282,19 @@ class Columns:
             return min(delta, self.count)
 
         return bisect_left(self.offset_deltas, delta)
+
+    def cover(self, first_offset: int, last_offset: int) -> None:
+        """Let the batch cover a range that begins before its first record or ends after its last.
+
+        Compaction does so, lest the offsets of records removed look lost.
+        """
+        offsets = self.offset_list()
+        if not first_offset <= offsets[0] or not offsets[-1] <= last_offset:
+            raise InternalError(f"{first_offset} to {last_offset} do not cover the records", invariant="C3")
+        self.base_offset = first_offset
+        self.span = last_offset - first_offset
+        dense = self.span == self.count - 1
+        self.offset_deltas = None if dense else array("I", [offset - first_offset for offset in offsets])
 
     def header_columns(self) -> tuple[tuple[Buffer, Ends], tuple[Buffer, Ends]]:
         """((names, name ends), (values, value ends)); empty columns when no record has headers."""

@@ -28,7 +28,7 @@ from typing import Final
 import attrs
 
 from callboard.log import limits
-from callboard.log.errors import FormatTooNew, InvalidArgument
+from callboard.log.errors import FormatTooNew, InternalError, InvalidArgument
 from callboard.log.format.body import body_parts, read_body
 from callboard.log.format.columns import Columns
 from callboard.log.format.compression import NONE, Codec, Compression, decompress
@@ -125,6 +125,8 @@ def encode_frame(
     """
     if columns.count < 1:
         raise InvalidArgument("a frame has at least one record: there is nothing to write.")
+    if columns.offset_deltas is None and columns.span != columns.count - 1:
+        raise InternalError("a dense batch spans offsets that no record has", invariant="C3")
     parts = body_parts(columns)
     size = sum(map(len, parts))
     if size > limits.FRAME_BODY_BYTES_MAX:

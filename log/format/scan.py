@@ -6,18 +6,20 @@ Theory of operation
 proved) to the end of the file, then told to `finish`. It walks from frame to frame. Where no valid frame continues
 the segment it looks on for the next one:
 
-    walking --invalid header--> searching    byte by byte for the magic of a frame
-    walking --invalid body----> searching    from the frame's end on: its header's checksum proves the length
-    walking --zeros-----------> blank        maybe the clean end of a preallocated file
-    blank   --a byte not 0----> searching
-    searching --valid frame---> walking      what lies between is a damaged range
-    finish: walking, blank -> a clean end (CLEAN); searching, or bytes left over -> a torn tail (TORN)
+    walking   --no valid frame--> searching   for the magic of a frame, then its checksums
+    walking   --zeros-----------> blank       maybe the clean end of a preallocated file
+    blank     --a byte not 0----> searching
+    searching --valid frame-----> walking     what lies between is a damaged range
+    finish: walking, blank -> a clean end (CLEAN); searching -> a torn tail (TORN)
+
+A frame whose header holds and whose body does not is a *casualty*: its offsets are known to be lost, and its length is
+known, so the search passes over its body if something known follows there.
 
 A frame is valid when both checksums hold under this segment's id, and its base offset is not below the next one
 expected. The first keeps payloads that are frames of other segments from being taken for records, the second
 payloads that are earlier frames of this one.
 
-Work is linear: every byte is checksummed at most once as part of a body, and at most 56 bytes for each magic found.
+Work is linear: a byte is checksummed as part of one body, seldom of two, and 56 bytes for each magic found.
 
 Invariants
 ----------
@@ -151,18 +153,32 @@ class SegmentScan:
         self._needed_bytes = 1
         self._pending_at = position
         self._casualty: Casualty | None = None
-        self._finished = False
+        self._final = False
 
     def feed(self, chunk: Buffer) -> None:
         """The next bytes of the file. Raises `FormatTooNew` at a frame that a newer Callboard wrote."""
-        if self._finished:
+        if self._final:
             raise InternalError("a scan was fed after its end", invariant="S3")
         self._pending.append(chunk)
         self._pending_bytes += len(chunk)
-        if self._pending_bytes < self._needed_bytes:
-            return
-        whole = self._pending[0] if len(self._pending) == 1 else b"".join(self._pending)
-        view = memoryview(whole)
+        if self._pending_bytes >= self._needed_bytes:
+            self._advance()
+
+    def finish(self) -> None:
+        """There are no more bytes: judge what is left over, and how the segment ends."""
+        self._final = True
+        self._advance()
+        self._pending = []
+        if self._mode is Mode.SEARCHING:
+            self.tail = Tail.TORN
+            if self._casualty is not None:
+                self.torn_offsets = self._casualty.base_offset, self._casualty.last_offset
+        else:
+            self.tail_end = self.end
+
+    def _advance(self) -> None:
+        """Go through the states until more bytes are needed; keep what was not consumed."""
+        view = memoryview(self._pending[0] if len(self._pending) == 1 else b"".join(self._pending))
         at = 0
         self._needed_bytes = 0
         while not self._needed_bytes:
@@ -176,22 +192,6 @@ class SegmentScan:
         self._pending_bytes = len(view) - at
         self._pending_at += at
 
-    def finish(self) -> None:
-        """There are no more bytes: classify the end."""
-        self._finished = True
-        rest = memoryview(b"".join(self._pending))
-        self._pending = []
-        if self._mode is Mode.WALKING and first_not_zero(rest, 0) < len(rest):
-            self._mode = Mode.SEARCHING
-            self._note_torn(rest)
-        if self._mode is Mode.SEARCHING:
-            self.tail = Tail.TORN
-            self._note_data(rest, 0)
-            if self._casualty is not None:
-                self.torn_offsets = self._casualty.base_offset, self._casualty.last_offset
-        else:
-            self.tail_end = self.end
-
     # -- states: each returns how far it came, and sets `_needed_bytes` when it can come no further ----------------
 
     def _walk(self, view: memoryview, at: int) -> int:
@@ -200,11 +200,12 @@ class SegmentScan:
         append, start, size = self.positions.append, self._pending_at, len(view)
         next_offset, records, latest, index = self.next_offset, self.records, self.max_time_us, self._index
         body_limit, count_limit = limits.FRAME_BODY_BYTES_MAX, limits.BATCH_RECORDS_MAX
+        plain_limit = limits.FRAME_DECOMPRESSED_BYTES_MAX
         needed = 0
         while True:
             body_at = at + FRAME_HEADER_BYTES
             if body_at > size:
-                needed = FRAME_HEADER_BYTES  # bytes left over at the end are judged by `finish`
+                needed = FRAME_HEADER_BYTES
                 break
             (
                 magic,
@@ -231,7 +232,8 @@ class SegmentScan:
                 or not 0 < count <= last - base + 1
                 or length > body_limit
                 or count > count_limit
-                or plain > body_limit
+                or plain > plain_limit
+                or (not codec and plain != length)
                 or time_us < first_us
             ):
                 break
@@ -250,20 +252,13 @@ class SegmentScan:
                 latest = time_us
             at = end
         self.next_offset, self.records, self.max_time_us, self.end = next_offset, records, latest, start + at
-        if needed:
+        if at == size or (needed and not self._final):
             self._needed_bytes = needed
             return at
-        return self._leave_walk(view, at)
-
-    def _leave_walk(self, view: memoryview, at: int) -> int:
-        """No valid frame here: find out why, and where to go on."""
-        if view[at : at + len(FRAME_MAGIC)] == bytes(len(FRAME_MAGIC)):
-            self._mode = Mode.BLANK
-            return at
-        self._mode = Mode.SEARCHING
+        blank = not any(view[at : at + len(FRAME_MAGIC)])
+        self._mode = Mode.BLANK if blank else Mode.SEARCHING
         self._casualty = None
-        self._note_data(view, at)
-        return self._skip_casualty(view, at)
+        return at
 
     def _skip_zeros(self, view: memoryview, at: int) -> int:
         at = first_not_zero(view, at)
@@ -271,8 +266,6 @@ class SegmentScan:
             self._needed_bytes = 1
         else:
             self._mode = Mode.SEARCHING
-            self._casualty = None
-            self._note_data(view, at)
         return at
 
     def _search(self, view: memoryview, at: int) -> int:
@@ -286,39 +279,39 @@ class SegmentScan:
                 return max(at, len(view) - len(FRAME_MAGIC) + 1)
             at = match.start()
             if len(view) - at < FRAME_HEADER_BYTES:
-                self._needed_bytes = FRAME_HEADER_BYTES
-                return at
+                if not self._final:
+                    self._needed_bytes = FRAME_HEADER_BYTES
+                    return at
+                at += 1
+                continue
             if crc32(view[at : at + SEALED_BYTES], self._seed) != checksum_at(view, at + SEALED_BYTES)[0]:
                 at += 1  # most often a payload that holds the magic: the quick way out
                 continue
             header = self._header_at(view, at)
             if header is None:
                 at += 1
-            elif at + header.frame_bytes > len(view):
-                self._needed_bytes = header.frame_bytes
+            elif at + header.frame_bytes + FRAME_HEADER_BYTES > len(view) and not self._final:
+                self._needed_bytes = header.frame_bytes + FRAME_HEADER_BYTES
                 return at
             elif self._body_holds(view, at, header):
                 self._close_damage(at, header)
                 return at
             else:
-                at = self._skip_casualty(view, at)
+                at = self._pass_casualty(view, at, header)
 
-    def _skip_casualty(self, view: memoryview, at: int) -> int:
-        """Past a frame whose header holds and whose body does not; else past one byte."""
-        header = self._header_at(view, at)
+    def _pass_casualty(self, view: memoryview, at: int, header: FrameHeader) -> int:
+        """Past a frame whose header holds and whose body does not, and note which offsets it had.
+
+        When its end is the beginning of something known, the body is skipped, else searched: bytes may be missing.
+        """
         position = self._pending_at + at
-        if header is None:
-            self._casualty = None
-            return at + 1
-        end = position + header.frame_bytes
-        before = self._casualty
+        before, end = self._casualty, at + header.frame_bytes
         if position == self.end:
-            self._casualty = Casualty(header.base_offset, header.last_offset, end)
+            self._casualty = Casualty(header.base_offset, header.last_offset, self._pending_at + end)
         elif before is not None and before.end == position and header.base_offset > before.last_offset:
-            self._casualty = Casualty(before.base_offset, header.last_offset, end)
-        else:
-            self._casualty = None
-        return at + header.frame_bytes
+            self._casualty = Casualty(before.base_offset, header.last_offset, self._pending_at + end)
+        following = view[end : end + FRAME_HEADER_BYTES]
+        return end if end <= len(view) and (not any(following) or self._header_at(view, end)) else at + 1
 
     # -- parts -----------------------------------------------------------------------------------------------------
 
@@ -332,7 +325,7 @@ class SegmentScan:
 
     def _body_holds(self, view: memoryview, at: int, header: FrameHeader) -> bool:
         body = view[at + FRAME_HEADER_BYTES : at + header.frame_bytes]
-        return zlib.crc32(body, self._seed) == header.body_checksum
+        return len(body) == header.body_bytes and zlib.crc32(body, self._seed) == header.body_checksum
 
     def _close_damage(self, at: int, header: FrameHeader) -> None:
         position = self._pending_at + at
@@ -353,14 +346,6 @@ class SegmentScan:
                 self.tail_end = max(self.tail_end, self._pending_at + stop - len(block) + kept)
                 return
             stop -= len(block)
-
-    def _note_torn(self, rest: memoryview) -> None:
-        """The file ends within a frame: its header, if whole, tells which offsets it was for."""
-        header = self._header_at(rest, 0)
-        if header is not None:
-            self._casualty = Casualty(
-                header.base_offset, header.last_offset, self._pending_at + header.frame_bytes
-            )
 
 
 def first_not_zero(view: memoryview, at: int) -> int:

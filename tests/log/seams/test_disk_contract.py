@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from callboard.log.errors import (
     DirectoryLocked,

@@ -163,15 +163,10 @@ def topic_settings(given: Mapping[str, Any], where: str) -> TopicSettings:
 def contradictions(settings: TopicSettings, where: str) -> None:
     """Raise `ConfigurationError` when settings cannot hold together."""
     problems = []
-    if settings.retention_bytes is not None and settings.retention_bytes < settings.segment_bytes:
+    if settings.retention_age is not None and (settings.segment_age or 0) > settings.retention_age:
         problems.append(
-            f"retention_bytes ({settings.retention_bytes}) is smaller than segment_bytes"
-            f" ({settings.segment_bytes}), so nothing could ever be dropped in time"
-        )
-    if settings.max_message_bytes > settings.segment_bytes:
-        problems.append(
-            f"max_message_bytes ({settings.max_message_bytes}) is larger than segment_bytes"
-            f" ({settings.segment_bytes})"
+            f"segment_age ({settings.segment_age:g}) is longer than retention_age ({settings.retention_age:g}), so"
+            " nothing could be dropped in time"
         )
     if problems:
         raise ConfigurationError(

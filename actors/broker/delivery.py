@@ -165,7 +165,11 @@ class Delivery(DeliveryState):
         return True
 
     def expire(self, now: float) -> list[Grant]:
-        """End the leases whose deadline is `now` or earlier; their offsets are ready. Returns what they held."""
+        """End the leases whose deadline is `now` or earlier; their offsets are ready. Returns what they held.
+
+        Delayed offsets that are due become ready too, so afterwards `next_deadline` lies beyond `now`.
+        """
+        self._promote(now)
         grants: list[Grant] = []
         while (first := self._first_expiry()) is not None and first <= now:
             lease_id = heappop(self._expiry)[1]

@@ -238,6 +238,31 @@ def test_a_delayed_nack_waits_for_its_time() -> None:
     assert ((0, 1, 2),) == leased(delivery, 1, now=50.0).ranges
 
 
+def test_a_replayed_delay_does_not_cut_a_later_one_short() -> None:
+    """After replay, a delay that is long over does not bring back a message that was nacked again with another."""
+    delivery, replayed = Delivery(0), Delivery(0)
+    leased(delivery, 1)
+    delivery.nack(1, [(0, 1)], not_before=5.0, reason=None, now=0.0)
+    leased(delivery, 1, now=5.0)
+    delivery.nack(2, [(0, 1)], not_before=50.0, reason=None, now=5.0)
+    for event in delivery.take_events():
+        replayed.apply(event)
+    assert not replayed.has_ready(49.0, 1)
+    assert replayed.has_ready(50.0, 1)
+
+
+def test_after_expire_the_next_deadline_lies_ahead() -> None:
+    """Whoever sleeps until `next_deadline` and then calls `expire` makes progress, even if nobody leases."""
+    delivery = Delivery(0)
+    leased(delivery, 2, timeout=3.0)
+    delivery.nack(1, [(0, 1)], not_before=2.0, reason=None, now=0.0)
+    assert [2.0, 3.0, None] == [
+        delivery.next_deadline(),
+        (delivery.expire(2.0), delivery.next_deadline())[1],
+        (delivery.expire(3.0), delivery.next_deadline())[1],
+    ]
+
+
 def test_extend_moves_the_deadline_both_ways() -> None:
     """A lease runs out at the deadline that was set last, later or earlier."""
     delivery = Delivery(0)

@@ -15,9 +15,10 @@ from typing import Any
 
 import attrs
 
-from callboard.actors import Actor, ActorRef
+from callboard.actors import Actor, ActorRef, Batch
 from callboard.actors.broker import catalog_state as state
 from callboard.actors.broker import commands as c
+from callboard.actors.broker.answering import answer_each
 from callboard.actors.broker.catalog_commands import (
     AlterTopic,
     CatalogCommand,
@@ -97,7 +98,11 @@ class Catalog(Actor[CatalogCommand]):
         """Close the journal."""
         await self._journal.close()
 
-    async def receive(self, message: CatalogCommand) -> object:
+    async def receive_batch(self, batch: Batch[CatalogCommand]) -> None:
+        """Answers and refusals alike go to whoever asked."""
+        await answer_each(batch, self._handle)
+
+    async def _handle(self, message: CatalogCommand) -> object:
         """One command at a time: they are rare, and each waits for its sync."""
         match message:
             case CreateTopic():

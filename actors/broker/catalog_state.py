@@ -22,6 +22,7 @@ GROUP_DELETED      id
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -29,8 +30,8 @@ from typing import Any, Final
 import attrs
 import cbor2
 
-from callboard.actors.broker.names import folded
-from callboard.actors.broker.settings import GroupSettings, TopicSettings
+from callboard.actors.broker.names import folded, name_problem
+from callboard.actors.broker.settings import GroupSettings, TopicSettings, group_settings, topic_settings
 from callboard.log.errors import LogCorrupt
 
 TOPIC_CREATED: Final = 1
@@ -41,6 +42,9 @@ GROUP_OPENED: Final = 5
 GROUP_JOINED: Final = 6
 GROUP_IDLE: Final = 7
 GROUP_DELETED: Final = 8
+
+TOPIC_ID: Final = re.compile("[0-9a-f]{2,32}")
+"""Ids become directory names, so what a damaged journal says is not taken on trust."""
 
 Event = Sequence[Any]
 
@@ -100,7 +104,7 @@ class CatalogState:
         """Change the state by one event. Raises `LogCorrupt` when the event makes no sense."""
         try:
             _APPLY[event[0]](self, *event[1:])
-        except (KeyError, IndexError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
             raise LogCorrupt(
                 f"catalog: the event {event!r:.200} makes no sense here ({type(error).__name__}: {error})."
                 " Run `callboard verify`, then `callboard repair`.",
@@ -109,10 +113,12 @@ class CatalogState:
             ) from error
 
     def _topic_created(self, name: str, topic_id: str, settings: dict[str, Any]) -> None:
-        self.topics[topic_id] = TopicRecord(name, topic_id, TopicSettings(**settings))
+        if name_problem(name) is not None or TOPIC_ID.fullmatch(topic_id) is None:
+            raise ValueError("a name or id that no catalog writes")
+        self.topics[topic_id] = TopicRecord(name, topic_id, topic_settings(settings, name))
 
     def _topic_altered(self, topic_id: str, settings: dict[str, Any]) -> None:
-        self.topics[topic_id].settings = TopicSettings(**settings)
+        self.topics[topic_id].settings = topic_settings(settings, topic_id)
 
     def _topic_deleting(self, topic_id: str) -> None:
         self.topics[topic_id].deleting = True
@@ -124,6 +130,8 @@ class CatalogState:
                 group.topic_ids.remove(topic_id)
 
     def _group_opened(self, name: str, group_id: int, settings: dict[str, Any], now_us: int) -> None:
+        if name_problem(name) is not None or type(group_id) is not int or group_id in self.groups:
+            raise ValueError("a name or id that no catalog writes")
         self.groups[group_id] = GroupRecord(name, group_id, group_settings_of(settings), idle_since_us=now_us)
         self.next_group_id = max(self.next_group_id, group_id + 1)
 
@@ -132,6 +140,8 @@ class CatalogState:
             self.groups[group_id].topic_ids.append(topic_id)
 
     def _group_idle(self, group_id: int, since_us: int | None) -> None:
+        if since_us is not None and type(since_us) is not int:
+            raise ValueError("a time that is no number")
         self.groups[group_id].idle_since_us = since_us
 
     def _group_deleted(self, group_id: int) -> None:
@@ -188,7 +198,7 @@ def group_settings_of(stored: dict[str, Any]) -> GroupSettings:
     start = stored.get("start")
     if isinstance(start, str) and start not in ("beginning", "end"):
         stored = {**stored, "start": datetime.fromisoformat(start).astimezone(UTC)}
-    return GroupSettings(**stored)
+    return group_settings(stored, "a stored group")
 
 
 def encode(event: Event) -> bytes:

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
-from callboard.actors import Actor
+from callboard.actors import Actor, Batch
 from callboard.actors.broker import commands as c
+from callboard.actors.broker.answering import answer_each
 from callboard.actors.broker.catalog_commands import DeleteGroup, GroupIdle
 from callboard.actors.broker.notices import GroupExpired
 from callboard.actors.broker.settings import GroupSettings
@@ -74,7 +75,11 @@ class Coordinator(Actor[CoordinatorCommand]):
             self._set_idle(self.context.clock.wall_us())
         self.context.start_task(self._expire_when_idle, name="expiry")
 
-    async def receive(self, message: CoordinatorCommand) -> object:
+    async def receive_batch(self, batch: Batch[CoordinatorCommand]) -> None:
+        """Answers and refusals alike go to whoever asked."""
+        await answer_each(batch, self._handle)
+
+    async def _handle(self, message: CoordinatorCommand) -> object:
         """Join, leave, list."""
         match message:
             case Join():

@@ -20,13 +20,14 @@ from callboard.actors.broker.port import PartitionPort
 from callboard.actors.broker.settings import GroupSettings, TopicSettings
 from callboard.log.errors import CallboardError
 from callboard.log.limits import PARTITION_MAILBOX_CAPACITY
-from callboard.supervision import ChildSpec, SupervisorSpec
+from callboard.supervision import Backoff, ChildSpec, SupervisorSpec
 
 if TYPE_CHECKING:
     from callboard.supervision import SupervisorRef
 
 PARTITION_INTENSITY = 20
 PARTITION_PERIOD_S = 10.0
+PARTITION_BACKOFF = Backoff(initial=0.01, maximum=0.25)
 """A partition that crashes more often than this is failed: something is wrong with it that restarting does not mend."""
 
 
@@ -117,6 +118,7 @@ class Directory:
             start=partial(Partition, placement),
             mailbox=MailboxSpec(capacity=PARTITION_MAILBOX_CAPACITY),
             significant=False,
+            backoff=PARTITION_BACKOFF,
             shutdown_grace=30.0,
             on_failed=partial(_partition_failed, port),
         )

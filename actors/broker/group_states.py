@@ -45,17 +45,23 @@ class Group:
     waiters: dict[int, Flag] = attrs.field(factory=dict)
     lost_records: int = 0
 
-    def events_record(self) -> bytes | None:
-        """The journal record of what changed since the last call; None when nothing did."""
+    def events_record(self, wall_offset_s: float) -> bytes | None:
+        """The journal record of what changed since the last call; None when nothing did.
+
+        `wall_offset_s` is wall time minus monotonic time: delays outlive the process as wall times.
+        """
         events = self.delivery.take_events()
-        return PREFIX.pack(self.group_id, EVENTS) + encode_events(events) if events else None
+        if not events:
+            return None
+        return PREFIX.pack(self.group_id, EVENTS) + encode_events(events, wall_offset_s=wall_offset_s)
 
 
 class GroupStates:
     """The groups of one partition by id."""
 
-    def __init__(self) -> None:
+    def __init__(self, wall_offset_s: float = 0.0) -> None:
         self.groups: dict[int, Group] = {}
+        self._wall_offset_s = wall_offset_s
 
     def open(self, group_id: int, durable: bool, start: int) -> tuple[Group, bytes]:
         """Add a group whose floor is `start`; returns it and the record to journal."""
@@ -91,26 +97,36 @@ class GroupStates:
         if group is None:
             raise _corrupt(f"events name group {group_id}, which was never opened")
         try:
-            for event in decode_events(bytes(body)):
+            for event in decode_events(bytes(body), wall_offset_s=self._wall_offset_s):
                 group.delivery.apply(event)
         except DeliveryEventInvalid as error:
             raise _corrupt(f"events of group {group_id}: {error}") from error
 
-    def snapshot(self) -> bytes:
-        """Everything, as one CBOR map."""
-        return cbor2.dumps({g.group_id: [g.durable, g.delivery.snapshot()] for g in self.groups.values()})
+    def snapshot(self, wall_offset_s: float) -> bytes:
+        """Everything, as one CBOR map; `wall_offset_s` as for `Group.events_record`."""
+        return cbor2.dumps(
+            {
+                group.group_id: [group.durable, group.delivery.snapshot(wall_offset_s=wall_offset_s)]
+                for group in self.groups.values()
+            }
+        )
 
     def restore(self, data: bytes) -> None:
         """Replace everything by a snapshot. Raises `LogCorrupt`."""
         try:
             decoded: Any = cbor2.loads(data)
             groups = {
-                int(group_id): Group(int(group_id), bool(durable), Delivery.restore(state))
+                int(group_id): Group(
+                    int(group_id), bool(durable), Delivery.restore(state, wall_offset_s=self._wall_offset_s)
+                )
                 for group_id, (durable, state) in decoded.items()
             }
         except (cbor2.CBORDecodeError, DeliveryEventInvalid, ValueError, TypeError, AttributeError) as error:
             raise _corrupt(f"the snapshot does not parse: {error}") from error
         self.groups = groups
+
+    def _restored(self, group_id: int, durable: bool, state: Any) -> Group:
+        return Group(group_id, durable, Delivery.restore(state, wall_offset_s=self._wall_offset_s))
 
     def named_end(self) -> int:
         """One above the highest offset that any group names."""

@@ -118,6 +118,7 @@ class Partition(Actor[c.PartitionCommand]):
         if context.disk is None:
             raise InternalError("a partition was started in a system without a disk", invariant="P1")
         self._port.state = "recovering"
+        self._states = GroupStates(self._wall_offset())
         files = await context.disk.incarnate(place.directory)
         self._journal = await Journal.open(
             files,
@@ -178,11 +179,7 @@ class Partition(Actor[c.PartitionCommand]):
         """Tell everybody who waits that the outcome is unknown."""
         if self._port.state != "closed":
             self._port.state = "restarting"
-        for flag in self._readers:
-            flag.set(self._place.index)
-        for group in self._states:
-            for flag in group.waiters.values():
-                flag.set(self._place.index)
+        self.visible_advanced()
         crash = ActorCrashed(
             f"partition {self._port.label} crashed with this in hand ({type(error).__name__}: {error})."
             " It may or may not have happened; look, or repeat it if repeating is harmless.",
@@ -230,9 +227,13 @@ class Partition(Actor[c.PartitionCommand]):
         urgent: bool = True,
     ) -> None:
         """Journal what just changed in `group` (P3)."""
-        record = group.events_record()
+        record = group.events_record(self._wall_offset())
         if record is not None or done is not None:
             self._record(record, done, sync=sync, urgent=urgent)
+
+    def _wall_offset(self) -> float:
+        clock = self.context.clock
+        return clock.wall_us() / 1e6 - clock.monotonic()
 
     def visible_advanced(self) -> None:
         """Called by the committer: wake whoever found nothing to do."""
@@ -251,7 +252,7 @@ class Partition(Actor[c.PartitionCommand]):
 
     def delivery_snapshot(self) -> bytes:
         """Called by the committer."""
-        return self._states.snapshot()
+        return self._states.snapshot(self._wall_offset())
 
     # -- leasing
 

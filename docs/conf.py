@@ -1,5 +1,6 @@
 """How Sphinx builds the documentation: sphinx-build -W docs docs/_build, with the `docs` extra installed."""
 
+import re
 from importlib.metadata import version as installed_version
 from typing import Any
 
@@ -14,8 +15,6 @@ version = release
 
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 exclude_patterns = ["_build", "decisions/template.md"]
-# Docstrings put code between single backticks.
-default_role = "code"
 
 myst_heading_anchors = 3
 # Where the pages lie on a forge, the forge draws ```mermaid by itself.
@@ -41,14 +40,29 @@ class Mermaid(Directive):
         return [nodes.literal_block(text, text, language="text")]
 
 
-def leave_errors_to_their_page(
+def only_what_is_ours(
     app: Any, what: str, name: str, item: object, skip: bool, options: object
 ) -> bool | None:
-    """Errors are documented in reference/errors.md."""
-    return True if getattr(item, "__module__", "") == "callboard.log.errors" else None
+    """Leave out what the lazy root package imports for itself, and errors, which have a page of their own."""
+    home = str(getattr(item, "__module__", "callboard"))
+    return True if not home.startswith("callboard") or home == "callboard.log.errors" else None
+
+
+CODE = re.compile(r"(?<![`:\w])`(?P<code>[^`]+)`(?P<glued>\w)?")
+
+
+def code_between_single_backticks(
+    app: Any, what: str, name: str, item: object, options: object, lines: list[str]
+) -> None:
+    """Docstrings write code as Markdown does, also with an ending glued to it: `Record`s."""
+    lines[:] = [
+        CODE.sub(lambda m: f"``{m['code']}``" + (f"\\ {m['glued']}" if m["glued"] else ""), line)
+        for line in lines
+    ]
 
 
 def setup(app: Any) -> None:
     """Called by Sphinx."""
-    app.connect("autodoc-skip-member", leave_errors_to_their_page)
+    app.connect("autodoc-process-docstring", code_between_single_backticks)
+    app.connect("autodoc-skip-member", only_what_is_ours)
     app.add_directive("mermaid", Mermaid)

@@ -1,0 +1,239 @@
+"""Forks: which new segments a repair makes of a damaged log, and how they are written."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+import attrs
+
+from callboard.log.format.frame import encode_frame, frame_length, reseal
+from callboard.log.format.index import SegmentIndex
+from callboard.log.format.segment import GapReason, SegmentKind, encode_segment_header
+from callboard.log.inspection import Inspection, Run, SegmentState
+from callboard.log.journal_records import Kind, columns_of_control
+from callboard.log.limits import INDEX_INTERVAL_BYTES, MIB, SEGMENT_BYTES_MAX
+from callboard.log.seams.disk import (
+    Buffer,
+    Close,
+    Create,
+    Incarnation,
+    Open,
+    Rename,
+    Sync,
+    SyncDirectory,
+    Unlink,
+    Verb,
+    Write,
+)
+from callboard.log.segment_file import SegmentFile, index_path
+from callboard.log.segment_walk import FrameReader
+
+__all__ = ["Fork", "plan_journal", "plan_partition", "write_fork", "write_index"]
+
+FORKING_KINDS: Final = frozenset({"header", "header-copy", "damage", "undecodable", "snapshot", "lost"})
+CHUNK_BYTES: Final = 1 * MIB
+
+Gap = tuple[int, int]
+
+
+@attrs.frozen
+class Fork:
+    """A segment to be made: frames of `source`, and, in a journal, gap frames between them."""
+
+    base: int
+    end: int
+    source: SegmentState | None
+    parts: tuple[Run | Gap, ...]
+    lost: tuple[Gap, ...] = ()
+    previous_end: int | None = None
+    previous_base: int | None = None
+    gap: GapReason = GapReason.NONE
+
+
+def plan_partition(found: Inspection) -> list[Fork]:
+    """A segment for each run of frames in a damaged segment; its header explains the gap before it."""
+    forks: list[Fork] = []
+    end = previous_base = found.segments[0].base
+    for state in found.segments:
+        if not needs_fork(state, end):
+            end, previous_base = max(end, state.end), state.base
+            continue
+        for run in state.runs:
+            gap, lost = gap_before(state, run, end)
+            forks.append(Fork(run.base, run.end, state, (run,), lost, end, previous_base, gap))
+            end, previous_base = run.end, run.base
+    # What is empty at the end still says where the log goes on.
+    last = found.segments[-1]
+    top = max(0 if found.committed is None else found.committed.durable_end, last.base)
+    if top > end:
+        forks.append(Fork(top, top, None, (), ((end, top - 1),), end, previous_base, GapReason.DAMAGED))
+    elif not last.runs and needs_fork(last, end):
+        forks.append(Fork(end, end, None, (), (), end, previous_base))
+    return forks
+
+
+def needs_fork(state: SegmentState, end: int) -> bool:
+    """Whether the segment is damaged, or must explain that the log before it ends at `end`."""
+    header = state.header
+    if header is None or any(problem.kind in FORKING_KINDS - {"lost"} for problem in state.problems):
+        return True
+    if state.problems and len(state.runs) > 1:
+        return True
+    return state.base > end and not (header.gap is not GapReason.NONE and header.previous_end <= end)
+
+
+def gap_before(state: SegmentState, run: Run, end: int) -> tuple[GapReason, tuple[Gap, ...]]:
+    """Why there is nothing between `end` and the run, and what of it nobody knew so far."""
+    header = state.header
+    if run.base == end:
+        return GapReason.NONE, ()
+    is_known = header is not None and header.gap is not GapReason.NONE and header.previous_end <= end
+    if header is not None and is_known and run.base == state.base:
+        return header.gap, ()
+    return GapReason.DAMAGED, ((end, run.base - 1),)
+
+
+def plan_journal(found: Inspection) -> list[Fork]:
+    """A segment for each damaged one, under the same name, with gap frames for what is lost."""
+    forks: list[Fork] = []
+    first = found.segments[0]
+    if first.base > 0 and any(
+        problem.kind == "snapshot" and problem.first_offset == 0 for problem in first.problems
+    ):
+        forks.append(Fork(0, first.base, None, ((0, first.base - 1),), ((0, first.base - 1),)))
+    for place, state in enumerate(found.segments):
+        following = found.segments[place + 1] if place + 1 < len(found.segments) else None
+        if not any(problem.kind in FORKING_KINDS for problem in state.problems):
+            continue
+        parts: list[Run | Gap] = []
+        end = state.base
+        for run in state.runs:
+            if run.base > end:
+                parts.append((end, run.base - 1))
+            parts.append(run)
+            end = run.end
+        if state.lost_snapshot and end == state.base + 1:
+            end += 1
+        if following is not None and end < following.base and not following.heals:
+            parts.append((end, following.base - 1))
+            end = following.base
+        forks.append(
+            Fork(
+                state.base, end, state, tuple(parts), tuple(part for part in parts if isinstance(part, tuple))
+            )
+        )
+    return forks
+
+
+# -- writing ------------------------------------------------------------------------------------------------------
+
+
+async def write_fork(
+    files: Incarnation, found: Inspection, fork: Fork, before_naming: tuple[Verb, ...]
+) -> SegmentIndex:
+    """Write the new segment, sync it, name it. Returns its index."""
+    header = None if fork.source is None else fork.source.header
+    segment_id = forked_id(found.directory, fork)
+    file = SegmentFile(
+        files, found.directory, fork.base, segment_id=segment_id, limit_bytes=SEGMENT_BYTES_MAX
+    )
+    encoded = encode_segment_header(
+        segment_id=segment_id,
+        base_offset=fork.base,
+        created_us=0 if header is None else header.created_us,
+        kind=SegmentKind.JOURNAL if found.kind == "journal" else SegmentKind.LOG,
+        previous_end=fork.previous_end,
+        previous_base=fork.previous_base,
+        gap=fork.gap,
+    )
+    await files.submit(file.start_verbs(files, encoded))
+    writer = ForkWriter(files, file, SegmentIndex(segment_id, fork.base, interval_bytes=INDEX_INTERVAL_BYTES))
+    if fork.source is not None and fork.source.segment_id is not None:
+        await writer.copy(fork, fork.source, fork.source.segment_id)
+    else:
+        for part in fork.parts:
+            await writer.gap(part)
+    await writer.flush()
+    await files.submit((*file.naming_verbs(before_naming=before_naming), Close(file.handle)))
+    return writer.index
+
+
+class ForkWriter:
+    """Fills a new segment, a chunk at a time."""
+
+    def __init__(self, files: Incarnation, file: SegmentFile, index: SegmentIndex) -> None:
+        self.files = files
+        self.file = file
+        self.index = index
+        self._buffers: list[Buffer] = []
+        self._size = 0
+
+    async def copy(self, fork: Fork, source: SegmentState, source_id: int) -> None:
+        """The parts of `fork`, frames resealed for the new segment."""
+        handle = self.files.handle(source.path)
+        await self.files.submit((Open(handle),))
+        reader = FrameReader(self.files, handle, source_id)
+        for part in fork.parts:
+            if isinstance(part, tuple):
+                await self.gap(part)
+                continue
+            for start, end in part.spans:
+                position = start
+                while position < end:
+                    header = await reader.header(position)
+                    if source.lost_snapshot and header.base_offset == source.base:
+                        # An announcement without its snapshot would announce whatever follows.
+                        await self.gap((header.base_offset, header.base_offset))
+                    else:
+                        frame = reseal(
+                            await reader.raw(position, header.frame_bytes), source_id, self.file.segment_id
+                        )
+                        await self._add(
+                            [frame], header.base_offset, header.last_offset, header.count, header.max_time_us
+                        )
+                    position += header.frame_bytes
+        await self.files.submit((Close(handle),))
+
+    async def gap(self, part: Run | Gap) -> None:
+        """A frame that records what a journal lost."""
+        if not isinstance(part, tuple):
+            return
+        first, last = part
+        columns = columns_of_control(Kind.GAP, first)
+        columns.span = last - first
+        columns.offset_deltas = [0] if last > first else None
+        frame = encode_frame(columns, segment_id=self.file.segment_id, base_offset=first, append_time_us=0)
+        await self._add(frame, first, last, 1, 0)
+
+    async def _add(self, frame: list[Buffer], base: int, last: int, count: int, time_us: int) -> None:
+        size = frame_length(frame)
+        self.index.note(self.file.position + self._size, size, base, last, count, time_us)
+        self._buffers += frame
+        self._size += size
+        if self._size >= CHUNK_BYTES:
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Write what was collected."""
+        if self._buffers:
+            await self.files.submit(self.file.fill_verbs(self._buffers, self._size))
+            self._buffers, self._size = [], 0
+
+
+async def write_index(files: Incarnation, directory: str, base: int, index: SegmentIndex) -> None:
+    """Store an index beside its segment, replacing one that is there."""
+    path = index_path(directory, base)
+    new = path + ".new"
+    names = {entry.name for entry in await files.list(directory)}
+    handle = files.handle(new)
+    verbs: list[Verb] = [Unlink(new)] if new.rpartition("/")[2] in names else []
+    verbs += [Create(handle), Write(handle, 0, (index.encode(),)), Sync(handle), Close(handle)]
+    await files.submit((*verbs, Rename(new, path), SyncDirectory(directory)))
+
+
+def forked_id(directory: str, fork: Fork) -> int:
+    """An id that no other segment has: made from the old one, so that repairing again in the same state repeats it."""
+    old = 0 if fork.source is None else fork.source.segment_id or 0
+    words = f"{directory} {old:016x} {fork.base} {fork.end} {len(fork.parts)}"
+    return int.from_bytes(hashlib.blake2b(words.encode(), digest_size=8).digest(), "little") or 1

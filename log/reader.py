@@ -1,0 +1,321 @@
+"""Reading a partition without its lock, while its owner, perhaps in another process, goes on writing.
+
+The owner keeps a small `committed` file beside the segments; a reader never passes the visible end that it names.
+Everything below that end stays where it is, or is found again in a segment that replaces the one it was in, until
+retention removes it.
+
+Invariants
+----------
+L1  The directory is listed after the visible end was read. Whatever the owner abandoned before it moved the end is
+    then superseded by a segment in the list, so frames that were never acknowledged are never served.
+L2  A segment ends where its successor begins, whatever follows in its file.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import OrderedDict
+from typing import Final
+
+import attrs
+
+from callboard.log.errors import InvalidArgument, LogCorrupt, OffsetOutOfRange, PlanFailed
+from callboard.log.format.committed import COMMITTED_BYTES, decode_committed
+from callboard.log.format.faults import CommittedInvalid, FrameInvalid, SegmentHeaderInvalid
+from callboard.log.format.frame import FrameHeader, seed_of
+from callboard.log.format.index import SegmentIndex
+from callboard.log.format.scan import SegmentScan
+from callboard.log.format.segment import SEGMENT_HEADER_BYTES
+from callboard.log.index_file import load_index
+from callboard.log.journal_disk import segment_bases
+from callboard.log.limits import KIB, READ_BYTES_DEFAULT
+from callboard.log.reading import Outcome, Reading, Wish, walk
+from callboard.log.seams.disk import Close, Incarnation, Open
+from callboard.log.segment_file import segment_path
+from callboard.log.segment_walk import CHUNK_BYTES, FrameReader, OpenSegment, open_segment
+
+__all__ = ["LogReader", "Reading"]
+
+OPEN_SEGMENTS_MAX: Final = 4
+"""Segments kept open between reads."""
+COMMITTED_TRIES: Final = 3
+"""A store into the committed file may be under way; it is over within microseconds."""
+AHEAD_BYTES: Final = 64 * KIB
+"""Read beyond what was asked for: headers, and the rest of the last frame."""
+
+
+@attrs.define
+class View:
+    """A segment open for reading, and where the last read of it ended."""
+
+    opened: OpenSegment
+    seed: int
+    index: SegmentIndex | None
+    offset: int
+    position: int
+
+    def start(self, offset: int) -> tuple[int, int]:
+        """(position, least offset there) from which a walk meets `offset`."""
+        best = SEGMENT_HEADER_BYTES, self.opened.header.base_offset
+        if self.index is not None and self.index.positions and offset < self.index.next_offset:
+            place = max(0, bisect_right(self.index.offsets, offset) - 1)
+            if self.index.offsets[place] <= offset:
+                best = self.index.positions[place], self.index.offsets[place]
+        if best[1] <= self.offset <= offset:
+            best = self.position, self.offset
+        return best
+
+
+class LogReader:
+    """Reads one partition directory. `open` makes one; one task uses it at a time."""
+
+    def __init__(self, files: Incarnation, directory: str) -> None:
+        """Describe a reader that is not open yet: use `open`."""
+        self.directory = directory
+        self._files = files
+        self._bases: list[int] = []
+        self._visible_end = 0
+        self._views: OrderedDict[int, View] = OrderedDict()
+
+    @classmethod
+    async def open(cls, files: Incarnation, directory: str) -> LogReader:
+        """A reader of the partition in `directory`. A directory that is missing or never written reads as empty."""
+        reader = cls(files, directory)
+        await reader.refresh()
+        return reader
+
+    @property
+    def start_offset(self) -> int:
+        """The first offset that was there at the last refresh; equal to `visible_end` when there is none."""
+        return min(self._bases[0], self._visible_end) if self._bases else self._visible_end
+
+    @property
+    def visible_end(self) -> int:
+        """Records below this offset may be read, as of the last refresh."""
+        return self._visible_end
+
+    async def refresh(self) -> int:
+        """Look how far the log may be read now; returns `visible_end`. Raises `StorageError`."""
+        end = await self._committed_end()
+        if end != self._visible_end or not self._bases:
+            self._visible_end = end
+            await self._list()
+        return end
+
+    async def read(
+        self, offset: int, *, max_records: int = 1000, max_bytes: int = READ_BYTES_DEFAULT
+    ) -> Reading:
+        """Batches from `offset` on, at most `max_records`; empty at the visible end.
+
+        At least one record is read, however large, when there is one. Offsets that hold no record are passed over
+        and named in `lost`. Raises `OffsetOutOfRange` when retention has removed the offset, or when it lies beyond
+        the visible end; `LogCorrupt` when a segment's header is damaged.
+        """
+        if max_records < 1 or max_bytes < 1:
+            raise InvalidArgument("a read of nothing: max_records and max_bytes are at least 1.")
+        if offset >= self._visible_end:
+            await self.refresh()
+        wish = Wish(offset, max_records, max_bytes)
+        for is_retry in (False, True):
+            try:
+                await self._read(wish, is_retry=is_retry)
+            except MovedError:
+                # Rolled, forked or removed since the directory was listed: look again, once.
+                await self._list()
+                continue
+            break
+        return wish.reading()
+
+    async def offset_at(self, time_us: int) -> int:
+        """The first offset appended at or after `time_us` (microseconds since 1970), else `visible_end`."""
+        await self.refresh()
+        for place, base in enumerate(list(self._bases)):
+            if base >= self._visible_end:
+                break
+            try:
+                view = await self._view(base)
+            except MovedError:
+                continue
+            index = view.index
+            if index is not None and index.sealed and index.max_time_us < time_us:
+                continue
+            found = await self._find_time(view, time_us, min(self._end_of(place), self._visible_end))
+            if found is not None:
+                return found
+        return self._visible_end
+
+    async def close(self) -> None:
+        """Close the files. A closed reader may be used again."""
+        views = list(self._views.values())
+        self._views.clear()
+        if views:
+            await self._files.submit([Close(view.opened.handle) for view in views])
+
+    # -- where things are ---------------------------------------------------------------------------------------
+
+    async def _committed_end(self) -> int:
+        handle = self._files.handle(f"{self.directory}/committed")
+        try:
+            await self._files.submit((Open(handle),))
+        except PlanFailed as error:
+            if isinstance(error.error, FileNotFoundError):
+                return 0
+            raise
+        try:
+            for _ in range(COMMITTED_TRIES):
+                data = await self._files.read(handle, 0, COMMITTED_BYTES)
+                try:
+                    return decode_committed(data).visible_end
+                except CommittedInvalid:
+                    continue
+        finally:
+            await self._files.submit((Close(handle),))
+        if not any(data):
+            return 0
+        raise LogCorrupt(
+            f"{handle.path} is damaged, so nobody knows how far the partition may be read. Open it for writing once, "
+            "or run `callboard repair`: both rebuild the file.",
+            path=handle.path,
+            offsets=None,
+        )
+
+    async def _list(self) -> None:
+        """List the segments (L1), and forget the open files: some may have been replaced."""
+        await self.close()
+        self._bases = await segment_bases(self._files, self.directory)
+
+    def _end_of(self, place: int) -> int:
+        """Where a segment ends (L2): no end is known for the last one."""
+        return self._bases[place + 1] if place + 1 < len(self._bases) else self._visible_end
+
+    async def _view(self, base: int) -> View:
+        view = self._views.get(base)
+        if view is not None:
+            self._views.move_to_end(base)
+            return view
+        path = segment_path(self.directory, base)
+        try:
+            opened = await open_segment(self._files, path)
+        except PlanFailed as error:
+            if isinstance(error.error, FileNotFoundError):
+                raise MovedError from error
+            raise
+        except SegmentHeaderInvalid as fault:
+            raise LogCorrupt(
+                f"the header of {path} is damaged ({fault}): none of its records can be read. Run `callboard verify`, "
+                "then `callboard repair`.",
+                path=path,
+                offsets=(base, self._end_of(bisect_right(self._bases, base) - 1) - 1),
+            ) from fault
+        segment_id = opened.header.segment_id
+        index = await load_index(self._files, self.directory, base, segment_id)
+        view = View(opened, seed_of(segment_id), index, base, SEGMENT_HEADER_BYTES)
+        self._views[base] = view
+        while len(self._views) > OPEN_SEGMENTS_MAX:
+            _, old = self._views.popitem(last=False)
+            await self._files.submit((Close(old.opened.handle),))
+        return view
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    async def _read(self, wish: Wish, *, is_retry: bool) -> None:
+        if not self.start_offset <= wish.offset <= self._visible_end:
+            raise OffsetOutOfRange(
+                f"offset {wish.offset} is not in {self.directory}: it holds {self.start_offset} to "
+                f"{self._visible_end}. Read from within, or from `start_offset`.",
+                offset=wish.offset,
+                start=self.start_offset,
+                end=self._visible_end,
+            )
+        while wish.offset < self._visible_end and not wish.is_fulfilled:
+            place = bisect_right(self._bases, wish.offset) - 1
+            view = await self._view(self._bases[place])
+            wish.limit = min(self._end_of(place), self._visible_end)
+            wish.position, wish.expected = view.start(wish.offset)
+            await self._read_segment(view, wish, is_retry=is_retry)
+            view.offset, view.position = wish.expected, wish.position
+
+    async def _read_segment(self, view: View, wish: Wish, *, is_retry: bool) -> None:
+        """Walk one segment until the wish is fulfilled or the segment ends."""
+        wish.needed_bytes = 0
+        while True:
+            length = max(min(wish.size_bytes + AHEAD_BYTES, CHUNK_BYTES), wish.needed_bytes)
+            chunk = await self._files.read(view.opened.handle, wish.position, length)
+            before = wish.position
+            outcome = walk(memoryview(chunk), view.seed, wish)
+            if outcome is Outcome.DONE:
+                return
+            if outcome is Outcome.MORE and (len(chunk) == length or wish.position > before):
+                continue
+            if not is_retry:
+                raise MovedError
+            if not await self._skip_damage(view, wish):
+                wish.lose(wish.expected, wish.limit - 1)
+                wish.expected = wish.limit
+                return
+
+    async def _skip_damage(self, view: View, wish: Wish) -> bool:
+        """Move the wish to the next valid frame below its limit; False when there is none."""
+        scan = SegmentScan(view.opened.header.segment_id, wish.expected, position=wish.position)
+        at = wish.position
+        while not scan.positions:
+            chunk = await self._files.read(view.opened.handle, at, CHUNK_BYTES)
+            if not chunk:
+                return False
+            scan.feed(chunk)
+            at += len(chunk)
+        position = scan.positions[0]
+        reader = FrameReader(self._files, view.opened.handle, view.opened.header.segment_id)
+        header = await reader.header(position)
+        if header.last_offset >= wish.limit:
+            return False
+        wish.lose(wish.expected, header.base_offset - 1)
+        wish.position, wish.expected, wish.needed_bytes = position, header.base_offset, 0
+        return True
+
+    # -- finding a time -----------------------------------------------------------------------------------------
+
+    async def _find_time(self, view: View, time_us: int, limit: int) -> int | None:
+        """The first offset below `limit` in this segment appended at or after `time_us`."""
+        position = SEGMENT_HEADER_BYTES
+        if view.index is not None and view.index.positions:
+            position = view.index.find_time(time_us)
+        reader = FrameReader(self._files, view.opened.handle, view.opened.header.segment_id)
+        expected = 0
+        while True:
+            header = await self._header(view, reader, position, expected)
+            if header is None or header[1].base_offset >= limit:
+                return None
+            position, found = header
+            if found.max_time_us >= time_us:
+                offset = await self._time_in_frame(reader, position, time_us)
+                if offset is not None:
+                    return min(offset, limit)
+            position += found.frame_bytes
+            expected = found.last_offset + 1
+
+    async def _header(
+        self, view: View, reader: FrameReader, position: int, expected: int
+    ) -> tuple[int, FrameHeader] | None:
+        """The frame at `position`, or the next one behind damage; None at the end."""
+        try:
+            return position, await reader.header(position)
+        except FrameInvalid:
+            wish = Wish(expected, 1, 1, limit=self._visible_end, position=position, expected=expected)
+            if not await self._skip_damage(view, wish):
+                return None
+            return wish.position, await reader.header(wish.position)
+
+    async def _time_in_frame(self, reader: FrameReader, position: int, time_us: int) -> int | None:
+        found = await reader.valid(position)
+        if found is None:
+            return None
+        columns = found[1]
+        for index, offset in enumerate(columns.offset_list()):
+            if columns.append_time(index) >= time_us:
+                return offset
+        return None
+
+
+class MovedError(Exception):
+    """The directory changed since it was listed. Never leaves this module."""

@@ -1,0 +1,211 @@
+"""Repair: make damaged logs whole again, without losing a record that can be read.
+
+Theory of operation
+-------------------
+A damaged segment is *forked*: its readable frames go into new segment files with new ids, which take its name; the
+old file goes to `quarantine/` as it is. In a partition each run of frames that continue one another becomes a segment
+of its own, whose header records the gap before it. In a journal a gap frame takes the place of what is lost, so the
+segments stay as they are cut. Indexes of forked segments are built anew, and so is a damaged committed file.
+
+New segments are made from the highest offsets down; each is synced under a temporary name, then named. A segment ends
+where its successor begins, so after every step the log holds every readable record at least once, and repairing
+again ends what was interrupted.
+
+What is only noted by `verify` is left alone: opening the log takes care of it.
+
+Invariants
+----------
+P1  No file is renamed away, or replaced, before every readable record in it is synced under its final name.
+P2  A repaired log verifies clean; repairing it again changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+
+from callboard.log.forking import Fork, plan_journal, plan_partition, write_fork, write_index
+from callboard.log.format.committed import encode_committed
+from callboard.log.inspection import Inspection, SegmentState, inspect_log
+from callboard.log.journal_disk import remove_unfinished
+from callboard.log.quarantine import Quarantine
+from callboard.log.seams.disk import (
+    Close,
+    Create,
+    Disk,
+    Incarnation,
+    Rename,
+    Sync,
+    SyncDirectory,
+    Unlink,
+    Verb,
+    Write,
+)
+from callboard.log.segment_file import index_path
+from callboard.log.verify import LogReport, Meter, Progress, find_logs, report_of
+
+__all__ = ["RepairAction", "RepairReport", "repair_directory"]
+
+
+@attrs.frozen
+class RepairAction:
+    """One thing done, or that would be done. `kind` is "fork", "quarantine", "index", "committed" or "gap"."""
+
+    path: str
+    kind: str
+    message: str
+
+
+@attrs.frozen
+class RepairReport:
+    """What was damaged, and what was done about it."""
+
+    dry_run: bool
+    before: tuple[LogReport, ...]
+    actions: tuple[RepairAction, ...]
+    lost: tuple[tuple[str, int, int], ...]
+    """(log, first offset, last offset) of what could not be read and is recorded as a gap now."""
+    quarantined: tuple[str, ...]
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything was done."""
+        return bool(self.actions) and not self.dry_run
+
+
+async def repair_directory(
+    disk: Disk, *, dry_run: bool = False, progress: Callable[[Progress], None] | None = None
+) -> RepairReport:
+    """Repair every damaged log under the root of `disk`; with `dry_run` only say what would be done.
+
+    Takes the directory's lock, so no runtime may have it open: raises `DirectoryLocked` otherwise. Raises
+    `StorageError` when the disk fails: repair again then. Needs free space for the damaged segments' readable part.
+    """
+    lock = None if dry_run else await disk.lock({"program": "callboard repair"})
+    try:
+        files = await disk.incarnate("repair")
+        logs = await find_logs(files)
+        meter = Meter(progress, sum(logs.values()))
+        repairs = []
+        for directory in logs:
+            meter.path = directory
+            found = await inspect_log(files, directory, progress=meter.add)
+            repair = LogRepair(files, found, dry_run=dry_run)
+            if found.problems:
+                await repair.run()
+            repairs.append(repair)
+    finally:
+        if lock is not None:
+            lock.release()
+    return RepairReport(
+        dry_run,
+        tuple(report_of(repair.found) for repair in repairs),
+        tuple(action for repair in repairs for action in repair.actions),
+        tuple(lost for repair in repairs for lost in repair.lost),
+        tuple(path for repair in repairs for path in repair.quarantine.kept),
+    )
+
+
+class LogRepair:
+    """The repair of one log."""
+
+    def __init__(self, files: Incarnation, found: Inspection, *, dry_run: bool) -> None:
+        self.files = files
+        self.found = found
+        self.dry_run = dry_run
+        self.actions: list[RepairAction] = []
+        self.lost: list[tuple[str, int, int]] = []
+        self.quarantine = Quarantine(files, found.directory)
+
+    async def run(self) -> None:
+        """Plan, say, and do it."""
+        found = self.found
+        forks = plan_journal(found) if found.kind == "journal" else plan_partition(found)
+        taken = {fork.base for fork in forks}
+        used = {fork.source.base for fork in forks if fork.source is not None}
+        gone = [
+            state
+            for state in found.segments
+            if state.base not in taken and (state.base in used or (not state.runs and state.problems))
+        ]
+        for fork in forks:
+            self._say(fork)
+        self.actions += [
+            RepairAction(state.path, "quarantine", "moved to quarantine whole") for state in gone
+        ]
+        if self.dry_run:
+            await self._mend_rest(taken)
+            return
+        await remove_unfinished(self.files, found.directory)
+        for place in reversed(range(len(forks))):
+            await self._fork(forks[place])
+        for state in gone:
+            await self._set_aside(state)
+        await self._mend_rest(taken)
+
+    def _say(self, fork: Fork) -> None:
+        source = fork.source.path if fork.source is not None else self.found.directory
+        message = f"offsets {fork.base} to {fork.end - 1} are kept in a new segment"
+        self.actions.append(
+            RepairAction(source, "fork", message if fork.end > fork.base else "a new, empty segment")
+        )
+        self.lost += [(self.found.directory, first, last) for first, last in fork.lost]
+
+    async def _fork(self, fork: Fork) -> None:
+        """Write one new segment and give it its name; what had the name goes to quarantine in the same plan (P1)."""
+        before: tuple[Verb, ...] = ()
+        for state in self.found.segments:
+            if state.base == fork.base:
+                before = await self.quarantine.link_verbs(
+                    state.path, state.base, 0, state.size_bytes, state.segment_id or 0
+                )
+        index = await write_fork(self.files, self.found, fork, before)
+        if self.found.kind == "partition":
+            await write_index(self.files, self.found.directory, fork.base, index)
+
+    async def _set_aside(self, state: SegmentState) -> None:
+        await self.quarantine.make_room(state.size_bytes)
+        target = self.quarantine.path_for(state.base, 0, state.segment_id or 0, ".log")
+        verbs: list[Verb] = [
+            Rename(state.path, target),
+            SyncDirectory(self.found.directory),
+            SyncDirectory("quarantine"),
+        ]
+        names = {entry.name for entry in await self.files.list(self.found.directory)}
+        index = index_path(self.found.directory, state.base)
+        if index.rpartition("/")[2] in names:
+            verbs.insert(1, Unlink(index))
+        await self.files.submit(verbs)
+        self.quarantine.kept.append(target)
+
+    async def _mend_rest(self, replaced: set[int]) -> None:
+        """Unsound indexes and the committed file."""
+        for state in self.found.segments:
+            if not state.index_is_sound and state.base not in replaced and state.segment_id is not None:
+                path = index_path(self.found.directory, state.base)
+                self.actions.append(RepairAction(path, "index", "built anew"))
+                if not self.dry_run:
+                    await self.files.submit((Unlink(path), SyncDirectory(self.found.directory)))
+        path = f"{self.found.directory}/committed"
+        if any(problem.kind == "committed" for problem in self.found.problems):
+            self.actions.append(RepairAction(path, "committed", f"says {self.found.end} now"))
+            if not self.dry_run:
+                await self._write_committed(path)
+
+    async def _write_committed(self, path: str) -> None:
+        end = self.found.end
+        if self.found.committed is not None:
+            end = max(end, self.found.committed.durable_end)
+        new = path + ".new"
+        names = {entry.name for entry in await self.files.list(self.found.directory)}
+        handle = self.files.handle(new)
+        verbs: list[Verb] = [Unlink(new)] if new.rpartition("/")[2] in names else []
+        verbs += [
+            Create(handle),
+            Write(handle, 0, (encode_committed(end, end),)),
+            Sync(handle),
+            Close(handle),
+        ]
+        verbs += [Rename(new, path), SyncDirectory(self.found.directory)]
+        await self.files.submit(verbs)

@@ -1,0 +1,168 @@
+"""Verify: read every byte under a root, and name what is damaged, where, and which records it cost.
+
+Every directory that holds segments is a *log*: a partition's, or a journal's. Nothing is written, and the lock is not
+needed: beside a running process the end of each log is judged as of when it was read.
+
+A *problem* is damage: `callboard repair` acts on it. A *note* is something that crashes leave behind and that
+opening the log takes care of, or that is explained already: torn tails, unproven frames that power loss took, recorded
+gaps, indexes that have to be built anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import attrs
+
+from callboard.log.inspection import Inspection, Problem, inspect_log
+from callboard.log.seams.disk import Disk, Incarnation
+from callboard.log.segment_file import base_offset_of
+
+__all__ = ["LogReport", "Problem", "Progress", "VerifyReport", "find_logs", "verify_directory"]
+
+DEPTH_MAX: Final = 8
+SKIPPED: Final = frozenset({"quarantine"})
+
+
+@attrs.frozen
+class Progress:
+    """How far verify or repair came."""
+
+    path: str
+    bytes_done: int
+    bytes_total: int
+
+
+@attrs.frozen
+class LogReport:
+    """One log: a partition, or a journal (`kind`)."""
+
+    path: str
+    kind: str
+    records: int
+    size_bytes: int
+    segments: int
+    start_offset: int
+    end_offset: int
+    """One above the last record's offset."""
+    problems: tuple[Problem, ...] = ()
+    notes: tuple[Problem, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is damaged."""
+        return not self.problems
+
+
+@attrs.frozen
+class VerifyReport:
+    """All logs under a root."""
+
+    logs: tuple[LogReport, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is damaged."""
+        return all(log.ok for log in self.logs)
+
+    @property
+    def partitions(self) -> tuple[LogReport, ...]:
+        """The logs that hold messages."""
+        return tuple(log for log in self.logs if log.kind == "partition")
+
+    @property
+    def journals(self) -> tuple[LogReport, ...]:
+        """The logs that hold state."""
+        return tuple(log for log in self.logs if log.kind == "journal")
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """Everything damaged."""
+        return tuple(problem for log in self.logs for problem in log.problems)
+
+    @property
+    def notes(self) -> tuple[Problem, ...]:
+        """Everything worth a word that is no damage."""
+        return tuple(note for log in self.logs for note in log.notes)
+
+    @property
+    def records(self) -> int:
+        """Records that can be read, in all logs."""
+        return sum(log.records for log in self.logs)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes read."""
+        return sum(log.size_bytes for log in self.logs)
+
+
+async def verify_directory(disk: Disk, *, progress: Callable[[Progress], None] | None = None) -> VerifyReport:
+    """Check every frame, index entry, offset and mark under the root of `disk`. `progress` is called per chunk.
+
+    Raises `StorageError` when the disk fails, `FormatTooNew` when a newer Callboard wrote something.
+    """
+    files = await disk.incarnate("verify")
+    logs = await find_logs(files)
+    meter = Meter(progress, sum(logs.values()))
+    reports = []
+    for directory in logs:
+        meter.path = directory
+        inspection = await inspect_log(files, directory, progress=meter.add)
+        reports.append(report_of(inspection))
+    return VerifyReport(tuple(reports))
+
+
+class Meter:
+    """Adds up progress."""
+
+    __slots__ = ("_done", "_progress", "_total", "path")
+
+    def __init__(self, progress: Callable[[Progress], None] | None, total: int) -> None:
+        self._progress = progress
+        self._done = 0
+        self._total = total
+        self.path = ""
+
+    def add(self, size_bytes: int) -> None:
+        """So many bytes more were read."""
+        self._done += size_bytes
+        if self._progress is not None:
+            self._progress(Progress(self.path, min(self._done, self._total), self._total))
+
+
+async def find_logs(files: Incarnation) -> dict[str, int]:
+    """Every directory under the root that holds segments or a committed file, with the bytes of its segments."""
+    found: dict[str, int] = {}
+    pending = [("", 0)]
+    while pending:
+        directory, depth = pending.pop()
+        entries = await files.list(directory)
+        segments = [
+            entry for entry in entries if not entry.is_directory and base_offset_of(entry.name) is not None
+        ]
+        if directory and segments:
+            found[directory] = sum(entry.size_bytes for entry in segments)
+        if depth < DEPTH_MAX:
+            prefix = directory + "/" if directory else ""
+            pending += [
+                (prefix + entry.name, depth + 1)
+                for entry in entries
+                if entry.is_directory and entry.name not in SKIPPED
+            ]
+    return dict(sorted(found.items()))
+
+
+def report_of(found: Inspection) -> LogReport:
+    """What there is to say of one log."""
+    return LogReport(
+        found.directory,
+        found.kind,
+        sum(segment.records for segment in found.segments),
+        sum(segment.size_bytes for segment in found.segments),
+        len(found.segments),
+        found.segments[0].base if found.segments else 0,
+        found.end,
+        tuple(found.problems),
+        tuple(found.notes),
+    )

@@ -74,7 +74,7 @@ DISK_THREADS_MAX: Final = 16
 QUARANTINE_BYTES_MAX: Final = 64 * MIB
 """Bytes a partition keeps in quarantine; the oldest files go first."""
 INDEX_INTERVAL_BYTES: Final = 32 * KIB
-"""A segment's index has an entry for about this many bytes; a read scans no more than this before it finds its offset."""
+"""A segment's index has an entry for about so many bytes; a read scans no more before it finds its offset."""
 INDEX_CHECKPOINT_BYTES: Final = 1 * MIB
 """The index of the segment in use is stored whenever it grew by this; recovery scans no more than this."""
 OPEN_SEGMENTS_MAX: Final = 8

@@ -228,7 +228,17 @@ class SegmentFile:
         self._staged_position = -1
 
     def seal_verbs(self) -> tuple[Verb, ...]:
-        """Cut the zeros off and sync: nothing more will be written here. The handle stays open for readers."""
-        if self.allocated_to > self.position:
-            return (Truncate(self.handle, self.position), Sync(self.handle))
+        """Cut the zeros off and sync, behind a staged append: nothing more will be written here.
+
+        The handle stays open for readers.
+        """
+        position, allocated_to = self.position, self.allocated_to
+        if self._staged_position >= 0:
+            position, allocated_to = self._staged_position, self._staged_allocated_to
+        if allocated_to > position:
+            return (Truncate(self.handle, position), Sync(self.handle))
         return (Sync(self.handle),)
+
+    def sealed(self) -> None:
+        """The plan with the seal succeeded: no zeros are left."""
+        self.allocated_to = self.position

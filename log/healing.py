@@ -1,0 +1,87 @@
+"""After a failed write or sync: a new segment at the durable end, with what readers have seen already.
+
+The abandoned file is not touched again: its pages past the durable end may say anything. The new segment's name
+supersedes them; until its directory is synced, nothing in it counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from callboard.log.format.columns import Columns
+from callboard.log.format.compression import Compression
+from callboard.log.format.frame import encode_frame, frame_length
+from callboard.log.format.segment import SEGMENT_HEADER_BYTES
+from callboard.log.quarantine import Quarantine
+from callboard.log.seams.disk import Buffer, Incarnation, SyncDirectory, Unlink, Verb
+from callboard.log.segment_file import base_offset_of
+from callboard.log.segments import StoredSegment
+from callboard.log.staging import make_segment
+from callboard.log.survey import leftovers
+
+__all__ = ["heal_segment", "remove_leftovers"]
+
+
+async def remove_leftovers(files: Incarnation, directory: str, active: StoredSegment) -> None:
+    """Remove what a failed plan left: half-made files, and segments past the one in use.
+
+    The latter would supersede whatever is appended from now on; nothing in them was acknowledged.
+    """
+    entries = await files.list(directory)
+    stale = leftovers(directory, entries, None)
+    stale += [
+        f"{directory}/{entry.name}"
+        for entry in entries
+        if (base_offset_of(entry.name) or 0) > active.base_offset
+    ]
+    if stale:
+        await files.submit([*(Unlink(path) for path in stale), SyncDirectory(directory)])
+
+
+async def heal_segment(
+    files: Incarnation,
+    active: StoredSegment,
+    unsynced: Sequence[Columns],
+    *,
+    durable_end: int,
+    segment_id: int,
+    now_us: int,
+    limit_bytes: int,
+    compression: Compression,
+    quarantine: Quarantine,
+) -> StoredSegment:
+    """Make the segment that goes on at `durable_end`, holding `unsynced`. All of it is synced at return."""
+    made, header = make_segment(
+        files, active, durable_end, segment_id=segment_id, now_us=now_us, limit_bytes=limit_bytes
+    )
+    file = made.file
+    verbs = list(file.start_verbs(files, header))
+    for columns in unsynced:
+        frame: list[Buffer] = encode_frame(
+            columns,
+            segment_id=segment_id,
+            base_offset=columns.base_offset,
+            append_time_us=columns.append_time_us,
+            compression=compression,
+        )
+        size = frame_length(frame)
+        if made.index is not None:
+            made.index.note(
+                file.position, size, columns.base_offset, columns.last_offset, columns.count,
+                columns.append_time_us,
+            )  # fmt: skip
+        verbs += file.fill_verbs(frame, size)
+    keep: tuple[Verb, ...] = ()
+    if active.base_offset == durable_end and active.file.position > SEGMENT_HEADER_BYTES:
+        keep = await quarantine.link_verbs(
+            active.file.path,
+            durable_end,
+            SEGMENT_HEADER_BYTES,
+            active.file.position,
+            active.segment_id,
+        )
+    verbs += file.naming_verbs(before_naming=keep)
+    await files.submit(verbs)
+    made.end_offset = durable_end if made.index is None else made.index.next_offset
+    made.is_open = True
+    return made

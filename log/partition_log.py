@@ -1,0 +1,446 @@
+"""The log of one partition: appends in two steps, reads, healing, retention.
+
+Theory of operation
+-------------------
+The sequencer hands batches to `stage`, which assigns offsets and returns verbs; the committer submits them, together
+with the journal's, in one plan; then it calls `applied`, or `failed`. Nothing here waits for the disk except the
+methods that are `async`.
+
+Vocabulary
+----------
+visible end    the first offset that readers may not see yet
+durable end    the first offset that no sync covers yet; never above the visible end
+dirty          visible records lie past the durable end: `leader` records, handed to the system and not synced
+tainted        a write or sync failed: what the file holds past the durable end is unknown, and no later sync of it
+               proves anything. The file is abandoned there.
+
+```
+            stage            applied
+  ready  ----------> staged ----------> ready
+    ^                  |  failed
+    |     heal         v
+    +------------- needs healing
+```
+
+Invariants
+----------
+L1  durable end <= visible end = next offset, but for what is staged.
+L2  At most one append is staged, and none while the log needs healing.
+L3  Offsets that were visible are never given to other records.
+L4  Records past the durable end are in the tail cache: they are read from there, and healing writes them anew.
+L5  `committed` is stored after the sync that it speaks of, and never falls.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+from typing import Final
+
+from callboard.log.errors import (
+    DiskFull,
+    InternalError,
+    OffsetOutOfRange,
+    PlanFailed,
+    PublishFailed,
+    StorageError,
+)
+from callboard.log.format.columns import Columns
+from callboard.log.format.committed import encode_committed
+from callboard.log.format.segment import SEGMENT_HEADER_BYTES
+from callboard.log.healing import heal_segment, remove_leftovers
+from callboard.log.index_file import index_room_verbs, index_store_verbs
+from callboard.log.limits import (
+    INDEX_INTERVAL_BYTES,
+    READ_BYTES_DEFAULT,
+    TAIL_CACHE_BYTES,
+    UNSYNCED_BYTES_MAX,
+)
+from callboard.log.log_reads import LogReads
+from callboard.log.log_settings import LogSettings
+from callboard.log.quarantine import Quarantine
+from callboard.log.reading import Reading
+from callboard.log.recovery import Opened, Recovery, gaps_between, open_partition
+from callboard.log.retention import Retention
+from callboard.log.retiring import Retirement
+from callboard.log.rewriting import new_segment_id
+from callboard.log.seams.clock import Clock
+from callboard.log.seams.disk import Close, Incarnation, Sync, Verb
+from callboard.log.seams.entropy import Entropy
+from callboard.log.segments import Damage, Gap
+from callboard.log.staging import Run, StagedAppend, Stager
+from callboard.log.tail_cache import TailCache
+
+__all__ = ["Damage", "Gap", "LogSettings", "PartitionLog", "Reading", "Recovery", "Retention", "StagedAppend"]
+
+NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
+MICROSECONDS: Final = 1_000_000
+
+
+class PartitionLog:
+    """See the module's docstring. One owner, one task that stages; reads may come from any task."""
+
+    def __init__(
+        self,
+        files: Incarnation,
+        directory: str,
+        settings: LogSettings,
+        opened: Opened,
+        *,
+        label: str,
+        clock: Clock,
+        entropy: Entropy,
+    ) -> None:
+        self.label = label
+        self.recovery: Recovery = opened.recovery
+        self.needs_healing = False
+        self._files = files
+        self._directory = directory
+        self._settings = settings
+        self._clock = clock
+        self._entropy = entropy
+        self._segments = opened.segments
+        self._mark = opened.mark
+        self.visible_end = opened.next_offset
+        self.durable_end = opened.next_offset
+        self._tail = TailCache(opened.next_offset, TAIL_CACHE_BYTES)
+        self._reads = LogReads(files, opened.segments, self._tail)
+        self._quarantine = Quarantine(files, label)
+        self._staged: StagedAppend | None = None
+        self._sync_target = 0
+        self._is_tainted = False
+        self._retirement = Retirement(files, directory, opened.segments, self._reads)
+        self._is_closed = False
+
+    @classmethod
+    async def open(
+        cls,
+        files: Incarnation,
+        directory: str,
+        settings: LogSettings,
+        *,
+        label: str,
+        clock: Clock,
+        entropy: Entropy,
+        named_end: int = 0,
+    ) -> PartitionLog:
+        """Recover the partition in `directory`, made when missing; see `recovery` for what that means.
+
+        `label` names it in messages and quarantine ("orders/2"). No offset below `named_end` (one above the highest
+        that any journal names) is given to a record again. Raises `StorageError`, `FormatTooNew`.
+        """
+        opened = await open_partition(
+            files,
+            directory,
+            label=label,
+            segment_bytes=settings.segment_bytes,
+            clock=clock,
+            entropy=entropy,
+            named_end=named_end,
+        )
+        return cls(files, directory, settings, opened, label=label, clock=clock, entropy=entropy)
+
+    def __repr__(self) -> str:
+        return f"<PartitionLog {self.label!r} {self.start_offset} to {self.visible_end}>"
+
+    # -- what it holds --------------------------------------------------------------------------------------------
+
+    @property
+    def start_offset(self) -> int:
+        """The first offset that retention has not dropped."""
+        return self._segments[0].base_offset
+
+    @property
+    def next_offset(self) -> int:
+        """The offset that the next record gets."""
+        return self.visible_end if self._staged is None else self._staged.end_offset
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all segments, without the zeros ahead."""
+        return self._segments.size_bytes
+
+    @property
+    def segment_count(self) -> int:
+        """Segments, the one in use included."""
+        return len(self._segments)
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether visible records are not synced yet."""
+        return self.visible_end > self.durable_end
+
+    @property
+    def gaps(self) -> tuple[Gap, ...]:
+        """Offsets that no record has, and why."""
+        return gaps_between(self._segments)
+
+    @property
+    def damages(self) -> tuple[Damage, ...]:
+        """What is known to be damaged: found at open, and by reads since."""
+        found = dict.fromkeys(self.recovery.damages)
+        for segment in self._segments:
+            found.update(dict.fromkeys(segment.damages or ()))
+        return tuple(found)
+
+    def alter(self, settings: LogSettings) -> None:
+        """Use other settings from now on."""
+        self._settings = settings
+
+    # -- appending --------------------------------------------------------------------------------------------------
+
+    def stage(self, batches: Sequence[Columns], *, durable: bool) -> StagedAppend:
+        """Give `batches` (dense, none empty) their offsets, and return the verbs that append them.
+
+        `durable`: with a sync. It is forced when more than UNSYNCED_BYTES_MAX would be unsynced.
+        """
+        if not durable:
+            pending = self._tail.bytes_from(self.durable_end)
+            durable = pending + sum(columns.size_bytes for columns in batches) > UNSYNCED_BYTES_MAX
+        now_us = self._clock.wall_us()
+        return self._stage(batches, now_us, sync=durable, roll=self._is_aged(now_us))
+
+    def _stage(self, batches: Sequence[Columns], now_us: int, *, sync: bool, roll: bool) -> StagedAppend:
+        if self._staged is not None or self.needs_healing:
+            raise InternalError(f"{self.label} cannot stage: staged already, or not healed", invariant="L2")
+        stager = Stager(
+            self._files,
+            self._segments.active,
+            entropy=self._entropy,
+            compression=self._settings.compression,
+            roll_bytes=self._settings.roll_bytes,
+            now_us=now_us,
+        )
+        self._staged = staged = stager.stage(batches, self.visible_end, sync=sync, roll=roll)
+        return staged
+
+    def applied(self, staged: StagedAppend) -> None:
+        """The plan with the staged verbs succeeded: the records are visible, and durable when synced."""
+        self._take_staged(staged)
+        for run in staged.runs:
+            self._apply_run(run)
+        self.visible_end = staged.end_offset
+        if staged.is_synced:
+            self.durable_end = staged.end_offset
+        self._tail.evict(self.durable_end)
+        self._store_mark()
+
+    def failed(self, staged: StagedAppend, error: PlanFailed) -> StorageError:
+        """The plan failed in one of the staged verbs, or in `stage_sync`'s: what to tell the publishers.
+
+        `DiskFull` when there is no space, else `PublishFailed`; `indefinite` tells whether the records may turn up.
+        """
+        self._take_staged(staged)
+        first_write = staged.first_write
+        place = next((at for at, verb in enumerate(staged.verbs) if verb is error.verb), len(staged.verbs))
+        is_full = error.error.errno in NO_SPACE
+        is_certain = place < first_write
+        self.needs_healing = True
+        if is_certain and is_full and len(staged.runs) == 1:
+            # Not a byte of the records was written (F3): the file is as good as before.
+            active = staged.runs[0].segment
+            active.file.withdraw()
+            if staged.makes_index_room:
+                active.index_allocated, active.index_handle = 0, None
+        else:
+            self._is_tainted = True
+        return self._publish_error(error, is_full=is_full, indefinite=not is_certain)
+
+    def _publish_error(self, error: PlanFailed, *, is_full: bool, indefinite: bool) -> StorageError:
+        fate = "The records may turn up after a restart." if indefinite else "Nothing was stored."
+        if is_full:
+            return DiskFull(
+                f"no space for the log of {self.label}: {error}. {fate} Free space: publishing goes on by itself.",
+                indefinite=indefinite,
+            )
+        return PublishFailed(
+            f"the log of {self.label} could not be written: {error}. {fate} It goes on in a new file; publish again.",
+            indefinite=indefinite,
+        )
+
+    def stage_sync(self) -> tuple[Verb, ...]:
+        """Verbs that make all visible records durable, and with them the staged ones: call `synced` afterwards."""
+        staged = self._staged
+        self._sync_target = self.next_offset
+        segment = self._segments.active if staged is None else staged.runs[-1].segment
+        return (Sync(segment.file.handle),)
+
+    def synced(self) -> None:
+        """The plan with `stage_sync`'s verbs succeeded."""
+        self.durable_end = max(self.durable_end, min(self._sync_target, self.visible_end))
+        self._store_mark()
+        self._tail.evict(self.durable_end)
+
+    def sync_failed(self, error: PlanFailed) -> None:
+        """The plan failed in `stage_sync`'s verbs: nothing past the durable end is believed any more."""
+        del error
+        self.needs_healing = self._is_tainted = True
+
+    async def heal(self) -> None:
+        """Go on after a failure: a new segment at the durable end, with the visible records that were not synced.
+
+        Raises `StorageError` while the disk still refuses; call it again later.
+        """
+        if self._staged is not None:
+            raise InternalError(f"{self.label} heals with an append staged", invariant="L2")
+        if not self.needs_healing:
+            return
+        await remove_leftovers(self._files, self._directory, self._segments.active)
+        if self._is_tainted:
+            settings = self._settings
+            made = await heal_segment(
+                self._files,
+                self._segments.active,
+                self._tail.from_offset(self.durable_end),
+                durable_end=self.durable_end,
+                segment_id=new_segment_id(self._entropy),
+                now_us=self._clock.wall_us(),
+                limit_bytes=settings.roll_bytes,
+                compression=settings.compression,
+                quarantine=self._quarantine,
+            )
+            await self._abandon(self._segments.active.base_offset == self.durable_end)
+            self._segments.append(made)
+            self.durable_end = self.visible_end
+            self._store_mark()
+        self.needs_healing = self._is_tainted = False
+
+    async def _abandon(self, is_replaced: bool) -> None:
+        """The segment in use ends at the durable end; its file is left as it is."""
+        active = self._segments.active
+        active.end_offset = self.durable_end
+        active.index, active.is_indexed = None, False
+        if is_replaced:
+            await self._files.submit(self._reads.forget([active]))
+
+    # -- parts of the above ---------------------------------------------------------------------------------------
+
+    def _take_staged(self, staged: StagedAppend) -> None:
+        if self._staged is not staged:
+            raise InternalError(f"{self.label} was given another append than it staged", invariant="L2")
+        self._staged = None
+
+    def _apply_run(self, run: Run) -> None:
+        """Move one segment on, and take it into use when it is new."""
+        segment = run.segment
+        if run.is_new:
+            before = self._segments.active
+            before.file.sealed()
+            self.durable_end = before.end_offset
+            segment.is_open = True
+            self._segments.append(segment)
+        if not run.frames:
+            return
+        segment.file.advance()
+        push, index = self._tail.push, segment.index
+        if index is None:
+            raise InternalError(f"{segment!r} is in use without an index", invariant="L4")
+        for columns, position, size in run.frames:
+            last = columns.base_offset + columns.span
+            time_us = columns.append_time_us if columns.append_times is None else max(columns.append_times)
+            index.note(position, size, columns.base_offset, last, columns.count, time_us)
+            push(columns, size)
+        segment.end_offset = self._tail.end_offset
+
+    def _store_mark(self) -> None:
+        self._mark.store(encode_committed(self.visible_end, self.durable_end))
+
+    def _is_aged(self, now_us: int) -> bool:
+        """Whether the segment in use holds records and is as old as segments get."""
+        age_s, active = self._settings.roll_age_s, self._segments.active
+        return (
+            age_s is not None
+            and active.file.position > SEGMENT_HEADER_BYTES
+            and now_us - active.created_us >= age_s * MICROSECONDS
+        )
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    def read_hot(
+        self, offset: int, *, max_records: int, max_bytes: int = READ_BYTES_DEFAULT
+    ) -> list[Columns] | None:
+        """The batches from `offset` on that are in memory; empty at the visible end, None when the disk is needed.
+
+        Never waits, never passes the visible end, cuts the first and the last batch to what was asked.
+        """
+        return self._reads.read_hot(offset, self.visible_end, max_records=max_records, max_bytes=max_bytes)
+
+    async def read(self, offset: int, *, max_records: int, max_bytes: int = READ_BYTES_DEFAULT) -> Reading:
+        """The batches from `offset` on, at least one when there is any; gaps and damage are passed and named.
+
+        Raises `OffsetOutOfRange` below `start_offset`, `StorageError` when the disk refuses, `LogCorrupt`.
+        """
+        if offset < self.start_offset:
+            raise OffsetOutOfRange(
+                f"offset {offset} of {self.label} is gone: the first one kept is {self.start_offset}. "
+                "Read from there.",
+                offset=offset,
+                start=self.start_offset,
+                end=self.visible_end,
+            )
+        return await self._reads.read(offset, self.visible_end, max_records=max_records, max_bytes=max_bytes)
+
+    async def offset_at(self, time_us: int) -> int:
+        """The first offset whose append time, in microseconds, is at or after `time_us`; else the visible end."""
+        return await self._reads.offset_at(time_us, self.visible_end)
+
+    # -- upkeep -----------------------------------------------------------------------------------------------------
+
+    async def retain(self, *, now_us: int, unsettled_from: int, drop_unread: bool) -> Retention:
+        """Drop the oldest sealed segments that are too old or too many bytes.
+
+        Nothing at or past `unsettled_from` (the lowest floor of the durable groups) is dropped unless `drop_unread`.
+        Raises `StorageError`; what was dropped until then is gone.
+        """
+        return await self._retirement.retain(
+            self._settings, now_us=now_us, unsettled_from=unsettled_from, drop_unread=drop_unread
+        )
+
+    def over_limit(self) -> bool:
+        """Whether `retention_bytes` is reached while unsettled records keep the oldest segment.
+
+        Judged by what `retain` was told last: call that first when this is True.
+        """
+        return self._retirement.over_limit(self._settings)
+
+    def next_due(self, now_us: int) -> float | None:
+        """Seconds until `roll_if_due` or `retain` has something to do for age's sake; None when never."""
+        waits = [self._retirement.next_due(self._settings, now_us)]
+        age_s, active = self._settings.roll_age_s, self._segments.active
+        if age_s is not None and active.file.position > SEGMENT_HEADER_BYTES:
+            waits.append(max(0.0, (active.created_us - now_us) / MICROSECONDS + age_s))
+        return min((wait for wait in waits if wait is not None), default=None)
+
+    async def roll_if_due(self, now_us: int) -> None:
+        """Seal the segment in use when it is old enough. Only while nothing is staged."""
+        if self.needs_healing or not self._is_aged(now_us):
+            return
+        staged = self._stage((), now_us, sync=True, roll=True)
+        try:
+            await self._files.submit(staged.verbs)
+        except PlanFailed as error:
+            raise self.failed(staged, error) from error
+        self.applied(staged)
+
+    async def close(self) -> None:
+        """Sync what is dirty, store the index, close the files. A log that needs healing is left as it is."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            if not self.needs_healing:
+                await self._settle()
+        finally:
+            self._mark.close()
+            opened = [segment for segment in self._segments if segment.is_open]
+            verbs: list[Verb] = [Close(segment.file.handle) for segment in opened]
+            await self._files.submit([*verbs, *self._reads.forget([])])
+
+    async def _settle(self) -> None:
+        active = self._segments.active
+        if self.is_dirty:
+            await self._files.submit(self.stage_sync())
+            self.synced()
+        if active.file.position - active.index_stored_to > INDEX_INTERVAL_BYTES:
+            room = index_room_verbs(self._files, active)
+            await self._files.submit((*room, *index_store_verbs(active, is_last=True)))

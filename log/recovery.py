@@ -1,0 +1,278 @@
+"""Opening a partition's directory, whatever the last process, or the power, left there.
+
+Theory of operation
+-------------------
+1. Survey: read every segment's header. Half-made files (`.new`) are removed, unknown names are left alone and
+   reported, a segment whose header and index are both lost goes to quarantine.
+2. Scan the last segment, from where its stored index reaches. Sealed segments are trusted until read: they were synced
+   before their successors were made. An exception is a segment before a gap: its successor may have been made by a
+   recovery that was interrupted before it had rewritten what lies before the gap.
+3. Prove. What the `committed` file calls durable is proven. All other frames are *unproven*: their pages may be in
+   memory only, and after a failed sync no later sync would tell. They are written anew into new segments, synced,
+   and only then served. A torn tail is copied to quarantine.
+4. The next offset is above everything that a journal names, that readers may have seen, or that was once durable; a
+   gap is recorded in the header of the segment behind it.
+
+New segments are made from the highest offsets down, each whole and synced before it gets its name. A name supersedes
+the frames of the segments before it, so at each crash point every frame is served from one place or the other, and
+the next recovery finds the same log.
+
+Invariants
+----------
+R1  Recovery never makes a frame unreachable before its copy is synced under its final name.
+R2  After recovery every frame below the next offset was synced, and the `committed` file says so.
+R3  Recovery repeated finds the same records at the same offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+
+from callboard.log.format.committed import COMMITTED_BYTES, Committed, decode_committed, encode_committed
+from callboard.log.format.faults import CommittedInvalid
+from callboard.log.format.frame import FRAME_HEADER_BYTES, decode_header
+from callboard.log.format.scan import SegmentScan, Tail
+from callboard.log.format.segment import GapReason
+from callboard.log.index_file import load_index, new_index, proves_itself
+from callboard.log.quarantine import Quarantine
+from callboard.log.rewriting import Run, Writer
+from callboard.log.scanning import ensure_open, scan_from
+from callboard.log.seams.clock import Clock
+from callboard.log.seams.disk import Incarnation, Mark, SyncDirectory
+from callboard.log.seams.entropy import Entropy
+from callboard.log.segment_walk import FrameReader
+from callboard.log.segments import Damage, Gap, SegmentList, StoredSegment, cut_index
+from callboard.log.survey import COMMITTED_NAME, survey
+
+__all__ = ["Opened", "Recovery", "gaps_between", "open_partition"]
+
+
+@attrs.frozen
+class Recovery:
+    """What opening found and did."""
+
+    segments: int
+    torn_bytes: int
+    damages: tuple[Damage, ...]
+    gaps: tuple[Gap, ...]
+    rewritten_records: int
+    quarantined: tuple[str, ...]
+    scanned_bytes: int
+    ignored: tuple[str, ...]
+    """Names in the directory that are not Callboard's."""
+
+
+@attrs.frozen
+class Opened:
+    """A partition ready for use: all below `next_offset` is durable and visible."""
+
+    segments: SegmentList
+    mark: Mark
+    next_offset: int
+    recovery: Recovery
+
+
+async def open_partition(
+    files: Incarnation,
+    directory: str,
+    *,
+    label: str,
+    segment_bytes: int,
+    clock: Clock,
+    entropy: Entropy,
+    named_end: int = 0,
+) -> Opened:
+    """Recover the partition in `directory`, made when missing; the next offset is `named_end` or above.
+
+    Raises `StorageError` when the disk refuses (also when it is full and frames must be written anew), and
+    `FormatTooNew`.
+    """
+    quarantine = Quarantine(files, label)
+    found = await survey(files, directory, quarantine, limit_bytes=segment_bytes)
+    mark = await files.mark(f"{directory}/{COMMITTED_NAME}", COMMITTED_BYTES)
+    await files.submit((SyncDirectory(directory),))
+    writer = Writer(files, directory, quarantine, clock=clock, entropy=entropy, segment_bytes=segment_bytes)
+    tail = TailRecovery(files, found.segments, committed_in(mark), quarantine)
+    await tail.scan()
+    top = tail.plan_top(directory, named_end)
+    segments = SegmentList(await writer.replace(found.segments, tail.runs))
+    mark.store(encode_committed(top, top))
+    segments.active.end_offset = top
+    recovery = Recovery(
+        segments=len(segments),
+        torn_bytes=tail.torn_bytes,
+        damages=(*found.damages, *tail.damages),
+        gaps=gaps_between(segments),
+        rewritten_records=writer.rewritten_records,
+        quarantined=tuple(quarantine.kept),
+        scanned_bytes=tail.scanned_bytes,
+        ignored=found.ignored,
+    )
+    return Opened(segments, mark, top, recovery)
+
+
+def committed_in(mark: Mark) -> Committed:
+    """What the `committed` file proves: nothing when it is missing or garbage."""
+    try:
+        return decode_committed(mark.load())
+    except CommittedInvalid:
+        return Committed(0, 0)
+
+
+def gaps_between(segments: SegmentList) -> tuple[Gap, ...]:
+    """The offsets that no record has, as the segments' headers explain them."""
+    return tuple(
+        Gap(segment.previous_end, segment.base_offset - 1, segment.gap.name.lower())
+        for segment in segments
+        if segment.previous_end < segment.base_offset
+    )
+
+
+class TailRecovery:
+    """Steps 2 and 3: what the segments at the end hold, and which of their frames have to be written anew."""
+
+    def __init__(
+        self,
+        files: Incarnation,
+        segments: Sequence[StoredSegment],
+        committed: Committed,
+        quarantine: Quarantine,
+    ) -> None:
+        self._files = files
+        self._segments = segments
+        self._committed = committed
+        self._quarantine = quarantine
+        self._first = first_of_tail(segments, committed)
+        """The first segment to be scanned."""
+        base = segments[self._first].base_offset if segments else 0
+        self._proven = max(committed.durable_end, base)
+        """Frames that reach it are unproven."""
+        self.end = base
+        """Where the frames found so far end."""
+        self.runs: list[Run] = []
+        self.damages: list[Damage] = []
+        self.torn_bytes = 0
+        self.scanned_bytes = 0
+
+    async def scan(self) -> None:
+        """Find the runs of unproven frames, the damage, and the torn tail."""
+        for place in range(self._first, len(self._segments)):
+            is_last = place + 1 == len(self._segments)
+            await self._scan_segment(
+                self._segments[place], None if is_last else self._segments[place + 1].base_offset
+            )
+
+    async def _scan_segment(self, segment: StoredSegment, limit: int | None) -> None:
+        await ensure_open(self._files, segment)
+        scan = await self._scan_unproven(segment)
+        stop = len(scan.positions) if limit is None else await self._count_below(segment, scan, limit)
+        superseded_from = scan.positions[stop] if stop < len(scan.positions) else segment.file.position
+        self._note_damages(segment, scan, superseded_from)
+        first = min(stop, await self._count_below(segment, scan, self._proven))
+        positions = scan.positions[first:stop]
+        if limit is None and scan.tail is Tail.TORN:
+            await self._keep_torn(segment, scan)
+        if positions:
+            segment.file.position = positions[0]
+            segment.index, segment.is_indexed = None, False
+            await self._group(segment, list(positions))
+            return
+        self.end = max(self.end, scan.next_offset if limit is None else min(scan.next_offset, limit))
+        if limit is None:
+            segment.file.position = scan.end
+            segment.file.allocated_to = max(scan.end, segment.file.allocated_to)
+            if scan.tail is Tail.TORN:
+                self.runs.append(Run(segment, self.end, self.end, self.end, GapReason.NONE))
+
+    async def _scan_unproven(self, segment: StoredSegment) -> SegmentScan:
+        """Scan from where the stored index is proven to reach, else from the first frame."""
+        file = segment.file
+        index = await load_index(self._files, file.directory, segment.base_offset, segment.segment_id)
+        if index is not None:
+            within = index.end_position <= file.position
+            if not within or not await proves_itself(self._files, file.handle, index):
+                index = None
+            else:
+                cut_index(index, self._proven)
+        if index is None:
+            index = new_index(segment.segment_id, segment.base_offset)
+        segment.index, segment.is_indexed = index, True
+        segment.index_stored_to = index.end_position
+        self.scanned_bytes += file.position - index.end_position
+        return await scan_from(self._files, segment, index)
+
+    async def _count_below(self, segment: StoredSegment, scan: SegmentScan, offset: int) -> int:
+        """How many of the frames found lie wholly below `offset`."""
+        if scan.next_offset <= offset:
+            return len(scan.positions)
+        low, high = 0, len(scan.positions)
+        while low < high:
+            middle = (low + high) // 2
+            data = await self._files.read(segment.file.handle, scan.positions[middle], FRAME_HEADER_BYTES)
+            if decode_header(data, 0, segment.segment_id).last_offset < offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _note_damages(self, segment: StoredSegment, scan: SegmentScan, end: int) -> None:
+        segment.damages = tuple(
+            Damage(segment.file.path, hurt.start, hurt.end, hurt.first_offset_lost, hurt.last_offset_lost)
+            for hurt in scan.damages
+            if hurt.end <= end
+        )
+        self.damages += segment.damages
+
+    async def _group(self, segment: StoredSegment, positions: Sequence[int]) -> None:
+        """Group unproven frames into runs that continue without a gap."""
+        reader = FrameReader(self._files, segment.file.handle, segment.segment_id)
+        end = max(self.end, self._proven)
+        run: Run | None = None
+        for position in positions:
+            header = await reader.header(position)
+            base = header.base_offset
+            if run is None or base != run.end_offset:
+                previous_end = min(end, base)
+                gap = GapReason.NONE if previous_end == base else GapReason.DAMAGED
+                run = Run(segment, base, base, previous_end, gap)
+                self.runs.append(run)
+            run.positions.append(position)
+            run.end_offset = end = header.last_offset + 1
+        self.end = end
+
+    async def _keep_torn(self, segment: StoredSegment, scan: SegmentScan) -> None:
+        size_bytes = scan.tail_end - scan.end
+        self.torn_bytes += size_bytes
+        await self._quarantine.copy(
+            segment.file.handle, scan.next_offset, scan.end, size_bytes, segment.segment_id
+        )
+
+    def plan_top(self, directory: str, named_end: int) -> int:
+        """Step 4: the next offset, and a segment that begins there when no other can take it."""
+        committed, end = self._committed, self.end
+        top = max(end, named_end, committed.visible_end, committed.durable_end)
+        if self._segments and end == top:
+            return top
+        gap = GapReason.NONE
+        if end < committed.durable_end:
+            gap = GapReason.DAMAGED
+            self.damages.append(Damage(directory, 0, 0, end, committed.durable_end - 1))
+        elif end < top:
+            gap = GapReason.UNSYNCED
+        if self.runs and not self.runs[-1].positions:
+            self.runs.pop()
+        self.runs.append(Run(None, top, top, end, gap))
+        return top
+
+
+def first_of_tail(segments: Sequence[StoredSegment], committed: Committed) -> int:
+    """The last segment, or the first of those whose successors follow a gap and are themselves unproven."""
+    place = max(len(segments) - 1, 0)
+    while place > 0:
+        segment = segments[place]
+        if segment.gap is GapReason.NONE or committed.durable_end >= segment.base_offset:
+            break
+        place -= 1
+    return place

@@ -1,0 +1,182 @@
+"""Writing frames anew: what an unclean open could not prove goes into new segments, whole and synced before named.
+
+Segments are made from the highest offsets down. A name supersedes the frames at and past its base in the segments
+before it; the frames between its own and the next name are still served from where they were (R1 in `recovery`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+
+from callboard.log.errors import PlanFailed
+from callboard.log.format.frame import reseal
+from callboard.log.format.index import SegmentIndex
+from callboard.log.format.segment import SEGMENT_HEADER_BYTES, GapReason, encode_segment_header
+from callboard.log.index_file import new_index
+from callboard.log.limits import MIB
+from callboard.log.quarantine import Quarantine
+from callboard.log.seams.clock import Clock
+from callboard.log.seams.disk import Buffer, Close, Incarnation, Sync, Truncate, Verb
+from callboard.log.seams.entropy import Entropy
+from callboard.log.segment_file import SegmentFile
+from callboard.log.segment_walk import FrameReader
+from callboard.log.segments import StoredSegment
+
+__all__ = ["Run", "Writer", "new_segment_id"]
+
+CHUNK_BYTES: Final = 1 * MIB
+SEGMENT_ID_BITS: Final = 64
+
+
+def new_segment_id(entropy: Entropy) -> int:
+    """A random id, never 0."""
+    return entropy.integer(SEGMENT_ID_BITS) or 1
+
+
+@attrs.define
+class Run:
+    """Frames that continue one another without a gap: what one new segment will hold."""
+
+    source: StoredSegment | None
+    base_offset: int
+    end_offset: int
+    previous_end: int
+    gap: GapReason
+    positions: list[int] = attrs.Factory(list)
+    """Where the frames are in `source`, none for an empty segment."""
+
+
+class Writer:
+    """Makes the new segments of one recovery."""
+
+    def __init__(
+        self,
+        files: Incarnation,
+        directory: str,
+        quarantine: Quarantine,
+        *,
+        clock: Clock,
+        entropy: Entropy,
+        segment_bytes: int,
+    ) -> None:
+        self._files = files
+        self._directory = directory
+        self._quarantine = quarantine
+        self._clock = clock
+        self._entropy = entropy
+        self._segment_bytes = segment_bytes
+        self.rewritten_records = 0
+
+    async def replace(self, segments: Sequence[StoredSegment], runs: Sequence[Run]) -> list[StoredSegment]:
+        """Make a segment of each run; returns all segments, each ending where its successor says."""
+        if not runs:
+            return list(segments)
+        before = [segment for segment in segments if segment.base_offset < runs[0].base_offset]
+        if before:
+            await self._files.submit((Sync(before[-1].file.handle),))
+        made: dict[int, StoredSegment] = {}
+        for place in range(len(runs) - 1, -1, -1):
+            previous_base = runs[place].base_offset
+            if place:
+                previous_base = runs[place - 1].base_offset
+            elif before:
+                previous_base = before[-1].base_offset
+            made[runs[place].base_offset] = await self._make(runs[place], previous_base, segments)
+        survivors = [segment for segment in segments if segment.base_offset not in made]
+        for segment in segments:
+            if segment.base_offset in made:
+                await self._files.submit((Close(segment.file.handle),))
+        for segment in survivors[max(len(before) - 1, 0) :]:
+            await self._trim(segment)
+        everything = sorted((*survivors, *made.values()), key=lambda segment: segment.base_offset)
+        for segment, following in itertools.pairwise(everything):
+            if following.base_offset in made:
+                segment.end_offset = max(segment.base_offset, following.previous_end)
+        return everything
+
+    async def _make(self, run: Run, previous_base: int, segments: Sequence[StoredSegment]) -> StoredSegment:
+        file = SegmentFile(
+            self._files,
+            self._directory,
+            run.base_offset,
+            segment_id=new_segment_id(self._entropy),
+            limit_bytes=self._segment_bytes,
+        )
+        created_us = self._clock.wall_us()
+        header = encode_segment_header(
+            segment_id=file.segment_id,
+            base_offset=run.base_offset,
+            created_us=created_us,
+            previous_end=run.previous_end,
+            previous_base=previous_base,
+            gap=run.gap,
+        )
+        await self._files.submit(file.start_verbs(self._files, header))
+        index = new_index(file.segment_id, run.base_offset)
+        if run.source is not None and run.positions:
+            await self._copy(run.source, run.positions, file, index)
+        await self._files.submit(file.naming_verbs(before_naming=await self._keep_replaced(run, segments)))
+        made = StoredSegment(
+            file, created_us=created_us, previous_end=run.previous_end, gap=run.gap, index=index
+        )
+        made.is_open = True
+        made.damages = ()
+        return made
+
+    async def _copy(
+        self, source: StoredSegment, positions: Sequence[int], file: SegmentFile, index: SegmentIndex
+    ) -> None:
+        """Reseal the frames at `positions` of `source` into `file`."""
+        reader = FrameReader(self._files, source.file.handle, source.segment_id)
+        batch: list[Buffer] = []
+        size = 0
+        for position in positions:
+            header = await reader.header(position)
+            whole = await reader.raw(position, header.frame_bytes)
+            frame = reseal(whole, source.segment_id, file.segment_id)
+            index.note(
+                file.position + size,
+                len(frame),
+                header.base_offset,
+                header.last_offset,
+                header.count,
+                header.max_time_us,
+            )
+            self.rewritten_records += header.count
+            batch.append(frame)
+            size += len(frame)
+            if size >= CHUNK_BYTES:
+                await self._files.submit(file.fill_verbs(batch, size))
+                batch, size = [], 0
+        if batch:
+            await self._files.submit(file.fill_verbs(batch, size))
+
+    async def _keep_replaced(self, run: Run, segments: Sequence[StoredSegment]) -> tuple[Verb, ...]:
+        """Verbs that keep a segment with frames in quarantine when its name is about to be taken."""
+        if not run.positions:
+            return ()
+        for segment in segments:
+            if segment.base_offset == run.base_offset:
+                return await self._quarantine.link_verbs(
+                    segment.file.path,
+                    segment.base_offset,
+                    SEGMENT_HEADER_BYTES,
+                    segment.file.allocated_to,
+                    segment.segment_id,
+                )
+        return ()
+
+    async def _trim(self, segment: StoredSegment) -> None:
+        """Cut off what was superseded or never used: tidiness only, so a refusal does not matter."""
+        file = segment.file
+        if not segment.is_open or file.allocated_to <= file.position:
+            return
+        try:
+            await self._files.submit((Truncate(file.handle, file.position),))
+        except PlanFailed:
+            return
+        file.allocated_to = file.position

@@ -1,0 +1,90 @@
+"""Looking through a stored segment: to build its index, and to find what is damaged in it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from callboard.log.format.index import SegmentIndex
+from callboard.log.format.scan import SegmentScan
+from callboard.log.index_file import load_index, new_index, proves_itself
+from callboard.log.limits import MIB
+from callboard.log.seams.disk import Incarnation, Open
+from callboard.log.segments import Damage, StoredSegment, cut_index
+
+__all__ = ["ensure_open", "index_stored", "scan_from", "scan_stored"]
+
+CHUNK_BYTES: Final = 1 * MIB
+
+
+async def ensure_open(files: Incarnation, segment: StoredSegment) -> None:
+    """Open the segment's file unless it is."""
+    if not segment.is_open:
+        await files.submit((Open(segment.file.handle),))
+        segment.is_open = True
+
+
+async def scan_from(
+    files: Incarnation, segment: StoredSegment, index: SegmentIndex, *, check_bodies: bool = True
+) -> SegmentScan:
+    """Scan the file from where `index` ends to its position, and note the frames found in `index`."""
+    scan = SegmentScan(
+        segment.segment_id,
+        index.next_offset,
+        position=index.end_position,
+        index=index,
+        check_bodies=check_bodies,
+    )
+    at, end = index.end_position, segment.file.position
+    while at < end:
+        chunk = await files.read(segment.file.handle, at, min(CHUNK_BYTES, end - at))
+        if not chunk:
+            break
+        scan.feed(chunk)
+        at += len(chunk)
+    scan.finish()
+    return scan
+
+
+async def scan_stored(
+    files: Incarnation, segment: StoredSegment, *, limit: int, keep_index: bool = False
+) -> None:
+    """Check every frame below offset `limit`: set the segment's damages, and its index unless `keep_index`."""
+    await ensure_open(files, segment)
+    index = new_index(segment.segment_id, segment.base_offset)
+    end = segment.file.position
+    scan = await scan_from(files, segment, index)
+    path = segment.file.path
+    damages = [
+        Damage(path, hurt.start, hurt.end, hurt.first_offset_lost, min(hurt.last_offset_lost, limit - 1))
+        for hurt in scan.damages
+        if hurt.first_offset_lost < limit
+    ]
+    if scan.next_offset < limit:
+        damages.append(Damage(path, scan.end, end, scan.next_offset, limit - 1))
+    segment.damages = tuple(damages)
+    if not keep_index:
+        cut_index(index, limit)
+        segment.index, segment.is_indexed = index, True
+
+
+async def index_stored(files: Incarnation, segment: StoredSegment) -> SegmentIndex:
+    """The index of a sealed segment: in memory, else stored, continued by a scan where it ends too early."""
+    if segment.index is not None and segment.is_indexed:
+        return segment.index
+    await ensure_open(files, segment)
+    directory = segment.file.directory
+    index = await load_index(files, directory, segment.base_offset, segment.segment_id)
+    if index is not None:
+        cut_index(index, segment.end_offset)
+        if index.end_position > segment.file.position or not await proves_itself(
+            files, segment.file.handle, index
+        ):
+            index = None
+    if index is None:
+        index = new_index(segment.segment_id, segment.base_offset)
+    if index.next_offset < segment.end_offset:
+        await scan_from(files, segment, index, check_bodies=False)
+        if index.next_offset > segment.end_offset:
+            cut_index(index, segment.end_offset)
+    segment.index, segment.is_indexed = index, True
+    return index

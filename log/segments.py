@@ -1,0 +1,206 @@
+"""The segments of a partition as they are known in memory, in offset order.
+
+A segment *ends* at the base offset of its successor, whatever bytes follow in its file: frames at or past it are
+superseded. That is what makes forks after failed syncs, and rewrites after unclean opens, safe at every crash point.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+
+import attrs
+
+from callboard.log.format.index import SegmentIndex
+from callboard.log.format.segment import GapReason
+from callboard.log.seams.disk import Handle
+from callboard.log.segment_file import SegmentFile
+
+__all__ = [
+    "Damage",
+    "Gap",
+    "SegmentList",
+    "StoredSegment",
+    "cut_index",
+    "position_of_offset",
+    "position_of_time",
+]
+
+
+@attrs.frozen
+class Damage:
+    """Bytes `start` to `end` of a segment cannot be read; offsets `first_offset` to `last_offset` were in them.
+
+    No offset is lost when `last_offset` is below `first_offset`.
+    """
+
+    path: str
+    start: int
+    end: int
+    first_offset: int
+    last_offset: int
+
+
+@attrs.frozen
+class Gap:
+    """Offsets `first` to `last` hold no records; `reason` is "unsynced" or "damaged"."""
+
+    first: int
+    last: int
+    reason: str
+
+
+class StoredSegment:
+    """One segment: its file, what its header says, and what is known of its frames."""
+
+    __slots__ = (
+        "created_us",
+        "damages",
+        "end_offset",
+        "file",
+        "gap",
+        "index",
+        "index_allocated",
+        "index_handle",
+        "index_stored_to",
+        "is_indexed",
+        "is_open",
+        "last_used",
+        "newest_us",
+        "previous_end",
+        "readers",
+    )
+
+    def __init__(
+        self,
+        file: SegmentFile,
+        *,
+        created_us: int,
+        previous_end: int,
+        gap: GapReason,
+        index: SegmentIndex | None = None,
+    ) -> None:
+        self.file = file
+        self.created_us = created_us
+        self.previous_end = previous_end
+        """Where the segment before ended; offsets from there to the base offset hold no records."""
+        self.gap = gap
+        self.end_offset = file.base_offset if index is None else index.next_offset
+        """First offset past its frames; offsets up to the successor's base may follow that hold none."""
+        self.index = index
+        """None until it was loaded or built."""
+        self.index_handle: Handle | None = None
+        self.index_allocated = 0
+        """Bytes of the index file that are zeroed, so that a checkpoint needs no space; 0: no file yet."""
+        self.index_stored_to = 0
+        """How far into the segment the stored index reaches."""
+        self.damages: tuple[Damage, ...] | None = None
+        """Where the frames are damaged, once somebody looked."""
+        self.is_indexed = index is not None
+        """Whether `index` is as complete as the frames allow, or None."""
+        self.is_open = False
+        self.newest_us: int | None = None
+        """Latest append time of its records, once sealed and looked up."""
+        self.readers = 0
+        self.last_used = 0
+
+    def __repr__(self) -> str:
+        return f"<StoredSegment {self.base_offset} to {self.end_offset}>"
+
+    @property
+    def base_offset(self) -> int:
+        """The offset that its first record has, or would have."""
+        return self.file.base_offset
+
+    @property
+    def segment_id(self) -> int:
+        """What its checksums are seeded with."""
+        return self.file.segment_id
+
+    @property
+    def size_bytes(self) -> int:
+        """Header and frames, without the zeros ahead."""
+        return self.file.position
+
+    def damage_at(self, position: int) -> Damage | None:
+        """The damaged range that begins at `position`."""
+        for damage in self.damages or ():
+            if damage.start == position:
+                return damage
+        return None
+
+
+class SegmentList:
+    """Segments in offset order; the last one is in use."""
+
+    __slots__ = ("_bases", "_sealed_bytes", "_segments")
+
+    def __init__(self, segments: list[StoredSegment]) -> None:
+        self._segments = segments
+        self._bases = [segment.base_offset for segment in segments]
+        self._sealed_bytes = sum(segment.size_bytes for segment in segments[:-1])
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    def __iter__(self) -> Iterator[StoredSegment]:
+        return iter(self._segments)
+
+    def __getitem__(self, place: int) -> StoredSegment:
+        return self._segments[place]
+
+    @property
+    def active(self) -> StoredSegment:
+        """The one in use."""
+        return self._segments[-1]
+
+    def holding(self, offset: int) -> tuple[StoredSegment, StoredSegment | None]:
+        """The segment that holds, or would hold, `offset` (at least the first), and its successor."""
+        place = max(bisect_right(self._bases, offset) - 1, 0)
+        following = self._segments[place + 1] if place + 1 < len(self._segments) else None
+        return self._segments[place], following
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all segments, without the zeros ahead."""
+        return self._sealed_bytes + self._segments[-1].file.position
+
+    def append(self, segment: StoredSegment) -> None:
+        """Take a new segment into use; it replaces the last one when it has the same base."""
+        if self._bases[-1] == segment.base_offset:
+            self._segments[-1] = segment
+        else:
+            self._sealed_bytes += self._segments[-1].size_bytes
+            self._bases.append(segment.base_offset)
+            self._segments.append(segment)
+
+    def drop_first(self, count: int) -> None:
+        """Forget the oldest segments; the one in use is never among them."""
+        self._sealed_bytes -= sum(segment.size_bytes for segment in self._segments[:count])
+        del self._segments[:count], self._bases[:count]
+
+
+def cut_index(index: SegmentIndex, offset: int) -> None:
+    """Let `index` end at the last entry at or below `offset`: what follows is to be scanned, or superseded."""
+    if index.next_offset <= offset:
+        return
+    place = max(bisect_right(index.offsets, offset) - 1, 0)
+    if not index.positions:
+        return
+    index.next_offset, index.end_position = index.offsets[place], index.positions[place]
+    index.max_time_us = index.times[place]
+    index.records = max(0, index.next_offset - index.offsets[0])
+    index.sealed = False
+    del index.offsets[place:], index.positions[place:], index.times[place:]
+
+
+def position_of_offset(index: SegmentIndex, offset: int) -> tuple[int, int]:
+    """(position, base offset) of the frame that a walk to `offset` begins with."""
+    place = max(bisect_right(index.offsets, offset) - 1, 0)
+    return (index.positions[place], index.offsets[place]) if index.positions else (index.end_position, offset)
+
+
+def position_of_time(index: SegmentIndex, time_us: int) -> tuple[int, int]:
+    """(position, base offset) of the frame that a walk to the first record at or after `time_us` begins with."""
+    place = max(bisect_left(index.times, time_us) - 1, 0)
+    return (index.positions[place], index.offsets[place]) if index.positions else (index.end_position, 0)

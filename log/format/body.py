@@ -161,6 +161,7 @@ def body_parts(columns: Columns) -> list[Buffer]:
 
 
 def add_column(parts: list[Buffer], key: int, column: Buffer | Sequence[int]) -> None:
+    """Append a column's key, head and bytes."""
     data: Buffer
     if isinstance(column, bytes):
         data = column
@@ -304,6 +305,7 @@ def read_optional(
 
 
 def read_headers(columns: Columns, found: Sequence[memoryview | None]) -> None:
+    """C1 and C2, for the five columns of headers; names are whole UTF-8 text."""
     ends, name_ends, names, value_ends, values = found
     if ends is None or name_ends is None or names is None or value_ends is None or values is None:
         if any(column is not None for column in found):
@@ -340,6 +342,7 @@ def read_deltas(columns: Columns, data: memoryview | None) -> None:
 
 
 def read_numbers(data: memoryview | None, code: str, count: int) -> Sequence[int] | None:
+    """C2, for a column of numbers."""
     if data is None:
         return None
     if len(data) != count * struct.calcsize(code):

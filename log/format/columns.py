@@ -210,10 +210,12 @@ class Columns:
         return self.append_time_us if self.append_times is None else self.append_times[index]
 
     def priority(self, index: int) -> int:
+        """0 to 255; 0 when none was given."""
         self._check(index)
         return 0 if self.priorities is None else self.priorities[index]
 
     def dedup_id(self, index: int) -> bytes | None:
+        """The deduplication id of record `index`."""
         self._check(index)
         if self.dedup_ids is None or self.dedup_ends is None or arrays.is_null(self.dedup_nulls, index):
             return None
@@ -230,6 +232,7 @@ class Columns:
         return None
 
     def offset(self, index: int) -> int:
+        """The offset of record `index`."""
         self._check(index)
         return self.base_offset + (index if self.offset_deltas is None else self.offset_deltas[index])
 
@@ -254,16 +257,19 @@ class Columns:
         return size
 
     def value_list(self, start: int = 0, stop: int | None = None) -> list[bytes | None]:
+        """The payloads of records start to stop."""
         stop = self.count if stop is None else min(stop, self.count)
         return arrays.item_list(self.values, self.value_ends, self.value_nulls, start, stop)
 
     def key_list(self, start: int = 0, stop: int | None = None) -> list[bytes | None]:
+        """The keys of records start to stop."""
         stop = self.count if stop is None else min(stop, self.count)
         if self.keys is None or self.key_ends is None:
             return [None] * max(0, stop - start)
         return arrays.item_list(self.keys, self.key_ends, self.key_nulls, start, stop)
 
     def header_list(self, start: int = 0, stop: int | None = None) -> list[dict[str, bytes]]:
+        """The headers of records start to stop."""
         stop = self.count if stop is None else min(stop, self.count)
         if self.header_ends is None:
             return [{} for _ in range(start, stop)]
@@ -332,6 +338,7 @@ class Columns:
 
 
 def optional_time(times: Sequence[int] | None, index: int) -> int | None:
+    """An item of a time column, None where it says so."""
     if times is None:
         return None
     time = times[index]

@@ -71,6 +71,7 @@ def decode_committed(buffer: Buffer) -> Committed:
 
 
 def decode_slot(slot: memoryview) -> Committed | None:
+    """What a slot holds, None when it is not whole."""
     magic, version, _, visible_end, durable_end, _, checksum = COMMITTED_LAYOUT.struct.unpack(slot)
     if magic != COMMITTED_MAGIC or zlib.crc32(slot[:-4]) != checksum:
         return None

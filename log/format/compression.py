@@ -102,6 +102,7 @@ def decompress(codec: int, body: Buffer, plain_bytes: int) -> Buffer:
 
 
 def decompress_gzip(body: Buffer, plain_bytes: int) -> bytes:
+    """One gzip member, whole."""
     decompressor = zlib.decompressobj(GZIP_WINDOW)
     try:
         plain = decompressor.decompress(body, plain_bytes + 1)
@@ -113,6 +114,7 @@ def decompress_gzip(body: Buffer, plain_bytes: int) -> bytes:
 
 
 def decompress_zstd(body: Buffer, plain_bytes: int) -> bytes:
+    """One zstd frame that states its size, whole."""
     try:
         # The library allocates what the zstd frame claims: the claim is compared before it is believed.
         claimed = zstandard.frame_content_size(body)

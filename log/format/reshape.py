@@ -66,6 +66,7 @@ def place_sparse(part: Columns, base_offset: int, deltas: Sequence[int]) -> None
 
 
 def slice_runs(runs: Sequence[ProducerRun], start: int, stop: int) -> list[ProducerRun]:
+    """The runs of records start to stop."""
     part = []
     first = 0
     for count, producer_id, epoch, sequence in runs:
@@ -154,6 +155,7 @@ def all_null(count: int) -> bytes:
 
 
 def concat_headers(whole: Columns, parts: Sequence[Columns]) -> None:
+    """The header columns of all parts; parts without headers have empty ones."""
     both = [part.header_columns() for part in parts]
     whole.header_ends = arrays.concat_ends(
         array("I", bytes(4 * (part.count + 1))) if part.header_ends is None else part.header_ends
@@ -171,6 +173,7 @@ def concat_numbers(
     column_of: Callable[[Columns], Sequence[int] | Buffer | None],
     default_of: Callable[[Columns], int],
 ) -> array[int] | None:
+    """A column of numbers of which some parts may be absent: these get the default."""
     columns = [column_of(part) for part in parts]
     if all(column is None for column in columns):
         return None

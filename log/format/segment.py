@@ -142,6 +142,7 @@ def decode_segment_header(buffer: Buffer) -> SegmentHeader:
 
 
 def decode_copy(copy: memoryview) -> SegmentHeader:
+    """One of the two copies of a header."""
     if len(copy) < COPY_BYTES:
         raise SegmentHeaderInvalid(Fault.SHORT, "the file ends within the header")
     (

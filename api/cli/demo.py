@@ -91,14 +91,16 @@ async def _act_in_process(stage: Stage, act: str) -> Timing:
     plan = stage.plan(act)
     async with open_runtime(stage.data) as runtime:
         await runtime.create_topic(TOPIC, partitions=stage.partitions)
-        timing = await _perform(stage, act, runtime, Act(source=stage.source, plan=plan, workers=stage.workers))
+        timing = await _perform(
+            stage, act, runtime, Act(source=stage.source, plan=plan, workers=stage.workers)
+        )
     return timing
 
 
 async def _perform(stage: Stage, act: str, runtime: Any, script: Act) -> Timing:
     published = acknowledged = 0
 
-    def keep(now_published: int, now_acknowledged: int) -> None:
+    def keep(now_published: int, now_acknowledged: int, _under_way: int) -> None:
         nonlocal published, acknowledged
         published, acknowledged = now_published, now_acknowledged
         show(published, acknowledged)
@@ -141,9 +143,9 @@ async def _watch(stage: Stage, child: Child, plan: FailurePlan) -> Timing | None
         while (line := await child.read_line()) is not None:
             if started is None:
                 started = trio.current_time()
-            published, acknowledged = map(int, line.split())
+            published, acknowledged, under_way = map(int, line.split())
             show(published, acknowledged)
-            if published >= plan.kill_after and acknowledged:
+            if published >= plan.kill_after and acknowledged and under_way:
                 seconds = trio.current_time() - started
                 return Timing(act=_ACTS[1], seconds=seconds, published=published, acknowledged=acknowledged)
     return None
@@ -206,8 +208,8 @@ async def _run_child(stage: Stage) -> None:
         await wait_for_parent_to_go()
         nursery.cancel_scope.cancel()
 
-    def show(published: int, acknowledged: int) -> None:
-        click.echo(f"{published} {acknowledged}")
+    def show(published: int, acknowledged: int, under_way: int) -> None:
+        click.echo(f"{published} {acknowledged} {under_way}")
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(leave_with_parent)

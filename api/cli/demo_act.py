@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import trio
 
-from callboard.actors.events import ActorRestarted, Logged
+from callboard.actors.events import ActorRestarted
 from callboard.cli.demo_account import History
 from callboard.cli.demo_plan import FailurePlan
 from callboard.cli.demo_publish import HEADER, Numbered, Publishers, identify
@@ -22,16 +22,16 @@ from callboard.simulations.traffic import digest_of
 __all__ = ["TOPIC", "Act", "ProgressReport", "feed_log", "perform", "record_ends", "unsettled"]
 
 TOPIC = "traffic"
-AHEAD_MAX = 20_000
+AHEAD_MAX = 2_000
 """Publishers wait while so many of their messages are not acknowledged by workers: this bounds memory."""
 _BATCH_MIN, _BATCH_MAX = 4, 200
 _POLL_S = 0.02
-STALLED_S = 30.0
+STALLED_S = 90.0
 _HELD_BACK = 10
 READ_RECORDS = 1000
 
-ProgressReport = Callable[[int, int], None]
-"""Called with the messages published and acknowledged so far in this act."""
+ProgressReport = Callable[[int, int, int], None]
+"""Called with the messages published, acknowledged by workers, and under way to the log, so far in this act."""
 
 
 class DemoCrash(Exception):
@@ -75,6 +75,7 @@ class _Performance:
             recorder,
             batch=max(_BATCH_MIN, min(_BATCH_MAX, events // 50)),
             revive=self._revive,
+            sending=self._show,
             acknowledged=self._on_published,
         )
         self._workers = Workers(
@@ -120,13 +121,16 @@ class _Performance:
         self._published += count
         while self._crashes and self._published >= self._crashes[0][0]:
             self._crash(self._crashes.pop(0)[1])
-        self._report(self._published, self._acknowledged)
+        self._show()
         while self._published - self._acknowledged > AHEAD_MAX:  # noqa: ASYNC110 - numbers are compared
             await trio.sleep(_POLL_S)
 
     def _on_acknowledged(self, count: int) -> None:
         self._acknowledged += count
-        self._report(self._published, self._acknowledged)
+        self._show()
+
+    def _show(self) -> None:
+        self._report(self._published, self._acknowledged, self._publishers.under_way)
 
     def _crash(self, partition: int) -> None:
         path = f"topics/{TOPIC}/{partition}"
@@ -138,10 +142,10 @@ class _Performance:
         if error.fields.get("state") == "failed":
             await self._runtime.restart(f"topics/{TOPIC}/{error.fields['partition']}")
 
-    def _on_event(self, logged: Logged) -> None:
+    def _on_event(self, event: object) -> None:
         """Write down each restart that the supervisors report."""
-        if isinstance(logged.event, ActorRestarted):
-            self._recorder.path("R", logged.event.path)
+        if isinstance(event, ActorRestarted):
+            self._recorder.path("R", event.path)
 
     async def _all_settled(self) -> bool:
         try:

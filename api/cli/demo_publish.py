@@ -55,7 +55,10 @@ def message_of(number: int, event: Event) -> Message:
 
 
 class Publishers:
-    """Publishes events. `sent` holds when each event was first handed over, for whoever measures latency."""
+    """Publishes events. `sent` holds when each event was first handed over, for whoever measures latency.
+
+    `under_way` counts the events that are handed over and neither acknowledged nor failed.
+    """
 
     def __init__(
         self,
@@ -63,16 +66,21 @@ class Publishers:
         recorder: Recorder,
         *,
         batch: int,
+        sending: Callable[[], None],
         revive: Callable[[PartitionUnavailable], Any],
         acknowledged: Callable[[int], Any],
     ) -> None:
-        """`revive(error)` is awaited when a partition refuses; `acknowledged(count)` after each success."""
+        """`sending()` is called before each publish, `acknowledged(count)` awaited after each success, and
+        `revive(error)` when a partition refuses.
+        """
         self._topic = topic
         self._recorder = recorder
         self._batch = batch
+        self._sending = sending
         self._revive = revive
         self._acknowledged = acknowledged
         self.sent: dict[int, float] = {}
+        self.under_way = 0
 
     async def run(self, events: Iterable[Numbered]) -> None:
         """Publish all of `events`; returns when the last one is acknowledged."""
@@ -106,7 +114,10 @@ class Publishers:
             for number, _ in pending:
                 self.sent.setdefault(number, started)
             self._recorder.numbers("S", (number for number, _ in pending))
+            self.under_way += len(pending)
+            self._sending()
             outcomes = await self._attempt(pending)
+            self.under_way -= len(pending)
             stored = [
                 (number, found)
                 for (number, _), found in zip(pending, outcomes, strict=True)

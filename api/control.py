@@ -116,6 +116,7 @@ class ControlServer:
         found = self._runtime.topic(topic)
         return {
             "name": found.name,
+            "topic_id": found.topic_id,
             "settings": plain(found.settings),
             "partitions": plain(await found.describe()),
         }

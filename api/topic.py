@@ -34,6 +34,11 @@ class Topic:
         return self._live.name
 
     @property
+    def topic_id(self) -> str:
+        """The id that names its files; a topic created again under the same name has another."""
+        return self._live.topic_id
+
+    @property
     def partitions(self) -> int:
         """How many partitions it has."""
         return len(self._live.ports)

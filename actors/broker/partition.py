@@ -328,15 +328,15 @@ class Partition(Actor[c.PartitionCommand]):
         if reply.done:
             self._take_back(group, grant)
             return
-        batches = self._settle_missing(group, grant, batches)
-        reply.answer(c.Handed(grant.lease_id, grant.deadline, tuple(grant.ranges), batches))
+        present = sum([batch.count for batch in batches])
+        if present != grant.size:
+            batches = self._settle_missing(group, grant, batches)
+            held = group.delivery.grant_of(grant.lease_id)
+            grant = grant._replace(ranges=()) if held is None else held
+        reply.answer(c.Handed(grant.lease_id, grant.deadline, grant.ranges, batches))
 
     def _settle_missing(self, group: Group, grant: Grant, batches: list[Columns]) -> list[Columns]:
         """Offsets in the grant at which the log holds nothing (gaps, damage, retention) settle the floor."""
-        present = sum(batch.count for batch in batches)
-        wanted = sum(stop - start for start, stop, _ in grant.ranges)
-        if present == wanted:
-            return batches
         trimmed = []
         for start, stop, _ in grant.ranges:
             at = start

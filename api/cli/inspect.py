@@ -1,0 +1,114 @@
+"""`callboard stats` and `callboard tree`: look at a runtime, running or not."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.tree import Tree
+
+from callboard.cli.group import run
+from callboard.cli.options import directory_option, json_option, print_json
+from callboard.control import ControlClient, plain
+from callboard.log.errors import ControlError, DirectoryLocked
+from callboard.runtime import Runtime, open_runtime
+
+
+def live_or_opened(
+    directory: str,
+    asked: Callable[[ControlClient], Awaitable[Any]],
+    opened: Callable[[Runtime], Awaitable[Any]],
+) -> Any:
+    """Ask the runtime that has the directory open; when there is none, open it."""
+
+    async def work() -> Any:
+        try:
+            return await asked(ControlClient(directory))
+        except ControlError as refused:
+            if getattr(refused, "kind", None) is not None:
+                raise
+            try:
+                async with open_runtime(directory) as runtime:
+                    return await opened(runtime)
+            except DirectoryLocked as locked:
+                raise DirectoryLocked(
+                    f"{locked} It has no control socket: open it there with control=True to look at it.",
+                    directory=directory,
+                ) from refused
+
+    return run(work)
+
+
+@click.command()
+@directory_option
+@json_option
+def stats(directory: str, as_json: bool) -> None:
+    """Offsets, sizes, states and groups of every partition."""
+
+    async def asked(client: ControlClient) -> Any:
+        return await client.request("stats")
+
+    async def opened(runtime: Runtime) -> Any:
+        return plain(await runtime.stats())
+
+    found = live_or_opened(directory, asked, opened)
+    if as_json:
+        print_json(found)
+        return
+    names = {group["group_id"]: group["name"] for group in found["groups"]}
+    table = Table("partition", "state", "start", "end", "bytes", "commits", "failed", "lost")
+    groups = Table("group", "partition", "floor", "ready", "leased", "pending", "redelivered", "expired")
+    for partition in found["partitions"]:
+        label = f"{partition['topic']}/{partition['partition']}"
+        keys = ("start_offset", "visible_end", "size_bytes", "commits", "failed_commits", "lost_records")
+        table.add_row(label, partition["state"], *(f"{partition[key]:,}" for key in keys))
+        for group in partition["groups"]:
+            counts = (group[key] for key in ("floor", "ready", "leased", "pending", "redelivered", "expired"))
+            groups.add_row(names.get(group["group_id"], "?"), label, *(f"{count:,}" for count in counts))
+    console = Console()
+    console.print(table)
+    if groups.row_count:
+        console.print(groups)
+
+
+@click.command()
+@directory_option
+@click.option("--events", is_flag=True, help="Also what happened lately: restarts with their causes.")
+@json_option
+def tree(directory: str, events: bool, as_json: bool) -> None:
+    """The live tree of actors in a running runtime: states, restarts and their causes, mailboxes."""
+
+    async def work() -> tuple[Any, Any]:
+        client = ControlClient(directory)
+        return await client.request("tree"), await client.request("events") if events else []
+
+    found, happened = run(work)
+    if as_json:
+        print_json({"tree": found, "events": happened} if events else found)
+        return
+    console = Console()
+    console.print(_drawn(found))
+    for event in happened:
+        console.print(
+            "  ".join(f"{key}={value}" for key, value in event.items() if key != "frames"), highlight=False
+        )
+
+
+def _drawn(node: dict[str, Any], tree: Tree | None = None) -> Tree:
+    facts = [node["state"]]
+    if node["restarts"]:
+        facts.append(f"{node['restarts']} restarts")
+    if node["mailbox_depth"]:
+        facts.append(f"{node['mailbox_depth']} waiting")
+    if node["rate_per_s"] >= 0.05:
+        facts.append(f"{node['rate_per_s']:.1f}/s")
+    if node["last_failure"]:
+        facts.append(f"last failure: {node['last_failure']}")
+    label = f"{node['name']}  ({', '.join(facts)})"
+    branch = Tree(label, highlight=False) if tree is None else tree.add(label, highlight=False)
+    for child in node["children"]:
+        _drawn(child, branch)
+    return branch

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import json
-import sys
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import attrs
 import click
 import trio
 
+from callboard.cli import exits
 from callboard.cli.demo_account import History
 from callboard.cli.demo_act import TOPIC, Act, feed_log, perform, record_ends, unsettled
 from callboard.cli.demo_plan import FailurePlan, plan_failures
@@ -43,13 +43,12 @@ from callboard.runtime import open_runtime
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.traffic import Columns, Format, Tally, TimeFormat
 
-__all__ = ["EXIT_UNBALANCED", "demo", "demo_child"]
+__all__ = ["demo", "demo_child"]
 
-EXIT_UNBALANCED = 3
-"""The exit status of a demo whose account does not balance."""
 _ACTS = ("act one", "act two", "act three")
 
 C = TypeVar("C", bound=Callable[..., Any])
+R = TypeVar("R")
 
 
 class DemoFailed(CallboardError):
@@ -286,18 +285,18 @@ def demo(directory: str | None, keep: bool, as_json: bool, quiet: bool, **option
     Exits with 3 when the account does not balance.
     """
     source = _source(options)
-    with _errors_for_people(), _workplace(directory, keep=keep) as place:
+    with _workplace(directory, keep=keep) as place:
         tally = Tally()
         digests = source.digests(tally)
         stage = Stage(source=source, events=len(digests), directory=place, quiet=quiet, **options)
         say(f"{len(digests):,} events over {stage.partitions} partitions in {place}", quiet=quiet)
-        summary = trio.run(_run, stage, digests, tally)
+        summary = _run_trio(_run, stage, digests, tally)
     if as_json:
         click.echo(json.dumps(summary_to_dict(summary), indent=2))
     else:
         print_summary(summary)
     if not summary.account.balanced:
-        sys.exit(EXIT_UNBALANCED)
+        raise click.exceptions.Exit(exits.UNBALANCED)
 
 
 @click.command("demo-child", hidden=True)
@@ -308,8 +307,7 @@ def demo_child(directory: str, total: int, **options: Any) -> None:
     """The second act of `callboard demo`; not for people."""
     source = _source(options)
     stage = Stage(source=source, events=total, directory=directory, quiet=True, **options)
-    with _errors_for_people():
-        trio.run(_run_child, stage)
+    _run_trio(_run_child, stage)
 
 
 def _workplace(directory: str | None, *, keep: bool) -> contextlib.AbstractContextManager[str]:
@@ -318,23 +316,17 @@ def _workplace(directory: str | None, *, keep: bool) -> contextlib.AbstractConte
     return contextlib.nullcontext(empty_directory(directory))
 
 
-@contextlib.contextmanager
-def _errors_for_people() -> Iterator[None]:
-    """Errors that Callboard raises on purpose end the command with their message, wrapped in groups or not."""
+def _run_trio(function: Callable[..., Coroutine[Any, Any, R]], *arguments: Any) -> R:
+    """`trio.run`; of a group of errors that Callboard raised on purpose, the first comes out as itself."""
     try:
-        yield
-    except CallboardError as error:
-        raise click.ClickException(str(error)) from error
+        return trio.run(function, *arguments)
     except BaseExceptionGroup as group:
         if group.subgroup(KeyboardInterrupt) is not None:
-            raise click.Abort from None
+            raise KeyboardInterrupt from None
         expected, unexpected = group.split(CallboardError)
         if expected is None or unexpected is not None:
             raise
-        raise click.ClickException(str(_first(expected))) from group
-
-
-def _first(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
+        error: BaseException = expected
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        raise error from group

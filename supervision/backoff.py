@@ -7,6 +7,7 @@ import math
 import attrs
 
 from callboard.log.errors import join_problems
+from callboard.log.limits import BACKOFF_S_MAX, BACKOFF_S_MIN
 
 
 def _number(value: object) -> bool:
@@ -46,15 +47,20 @@ class Backoff:
 
     def least(self, attempts: int) -> float:
         """The shortest time in which `attempts` restarts in a row can happen."""
-        at_maximum = self._attempts_to_maximum()
-        growing = sum(self.longest(n) for n in range(1, min(attempts, at_maximum) + 1))
-        return (growing + max(0, attempts - at_maximum) * self.maximum) * (1 - self.jitter)
+        if self.initial == 0:
+            return 0.0
+        growing = min(attempts, self._growing())
+        if self.factor == 1:
+            total = growing * self.initial
+        else:
+            total = self.initial * math.expm1(growing * math.log(self.factor)) / (self.factor - 1)
+        return (total + (attempts - growing) * self.maximum) * (1 - self.jitter)
 
-    def _attempts_to_maximum(self) -> int:
-        """Attempts after which every delay is the same."""
-        if self.initial == 0 or self.factor == 1 or self.initial == self.maximum:
-            return 1
-        return 1 + math.ceil(math.log(self.maximum / self.initial) / math.log(self.factor))
+    def _growing(self) -> float:
+        """How many delays come before the first that is as long as the maximum."""
+        if self.factor == 1:
+            return math.inf
+        return math.ceil(math.log(self.maximum / self.initial) / math.log(self.factor))
 
 
 def backoff_problems(backoff: Backoff) -> list[str]:
@@ -67,7 +73,11 @@ def backoff_problems(backoff: Backoff) -> list[str]:
     if wrong:
         return wrong
     rules = (
-        (backoff.initial >= 0, f"initial must not be negative, not {backoff.initial}"),
+        (
+            backoff.initial == 0 or backoff.initial >= BACKOFF_S_MIN,
+            f"initial must be 0 or at least {BACKOFF_S_MIN:g} s, not {backoff.initial}",
+        ),
+        (backoff.maximum <= BACKOFF_S_MAX, f"maximum must be at most {BACKOFF_S_MAX:g} s"),
         (backoff.maximum >= backoff.initial, "maximum must not be below initial"),
         (backoff.factor >= 1, f"factor must be at least 1, not {backoff.factor}"),
         (0 <= backoff.jitter <= 1, f"jitter must lie in 0..1, not {backoff.jitter}"),

@@ -278,9 +278,11 @@ class Roster:
             other = order[position]
             other.not_before = max(other.not_before, now + delay_s)
             self._restless.add(other)
+            if other.phase not in ("starting", "up"):
+                continue
             if other.terms.restart == "temporary":
                 other.wanted = False
-            elif other.phase in ("starting", "up"):
+            else:
                 other.recycle = True
 
     def _leave(self, member: Member, cause: BaseException | None) -> None:

@@ -190,7 +190,7 @@ class Entry:
 
 
 class Mark(Protocol):
-    """A small mapped file: stores are memory writes that other processes see at once and the OS writes when it likes."""
+    """A small mapped file: other processes see a store at once, and the OS writes it to disk when it likes."""
 
     def store(self, data: bytes) -> None:
         """Replace the content. `data` has the length the mark was opened with. Never blocks."""

@@ -20,9 +20,9 @@ from callboard.log.host.threads import ThreadPool
 
 MOUNTS = r"""/dev/vda / ext4 rw,relatime 0 0
 proc /proc proc rw 0 0
-server:/home /home nfs4 rw 0 0
-/dev/vdb /home/me/local xfs rw 0 0
-me@host: /mnt/with\040space fuse.sshfs rw 0 0
+server:/shared /shared nfs4 rw 0 0
+/dev/vdb /shared/box/local xfs rw 0 0
+user@host: /mnt/with\040space fuse.sshfs rw 0 0
 tmpfs /over tmpfs rw 0 0
 //server/share /over cifs rw 0 0
 broken
@@ -33,10 +33,10 @@ broken
     ("path", "kind", "network"),
     [
         ("/data", "ext4", False),
-        ("/home", "nfs4", True),
-        ("/home/me", "nfs4", True),
-        ("/homestead", "ext4", False),
-        ("/home/me/local/data", "xfs", False),
+        ("/shared", "nfs4", True),
+        ("/shared/box", "nfs4", True),
+        ("/shareddata", "ext4", False),
+        ("/shared/box/local/data", "xfs", False),
         ("/mnt/with space/data", "fuse.sshfs", True),
         ("/over/data", "cifs", True),
     ],
@@ -124,6 +124,8 @@ async def test_closing_a_pool_waits_for_its_jobs() -> None:
     go = threading.Event()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(pool.run, go.wait)
+        while not pool.busy:
+            await trio.lowlevel.checkpoint()
         nursery.start_soon(pool.aclose)
         await trio.lowlevel.checkpoint()
         go.set()

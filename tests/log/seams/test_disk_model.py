@@ -31,8 +31,8 @@ from callboard.log.seams.disk import (
 from callboard.simulations.memory_disk import MemoryDisk
 
 # Few names, in few directories, so that plans collide.
-PATHS = ["a", "b", "d", "d/a", "d/b", "d/e", "d/e/a", "f/a", "f"]
-HANDLES = 4
+PATHS = ["a", "b", "d", "d/a", "d/e", "d/e/a"]
+HANDLES = 3
 
 paths = st.sampled_from(PATHS)
 handles = st.integers(0, HANDLES - 1)
@@ -72,7 +72,8 @@ verbs = st.one_of(
 # A handle per entry: its path. Two handles may be on one file.
 choices = st.lists(paths, min_size=HANDLES, max_size=HANDLES)
 # True: the owner is restarted before the plan.
-steps = st.lists(st.tuples(st.booleans(), st.lists(verbs, max_size=6)), max_size=12)
+restarts = st.integers(0, 7).map(lambda number: number == 7)
+steps = st.lists(st.tuples(restarts, st.lists(verbs, min_size=1, max_size=3)), min_size=5, max_size=30)
 
 # Linux reports these by whichever check comes first; the type of trouble is the same.
 SAME = {errno.ENOTDIR: errno.ENOENT, errno.EPERM: errno.EISDIR}
@@ -116,6 +117,9 @@ async def compare(real: Any, model: Any, chosen: list[str], story: list[tuple[bo
     disks = (real, model)
     lives = [await disk.incarnate("owner") for disk in disks]
     files = [[life.handle(path) for path in chosen] for life in lives]
+    for life in lives:
+        first, second = life.handle("a"), life.handle("d/a")
+        await life.submit((MakeDirectory("d"), Create(first), Create(second), Link("a", "b")))
     for restart, plan in story:
         if restart:
             lives = [await disk.incarnate("owner") for disk in disks]

@@ -4,10 +4,11 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from callboard.actors import Actor, Terminated
+from callboard.actors import Actor, MailboxSpec, Terminated
 from callboard.actors.events import HookFailed, IncarnationCrashed
 from callboard.log.errors import ActorCrashed, ActorStopped, InvalidArgument
 from callboard.log.limits import RECEIVE_BATCH_MAX
+from callboard.supervision import ChildSpec
 
 
 class Journalling(Actor):
@@ -68,7 +69,9 @@ async def test_in_hand_messages_are_not_run_again(autojump_clock, stage, notes):
         told = ValueError("told")
         await ref.tell(told)
         await ref.ask("last")
-        assert [(x.path, x.message, x.reason) for x in system.dead_letters.recent()] == [("a", told, "crashed")]
+        assert [(x.path, x.message, x.reason) for x in system.dead_letters.recent()] == [
+            ("a", told, "crashed")
+        ]
         assert ref.statistics().dead_letters == 1
 
 
@@ -366,8 +369,6 @@ async def test_a_batch_may_be_left_early(autojump_clock, stage, batches):
 
 async def test_a_batch_is_bounded(autojump_clock, stage, batches):
     """No batch holds more than RECEIVE_BATCH_MAX items."""
-    from callboard.actors import MailboxSpec
-
     mailbox = MailboxSpec(capacity=2 * RECEIVE_BATCH_MAX)
     async with stage(a={"start": Summing, "mailbox": mailbox}) as system:
         for number in range(RECEIVE_BATCH_MAX + 1):
@@ -460,11 +461,7 @@ async def test_what_is_no_actor_crashes_clearly(autojump_clock, stage, start):
                 await system.actor("a").ask(1)
         else:
             with pytest.raises(ActorStopped) as caught:
-                await system.root.start_child(
-                    __import__("callboard.supervision").supervision.ChildSpec(
-                        name="b", start=start, restart="temporary"
-                    )
-                )
+                await system.root.start_child(ChildSpec(name="b", start=start, restart="temporary"))
         assert isinstance(caught.value.__cause__, InvalidArgument)
 
 
@@ -477,7 +474,13 @@ async def test_context_offers_the_surroundings(autojump_clock, stage):
             await context.checkpoint()
             await context.sleep_until(context.clock.monotonic() + 1)
             context.emit("mine")
-            return (context.path, context.ref, context.actor("b").path, context.statistics().state, context.disk)
+            return (
+                context.path,
+                context.ref,
+                context.actor("b").path,
+                context.statistics().state,
+                context.disk,
+            )
 
     async with stage(a=Curious, b=Curious) as system:
         ref = system.actor("a")

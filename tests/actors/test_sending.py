@@ -145,7 +145,9 @@ async def test_policy_drop_oldest(autojump_clock, gated, gate, kept):
         assert (statistics.dropped, statistics.dead_letters, statistics.mailbox_depth) == (3, 3, 2)
         letters = [(letter.message, letter.reason) for letter in system.dead_letters.recent()]
         assert letters == [(0, "drop_oldest"), (1, "drop_oldest"), (2, "drop_oldest")]
-        told = [entry.event.dropped for entry in system.events.recent() if isinstance(entry.event, MessageDropped)]
+        told = [
+            entry.event.dropped for entry in system.events.recent() if isinstance(entry.event, MessageDropped)
+        ]
         assert told == [1, 2]
         gate.set()
         await wait_all_tasks_blocked()

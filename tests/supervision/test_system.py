@@ -1,0 +1,308 @@
+"""The whole system: opening, closing, exceptions and cancellation from every side (T1 to T4)."""
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from callboard.actors import Actor
+from callboard.actors.events import Escalated
+from callboard.log.errors import ActorStopped, InvalidArgument, RestartLimitReached
+from callboard.supervision import ChildSpec, SupervisorSpec, open_system
+
+
+@pytest.fixture
+def notes():
+    return []
+
+
+@pytest.fixture
+def noting(notes):
+    """Make the start of an actor that notes its beginnings and ends under a name."""
+
+    class Noting(Actor):
+        def __init__(self, name, start_s, stop_s):
+            self.name = name
+            self.start_s = start_s
+            self.stop_s = stop_s
+
+        async def started(self):
+            await trio.sleep(self.start_s)
+            notes.append(f"{self.name}+")
+
+        async def receive(self, message):
+            if message == "hang":
+                await trio.sleep_forever()
+            if message is not None:
+                raise message
+
+        async def stopping(self):
+            await trio.sleep(self.stop_s)
+            notes.append(f"{self.name}-")
+
+    return lambda name, start_s=0, stop_s=0: lambda: Noting(name, start_s, stop_s)
+
+
+async def test_ordered_start_and_reverse_stop(autojump_clock, stage, noting, notes):
+    """Children start one after the other, each when the one before is ready, and stop in reverse."""
+    async with stage(a=noting("a", 3, 1), b=noting("b", 1, 2), c=noting("c")):
+        assert notes == ["a+", "b+", "c+"]
+        assert trio.current_time() == 4
+    assert notes[3:] == ["c-", "b-", "a-"]
+    assert trio.current_time() == 7
+
+
+async def test_nested_supervisors_are_part_of_the_order(autojump_clock, seams, noting, notes):
+    """A nested supervisor is ready when its children are, and stops them in reverse before its turn is over."""
+    inner = SupervisorSpec(
+        name="inner",
+        children=[ChildSpec(name="b", start=noting("b", 1)), ChildSpec(name="c", start=noting("c"))],
+    )
+    spec = SupervisorSpec(
+        name="outer",
+        children=[ChildSpec(name="a", start=noting("a")), inner, ChildSpec(name="d", start=noting("d"))],
+    )
+    async with open_system(spec, **seams) as system:
+        assert [node.path for node in system.tree().walk()] == ["", "a", "inner", "inner/b", "inner/c", "d"]
+        assert system.actor("inner/b").path == "inner/b"
+        assert {node.state for node in system.tree().walk()} == {"running"}
+    assert notes == ["a+", "b+", "c+", "d+", "d-", "c-", "b-", "a-"]
+    assert {node.state for node in system.tree().walk()} == {"stopped"}
+
+
+async def test_the_bodys_exception_comes_out_as_itself(autojump_clock, stage, noting, notes):
+    """An exception of the body is not wrapped in a group, and the tree stops in order first."""
+    error = LookupError("mine")
+    with pytest.raises(LookupError) as caught:
+        async with stage(a=noting("a"), b=noting("b")):
+            raise error
+    assert caught.value is error
+    assert notes == ["a+", "b+", "b-", "a-"]
+
+
+async def test_the_bodys_group_comes_out_as_itself(autojump_clock, stage, noting):
+    """A group that the body raised is not touched."""
+    error = ExceptionGroup("mine", [ValueError()])
+    with pytest.raises(ExceptionGroup) as caught:
+        async with stage(a=noting("a")):
+            raise error
+    assert caught.value is error
+
+
+async def test_cancelled_from_outside(autojump_clock, stage, noting, notes):
+    """Outer cancellation ends the body as Cancelled, after an orderly stop within the grace."""
+    ended = []
+    with trio.move_on_after(5) as scope:
+        try:
+            async with stage(a=noting("a", stop_s=2), b=noting("b", stop_s=1)):
+                await trio.sleep_forever()
+        except BaseException as error:
+            ended.append((type(error), trio.current_time()))
+            raise
+    assert scope.cancelled_caught
+    assert ended == [(trio.Cancelled, 8)]
+    assert notes == ["a+", "b+", "b-", "a-"]
+
+
+async def test_cancelled_while_opening(autojump_clock, stage, noting, notes):
+    """Cancelling a system that is still starting stops what has started and comes out as Cancelled."""
+    with trio.move_on_after(2) as scope:
+        async with stage(a=noting("a", 1), b=noting("b", 3)):
+            notes.append("never")
+    assert scope.cancelled_caught
+    assert notes == ["a+", "b+", "b-", "a-"]
+
+
+async def test_the_grace_then_the_kill(autojump_clock, stage, noting, notes):
+    """A child that does not end within its shutdown grace is killed, and only then the next is stopped."""
+    slow = {"start": noting("slow", stop_s=100), "shutdown_grace": 7}
+    async with stage(a=noting("a"), slow=slow):
+        pass
+    assert notes == ["a+", "slow+", "a-"]
+    assert trio.current_time() == 7
+
+
+async def test_a_hanging_receive_is_killed_at_shutdown(autojump_clock, stage, noting):
+    """An actor busy for ever is killed after its grace, and the tree does not hang."""
+    async with stage(a={"start": noting("a"), "shutdown_grace": 2}) as system:
+        reply = system.actor("a").ask_nowait("hang")
+        await wait_all_tasks_blocked()
+    assert trio.current_time() == 2
+    assert reply.done
+
+
+async def test_escalation_cancels_the_body(autojump_clock, stage, noting):
+    """When the root gives up, the body is cancelled and RestartLimitReached comes out, caused by the failure."""
+    cause = ValueError("again")
+    reached = []
+    with pytest.raises(RestartLimitReached) as caught:
+        async with stage(a=noting("a"), supervisor={"intensity": 1}) as system:
+            await system.actor("a").tell(cause)
+            await system.actor("a").tell(cause)
+            try:
+                await trio.sleep_forever()
+            finally:
+                reached.append("finally")
+    assert caught.value.__cause__ is cause
+    assert (caught.value.child, caught.value.restarts) == ("a", 1)
+    assert reached == ["finally"]
+    assert [e.event.child for e in system.events.recent() if isinstance(e.event, Escalated)] == ["a"]
+
+
+async def test_escalation_while_opening(autojump_clock, stage):
+    """A child that cannot start makes opening fail with RestartLimitReached."""
+
+    class Broken(Actor):
+        async def started(self):
+            raise OSError("no disk")
+
+    with pytest.raises(RestartLimitReached) as caught:
+        async with stage(a=Broken):
+            pytest.fail("opened")
+    assert isinstance(caught.value.__cause__, OSError)
+
+
+async def test_an_error_that_follows_from_the_escalation(autojump_clock, stage, noting):
+    """If the body trips over the dying tree, the escalation comes out, with the body's error as context."""
+    with pytest.raises(RestartLimitReached) as caught:
+        async with stage(a=noting("a"), supervisor={"intensity": 0}) as system:
+            ref = system.actor("a")
+            with trio.CancelScope(shield=True):
+                await ref.tell(ValueError())
+                await trio.sleep(1)
+                await ref.ask(None)
+    assert isinstance(caught.value.__context__, ActorStopped)
+
+
+async def test_escalation_goes_up_level_by_level(autojump_clock, seams, noting, notes):
+    """A supervisor that gave up is restarted by its parent, whole and in order, until the parent gives up too."""
+    inner = SupervisorSpec(
+        name="inner",
+        intensity=1,
+        children=[ChildSpec(name="a", start=noting("a")), ChildSpec(name="b", start=noting("b"))],
+    )
+    spec = SupervisorSpec(name="outer", intensity=1, period=60, children=[inner])
+    with pytest.raises(RestartLimitReached) as caught:
+        async with open_system(spec, **seams) as system:
+            for number in range(4):
+                await system.actor("inner/a").tell(ValueError(number))
+                await trio.sleep(1)
+            pytest.fail("the fourth failure is too much")
+    inner_error = caught.value.__cause__
+    assert isinstance(inner_error, RestartLimitReached)
+    assert (caught.value.path, inner_error.path) == ("", "inner")
+    assert str(inner_error.__cause__) == "3"
+    assert notes == ["a+", "b+", "a+", "b-", "a+", "b+", "a+", "b-"]
+
+
+@pytest.mark.parametrize("passing", [KeyboardInterrupt, SystemExit])
+async def test_what_passes_a_supervisor(autojump_clock, stage, noting, passing):
+    """KeyboardInterrupt and SystemExit in an actor are no crash: they end the system and come out as themselves."""
+    with pytest.raises(passing):
+        async with stage(a=noting("a"), b=noting("b")) as system:
+            await system.actor("a").tell(passing())
+            await trio.sleep_forever()
+
+
+async def test_keyboard_interrupt_in_the_body(autojump_clock, stage, noting, notes):
+    """KeyboardInterrupt in the body stops the tree in order and comes out."""
+    with pytest.raises(KeyboardInterrupt):
+        async with stage(a=noting("a")):
+            raise KeyboardInterrupt
+    assert notes == ["a+", "a-"]
+
+
+async def test_crashes_while_stopping_are_reported_not_escalated(autojump_clock, stage):
+    """An actor that raises in stopping() does not spoil an orderly end."""
+
+    class Bad(Actor):
+        async def stopping(self):
+            raise ValueError("late")
+
+    async with stage(a=Bad) as system:
+        ref = system.actor("a")
+    assert ref.statistics().last_failure == "ValueError: late"
+    assert ref.statistics().state == "stopped"
+
+
+async def test_after_the_end_references_know_it(autojump_clock, stage, noting):
+    """When the system has ended, every send raises ActorStopped and waiting messages are buried."""
+    async with stage(a=noting("a")) as system:
+        ref = system.actor("a")
+        ref.tell_nowait("hang")
+        ref.tell_nowait(None)
+        await wait_all_tasks_blocked()
+        ref.tell_nowait(None)
+    with pytest.raises(ActorStopped):
+        ref.tell_nowait(None)
+    with pytest.raises(InvalidArgument):
+        system.actor("a")
+    assert system.dead_letters.by_reason == {"crashed": 1, "stopped": 2}
+
+
+async def test_a_system_is_used_once(autojump_clock, stage):
+    """A second opening of the same object is refused."""
+    system = stage()
+    async with system:
+        pass
+    with pytest.raises(InvalidArgument):
+        async with system:
+            pass
+
+
+async def test_spawn(autojump_clock, stage, noting, notes):
+    """Users' actors live below "user", stop first, and need a name of their own only when they clash."""
+
+    async def clerk(context):
+        while True:
+            _, reply = await context.next()
+            reply.answer(context.path)
+
+    async with stage(a=noting("a")) as system:
+        ref = await system.spawn(clerk)
+        assert await ref.ask(0) == "user/clerk"
+        assert await (await system.spawn(clerk, name="second")).ask(0) == "user/second"
+        spec = ChildSpec(name="mine", start=noting("mine"))
+        assert (await system.spawn(spec)).path == "user/mine"
+        assert (await system.spawn(noting("x"))).path == "user/actor"
+        assert list(system.root.children()) == ["a", "user"]
+    assert notes == ["a+", "mine+", "x+", "x-", "mine-", "a-"]
+
+
+async def test_a_spawned_actor_fails_alone(autojump_clock, stage):
+    """A user's actor that crashes for ever ends as failed and takes nothing with it."""
+
+    async def broken(context):
+        raise ValueError("always")
+
+    async with stage() as system:
+        ref = await system.spawn(broken)
+        await trio.sleep(100)
+        assert ref.statistics().state == "failed"
+        with pytest.raises(RestartLimitReached):
+            await ref.ask(1)
+        assert "broken (failed, restarts 5, ValueError: always)" in system.tree().draw()
+
+
+async def test_a_thousand_restarts(autojump_clock, stage):
+    """A thousand restarts cost virtual seconds, lose no message but those in hand, and leak no task."""
+
+    class Fragile(Actor):
+        async def receive(self, message):
+            if message % 2:
+                raise ValueError(message)
+            return message
+
+    async with stage(a=Fragile, supervisor={"intensity": 5000, "period": 1e6}) as system:
+        ref = system.actor("a")
+        replies = [ref.ask_nowait(n) for n in range(1000)]
+        for number in range(0, 1000, 2):
+            assert await replies[number].wait() == number
+        for number in range(1000, 2000):
+            ref.tell_nowait(number)
+            if number % 100 == 99:
+                await ref.ask(0)
+        assert ref.statistics().restarts == 1000
+        assert ref.statistics().incarnation == 1001
+        assert system.dead_letters.total == 500
+        await wait_all_tasks_blocked()
+        assert trio.lowlevel.current_statistics().tasks_living < 20

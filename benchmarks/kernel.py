@@ -126,7 +126,9 @@ async def main() -> None:
         await timed("tell_nowait, receive_batch", TELLS, lambda: tells_nowait(many))
         for askers in ASKERS:
             await timed(f"ask, receive, {askers} askers", ASKS, lambda askers=askers: asks(one, askers))
-            await timed(f"ask, receive_batch, {askers} askers", ASKS, lambda askers=askers: asks(many, askers))
+            await timed(
+                f"ask, receive_batch, {askers} askers", ASKS, lambda askers=askers: asks(many, askers)
+            )
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import pathlib
 import shutil
 import sys
 import tempfile
+import time
 import zlib
 from collections.abc import Iterator
 from typing import BinaryIO, cast
@@ -115,9 +116,9 @@ def empty_directory(path: str) -> str:
 
 
 @contextlib.contextmanager
-def temporary_directory(*, keep: bool) -> Iterator[str]:
-    """A new directory, removed at the end unless `keep`."""
-    path = tempfile.mkdtemp(prefix="callboard-demo-")
+def temporary_directory(*, keep: bool, parent: str | None = None) -> Iterator[str]:
+    """A new directory (below `parent`, or where the system keeps such), removed at the end unless `keep`."""
+    path = tempfile.mkdtemp(prefix="callboard-", dir=parent)
     try:
         yield path
     finally:
@@ -136,3 +137,38 @@ def read_standard_input(*, line_bytes_max: int = 64 * 1024 * KIB) -> Iterator[by
                 f"line {number} of standard input is longer than {line_bytes_max} bytes. It was not published."
             )
         yield line.rstrip(b"\r\n")
+
+
+class BareFile:
+    """The baseline of benchmarks: write, fdatasync, and nothing else."""
+
+    _REGION_BYTES = 64 * 1024 * KIB
+
+    def __init__(self, folder: str) -> None:
+        self._path = os.path.join(folder, "bare")
+
+    def rate(self, size_bytes: int, seconds: float, *, overwrite: bool = False) -> float:
+        """Writes of `size_bytes` with a sync each, per second; appended, or over a preallocated file."""
+        data = os.urandom(size_bytes)
+        descriptor = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            if overwrite:
+                for at in range(0, self._REGION_BYTES, 1024 * KIB):
+                    os.pwrite(descriptor, bytes(1024 * KIB), at)
+                os.fsync(descriptor)
+            return self._timed(descriptor, data, seconds, self._REGION_BYTES if overwrite else None)
+        finally:
+            os.close(descriptor)
+            os.unlink(self._path)
+
+    def _timed(self, descriptor: int, data: bytes, seconds: float, wrap_bytes: int | None) -> float:
+        done = offset = 0
+        start = time.perf_counter()
+        while time.perf_counter() - start < seconds:
+            os.pwrite(descriptor, data, offset)
+            os.fdatasync(descriptor)
+            done += 1
+            offset += len(data)
+            if wrap_bytes is not None and offset + len(data) > wrap_bytes:
+                offset = 0
+        return done / (time.perf_counter() - start)

@@ -197,10 +197,14 @@ def cut_index(index: SegmentIndex, offset: int) -> None:
 def position_of_offset(index: SegmentIndex, offset: int) -> tuple[int, int]:
     """(position, base offset) of the frame that a walk to `offset` begins with."""
     place = max(bisect_right(index.offsets, offset) - 1, 0)
-    return (index.positions[place], index.offsets[place]) if index.positions else (index.end_position, offset)
+    if not index.positions:
+        return index.end_position, index.next_offset
+    return index.positions[place], index.offsets[place]
 
 
 def position_of_time(index: SegmentIndex, time_us: int) -> tuple[int, int]:
     """(position, base offset) of the frame that a walk to the first record at or after `time_us` begins with."""
     place = max(bisect_left(index.times, time_us) - 1, 0)
-    return (index.positions[place], index.offsets[place]) if index.positions else (index.end_position, 0)
+    if not index.positions:
+        return index.end_position, index.next_offset
+    return index.positions[place], index.offsets[place]

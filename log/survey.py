@@ -66,7 +66,7 @@ async def survey(files: Incarnation, directory: str, quarantine: Quarantine, *, 
     ignored = tuple(
         entry.name
         for entry in entries
-        if entry.name not in known and (entry.is_directory or not is_ours(entry.name))
+        if not entry.is_directory and entry.name not in known and not is_ours(entry.name)
     )
     surveyor = Surveyor(files, directory, quarantine, limit_bytes)
     for base in bases:

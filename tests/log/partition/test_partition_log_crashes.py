@@ -1,0 +1,187 @@
+"""Power loss at every verb of every operation: what was promised is there, in order, unaltered, under its offset."""
+
+from __future__ import annotations
+
+import errno
+import random
+from typing import Any
+
+import pytest
+
+from callboard.log.errors import StaleIncarnation
+from callboard.log.seams.disk import Sync, Write
+from callboard.simulations.memory_disk import keep_unsynced, lose_unsynced
+
+
+def keep_some(seed: int) -> Any:
+    """A power loss that keeps each unsynced sector, length and name by the toss of a coin."""
+    source = random.Random(seed)
+    return lambda unsynced: [item for item in unsynced.items if source.random() < 0.5]
+
+
+CHOOSES = (lose_unsynced, keep_unsynced, keep_some(1), keep_some(2), keep_some(3))
+
+
+async def verify(world: Any) -> None:
+    """Everything promised is there; recovery repeated finds the same; the log can be used."""
+    await world.check_twice(must_hold=world.promised)
+    await world.append(2, 3)
+    await world.log.close()
+    await world.open()
+    world.check(await world.contents(), must_hold=world.promised)
+
+
+async def append_and_roll(world: Any) -> None:
+    """Durable appends, leader appends and syncs over three segments."""
+    for step in range(12):
+        await world.append(2, 3, durable=step % 3 == 0, size=3_000)
+    await world.sync()
+
+
+@pytest.mark.parametrize("answered", [True, False])
+async def test_power_loss_while_appending(make_world: Any, everywhere: Any, answered: bool) -> None:
+    """At every verb of appends that roll through segments, durable records survive."""
+    verbs = await everywhere(
+        lambda: make_world(segment_bytes=65_536),
+        append_and_roll,
+        chooses=CHOOSES,
+        verify=verify,
+        answered=answered,
+    )
+    assert verbs > 40
+
+
+async def test_power_loss_while_closing(make_world: Any, everywhere: Any) -> None:
+    """At every verb of a close, with leader records to sync and an index to store."""
+
+    async def close(world: Any) -> None:
+        await world.append(3, 3, size=20_000)
+        await world.append(3, durable=False)
+        await world.log.close()
+
+    assert await everywhere(make_world, close, chooses=CHOOSES, verify=verify) > 5
+
+
+async def test_power_loss_while_storing_indexes(
+    make_world: Any, everywhere: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At every verb of appends that also store the index of the segment in use."""
+    monkeypatch.setattr("callboard.log.index_file.INDEX_CHECKPOINT_BYTES", 20_000)
+    monkeypatch.setattr("callboard.log.index_file.INDEX_INTERVAL_BYTES", 4_000)
+    verbs = await everywhere(
+        lambda: make_world(segment_bytes=65_536), append_and_roll, chooses=CHOOSES, verify=verify
+    )
+    assert verbs > 60
+
+
+async def test_power_loss_while_healing(make_world: Any, everywhere: Any) -> None:
+    """At every verb of healing after a failed sync, and of the appends that follow."""
+
+    async def heal(world: Any) -> None:
+        await world.append(2, 3)
+        await world.append(3, durable=False)
+        world.disk.fail_next(Sync, errno_of("EIO"), path_contains=".log", pages="reverted")
+        await world.append(2, 2)
+        assert world.log.needs_healing
+        await world.append(2, 2)
+        await world.append(1, durable=False)
+        world.disk.fail_next(Write, errno_of("EIO"), path_contains=".log")
+        await world.append(1)
+        await world.append(1)
+
+    assert await everywhere(make_world, heal, chooses=CHOOSES, verify=verify) > 20
+
+
+async def test_power_loss_while_dropping_segments(make_world: Any, everywhere: Any) -> None:
+    """At every verb of retention: what is left continues without a hole, from some segment on."""
+
+    async def retain(world: Any) -> None:
+        for _ in range(12):
+            await world.append(2, 3, size=3_000)
+        await world.log.retain(now_us=world.clock.now_us, unsettled_from=1 << 60, drop_unread=False)
+
+    async def verify_suffix(world: Any) -> None:
+        await world.check_twice(must_hold=world.promised)
+        assert () == world.log.damages
+        assert [] == world.lost
+
+    verbs = await everywhere(
+        lambda: make_world(segment_bytes=65_536, retention_bytes=80_000),
+        retain,
+        chooses=CHOOSES,
+        verify=verify_suffix,
+    )
+    assert verbs > 40
+
+
+async def leave_a_mess(world: Any, choose: Any, verbs: int) -> None:
+    """Leader records in pieces, torn durable ones, damage in the middle: an unclean directory."""
+    await world.open()
+    await world.append(2, 3)
+    world.disk.crash_after(verbs, choose)
+    try:
+        for step in range(8):
+            await world.append(1, 3, durable=step == 4, size=700)
+    except StaleIncarnation:
+        pass
+    if not world.disk.is_off:
+        world.disk.crash(choose)
+    world.disk.power_on()
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("mess", [8, 14])
+async def test_power_loss_while_recovering(make_world: Any, seed: int, mess: int) -> None:
+    """At every verb of an unclean open itself: the next open finds the same records at the same offsets."""
+    for verbs in range(1_000):
+        world = make_world(seed)
+        await leave_a_mess(world, keep_some(seed), mess)
+        world.disk.crash_after(verbs, keep_some(verbs))
+        try:
+            await world.open()
+        except StaleIncarnation:
+            pass
+        struck = world.disk.is_off
+        world.disk.power_on()
+        if not struck:
+            break
+        found = await world.check_twice(must_hold=world.promised)
+        clean = make_world(seed)
+        await leave_a_mess(clean, keep_some(seed), mess)
+        await clean.open()
+        assert await clean.contents() == found
+    assert verbs > 4
+
+
+async def test_a_killed_process_loses_nothing_visible(world: Any) -> None:
+    """After SIGKILL the page cache lives on: leader records too are there, and served only after a sync."""
+    await world.open()
+    await world.append(3, 5)
+    await world.append(3, 5, durable=False)
+    world.disk.kill()
+    await world.check_twice(must_hold=world.seen)
+    world.disk.crash()
+    await world.check_twice(must_hold=world.seen)
+
+
+async def test_offsets_named_by_a_journal_are_not_used_again(world: Any) -> None:
+    """Leader records that vanish at power loss leave a recorded gap when a journal names them."""
+    await world.open()
+    await world.append(2)
+    await world.append(5, durable=False)
+    world.disk.crash()
+    found = await world.check_twice(must_hold=world.promised, named_end=7)
+    assert {0, 1} == set(found)
+    assert 7 == world.log.next_offset
+    assert [(2, 6, "unsynced")] == [(gap.first, gap.last, gap.reason) for gap in world.log.gaps]
+    assert [(2, 6)] == world.lost
+    await world.append()
+    assert 7 in world.promised
+    world.disk.crash()
+    await world.check_twice(must_hold=world.promised, named_end=7)
+
+
+def errno_of(name: str) -> OSError:
+    """The OSError of that name."""
+    number = getattr(errno, name)
+    return OSError(number, name)

@@ -3,8 +3,8 @@
 Fusing. `Write` followed by `Sync` of the same handle is what every commit does. Where the kernel has `RWF_DSYNC` both
 become one `pwritev`: one system call, and one release of the interpreter lock instead of two (82 against 110 us
 measured). The flag only syncs the bytes of that call, so it is used only when the file has no other unsynced bytes.
-A failure of the fused call is blamed on the write when it is about space, since then the bytes of this call are all
-that can be missing; any other failure is blamed on the sync, and proves nothing about the bytes (D5).
+A failure of the fused call is blamed on the write when it is about space or about the call itself, since then the bytes
+of this call are all that can be missing; any other failure is blamed on the sync, and proves nothing about them (D5).
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ RWF_DSYNC: Final[int] = getattr(os, "RWF_DSYNC", 0)
 F_FULLFSYNC: Final[int | None] = getattr(fcntl, "F_FULLFSYNC", None)
 ZEROS: Final = bytes(1024 * 1024)
 
-NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+# No space: the bytes of this call are all that can be missing. The others: refused before a byte was written.
+BLAMES_WRITE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF, errno.EINVAL})
 UNSUPPORTED: Final = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
 
 
@@ -158,7 +159,7 @@ class Executor:
                         try:
                             fused = self._write_synced(verb)
                         except OSError as error:
-                            return (index if error.errno in NO_SPACE else index + 1), error
+                            return (index if error.errno in BLAMES_WRITE else index + 1), error
                         if fused:
                             index += 2
                             continue

@@ -160,7 +160,8 @@ async def test_a_closed_handle_is_of_no_use(life: Any) -> None:
     """Every use of a handle that is not open fails with EBADF; closing it is no error."""
     handle = life.handle("a")
     for verb in (Write(handle, 0, [b"x"]), Sync(handle), Truncate(handle, 0), Zero(handle, 0, 1)):
-        assert (await failure(life, verb)).error.errno == errno.EBADF
+        failed = await failure(life, verb, Sync(handle))
+        assert (failed.index, failed.error.errno) == (0, errno.EBADF)
     with pytest.raises(StorageError):
         await life.read(handle, 0, 1)
     with pytest.raises(StorageError):

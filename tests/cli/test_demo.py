@@ -126,7 +126,7 @@ def test_columns_are_named_by_options(demo, tmp_path):
         (["--input", "binary"], "is not text"),
         (["--input", "empty"], "0 events"),
         (["--input", "words"], "not recognised"),
-        (["--input", "torn.gz"], "could not be read to its end"),
+        (["--input", "torn.gz"], "cannot be read"),
         (["--input", "table.csv", "--key-column=user"], "no column 'user'"),
         (["--directory", "full"], "not empty"),
         (["--events", "1"], "--events"),

@@ -76,8 +76,11 @@ def error_of(directory: str, doing: str, error: PlanFailed, advice: str = "") ->
 
 
 async def make_directory(files: Incarnation, directory: str) -> None:
-    """Make `directory` and those above it, so that their names survive power loss."""
-    verbs: list[Verb] = [MakeDirectory(directory)]
+    """Make `directory` and those above it, so that their names survive power loss.
+
+    The names in it are synced too: the life before may have ended between a rename and its sync.
+    """
+    verbs: list[Verb] = [MakeDirectory(directory), SyncDirectory(directory)]
     above = directory
     while above:
         above = above.rpartition("/")[0]

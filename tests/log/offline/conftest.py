@@ -47,9 +47,7 @@ class Writer:
         base = self.next if base is None else base
         self.ids += 1
         before = self.bases[-1] if self.bases else base
-        segment = SegmentFile(
-            self.files, self.directory, base, segment_id=self.ids, limit_bytes=MIB
-        )
+        segment = SegmentFile(self.files, self.directory, base, segment_id=self.ids, limit_bytes=MIB)
         header = encode_segment_header(
             segment_id=self.ids, base_offset=base, created_us=base * 1000, previous_base=before
         )
@@ -77,7 +75,9 @@ class Writer:
             columns, segment_id=self.segment.segment_id, base_offset=first, append_time_us=first * 1000
         )
         size = frame_length(frame)
-        self.index.note(self.segment.position, size, first, first + count - 1, count, (first + count - 1) * 1000)
+        self.index.note(
+            self.segment.position, size, first, first + count - 1, count, (first + count - 1) * 1000
+        )
         await self.files.submit(self.segment.append_verbs(frame, size, sync=True))
         self.segment.advance()
         self.next += count

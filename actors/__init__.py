@@ -5,6 +5,7 @@ from callboard.actors.backlog import WHEN_FULL, MailboxSpec, WhenFull
 from callboard.actors.batch import Batch
 from callboard.actors.cell import Terminated
 from callboard.actors.dead_letters import DeadLetter, DeadLetters
+from callboard.actors.durable import DurableActor
 from callboard.actors.events import EventLog, Logged
 from callboard.actors.incarnation import ActorFunction, ActorStart, Ending, EndingKind, Incarnation
 from callboard.actors.ref import ActorRef
@@ -24,6 +25,7 @@ __all__ = [
     "Context",
     "DeadLetter",
     "DeadLetters",
+    "DurableActor",
     "Ending",
     "EndingKind",
     "Envelope",

@@ -139,5 +139,5 @@ def call_guarded(call: Callable[[], object], path: str, hook: str, emit: Callabl
     """
     try:
         call()
-    except Exception as error:  # noqa: BLE001 (a user's hook inside a kernel transition: reported, not obeyed)
+    except Exception as error:  # noqa: BLE001 - a user's hook: reported
         emit(HookFailed(path, hook, describe(error)))

@@ -104,7 +104,7 @@ class Incarnation(Generic[M]):
                         nursery.cancel_scope.cancel()
                     await (self._run_function(ready) if self._is_function else self._run_actor(ready))
                     nursery.cancel_scope.cancel()
-            except BaseException as error:  # noqa: BLE001 (the boundary where a crash becomes a value; L4 passes on the rest)
+            except BaseException as error:  # noqa: BLE001 - a crash becomes a value here (L4)
                 passing, crash = sort_out(error)
                 ending = Ending("killed" if self._killed else "crashed", crash or passing)
                 if passing is not None:

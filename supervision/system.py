@@ -107,7 +107,7 @@ class System:
         rest = None
         try:
             absorbed = bool(self._body.__exit__(kind, error, traceback))
-        except BaseException as remaining:  # noqa: BLE001 (the scope took its own Cancelled out of a group)
+        except BaseException as remaining:  # noqa: BLE001 - raised again below
             absorbed, rest = False, remaining
         await self._shut()
         if not isinstance(error, trio.Cancelled) or absorbed:
@@ -120,7 +120,7 @@ class System:
         try:
             with trio.CancelScope(shield=True):
                 self._ending = await self.root.live(self._ready.set)
-        except BaseException as error:  # noqa: BLE001 (KeyboardInterrupt and the like: raised again in the body's task)
+        except BaseException as error:  # noqa: BLE001 - raised again by the body's task
             self._passing = unwrap(error)
         finally:
             self.root.close(self._ending.error)

@@ -132,6 +132,7 @@ class RosterMachine(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([0.0, 0.5, 1.0, 3.0, 11.0]))
     def time_passes(self, seconds):
+        self.run()
         self.now += seconds
         self.run()
 

@@ -82,12 +82,13 @@ class Reply:
         Cancellation and timeout abandon the question: a later answer is dropped. Waiting again is refused.
         """
         if timeout is None:
-            return await self._settled()
+            return await self.settled()
         with trio.move_on_after(timeout):
-            return await self._settled()
+            return await self.settled()
         raise ask_timeout(self._cell.path, timeout)
 
-    async def _settled(self) -> Any:
+    async def settled(self) -> Any:
+        """Like `wait` without a timeout, one call less deep."""
         if self._task is not None or self._abandoned:
             raise InvalidArgument(f"The reply of {self._cell.path!r} is awaited once only. Ask again.")
         if self.done:

@@ -18,13 +18,14 @@ from callboard.log.errors import (
     ActorStopped,
     CallboardError,
     InvalidArgument,
+    MailboxFull,
     MessageTooLarge,
     PartialPublish,
     RuntimeClosed,
     TopicNotFound,
 )
 from callboard.log.format.columns import Columns
-from callboard.log.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, MIB
+from callboard.log.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, KEY_BYTES_MAX, MIB
 from callboard.message import (
     Headers,
     Message,
@@ -116,12 +117,15 @@ class Publisher:
                 raise
             return None
         try:
-            offset: int = await port.ref.ask(message)
+            try:
+                reply = port.ref.ask_nowait(message)
+            except MailboxFull:
+                return int(await port.ref.ask(message))
+            return int(await reply.settled())
         except ActorStopped as error:
             raise self._refused(port) from error
         finally:
             budget.give_back(size)
-        return offset
 
     def _refused(self, port: PartitionPort) -> CallboardError:
         if self.live.deleted:
@@ -161,19 +165,60 @@ class Publisher:
             raise InvalidArgument(
                 f"a batch of {count} messages, and {BATCH_RECORDS_MAX} are allowed. Nothing was written. Split it."
             )
+        index = self._only_partition(partition)
+        if index is not None and headers is None and timestamps is None:
+            columns = self._quick_columns(values, keys)
+            if columns is not None:
+                offset = await self._send(
+                    self.live.ports[index], PublishMany(columns, level, columns.size_bytes), count
+                )
+                return Receipts(self.live.name, count, (StoredRange(index, offset, range(count)),))
+        return await self._publish_checked(values, keys, headers, timestamps, index, level)
+
+    def _only_partition(self, partition: int | None) -> int | None:
+        """The partition that the whole batch goes to, when that needs no look at its keys."""
+        if partition is not None:
+            return self._checked_partition(partition)
+        return 0 if len(self.live.ports) == 1 and self.partitioner is consistent else None
+
+    def _quick_columns(
+        self, values: Sequence[bytes | Message], keys: Sequence[bytes | None] | None
+    ) -> Columns | None:
+        """The batch's columns, when it is plain and so small in all that no message can be too large."""
+        if isinstance(values[0], Message):
+            return None
+        try:
+            columns = Columns.build(values, keys)  # type: ignore[arg-type]
+        except InvalidArgument:
+            return None  # checked once more, one by one, for an error that says which
+        key_bytes = 0 if columns.keys is None else len(columns.keys)
+        if columns.value_nulls is not None or key_bytes > KEY_BYTES_MAX:
+            return None
+        limit = min(self.live.settings.max_message_bytes, FRAME_BYTES_TARGET)
+        return columns if len(columns.values) + key_bytes <= limit else None
+
+    async def _publish_checked(
+        self,
+        values: Sequence[bytes | Message],
+        keys: Sequence[bytes | None] | None,
+        headers: Sequence[Headers | None] | None,
+        timestamps: Sequence[datetime | None] | None,
+        index: int | None,
+        level: Level,
+    ) -> Receipts:
+        count = len(values)
         plain, keys, headers, timestamps = _unpacked(values, keys, headers, timestamps)
         for what, column in (("keys", keys), ("headers", headers), ("timestamps", timestamps)):
             if column is not None and len(column) != count:
                 raise InvalidArgument(f"{count} values but {len(column)} {what}. Nothing was written.")
         size = self._check_sizes(plain, keys, headers)
         times = None if timestamps is None else [None if t is None else to_us(t) for t in timestamps]
-        parts = self._parts(count, size, keys, partition)
         sendings = []
-        for index, indexes in parts:
+        for place, indexes in self._parts(count, size, keys, index):
             for chunk in _chunks(indexes, plain, size):
                 columns = _columns(chunk, count, plain, keys, headers, times)
                 bytes_here = size if len(chunk) == count else columns.size_bytes
-                sendings.append((self.live.ports[index], chunk, PublishMany(columns, level, bytes_here)))
+                sendings.append((self.live.ports[place], chunk, PublishMany(columns, level, bytes_here)))
         if len(sendings) == 1:
             port, chunk, message = sendings[0]
             offset = await self._send(port, message, len(chunk))
@@ -223,9 +268,7 @@ class Publisher:
         self, count: int, size: int, keys: Sequence[bytes | None] | None, partition: int | None
     ) -> list[tuple[int, Sequence[int]]]:
         if partition is not None:
-            return [(self._checked_partition(partition), range(count))]
-        if len(self.live.ports) == 1 and self.partitioner is consistent:
-            return [(0, range(count))]
+            return [(partition, range(count))]
         if keys is None:
             return [(self._sticky.choose(count, size), range(count))]
         found = split(

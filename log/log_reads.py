@@ -220,20 +220,19 @@ class LogReads:
         async with self._opening:
             if segment.is_open:
                 return
-            verbs: list[Verb] = [Open(segment.file.handle)]
-            idle = [
-                other
-                for other in tuple(self._segments)[:-1]
-                if other.is_open and not other.readers and other is not segment
-            ]
-            idle.sort(key=last_used)
-            closing = idle[: max(0, len(idle) + 1 - OPEN_SEGMENTS_MAX)]
-            for other in closing:
-                other.is_open = other.is_indexed = False
-                other.index = None
-                verbs.append(Close(other.file.handle))
-            await self._files.submit(verbs)
+            # Closing comes first: it cannot fail, so what is marked as closed is closed.
+            await self._files.submit([*self.close_idle(1), Open(segment.file.handle)])
             segment.is_open = True
+
+    def close_idle(self, opening: int) -> list[Verb]:
+        """Verbs, to be run first, that close what was not read lately, so that `opening` more may be opened."""
+        idle = [other for other in tuple(self._segments)[:-1] if other.is_open and not other.readers]
+        idle.sort(key=last_used)
+        closing = idle[: max(0, len(idle) + opening - OPEN_SEGMENTS_MAX)]
+        for other in closing:
+            other.is_open = other.is_indexed = False
+            other.index = None
+        return [Close(other.file.handle) for other in closing]
 
     def forget(self, segments: list[StoredSegment]) -> list[Verb]:
         """Verbs that close dropped segments; those being read are closed later."""

@@ -212,6 +212,8 @@ class PartitionLog:
             now_us=now_us,
         )
         self._staged = staged = stager.stage(batches, self.visible_end, sync=sync, roll=roll)
+        if len(staged.runs) > 1:
+            staged.verbs = (*self._reads.close_idle(len(staged.runs) - 1), *staged.verbs)
         return staged
 
     def applied(self, staged: StagedAppend) -> None:

@@ -19,6 +19,7 @@ from callboard.log.format.segment import SEGMENT_HEADER_BYTES, GapReason, encode
 from callboard.log.index_file import new_index
 from callboard.log.limits import MIB
 from callboard.log.quarantine import Quarantine
+from callboard.log.scanning import ensure_open
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Buffer, Close, Incarnation, Sync, Truncate, Verb
 from callboard.log.seams.entropy import Entropy
@@ -77,6 +78,7 @@ class Writer:
             return list(segments)
         before = [segment for segment in segments if segment.base_offset < runs[0].base_offset]
         if before:
+            await ensure_open(self._files, before[-1])
             await self._files.submit((Sync(before[-1].file.handle),))
         made: dict[int, StoredSegment] = {}
         for place in range(len(runs) - 1, -1, -1):

@@ -10,6 +10,7 @@ import pytest
 from callboard.log.errors import DiskFull, PlanFailed, StaleIncarnation, StorageError
 from callboard.log.format.columns import Columns
 from callboard.log.partition_log import LogSettings, PartitionLog
+from callboard.log.seams.disk import SyncDirectory, Unlink
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.memory_disk import MemoryDisk
 
@@ -128,13 +129,19 @@ class World:
             reading = await self.log.read(offset, max_records=7, max_bytes=5_000)
             for columns in reading.batches:
                 for at, value in zip(columns.offset_list(), columns.value_list(), strict=True):
-                    assert at >= offset and at not in found
+                    assert at >= offset
+                    assert at not in found
                     assert value is not None
                     found[at] = value
             self.lost += reading.lost
             assert reading.next_offset > offset
             offset = reading.next_offset
         return found
+
+    async def files_gone(self, *paths: str) -> None:
+        """Delete files behind everybody's back, durably."""
+        files = await self.disk.incarnate("somebody else")
+        await files.submit([*(Unlink(path) for path in paths), SyncDirectory(DIRECTORY)])
 
     # -- judging
 

@@ -1,0 +1,168 @@
+"""Retention by age and by size, held back by what durable groups have not settled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from callboard.log.retention import SealedSegment, choose_droppable, count_dropped
+
+ALL_SETTLED = 1 << 60
+
+
+async def fill(world: Any, batches: int) -> None:
+    """Append batches of three records, some 6 KiB each, ten seconds apart."""
+    for _ in range(batches):
+        world.clock.advance(10)
+        await world.append(1, 3, size=2_000)
+
+
+@pytest.fixture
+async def sized(make_world: Any) -> Any:
+    """A log of six segments with a limit of three."""
+    world = make_world(segment_bytes=65_536, retention_bytes=3 * 65_536)
+    await world.open()
+    await fill(world, 60)
+    return world
+
+
+async def test_the_oldest_segments_go_first(sized: Any) -> None:
+    """Above retention_bytes whole segments are dropped from the front until the limit is kept."""
+    log = sized.log
+    before = log.segment_count
+    done = await log.retain(now_us=sized.clock.now_us, unsettled_from=ALL_SETTLED, drop_unread=False)
+    assert log.size_bytes <= 3 * 65_536
+    assert (before - log.segment_count, done.start_offset) == (done.dropped_segments, log.start_offset)
+    assert (done.dropped_records, 0) == (log.start_offset, done.unread_dropped)
+    sized.check(await sized.contents(), must_hold=sized.promised)
+    sized.disk.crash()
+    start = log.start_offset
+    await sized.check_twice(must_hold=sized.promised)
+    assert start == sized.log.start_offset
+
+
+async def test_unsettled_records_are_kept(sized: Any) -> None:
+    """Nothing at or past the lowest floor of the durable groups is dropped; the log is then over its limit."""
+    log = sized.log
+    first_end = log._segments[0].end_offset
+    done = await log.retain(now_us=0, unsettled_from=first_end, drop_unread=False)
+    assert 1 == done.dropped_segments
+    assert log.over_limit()
+    done = await log.retain(now_us=0, unsettled_from=first_end, drop_unread=False)
+    assert 0 == done.dropped_segments
+    await log.retain(now_us=0, unsettled_from=ALL_SETTLED, drop_unread=False)
+    assert not log.over_limit()
+
+
+async def test_unread_records_may_be_dropped_and_are_counted(sized: Any) -> None:
+    """With drop_unread the limit wins over unsettled records, and says how many it cost."""
+    done = await sized.log.retain(now_us=0, unsettled_from=5, drop_unread=True)
+    assert done.dropped_records - 5 == done.unread_dropped
+    assert not sized.log.over_limit()
+
+
+async def test_old_segments_go(make_world: Any) -> None:
+    """A sealed segment goes once its newest record is older than retention_age; the one in use stays."""
+    world = make_world(segment_bytes=65_536, retention_age_s=100)
+    log = await world.open()
+    await fill(world, 30)
+    assert log.segment_count > 2
+    newest_sealed = log._segments[-2].end_offset
+    world.clock.advance(1_000)
+    assert 0 == log.next_due(world.clock.now_us)
+    await log.retain(now_us=world.clock.now_us, unsettled_from=ALL_SETTLED, drop_unread=False)
+    assert newest_sealed == log.start_offset
+    await log.roll_if_due(world.clock.now_us)
+    await log.retain(now_us=world.clock.now_us, unsettled_from=ALL_SETTLED, drop_unread=False)
+    assert log.start_offset == log.next_offset
+    await fill(world, 1)
+    assert {90, 91, 92} == set(await world.contents())
+
+
+async def test_young_segments_stay(make_world: Any) -> None:
+    """Retention by age looks at the newest record of a segment, also after reopening."""
+    world = make_world(segment_bytes=65_536, retention_age_s=150)
+    await world.open()
+    await fill(world, 30)
+    await world.log.close()
+    log = await world.open()
+    await log.retain(now_us=world.clock.now_us, unsettled_from=ALL_SETTLED, drop_unread=False)
+    kept = [at for at in world.seen if at >= log.start_offset]
+    assert 45 <= len(kept) < 90
+    assert log.start_offset > 0
+
+
+async def test_a_reader_may_go_on_in_a_dropped_segment(sized: Any) -> None:
+    """A read under way while its segment is dropped ends well, and its file is closed afterwards."""
+
+    sized.disk.latency_s = 0.01
+    sized.log._tail.restart(sized.log.visible_end)
+    found: list[Any] = []
+
+    async def read() -> None:
+        found.append(await sized.log.read(3, max_records=60))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(read)
+        await trio.testing.wait_all_tasks_blocked()
+        await sized.log.retain(now_us=0, unsettled_from=ALL_SETTLED, drop_unread=False)
+    assert 3 < found[0].next_offset
+    assert sized.log.start_offset > 0
+
+
+async def test_only_a_few_sealed_segments_stay_open(make_world: Any) -> None:
+    """Reading through many segments closes those that were not read lately."""
+    world = make_world(segment_bytes=65_536)
+    await world.open()
+    await fill(world, 200)
+    world.log._tail.restart(world.log.visible_end)
+    assert world.seen == await world.contents()
+    opened = [segment for segment in world.log._segments if segment.is_open]
+    assert len(opened) <= 10 < world.log.segment_count
+    assert sum(segment.index is not None for segment in world.log._segments) <= 10
+
+
+def sealed(*sizes: int) -> list[SealedSegment]:
+    """Segments of ten records each, a second apart, of the sizes given."""
+    return [
+        SealedSegment(place * 10, place * 10 + 10, size, (place + 1) * 1_000_000)
+        for place, size in enumerate(sizes)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("age_s", "size", "unsettled_from", "drop_unread", "expected"),
+    [
+        (None, None, ALL_SETTLED, False, 0),
+        (None, 250, ALL_SETTLED, False, 2),
+        (None, 250, 15, False, 1),
+        (None, 250, 15, True, 2),
+        (1.5, None, ALL_SETTLED, False, 2),
+        (1.5, None, 0, False, 0),
+        (0.1, 1, ALL_SETTLED, False, 3),
+    ],
+)
+def test_what_may_be_dropped(
+    age_s: float | None, size: int | None, unsettled_from: int, drop_unread: bool, expected: int
+) -> None:
+    """Too old or too large, oldest first, and never past what is unsettled."""
+    count = choose_droppable(
+        sealed(100, 100, 100),
+        active_bytes=100,
+        now_us=4_000_000,
+        retention_age_s=age_s,
+        retention_bytes=size,
+        unsettled_from=unsettled_from,
+        drop_unread=drop_unread,
+    )
+    assert expected == count
+
+
+def test_dropped_records_are_counted() -> None:
+    """Records at or past the floor count as unread."""
+    assert (20, 5) == count_dropped(sealed(1, 1), 15)
+    assert (20, 0) == count_dropped(sealed(1, 1), ALL_SETTLED)
+    assert (20, 20) == count_dropped(sealed(1, 1), 0)

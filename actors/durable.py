@@ -2,8 +2,8 @@
 
 Vocabulary
 ----------
-A *command* is the message that arrives. An *event* is what it changed: `persist` writes it to the journal, and only then
-`apply` changes the state. A *snapshot* is the whole state; it spares a start the replay of what came before.
+A *command* is the message that arrives. An *event* is what it changed: `persist` writes it to the journal, and only
+then `apply` changes the state. A *snapshot* is the whole state; it spares a start the replay of what came before.
 
 Invariants
 ----------

@@ -133,6 +133,7 @@ class Inspector:
         self.found = Inspection(directory, "partition", [])
 
     async def run(self) -> Inspection:
+        """Headers first, then each segment, then what they say together."""
         found = self.found
         for base in await segment_bases(self.files, self.directory):
             found.segments.append(await self._look(base))
@@ -208,13 +209,16 @@ class Inspector:
         handle = self.files.handle(state.path)
         await self.files.submit((Open(handle),))
         opened = OpenSegment(handle, header, state.size_bytes)
-        index = SegmentIndex(state.segment_id, state.base)
-        scan = await scan_file(self.files, opened, index=index, progress=self.progress)
-        walk = await FramesWalk(self, state, opened, None if following is None else following.base).run(scan)
+        scan = await scan_file(self.files, opened, progress=self.progress)
+        index = await self._index(state) if self.found.kind == "partition" else None
+        walk = FramesWalk(self, state, opened, None if following is None else following.base)
+        if index is not None:
+            walk.entries = dict(zip(index.positions, index.offsets, strict=True))
+        await walk.run(scan)
         self._check_damages(state, scan, walk, following)
         self._check_end(state, scan, walk, following)
-        if self.found.kind == "partition":
-            await self._check_index(state, scan, walk)
+        if index is not None:
+            self._check_index(state, index, scan, walk)
         await self.files.submit((Close(handle),))
 
     def _check_damages(
@@ -267,32 +271,30 @@ class Inspector:
             kind = "damage" if is_torn else "lost"
             self._tell(state, kind, scan.end, end, following.base - 1, words + " before the next segment")
 
-    async def _check_index(self, state: SegmentState, scan: SegmentScan, walk: FramesWalk) -> None:
+    async def _index(self, state: SegmentState) -> SegmentIndex | None:
+        """The stored index; None when there is none, or only what a crash leaves of one."""
         path = index_path(self.directory, state.base)
         data = await read_whole(self.files, path)
         if data is None or not any(data) or state.segment_id is None:
-            return
+            return None
         count = int.from_bytes(data[12:16], "little")
         try:
-            index = SegmentIndex.decode(data[: INDEX_HEADER_BYTES + 24 * count], state.segment_id)
+            return SegmentIndex.decode(data[: INDEX_HEADER_BYTES + 24 * count], state.segment_id)
         except IndexInvalid as fault:
             message = f"the index is not valid ({fault}): it will be built anew"
             self.found.notes.append(Problem(path, "index", None, None, None, message))
-            return
-        entries = list(zip(index.positions, index.offsets, strict=True))
-        wrong = [offset for position, offset in entries if walk.bases.get(position, offset) != offset]
-        known = set(scan.positions)
-        lost = [
-            offset
-            for offset, position in zip(index.offsets, index.positions, strict=True)
-            if position not in known
-        ]
-        if wrong or (lost and not state.problems and index.end_position <= scan.end):
-            offset = (wrong or lost)[0]
+            return None
+
+    def _check_index(
+        self, state: SegmentState, index: SegmentIndex, scan: SegmentScan, walk: FramesWalk
+    ) -> None:
+        """Every entry leads to a frame with its offset, unless that frame is damaged, or power loss took it."""
+        is_whole = not state.problems and not scan.damages and index.end_position <= scan.end
+        wrong = [*walk.wrong_entries, *(walk.entries.values() if is_whole else ())]
+        if wrong:
             state.index_is_sound = False
-            message = (
-                f"the index leads to a wrong place for offset {offset}, and for {len(wrong or lost) - 1} more"
-            )
+            path = index_path(self.directory, state.base)
+            message = f"the index leads to a wrong place for offset {wrong[0]}, and for {len(wrong) - 1} more"
             self.found.problems.append(Problem(path, "index", None, None, None, message))
 
     # -- the whole log ------------------------------------------------------------------------------------------
@@ -373,10 +375,12 @@ class FramesWalk:
         """Byte from which on all belongs to the successor."""
         self.proven = 0
         """Journals: the highest sequence that a frame calls proven."""
-        self.bases: dict[int, int] = {}
-        """Partitions: base offset by position of each frame."""
+        self.entries: dict[int, int] = {}
+        """Of the index: offset by position, until the frame was met."""
+        self.wrong_entries: list[int] = []
 
     async def run(self, scan: SegmentScan) -> FramesWalk:
+        """Decode the frames that the scan found, up to the first that is superseded."""
         behind_damage = {damage.end for damage in scan.damages}
         for position in scan.positions:
             try:
@@ -386,6 +390,7 @@ class FramesWalk:
                 continue
             if self.until is not None and header.last_offset >= self.until:
                 self.superseded_at = position
+                self.entries = {at: offset for at, offset in self.entries.items() if at < position}
                 break
             end = self.state.end
             if header.base_offset > end and position not in behind_damage:
@@ -406,7 +411,8 @@ class FramesWalk:
         state, end = self.state, position + header.frame_bytes
         state.records += columns.count
         if self.inspector.found.kind == "partition":
-            self.bases[position] = header.base_offset
+            if self.entries.pop(position, header.base_offset) != header.base_offset:
+                self.wrong_entries.append(header.base_offset)
         elif not self._take_control(position, header, columns):
             return
         run = state.runs[-1] if state.runs else None
@@ -457,6 +463,7 @@ def explains(following: SegmentState, end: int) -> bool:
 
 
 def gap_name(following: SegmentState) -> str:
+    """Why the records before the segment are missing, for people."""
     header = following.header
     if header is None or following.heals:
         return "a snapshot that replaces them"

@@ -113,6 +113,7 @@ class Replay:
         """Position of the last frame when that is a mark."""
 
     async def run(self) -> Found:
+        """Find the start, replay to the end, make the end fit to be appended to."""
         bases = await segment_bases(self.files, self.directory)
         if not bases:
             return Found(JournalRecovery())

@@ -202,7 +202,7 @@ async def test_concurrent_with_a_writer(new_writer, seed):
             try:
                 reading = await reader.read(offset, max_records=source.randrange(1, 9))
             except OffsetOutOfRange as error:
-                offset = error.start
+                offset, is_over = error.start, False
                 continue
             assert () == reading.lost
             for columns in reading.batches:

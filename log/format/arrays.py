@@ -11,7 +11,9 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from itertools import accumulate, pairwise
+from struct import Struct
 
 from callboard.log.errors import InvalidArgument, UnsupportedPlatform
 from callboard.log.seams.disk import Buffer
@@ -38,6 +40,10 @@ NO_TIME = -(2**63)
 
 Ends = Sequence[int]
 
+EVEN_COUNT_MAX = 4096
+EVEN_KEPT = 64
+"""Columns whose items have one length are so common that their ends, and how to cut them, are kept: 64 at most."""
+
 
 def typed(code: str, items: Iterable[int], what: str) -> array[int]:
     """An array of `code`; `InvalidArgument` names `what` when an item does not fit."""
@@ -50,8 +56,11 @@ def typed(code: str, items: Iterable[int], what: str) -> array[int]:
 def join_items(items: Sequence[bytes | None], what: str) -> tuple[Buffer, array[int], bytes | None]:
     """One byte string of all items, their ends, and the bitmap of Nones (None when there is none)."""
     try:
-        # The quick way: three C-level passes. None has no length and cannot be joined: then the careful way.
+        # The quick way: C-level passes only. None has no length and cannot be joined: then the careful way.
         joined = b"".join(items)  # type: ignore[arg-type]
+        count = len(items)
+        if count and len(joined) == count * len(items[0]) and len(set(map(len, items))) == 1:  # type: ignore[arg-type]
+            return joined, even_ends(len(items[0]), count), None  # type: ignore[arg-type]
         ends = array("I", accumulate(map(len, items), initial=0))  # type: ignore[arg-type]
         if ends[-1] == len(joined):
             return joined, ends, None
@@ -65,6 +74,23 @@ def join_items(items: Sequence[bytes | None], what: str) -> tuple[Buffer, array[
             )
     filled = [b"" if item is None else item for item in items]
     return b"".join(filled), array("I", accumulate(map(len, filled), initial=0)), bitmap_of(items)
+
+
+def even_ends(length: int, count: int) -> array[int]:
+    """The ends of `count` items of one length: those of short columns are kept, since fixed sizes come in again."""
+    if count <= EVEN_COUNT_MAX:
+        return _kept_even_ends(length, count)
+    return array("I", [length * index for index in range(count + 1)])
+
+
+@lru_cache(maxsize=EVEN_KEPT)
+def _kept_even_ends(length: int, count: int) -> array[int]:
+    return array("I", [length * index for index in range(count + 1)])
+
+
+@lru_cache(maxsize=EVEN_KEPT)
+def _even_items(length: int, count: int) -> Struct:
+    return Struct(f"{length}s" * count)
 
 
 def bitmap_of(items: Sequence[object]) -> bytes | None:
@@ -121,7 +147,11 @@ def item_list(data: Buffer, ends: Ends, nulls: Buffer | None, start: int, stop: 
     first = bounds[0]
     whole = bytes(data[first : bounds[-1]])
     items: list[bytes | None]
-    if first:
+    count = stop - start
+    length, rest = divmod(bounds[-1] - first, count)
+    if not rest and 1 < count <= EVEN_COUNT_MAX and bounds == list(range(first, bounds[-1] + 1, length or 1)):
+        items = list(_even_items(length, count).unpack(whole))
+    elif first:
         items = [whole[a - first : b - first] for a, b in pairwise(bounds)]
     else:
         items = [whole[a:b] for a, b in pairwise(bounds)]

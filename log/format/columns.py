@@ -133,7 +133,7 @@ class Columns:
         columns = cls(count, data, ends, nulls)
         if keys is not None:
             check_length("keys", keys, count)
-            if keys.count(None) != count:
+            if count and (keys[0] is not None or keys.count(None) != count):
                 columns.keys, columns.key_ends, columns.key_nulls = arrays.join_items(keys, "the key")
         if headers is not None:
             check_length("headers", headers, count)

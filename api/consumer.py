@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -27,6 +28,7 @@ from callboard.log.errors import (
     CallboardError,
     InvalidArgument,
     LeaseLost,
+    MailboxFull,
     PartitionUnavailable,
     RuntimeClosed,
 )
@@ -60,6 +62,7 @@ class Consumer:
         self._freed = trio.Event()
         self._lazy: deque[tuple[PartitionPort, Reply]] = deque()
         self._lost_lazily: list[tuple[int, int]] = []
+        self._ahead: tuple[PartitionPort, Reply] | None = None
         self._prefetch = 1
         self._fetched_at = 0.0
         self._open = False
@@ -203,6 +206,8 @@ class Consumer:
                     break
                 parts.append(more)
                 count += sum(columns.count for columns in more.batches)
+        if count >= max_records:
+            self.look_ahead(max_records)
         return ReceivedBatch(self, port, parts)
 
     async def _fetch_more(self, port: PartitionPort, limit: int, until: float) -> c.Handed | None:
@@ -225,6 +230,9 @@ class Consumer:
 
     async def _fetch(self, wanted: int) -> tuple[PartitionPort, c.Handed]:
         """Lease up to `wanted` messages from the next partition that has some; waits until one has."""
+        ahead = await self._looked_ahead()
+        if ahead is not None:
+            return ahead
         while True:
             self._check_open()
             limit = min(wanted, self.settings.max_in_flight - self._in_flight)
@@ -243,13 +251,14 @@ class Consumer:
             self._check_any_available()
             await self._flag.wait()
 
+    def _command(self, limit: int) -> c.Fetch:
+        timeout = self.settings.visibility_timeout
+        return c.Fetch(self.group_id, self._id, limit, READ_BYTES_DEFAULT, timeout, self._flag)
+
     async def _ask_partition(self, port: PartitionPort, limit: int) -> c.Handed | None:
-        message = c.Fetch(
-            self.group_id, self._id, limit, READ_BYTES_DEFAULT, self.settings.visibility_timeout, self._flag
-        )
         while True:
             try:
-                handed: c.Handed | None = await port.ref.ask(message)
+                handed: c.Handed | None = await port.ref.ask(self._command(limit))
             except ActorCrashed:
                 continue
             except PartitionUnavailable:
@@ -257,13 +266,42 @@ class Consumer:
                 return None
             except ActorStopped as error:
                 raise self._stopped() from error
-            if handed is not None:
-                count = sum(columns.count for columns in handed.batches)
-                if count == 0:
-                    continue
-                self._leases[port.index, handed.lease_id] = [count, handed.deadline]
-                self._in_flight += count
-            return handed
+            if handed is None or self._accept(port, handed):
+                return handed
+
+    def _accept(self, port: PartitionPort, handed: c.Handed) -> bool:
+        """Note what was handed over; False when it is nothing."""
+        count = sum([columns.count for columns in handed.batches])
+        if count == 0:
+            return False
+        self._leases[port.index, handed.lease_id] = [count, handed.deadline]
+        self._in_flight += count
+        return True
+
+    def look_ahead(self, wanted: int) -> None:
+        """Ask for the next messages already: their lease is then journalled together with the coming ack."""
+        limit = min(wanted, self.settings.max_in_flight - self._in_flight)
+        index = next(iter(self._maybe), None)
+        if self._ahead is None and limit > 0 and index is not None:
+            port = self._live.ports[index]
+            with suppress(CallboardError):
+                self._ahead = port, port.ref.ask_nowait(self._command(limit))
+
+    async def _looked_ahead(self) -> tuple[PartitionPort, c.Handed] | None:
+        """What `look_ahead` found, unless that is nothing or its lease has run out meanwhile."""
+        if self._ahead is None:
+            return None
+        (port, reply), self._ahead = self._ahead, None
+        try:
+            handed: c.Handed | None = await reply.wait()
+        except CallboardError:
+            return None
+        if handed is None:
+            self._maybe.pop(port.index, None)
+            return None
+        if handed.deadline <= self.runtime.clock.monotonic() or not self._accept(port, handed):
+            return None
+        return port, handed
 
     def _check_any_available(self) -> None:
         ports = self._live.ports
@@ -322,7 +360,9 @@ class Consumer:
         """Release a message without waiting; without effect when its lease has run out."""
         self._settled_here(message.partition, message.lease_id, 1)
         ranges = ((message.offset, message.offset + 1),)
-        message.port.ref.tell_nowait(c.Settle(self.group_id, "release", message.lease_id, ranges, lazy=True))
+        release = c.Settle(self.group_id, "release", message.lease_id, ranges, lazy=True)
+        with suppress(CallboardError):  # then its lease runs out by itself
+            message.port.ref.tell_nowait(release)
 
     async def _settle_lazily(self, port: PartitionPort, message: c.Settle) -> None:
         lazy = self._lazy
@@ -330,8 +370,13 @@ class Consumer:
             await self._collect(*lazy.popleft())
         if len(lazy) >= LAZY_ACKS_MAX:
             await self._collect(*lazy.popleft())
-        lazy.append((port, port.ref.ask_nowait(message)))
-        await trio.lowlevel.checkpoint()
+        while True:
+            try:
+                lazy.append((port, port.ref.ask_nowait(message)))
+            except MailboxFull:
+                await trio.lowlevel.checkpoint()
+            else:
+                return
 
     async def _collect(self, port: PartitionPort, reply: Reply) -> None:
         settlement = await reply.wait()

@@ -77,7 +77,7 @@ class Placement:
 
 
 LEASE_RENEWED_S = 30.0
-"""How long leases last after their partition's actor was restarted; consumers do not know that it was."""
+"""For leases of a group that has not fetched from this partition in this run: how long a restart renews them."""
 
 
 class Partition(Actor[c.PartitionCommand]):
@@ -161,10 +161,17 @@ class Partition(Actor[c.PartitionCommand]):
         now = self.context.clock.monotonic()
         for group in self._states:
             if self._port.opened_before:
-                group.delivery.renew_all(now, LEASE_RENEWED_S)
+                timeout = self._port.visibility_timeouts.get(group.group_id, LEASE_RENEWED_S)
+                group.delivery.renew_all(now, timeout)
             else:
                 group.delivery.void_all_leases()
             group.delivery.skip(0, self._log.start_offset)
+        for group_id, grant in self._port.orphans:
+            orphaned = self._states.groups.get(group_id)
+            if orphaned is not None:
+                orphaned.delivery.release(grant.lease_id, [row[:2] for row in grant.ranges], now)
+        self._port.orphans.clear()
+        for group in self._states:
             self._journal_events(group, sync=False, urgent=False)
 
     async def stopping(self) -> None:
@@ -274,6 +281,7 @@ class Partition(Actor[c.PartitionCommand]):
             reply.answer(None)
             self._arm(group.delivery.next_deadline())
             return
+        self._port.visibility_timeouts[group.group_id] = message.visibility_timeout
         self._arm(deadline)
         self._journal_events(group, partial(self._hand_over, group, grant, message, reply), sync=False)
 
@@ -281,9 +289,14 @@ class Partition(Actor[c.PartitionCommand]):
         self, group: Group, grant: Grant, message: c.Fetch, reply: Reply, error: CallboardError | None
     ) -> None:
         """The lease is journalled (P2): read the records and answer."""
+        if isinstance(error, ActorCrashed):
+            self._port.orphans.append((group.group_id, grant))
+            reply.fail(error.again())
+            return
         if error is not None or reply.done:
             self._take_back(group, grant)
-            reply.fail(error or ActorCrashed("abandoned", path=""))
+            if error is not None:
+                reply.fail(error.again())
             return
         batches: list[Columns] = []
         for start, stop, _ in grant.ranges:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from callboard.actors.broker.commands import Flag, PartitionCommand
+from callboard.actors.broker.receipts import Grant
 from callboard.log.errors import CallboardError, PartitionUnavailable
 from callboard.log.limits import PENDING_BYTES_MAX
 
@@ -66,6 +67,10 @@ class PartitionPort:
         self.opened_before = False
         self.budget = Budget()
         self.wakes: list[Flag] = []
+        self.visibility_timeouts: dict[int, float] = {}
+        """By group id; what a restarted actor renews leases by."""
+        self.orphans: list[tuple[int, Grant]] = []
+        """Leases (with their group's id) that were journalled when the actor crashed, before anybody had them."""
         self.unheard_failures = 0
         self.unheard_error: BaseException | None = None
 

@@ -9,6 +9,7 @@ import pytest
 import trio
 
 import callboard
+from callboard.actors.events import ActorRestarted
 
 
 async def test_a_published_message_is_consumed_and_stays_settled_after_reopening(tmp_path: Path) -> None:
@@ -87,7 +88,10 @@ async def test_a_crashed_partition_restarts_and_loses_nothing(tmp_path: Path) ->
         await topic.publish(b"before")
         async with topic.subscribe("group") as consumer:
             message = await consumer.get()
+            restarted = trio.Event()
+            runtime.subscribe_events(lambda event: restarted.set() if isinstance(event, ActorRestarted) else None)
             runtime.crash("topics/orders/0", RuntimeError("drill"))
+            await restarted.wait()
             receipt = await topic.publish(b"after")
             assert receipt.offset == 1
             await message.ack()

@@ -86,6 +86,19 @@ async def tells(ref: ActorRef[int]) -> None:
     await ref.ask(0)
 
 
+async def tells_of_many(ref: ActorRef[int]) -> None:
+    """Statements of 64 tasks at once, each a checkpoint: the actor finds many in its mailbox."""
+
+    async def teller() -> None:
+        for number in range(TELLS // 64):
+            await ref.tell(number)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(64):
+            nursery.start_soon(teller)
+    await ref.ask(0)
+
+
 async def tells_nowait(ref: ActorRef[int]) -> None:
     """Statements without a checkpoint, a thousand at a time."""
     for _ in range(TELLS // 1000):
@@ -122,6 +135,7 @@ async def main() -> None:
         await timed("trio checkpoints (the ceiling)", CHECKPOINTS, checkpoints)
         await timed("tell, receive", TELLS, lambda: tells(one))
         await timed("tell, receive_batch", TELLS, lambda: tells(many))
+        await timed("tell, receive_batch, 64 tellers", TELLS, lambda: tells_of_many(many))
         await timed("tell_nowait, receive", TELLS, lambda: tells_nowait(one))
         await timed("tell_nowait, receive_batch", TELLS, lambda: tells_nowait(many))
         for askers in ASKERS:

@@ -158,7 +158,10 @@ class Roster:
         self._window = RestartWindow(intensity, period_s)
         self._members: dict[str, Member] = {}
         self._restless: set[Member] = set()
-        """Members for which there may be something to do; the only ones that `steps` looks at."""
+        """Members for which there may be something to do; the only ones that `steps` looks at while open."""
+        self._stopping: set[Member] = set()
+        self._to_stop: list[Member] = []
+        """Once closed: who still has to be looked at, in rank order; the last is stopped first."""
         self._news: list[Step] = []
         self._ranks = 0
         self._closing = True
@@ -193,9 +196,9 @@ class Roster:
         """All members shall go down; with `final` they leave. A final close makes an earlier one final."""
         self._closing = True
         self._final = self._final or final
-        self._restless.update(self._members.values())
+        self._to_stop = list(self._members.values())
         if self._final:
-            for member in sorted(self._members.values(), key=_by_rank, reverse=True):
+            for member in reversed(self._to_stop):
                 if member.phase in ("down", "failed"):
                     self._leave(member, None)
 
@@ -239,6 +242,7 @@ class Roster:
         member.goes("ended")
         member.kill_at = math.inf
         member.recycle = False
+        self._stopping.discard(member)
         self._restless.add(member)
         temporary = member.terms.restart == "temporary"
         if not expected:
@@ -296,52 +300,49 @@ class Roster:
     def steps(self, now: float) -> list[Step]:
         """What the shell has to do now. Handed out once each."""
         steps, self._news = self._news, []
-        if not self._restless:
-            return steps
-        active = sorted(self._restless, key=_by_rank)
-        steps += self._kills(active, now)
-        doomed = [m for m in active if m.phase in ("starting", "up") and self._must_go(m)]
-        steps += self._stops(active, doomed, now)
-        if not self._closing:
+        steps += self._kills(now)
+        if self._closing:
+            steps += self._closing_stop(now)
+        elif self._restless:
+            active = sorted(self._restless, key=_by_rank)
+            doomed = [m for m in active if m.phase in ("starting", "up") and self._must_go(m)]
+            steps += self._stops(doomed, now)
             steps += self._starts(active, doomed, now)
-        self._restless = {m for m in active if m.name in self._members and not self._at_rest(m)}
+            self._restless = {m for m in active if m.name in self._members and not self.is_steady(m.name)}
         return steps
 
     def _must_go(self, member: Member) -> bool:
         return self._closing or member.recycle or not member.wanted
 
-    def _at_rest(self, member: Member) -> bool:
-        """Nothing to do for it before something happens to it."""
-        if self._closing:
-            return member.phase in ("down", "failed")
-        return self.is_steady(member.name)
+    def _kills(self, now: float) -> list[Step]:
+        due = sorted((m for m in self._stopping if m.kill_at <= now), key=_by_rank)
+        for member in due:
+            member.kill_at = math.inf
+        return [Kill(member.name) for member in due]
 
-    def _kills(self, active: list[Member], now: float) -> list[Step]:
-        steps: list[Step] = []
-        for member in active:
-            if member.phase == "stopping" and member.kill_at <= now:
-                member.kill_at = math.inf
-                steps.append(Kill(member.name))
-        return steps
+    def _closing_stop(self, now: float) -> list[Step]:
+        """The last member that is alive, once nobody is stopping any more (S2)."""
+        while self._to_stop and not self._stopping:
+            member = self._to_stop.pop()
+            if member.phase in ("starting", "up"):
+                return [self._stop(member, now)]
+        return []
 
-    def _stops(self, active: list[Member], doomed: list[Member], now: float) -> list[Step]:
-        ordered = self._closing or self._strategy != "one_for_one"
-        if ordered:
-            if any(m.phase == "stopping" for m in active):
-                return []
-            doomed = doomed[-1:]
-        steps: list[Step] = []
-        for member in doomed:
-            member.goes("stop")
-            member.kill_at = now + member.terms.grace_s
-            final = self._final if self._closing else not member.wanted
-            steps.append(Stop(member.name, final))
-        return steps
+    def _stops(self, doomed: list[Member], now: float) -> list[Step]:
+        if self._strategy != "one_for_one":
+            doomed = [] if self._stopping else doomed[-1:]
+        return [self._stop(member, now) for member in doomed]
+
+    def _stop(self, member: Member, now: float) -> Stop:
+        member.goes("stop")
+        member.kill_at = now + member.terms.grace_s
+        self._stopping.add(member)
+        return Stop(member.name, self._final if self._closing else not member.wanted)
 
     def _starts(self, active: list[Member], doomed: list[Member], now: float) -> list[Step]:
         if self._strategy == "one_for_one":
             return self._independent_starts(active, now)
-        if doomed or any(m.phase in ("starting", "stopping") for m in active):
+        if doomed or self._stopping or any(m.phase == "starting" for m in active):
             return []
         first = next((m for m in active if m.comes_up()), None)
         if first is None or first.not_before > now:
@@ -363,7 +364,7 @@ class Roster:
 
     def wake_at(self, now: float) -> float:
         """When `steps` will next have something to do though nothing happened; infinite when never."""
-        times = [m.kill_at for m in self._restless if m.phase == "stopping"]
+        times = [m.kill_at for m in self._stopping]
         if not self._closing:
             times += [m.not_before for m in self._restless if m.comes_up() and m.not_before > now]
         return min(times, default=math.inf)

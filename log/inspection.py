@@ -32,7 +32,7 @@ from callboard.log.format.segment import (
 from callboard.log.index_file import segment_id_in
 from callboard.log.journal_disk import segment_bases
 from callboard.log.journal_records import Kind, decode_control
-from callboard.log.seams.disk import Close, Incarnation, Open
+from callboard.log.seams.disk import Close, Handle, Incarnation, Open
 from callboard.log.segment_file import index_path, segment_path
 from callboard.log.segment_walk import FrameReader, OpenSegment, scan_file
 
@@ -135,10 +135,13 @@ class Inspector:
     async def run(self) -> Inspection:
         """Headers first, then each segment, then what they say together."""
         found = self.found
-        for base in await segment_bases(self.files, self.directory):
-            found.segments.append(await self._look(base))
-        kinds = {state.header.kind for state in found.segments if state.header is not None}
+        # First, so that a log that grows meanwhile holds at least what the file says.
         committed = await read_whole(self.files, f"{self.directory}/committed")
+        for base in await segment_bases(self.files, self.directory):
+            state = await self._look(base)
+            if state is not None:
+                found.segments.append(state)
+        kinds = {state.header.kind for state in found.segments if state.header is not None}
         if SegmentKind.JOURNAL in kinds and SegmentKind.LOG not in kinds:
             found.kind = "journal"
         elif committed is not None:
@@ -155,10 +158,12 @@ class Inspector:
 
     # -- headers ------------------------------------------------------------------------------------------------
 
-    async def _look(self, base: int) -> SegmentState:
+    async def _look(self, base: int) -> SegmentState | None:
+        """Read a segment's header; None when retention removed the file since it was listed."""
         path = segment_path(self.directory, base)
         handle = self.files.handle(path)
-        await self.files.submit((Open(handle),))
+        if not await self._open(handle):
+            return None
         data = await self.files.read(handle, 0, SEGMENT_HEADER_BYTES)
         state = await self._header(
             base, SegmentState(base, path, await self.files.size(handle), None, None), data
@@ -190,6 +195,15 @@ class Inspector:
             self._tell(state, "header-copy", 0, None, None, "one of the two copies of the header is damaged")
         return state
 
+    async def _open(self, handle: Handle) -> bool:
+        try:
+            await self.files.submit((Open(handle),))
+        except PlanFailed as error:
+            if isinstance(error.error, FileNotFoundError):
+                return False
+            raise
+        return True
+
     async def _id_from_index(self, base: int) -> int | None:
         data = await read_whole(self.files, index_path(self.directory, base))
         return None if data is None else segment_id_in(data)
@@ -207,7 +221,8 @@ class Inspector:
             return
         header = state.header or SegmentHeader(state.segment_id, state.base, 0)
         handle = self.files.handle(state.path)
-        await self.files.submit((Open(handle),))
+        if not await self._open(handle):
+            return
         opened = OpenSegment(handle, header, state.size_bytes)
         scan = await scan_file(self.files, opened, progress=self.progress)
         index = await self._index(state) if self.found.kind == "partition" else None

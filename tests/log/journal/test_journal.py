@@ -1,10 +1,14 @@
 """What a journal promises while nothing fails."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from callboard.log import limits
 from callboard.log.errors import InternalError, InvalidArgument
 from callboard.log.journal import RETRY_BYTES
+from callboard.log.journal_records import Kind
 
 
 async def test_replays_in_order(owner):
@@ -179,3 +183,10 @@ async def test_reserve_is_kept(owner):
         await owner.append(journal, bytes(RETRY_BYTES * 3))
         assert journal.reserve_bytes >= limits.JOURNAL_RESERVE_BYTES
     assert not journal.is_short_of_space
+
+
+def test_page_lists_every_kind_of_frame():
+    """The page on journals names each kind of control record with its number."""
+    page = (Path(__file__).parents[3] / "docs/principles/journal.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| (\d+) (\w+) \|", page, re.MULTILINE)
+    assert [(str(kind.value), kind.name.lower()) for kind in Kind] == listed

@@ -10,8 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import attrs
+import click
 
 from callboard.actors.broker import settings
+from callboard.cli.group import callboard as command_line
 from callboard.log import errors
 
 HERE = Path(__file__).resolve().parent
@@ -119,7 +121,34 @@ def _amount(name: str, field: settings.Field, value: float) -> str:
     return f"{value:,} s" if field.kind == "seconds" else f"{value:,}"
 
 
+def command_line_page() -> str:
+    """What `--help` says, of every command."""
+    page = [
+        HEAD.format(source="api/cli"),
+        "# Command line",
+        "",
+        "What `--help` says, command by command.",
+        "",
+    ]
+    for name, help_text in _commands(command_line, "callboard"):
+        page += [f"## {name}", "", "```text", help_text, "```", ""]
+    return "\n".join(page)
+
+
+def _commands(command: click.Command, name: str) -> list[tuple[str, str]]:
+    """The command and all below it, by their full names."""
+    context = click.Context(command, info_name=name, terminal_width=100, max_content_width=100)
+    found = [(name, command.get_help(context))]
+    if isinstance(command, click.Group):
+        for inner in command.list_commands(context):
+            child = command.get_command(context, inner)
+            if child is not None and not child.hidden:
+                found += _commands(child, f"{name} {inner}")
+    return found
+
+
 PAGES: dict[str, Callable[[], str]] = {
+    "reference/command-line.md": command_line_page,
     "reference/errors.md": errors_page,
     "reference/settings.md": settings_page,
 }

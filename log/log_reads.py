@@ -220,7 +220,6 @@ class LogReads:
         async with self._opening:
             if segment.is_open:
                 return
-            # Closing comes first: it cannot fail, so what is marked as closed is closed.
             await self._files.submit([*self.close_idle(1), Open(segment.file.handle)])
             segment.is_open = True
 
@@ -228,11 +227,14 @@ class LogReads:
         """Verbs, to be run first, that close what was not read lately, so that `opening` more may be opened."""
         idle = [other for other in tuple(self._segments)[:-1] if other.is_open and not other.readers]
         idle.sort(key=last_used)
-        closing = idle[: max(0, len(idle) + opening - OPEN_SEGMENTS_MAX)]
-        for other in closing:
+        closing: list[Verb] = []
+        for other in idle[: max(0, len(idle) + opening - OPEN_SEGMENTS_MAX)]:
+            closing.append(Close(other.file.handle))
+            # A reader that comes before these verbs have run opens a handle of its own.
+            other.file.handle = self._files.handle(other.file.path)
             other.is_open = other.is_indexed = False
             other.index = None
-        return [Close(other.file.handle) for other in closing]
+        return closing
 
     def forget(self, segments: list[StoredSegment]) -> list[Verb]:
         """Verbs that close dropped segments; those being read are closed later."""

@@ -32,9 +32,10 @@ import attrs
 
 from callboard.log.format.committed import COMMITTED_BYTES, Committed, decode_committed, encode_committed
 from callboard.log.format.faults import CommittedInvalid
-from callboard.log.format.frame import FRAME_HEADER_BYTES, decode_header
+from callboard.log.format.frame import FRAME_HEADER_BYTES, HEADER, decode_header
 from callboard.log.format.scan import SegmentScan, Tail
 from callboard.log.format.segment import GapReason
+from callboard.log.frame_chunks import BASE_OFFSET, LAST_OFFSET, FrameChunks
 from callboard.log.index_file import load_index, new_index, proves_itself
 from callboard.log.quarantine import Quarantine
 from callboard.log.rewriting import Run, Writer
@@ -42,7 +43,6 @@ from callboard.log.scanning import ensure_open, scan_from
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Incarnation, Mark, SyncDirectory
 from callboard.log.seams.entropy import Entropy
-from callboard.log.segment_walk import FrameReader
 from callboard.log.segments import Damage, Gap, SegmentList, StoredSegment, cut_index
 from callboard.log.survey import COMMITTED_NAME, survey
 
@@ -227,20 +227,32 @@ class TailRecovery:
 
     async def _group(self, segment: StoredSegment, positions: Sequence[int]) -> None:
         """Group unproven frames into runs that continue without a gap."""
-        reader = FrameReader(self._files, segment.file.handle, segment.segment_id)
+        chunks = FrameChunks(self._files, segment.file.handle, positions)
         end = max(self.end, self._proven)
         run: Run | None = None
-        for position in positions:
-            header = await reader.header(position)
-            base = header.base_offset
-            if run is None or base != run.end_offset:
-                previous_end = min(end, base)
-                gap = GapReason.NONE if previous_end == base else GapReason.DAMAGED
-                run = Run(segment, base, base, previous_end, gap)
-                self.runs.append(run)
-            run.positions.append(position)
-            run.end_offset = end = header.last_offset + 1
+        done = 0
+        while True:
+            view, starts = await chunks.next()
+            for at in starts:
+                fields = HEADER.unpack_from(view, at)
+                base = fields[BASE_OFFSET]
+                if run is None or base != end:
+                    run = self._new_run(segment, base, end)
+                run.positions.append(positions[done])
+                done += 1
+                end = fields[LAST_OFFSET] + 1
+                run.end_offset = end
+            if not starts:
+                break
         self.end = end
+
+    def _new_run(self, segment: StoredSegment, base: int, end: int) -> Run:
+        """A run of frames from `base` on, after frames that ended at `end`."""
+        previous_end = min(end, base)
+        gap = GapReason.NONE if previous_end == base else GapReason.DAMAGED
+        run = Run(segment, base, base, previous_end, gap)
+        self.runs.append(run)
+        return run
 
     async def _keep_torn(self, segment: StoredSegment, scan: SegmentScan) -> None:
         size_bytes = scan.tail_end - scan.end

@@ -7,15 +7,24 @@ before it; the frames between its own and the next name are still served from wh
 from __future__ import annotations
 
 import itertools
+import zlib
 from collections.abc import Sequence
 from typing import Final
 
 import attrs
 
-from callboard.log.errors import PlanFailed
-from callboard.log.format.frame import reseal
+from callboard.log.errors import LogCorrupt, PlanFailed
+from callboard.log.format.frame import (
+    CHECKSUM,
+    FRAME_HEADER_BYTES,
+    HEADER,
+    SEALED,
+    SEALED_BYTES,
+    seed_of,
+)
 from callboard.log.format.index import SegmentIndex
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES, GapReason, encode_segment_header
+from callboard.log.frame_chunks import FrameChunks
 from callboard.log.index_file import new_index
 from callboard.log.limits import MIB
 from callboard.log.quarantine import Quarantine
@@ -24,7 +33,6 @@ from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Buffer, Close, Incarnation, Sync, Truncate, Verb
 from callboard.log.seams.entropy import Entropy
 from callboard.log.segment_file import SegmentFile
-from callboard.log.segment_walk import FrameReader
 from callboard.log.segments import StoredSegment
 
 __all__ = ["Run", "Writer", "new_segment_id"]
@@ -133,29 +141,14 @@ class Writer:
         self, source: StoredSegment, positions: Sequence[int], file: SegmentFile, index: SegmentIndex
     ) -> None:
         """Reseal the frames at `positions` of `source` into `file`."""
-        reader = FrameReader(self._files, source.file.handle, source.segment_id)
-        batch: list[Buffer] = []
-        size = 0
-        for position in positions:
-            header = await reader.header(position)
-            whole = await reader.raw(position, header.frame_bytes)
-            frame = reseal(whole, source.segment_id, file.segment_id)
-            index.note(
-                file.position + size,
-                len(frame),
-                header.base_offset,
-                header.last_offset,
-                header.count,
-                header.max_time_us,
-            )
-            self.rewritten_records += header.count
-            batch.append(frame)
-            size += len(frame)
-            if size >= CHUNK_BYTES:
-                await self._files.submit(file.fill_verbs(batch, size))
-                batch, size = [], 0
-        if batch:
-            await self._files.submit(file.fill_verbs(batch, size))
+        chunks = FrameChunks(self._files, source.file.handle, positions)
+        while True:
+            view, starts = await chunks.next()
+            if not starts:
+                break
+            data = reseal_frames(view, starts, source, file, index)
+            await self._files.submit(file.fill_verbs((data,), len(data)))
+        self.rewritten_records += index.records
 
     async def _keep_replaced(self, run: Run, segments: Sequence[StoredSegment]) -> tuple[Verb, ...]:
         """Verbs that keep a segment with frames in quarantine when its name is about to be taken."""
@@ -182,3 +175,39 @@ class Writer:
         except PlanFailed:
             return
         file.allocated_to = file.position
+
+
+def reseal_frames(
+    view: memoryview, starts: Sequence[int], source: StoredSegment, file: SegmentFile, index: SegmentIndex
+) -> bytes:
+    """The frames of `source` that begin at `starts`, sealed for `file`, whose `index` notes them.
+
+    The same as `format.frame.reseal` for each: a loop that a million frames go through.
+    """
+    old_seed, new_seed = seed_of(source.segment_id), seed_of(file.segment_id)
+    unpack, pack, crc32, note = HEADER.unpack_from, SEALED.pack, zlib.crc32, index.note
+    parts: list[Buffer] = []
+    position = file.position
+    for at in starts:
+        *fields, header_checksum = unpack(view, at)
+        length = fields[6]
+        body_at = at + FRAME_HEADER_BYTES
+        body = view[body_at : body_at + length]
+        if (
+            crc32(view[at : at + SEALED_BYTES], old_seed) != header_checksum
+            or crc32(body, old_seed) != fields[5]
+        ):
+            raise LogCorrupt(
+                f"{source.file.path} gave other bytes than a moment ago: a frame is not valid any more. "
+                "Check the disk, then open it again.",
+                path=source.file.path,
+                offsets=(fields[8], fields[9]),
+            )
+        fields[5] = crc32(body, new_seed)
+        sealed = pack(*fields)
+        parts.append(sealed)
+        parts.append(CHECKSUM.pack(crc32(sealed, new_seed)))
+        parts.append(body)
+        note(position, FRAME_HEADER_BYTES + length, fields[8], fields[9], fields[4], fields[11])
+        position += FRAME_HEADER_BYTES + length
+    return b"".join(parts)

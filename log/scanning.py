@@ -83,7 +83,10 @@ async def index_stored(files: Incarnation, segment: StoredSegment) -> SegmentInd
     if index is None:
         index = new_index(segment.segment_id, segment.base_offset)
     if index.next_offset < segment.end_offset:
-        await scan_from(files, segment, index, check_bodies=False)
+        scan = await scan_from(files, segment, index, check_bodies=False)
+        if scan.damages:
+            # The index begins, or goes on, behind them: no walk would come upon them, so they are named here.
+            await scan_stored(files, segment, limit=segment.end_offset, keep_index=True)
         if index.next_offset > segment.end_offset:
             cut_index(index, segment.end_offset)
     segment.index, segment.is_indexed = index, True

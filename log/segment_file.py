@@ -28,7 +28,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from callboard.log.errors import InternalError
-from callboard.log.limits import KIB
+from callboard.log.limits import KIB, MIB
 from callboard.log.seams.disk import (
     Buffer,
     Close,
@@ -57,7 +57,8 @@ AHEAD_BYTES_MIN: Final = 16 * KIB
 AHEAD_BYTES_MAX: Final = 512 * KIB
 """Between the two, a file is zeroed ahead by its own length: small topics stay small."""
 LARGE_COMMIT_BYTES: Final = 64 * KIB
-"""For commits of this size only their own space is zeroed."""
+LARGE_AHEAD_BYTES_MAX: Final = 4 * MIB
+"""The upper bound when commits are large. Measured with 110 KiB: 1.3 times the rate of not zeroing, or less far."""
 
 
 def segment_path(directory: str, base_offset: int) -> str:
@@ -210,9 +211,8 @@ class SegmentFile:
         """How many zeros to keep behind `end`: as many again as are written, between the two bounds."""
         if keep_ahead_bytes:
             return 2 * keep_ahead_bytes
-        if size_bytes >= LARGE_COMMIT_BYTES:
-            return 0
-        ahead = min(max(end, AHEAD_BYTES_MIN), AHEAD_BYTES_MAX)
+        most = AHEAD_BYTES_MAX if size_bytes < LARGE_COMMIT_BYTES else LARGE_AHEAD_BYTES_MAX
+        ahead = min(max(end, AHEAD_BYTES_MIN), most)
         return max(0, min(ahead, self.limit_bytes - end))
 
     def advance(self) -> None:

@@ -1,4 +1,4 @@
-"""Disks that refuse: failed syncs and writes, short writes, a full disk. What was seen stays, what was promised stays."""
+"""Disks that refuse: failed syncs and writes, a full disk. What was seen stays, what was promised stays."""
 
 from __future__ import annotations
 

@@ -315,7 +315,7 @@ class Partition(Actor[c.PartitionCommand]):
                 return None
             if not batches:
                 break
-            found.extend(batches)
+            found.extend(_below(stop, batches))
             start = batches[-1].last_offset + 1
         return found
 
@@ -327,7 +327,7 @@ class Partition(Actor[c.PartitionCommand]):
                     reading = await self._log.read(
                         start, max_records=stop - start, max_bytes=message.max_bytes
                     )
-                    batches.extend(reading.batches)
+                    batches.extend(_below(stop, reading.batches))
                     if reading.next_offset <= start:
                         break
                     start = reading.next_offset
@@ -601,6 +601,18 @@ class Partition(Actor[c.PartitionCommand]):
             groups=groups,
         )
         _answer(reply, statistics, None)
+
+
+def _below(stop: int, batches: list[Columns]) -> list[Columns]:
+    """What of `batches` lies below offset `stop`: a read that passes damage may go on behind what was leased."""
+    if not batches or batches[-1].last_offset < stop:
+        return batches
+    cut = []
+    for columns in batches:
+        count = sum([offset < stop for offset in columns.offset_list()])
+        if count:
+            cut.append(columns.select(0, count))
+    return cut
 
 
 def _group_statistics(group: Group, visible_end: int) -> c.GroupStatistics:

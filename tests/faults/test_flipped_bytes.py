@@ -1,0 +1,96 @@
+"""A flipped byte anywhere in any segment; index files that are gone, or garbage."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+import trio
+
+SEGMENTS, PER_SEGMENT = 4, 3
+
+
+async def fill(world: Any) -> dict[int, bytes]:
+    """A topic of several small segments, rolled by age, cleanly closed; a group has settled the first record."""
+    expected: dict[int, bytes] = {}
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders", segment_age=60.0)
+        for _ in range(SEGMENTS):
+            for _ in range(PER_SEGMENT):
+                value = b"record %d" % len(expected)
+                receipt = await topic.publish(value, key=b"key")
+                expected[receipt.offset] = value
+            await trio.sleep(100.0)
+        async with topic.subscribe("group") as consumer:
+            await (await consumer.get()).ack()
+    return expected
+
+
+def named(part: Any) -> set[int]:
+    """The offsets that a partition's statistics name as lost."""
+    found: set[int] = set()
+    for text in (*part.damages, *part.gaps):
+        words = dict(word.split("=") for word in text[text.index("(") + 1 : -1].split(", ") if "=" in word)
+        first = words.get("first_offset") or words["first"]
+        last = words.get("last_offset") or words["last"]
+        found.update(range(int(first), int(last) + 1))
+    return found
+
+
+async def check(world: Any, expected: dict[int, bytes], what: str) -> set[int]:
+    """The damaged log opens, serves all but what it names, and goes on; returns what is lost."""
+    async with world.open() as runtime:
+        topic = runtime.topic("orders")
+        found = await world.values(runtime)
+        lost = set(expected) - set(found)
+        assert found == {offset: expected[offset] for offset in found}, what
+        (part,) = await topic.describe()
+        assert lost <= named(part), (what, part.damages, part.gaps)
+        assert named(part) & set(found) == set(), what
+        receipt = await topic.publish(b"after")
+        assert receipt.offset >= len(expected), what
+        found[receipt.offset] = b"after"
+        assert await world.values(runtime) == found, what
+        assert await world.drain(runtime) == {o: v for o, v in found.items() if o != 0}, what
+        (part,) = await topic.describe()
+        assert part.groups[0].pending == 0, what
+    async with world.open() as runtime:
+        assert await world.values(runtime) == found, what
+    return lost
+
+
+def places(world: Any, every: int) -> list[tuple[str, int]]:
+    """Every byte, or a sample, of each segment up to where its frames end (zeros that follow are no record's)."""
+    chosen = []
+    for path in world.segments():
+        size = len(world.disk.files()[path].rstrip(b"\0")) + 8
+        draw = random.Random(path)
+        chosen += [(path, place) for place in range(size) if every == 1 or draw.randrange(every) == 0]
+    return chosen
+
+
+async def flip_and_check(world: Any, expected: dict[int, bytes], every: int) -> None:
+    """Flip one byte after the other, each on the undamaged disk."""
+    start, losses = world.disk.snapshot(), set()
+    for path, place in places(world, every):
+        world.disk.restore(start)
+        mask = 1 << place % 8
+        if place >= len(world.disk.files()[path]):
+            continue
+        world.disk.flip(path, place, mask)
+        lost = await check(world, expected, f"{path} byte {place} ^ {mask}")
+        assert len(lost) <= 1, f"{path} byte {place}: {lost}"
+        losses |= lost
+    assert every > 1 or losses == set(expected)
+
+
+async def test_a_flipped_byte_costs_one_record(autojump_clock: Any, world: Any) -> None:
+    """Whatever byte rots: the log opens, serves all others, names the lost offset and goes on publishing."""
+    await flip_and_check(world, await fill(world), every=8)
+
+
+@pytest.mark.slow
+async def test_every_flipped_byte_costs_one_record(autojump_clock: Any, world: Any) -> None:
+    """The same for every byte of every segment."""
+    await flip_and_check(world, await fill(world), every=1)

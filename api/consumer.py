@@ -32,7 +32,7 @@ from callboard.log.errors import (
     PartitionUnavailable,
     RuntimeClosed,
 )
-from callboard.log.limits import LAZY_ACKS_MAX, PREFETCH_MAX, READ_BYTES_DEFAULT
+from callboard.log.limits import FETCH_BYTES_MAX, LAZY_ACKS_MAX, PREFETCH_MAX
 from callboard.received import ReceivedBatch, ReceivedMessage, attempts, check_seconds
 from callboard.receiving import Receiving
 
@@ -253,7 +253,7 @@ class Consumer:
 
     def _command(self, limit: int) -> c.Fetch:
         timeout = self.settings.visibility_timeout
-        return c.Fetch(self.group_id, self._id, limit, READ_BYTES_DEFAULT, timeout, self._flag)
+        return c.Fetch(self.group_id, self._id, limit, FETCH_BYTES_MAX, timeout, self._flag)
 
     async def _ask_partition(self, port: PartitionPort, limit: int) -> c.Handed | None:
         while True:

@@ -42,7 +42,9 @@ class ReceivedMessage(Record):
     async def ack(self, *, wait: bool = True) -> None:
         """The message is done with. With `wait`, returns once that is synced; without, `Consumer.flush` does.
 
-        Without `wait` this is a checkpoint only while very many such acks are under way. Raises `LeaseLost` when the message was leased again meanwhile: then this ack has no effect.
+        Without `wait` this is a checkpoint only while very many such acks are under way.
+
+        Raises `LeaseLost` when the message was leased again meanwhile: then this ack has no effect.
         """
         await self._consumer.settle(self.port, "ack", self._once(), wait=wait)
 

@@ -83,5 +83,7 @@ OPEN_SEGMENTS_MAX: Final = 8
 # -- consumers
 PREFETCH_MAX: Final = 64
 """Messages that one-by-one iteration leases at a time, at most."""
+FETCH_BYTES_MAX: Final = 8 * MIB
+"""Payload bytes handed over at a time; one message may be larger."""
 LAZY_ACKS_MAX: Final = 10_000
 """`ack(wait=False)` calls whose outcome a consumer remembers until `flush`; beyond it, it waits for the oldest."""

@@ -15,7 +15,8 @@ import attrs
 from callboard.actors import ActorRef, MailboxSpec
 from callboard.actors.broker.catalog_state import GroupRecord, TopicRecord
 from callboard.actors.broker.coordinator import Coordinator
-from callboard.actors.broker.partition import Partition, Placement
+from callboard.actors.broker.partition import Partition
+from callboard.actors.broker.partition_room import Placement
 from callboard.actors.broker.port import PartitionPort
 from callboard.actors.broker.settings import GroupSettings, TopicSettings
 from callboard.log.errors import CallboardError

@@ -28,9 +28,8 @@ from callboard.log.frame_chunks import FrameChunks
 from callboard.log.index_file import new_index
 from callboard.log.limits import MIB
 from callboard.log.quarantine import Quarantine
-from callboard.log.scanning import ensure_open
 from callboard.log.seams.clock import Clock
-from callboard.log.seams.disk import Buffer, Close, Incarnation, Sync, Truncate, Verb
+from callboard.log.seams.disk import Buffer, Close, Incarnation, Truncate, Verb
 from callboard.log.seams.entropy import Entropy
 from callboard.log.segment_file import SegmentFile
 from callboard.log.segments import StoredSegment
@@ -85,9 +84,6 @@ class Writer:
         if not runs:
             return list(segments)
         before = [segment for segment in segments if segment.base_offset < runs[0].base_offset]
-        if before:
-            await ensure_open(self._files, before[-1])
-            await self._files.submit((Sync(before[-1].file.handle),))
         made: dict[int, StoredSegment] = {}
         for place in range(len(runs) - 1, -1, -1):
             previous_base = runs[place].base_offset

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from callboard.log.errors import StaleIncarnation
-from callboard.log.seams.disk import Sync, Write
+from callboard.log.errors import StaleIncarnation, StorageError
+from callboard.log.seams.disk import Create, Rename, Sync, SyncDirectory, Write
 from callboard.simulations.memory_disk import keep_unsynced, lose_unsynced
 
 
@@ -151,6 +151,63 @@ async def test_power_loss_while_recovering(make_world: Any, seed: int, mess: int
         await clean.open()
         assert await clean.contents() == found
     assert verbs > 4
+
+
+@pytest.mark.parametrize("choose", CHOOSES)
+@pytest.mark.parametrize("hurt", [1, 3])
+async def test_power_loss_while_rewriting_around_damage(make_world: Any, choose: Any, hurt: int) -> None:
+    """Frames behind damage are rewritten too, and no crash on the way makes any of them unreachable."""
+    path = "topics/t/0/00000000000000000000.log"
+    for verbs in range(1_000):
+        world = make_world()
+        await world.open()
+        ends = []
+        for _ in range(6):
+            await world.append(1, 2, size=3_000)
+            ends.append(world.log.size_bytes)
+        world.disk.crash()
+        for place in {hurt, 3}:
+            world.disk.flip(path, ends[place] - 100)
+        world.disk.crash_after(verbs, choose)
+        try:
+            await world.open()
+        except StaleIncarnation:
+            pass
+        struck = world.disk.is_off
+        world.disk.power_on()
+        lost = {at for place in (hurt, 3) for at in (2 * place, 2 * place + 1)}
+        must_hold = {at: value for at, value in world.promised.items() if at not in lost}
+        assert must_hold == await world.check_twice(must_hold=must_hold)
+        if not struck:
+            break
+    assert verbs > 10
+
+
+@pytest.mark.parametrize("verb", [Create, Write, Sync, Rename, SyncDirectory])
+async def test_what_a_broken_off_recovery_left_is_proven_by_the_next(make_world: Any, verb: Any) -> None:
+    """Frames that live in the page cache only are not served before they are synced, whichever recovery does it."""
+    path = "topics/t/0/00000000000000000000.log"
+    for after in range(12):
+        world = make_world()
+        await world.open()
+        ends = []
+        for _ in range(6):
+            await world.append(1, 2, durable=False, size=3_000)
+            ends.append(world.log.size_bytes)
+        world.disk.kill()
+        world.disk.flip(path, ends[3] - 100)
+        world.disk.fail_next(verb, errno_of("EIO"), after=after)
+        try:
+            await world.open()
+        except StorageError:
+            pass
+        world.disk.faults.clear()
+        world.disk.kill()
+        await world.open()
+        served = await world.contents()
+        assert 10 == len(served)
+        world.disk.crash()
+        assert served == await world.check_twice(must_hold=served)
 
 
 async def test_a_killed_process_loses_nothing_visible(world: Any) -> None:

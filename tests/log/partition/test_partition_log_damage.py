@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from callboard.log.format.columns import Columns
 from callboard.log.format.frame import encode_frame
+from callboard.log.format.index import SegmentIndex
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
 
 FIRST = "topics/t/0/00000000000000000000.log"
@@ -303,6 +304,29 @@ async def test_an_index_of_another_segment_is_not_believed(world: Any) -> None:
     for name in indexes:
         write_back(world, name, other.disk.files()[FIRST.replace(".log", ".index")])
     await world.open()
+    assert world.seen == await world.contents()
+
+
+@pytest.mark.parametrize("shift", [-1, 1, 176])
+async def test_an_index_that_lies_is_found_out(make_world: Any, shift: int) -> None:
+    """An index with a good checksum that points beside the frames is not followed, at open nor by reads."""
+    world = make_world(segment_bytes=65_536)
+    await world.open()
+    await world.append(900, size=100)
+    segments = list(world.log._segments)
+    await world.log.close()
+    for segment in segments:
+        lying = SegmentIndex(segment.segment_id, segment.base_offset)
+        for place in range(3):
+            base = segment.base_offset + 10 + place * 40
+            position = segment.file.position // 4 * (place + 1) + shift
+            lying.note(position, 176, base, base, 1, world.clock.now_us)
+        write_back(world, f"topics/t/0/{segment.base_offset:020d}.index", lying.encode())
+    await world.open()
+    assert 0 == world.log.recovery.rewritten_records
+    assert () == world.log.recovery.damages
+    for offset in range(0, 900, 7):
+        assert world.seen[offset] == (await world.log.read(offset, max_records=1)).batches[0].value(0)
     assert world.seen == await world.contents()
 
 

@@ -9,6 +9,8 @@ import pytest
 import trio
 
 SEGMENTS, PER_SEGMENT = 4, 3
+LARGE = 1024 * 1024
+"""Segments that grow by so many bytes have index files."""
 
 
 async def fill(world: Any) -> dict[int, bytes]:
@@ -22,6 +24,20 @@ async def fill(world: Any) -> dict[int, bytes]:
                 receipt = await topic.publish(value, key=b"key")
                 expected[receipt.offset] = value
             await trio.sleep(100.0)
+        async with topic.subscribe("group") as consumer:
+            await (await consumer.get()).ack()
+    return expected
+
+
+async def fill_large(world: Any) -> dict[int, bytes]:
+    """The same with segments large enough to have indexes."""
+    expected: dict[int, bytes] = {}
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders", segment_bytes=2 * LARGE)
+        while sum(map(len, expected.values())) < 5 * LARGE:
+            value = b"record %d" % len(expected) + bytes(LARGE // 10)
+            receipt = await topic.publish(value)
+            expected[receipt.offset] = value
         async with topic.subscribe("group") as consumer:
             await (await consumer.get()).ack()
     return expected
@@ -94,3 +110,50 @@ async def test_a_flipped_byte_costs_one_record(autojump_clock: Any, world: Any) 
 async def test_every_flipped_byte_costs_one_record(autojump_clock: Any, world: Any) -> None:
     """The same for every byte of every segment."""
     await flip_and_check(world, await fill(world), every=1)
+
+
+@pytest.mark.parametrize("content", ["gone", "empty", "garbage", "zeros", "another's", "older"])
+async def test_an_index_file_is_never_believed(autojump_clock: Any, world: Any, content: str) -> None:
+    """Index files that are gone, garbage or somebody else's cost nothing but time."""
+    expected = await fill_large(world)
+    indexes = sorted(path for path in world.disk.files() if path.endswith(".index"))
+    assert len(indexes) >= 2
+    contents = [world.disk.files()[path] for path in indexes]
+    for place, path in enumerate(indexes):
+        if content == "gone":
+            world.disk.tree.unlink(path)
+            continue
+        data = contents[place]
+        world.put(
+            path,
+            {
+                "empty": b"",
+                "garbage": random.Random(place).randbytes(len(data)),
+                "zeros": bytes(len(data)),
+                "another's": contents[place - 1],
+                "older": data[: len(data) // 2],
+            }[content],
+        )
+    assert await check(world, expected, content) == set()
+
+
+async def test_a_flipped_byte_in_an_index_file_costs_nothing(autojump_clock: Any, world: Any) -> None:
+    """Whatever byte of an index rots, every record is served."""
+    expected = await fill_large(world)
+    start = world.disk.snapshot()
+    path = min(path for path in world.disk.files() if path.endswith(".index"))
+    for place in range(0, len(world.disk.files()[path].rstrip(b"\0")), 11):
+        world.disk.restore(start)
+        world.disk.flip(path, place, 1 << place % 8)
+        assert await check(world, expected, f"{path} byte {place}") == set()
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 64, b"\xff" * 64, b"garbage"])
+async def test_a_committed_file_of_garbage_costs_nothing(
+    autojump_clock: Any, world: Any, content: bytes
+) -> None:
+    """The file that says what is proven may be anything: then nothing is, and all is proven anew."""
+    expected = await fill(world)
+    (path,) = (path for path in world.disk.files() if path.endswith("committed"))
+    world.put(path, content)
+    assert await check(world, expected, repr(content)) == set()

@@ -69,6 +69,7 @@ class Promises:
 
 def live(directory: Path, records: Path, life: int, draw: random.Random) -> None:
     """One life of the child: killed after a time drawn from the seed, counted from when it begins to open."""
+    records.mkdir(exist_ok=True)
     command = [sys.executable, str(CHILD), str(directory), str(records), str(life), str(draw.getrandbits(32))]
     duration = draw.choice((draw.uniform(0.0, 0.08), draw.uniform(0.05, 1.0)))
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
@@ -117,6 +118,7 @@ async def _consume_rest(topic: callboard.Topic) -> list[Place]:
             received = await consumer.get()
             assert received is not None
             again.append((received.partition, received.offset))
+            await received.ack(wait=False)
     return again
 
 
@@ -132,7 +134,6 @@ def _check_order(names: dict[Place, str]) -> None:
 
 async def run(directory: Path, records: Path, seed: int) -> None:
     """Several lives in one directory, then the check."""
-    records.mkdir()
     draw, promises = random.Random(seed), Promises()
     for life in range(ROUNDS):
         live(directory, records, life, draw)

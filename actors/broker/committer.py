@@ -108,6 +108,9 @@ class Committer:
         self._in_flight_work: _JournalWork | None = None
         self._watched = trio.Event()
         self._maintenance = False
+        self._flushes: list[Done] = []
+        self._segments = log.segment_count
+        self._snapshot_beyond = SNAPSHOT_EVERY_BYTES
         self.commits = 0
         self.failed_commits = 0
         self.heals = 0
@@ -135,6 +138,11 @@ class Committer:
             self._linger_until = self._clock.monotonic() + LINGER_S
             self._wake.set()
 
+    def flush(self, done: Done) -> None:
+        """Call `done` once every append handed over before is synced, or has failed."""
+        self._flushes.append(done)
+        self.kick()
+
     def maintain(self) -> None:
         """Look at retention and the segment's age before the next commit."""
         self._maintenance = True
@@ -142,13 +150,14 @@ class Committer:
 
     async def drained(self) -> None:
         """Return once everything handed over so far was committed, or failed."""
-        while (
-            self._sequencer.records or self._records or self._done or self._in_flight or self._in_flight_work
-        ):
+        while self._sequencer.records or self._in_flight or self._in_flight_work or self._has_work():
             self.kick()
             if self._idle.is_set():
                 self._idle = trio.Event()
             await self._idle.wait()
+
+    def _has_work(self) -> bool:
+        return bool(self._records or self._done or self._flushes)
 
     def abandon(self, error: CallboardError) -> None:
         """The incarnation is over: whoever still waits hears `error` (C4)."""
@@ -158,9 +167,9 @@ class Committer:
         for commit in commits:
             if commit is not None:
                 commit.fail(error)
-        work = [self._in_flight_work, _JournalWork([], self._done, False)]
+        work = [self._in_flight_work, _JournalWork([], [*self._done, *self._flushes], False)]
         self._in_flight = self._in_flight_work = None
-        self._done = []
+        self._done, self._flushes = [], []
         for part in work:
             if part is not None:
                 part.finish(error)
@@ -175,14 +184,24 @@ class Committer:
             self._linger_until = 0.0
             if self._maintenance:
                 self._maintenance = False
-                await self._log.roll_if_due(self._clock.wall_us())
-                await self._owner.make_room()
+                await self._upkeep()
             await self._commit()
+            if self._log.segment_count != self._segments:
+                self._segments = self._log.segment_count
+                await self._upkeep()
             if self._journal.needs_maintenance:
                 await self._maintain_journal()
-            if self._journal.bytes_since_snapshot > SNAPSHOT_EVERY_BYTES and not self._journal.needs_healing:
-                await self._write_state(self._journal.snapshot)
+            if self._journal.bytes_since_snapshot > self._snapshot_beyond and not self._journal.needs_healing:
+                await self._take_snapshot()
             self._idle.set()
+
+    async def _upkeep(self) -> None:
+        """Roll by age, drop by retention. What the disk refuses now is tried again at the next occasion."""
+        try:
+            await self._log.roll_if_due(self._clock.wall_us())
+            await self._owner.make_room()
+        except StorageError:
+            self.failed_commits += 1
 
     async def _work_waits(self) -> None:
         while not (self._urgent or self._sequencer.records):
@@ -205,6 +224,7 @@ class Committer:
     async def _commit(self) -> None:
         commit = self._in_flight = self._sequencer.take()
         work = self._in_flight_work = self._take_journal_work()
+        flushes = self._take_flushes()
         if commit is not None:
             refusal = await self._refusal()
             if refusal is not None:
@@ -218,6 +238,36 @@ class Committer:
         if work is not None and self._in_flight_work is work:
             self._in_flight_work = None
             work.finish(None)
+        if flushes:
+            await self._flush(flushes)
+
+    def _take_flushes(self) -> list[Done]:
+        """Those who wait for all appends; none while some of these did not fit into the commit just taken."""
+        if self._sequencer.records:
+            return []
+        flushes, self._flushes = self._flushes, []
+        return flushes
+
+    async def _flush(self, flushes: list[Done]) -> None:
+        """Sync what is visible and not durable, for those who asked."""
+        work = self._in_flight_work = _JournalWork([], flushes, True)
+        error: StorageError | None = None
+        if self._log.needs_healing:
+            self._watched.set()
+            try:
+                await self._log.heal()
+            except StorageError as refused:
+                error = refused
+        elif self._log.is_dirty:
+            try:
+                await self._submit([*self._log.stage_sync()])
+            except PlanFailed as failed:
+                self._log.sync_failed(failed)
+                error = failed
+            else:
+                self._log.synced()
+        self._in_flight_work = None
+        work.finish(error)
 
     async def _write(
         self, commit: Commit | None, staged: StagedAppend | None, work: _JournalWork | None
@@ -272,7 +322,12 @@ class Committer:
                 return error
             self.heals += 1
             self._owner.visible_advanced()
-        return await self._owner.make_room() if self._log.over_limit() else None
+        if not self._log.over_limit():
+            return None
+        try:
+            return await self._owner.make_room()
+        except StorageError as error:
+            return error
 
     async def _plan_failed(
         self,
@@ -336,11 +391,25 @@ class Committer:
             await write(self._owner.delivery_snapshot())
         except StorageError as error:
             if covered is not None:
-                covered.finish(error)
+                self._put_back(covered)
             return error
         if covered is not None:
             covered.finish(None)
         return None
+
+    def _put_back(self, work: _JournalWork) -> None:
+        """What a state that was not written would have covered waits again, before what came since."""
+        self._records = [*work.records, *self._records]
+        self._done = [*work.done, *self._done]
+        self._sync = self._sync or work.sync
+        self.kick()
+
+    async def _take_snapshot(self) -> None:
+        """Shorten the next recovery; when the disk refuses, try again after as many bytes more."""
+        error = await self._write_state(self._journal.snapshot)
+        self._snapshot_beyond = SNAPSHOT_EVERY_BYTES
+        if error is not None:
+            self._snapshot_beyond += self._journal.bytes_since_snapshot
 
     def _fail(self, commit: Commit, error: CallboardError) -> None:
         self.failed_commits += 1

@@ -170,7 +170,7 @@ class Partition(Actor[c.PartitionCommand]):
         def done(error: CallboardError | None) -> None:
             answer(reply, None, error)
 
-        self._shared.record(None, done, sync=True)
+        self._shared.committer.flush(done)
 
     # -- what the committer calls
 

@@ -13,7 +13,7 @@ import trio
 
 from callboard.log.errors import InternalError, LogCorrupt
 from callboard.log.format.columns import Columns
-from callboard.log.format.frame import FRAME_HEADER_BYTES, FrameHeader, seed_of
+from callboard.log.format.frame import FrameHeader, seed_of
 from callboard.log.limits import KIB, OPEN_SEGMENTS_MAX
 from callboard.log.reading import Outcome, Reading, Wish, walk
 from callboard.log.scanning import index_stored, scan_stored
@@ -44,7 +44,7 @@ class LogReads:
     # -- without waiting ----------------------------------------------------------------------------------------
 
     def read_hot(
-        self, offset: int, visible_end: int, *, max_records: int, max_bytes: int
+        self, offset: int, visible_end: int, durable_end: int, *, max_records: int, max_bytes: int
     ) -> list[Columns] | None:
         """What memory and page cache hold from `offset` on; None when the disk has to be asked."""
         if offset >= visible_end:
@@ -57,7 +57,7 @@ class LogReads:
             return None
         if not segment.base_offset <= offset < segment.end_offset:
             return None
-        wish = self._wish(segment, offset, visible_end, max_records, max_bytes)
+        wish = self._wish(segment, offset, durable_end, max_records, max_bytes)
         length = min(HOT_CHUNK_BYTES, segment.file.position - wish.position)
         while length > 0:
             data = self._files.read_cached(segment.file.handle, wish.position, length)
@@ -72,17 +72,19 @@ class LogReads:
         return wish.batches if wish.batches and not wish.lost else None
 
     @staticmethod
-    def _wish(segment: StoredSegment, offset: int, visible_end: int, records: int, size: int) -> Wish:
+    def _wish(segment: StoredSegment, offset: int, durable_end: int, records: int, size: int) -> Wish:
         """A wish placed at the frame that the index names for `offset`."""
         if segment.index is None:
             raise InternalError(f"{segment!r} is read without an index", invariant="L4")
-        wish = Wish(offset, records, size, limit=min(visible_end, segment.end_offset))
+        wish = Wish(offset, records, size, limit=min(durable_end, segment.end_offset))
         wish.position, wish.expected = position_of_offset(segment.index, offset)
         return wish
 
     # -- from the disk --------------------------------------------------------------------------------------------
 
-    async def read(self, offset: int, visible_end: int, *, max_records: int, max_bytes: int) -> Reading:
+    async def read(
+        self, offset: int, visible_end: int, durable_end: int, *, max_records: int, max_bytes: int
+    ) -> Reading:
         """The batches from `offset` on; offsets that hold no record are named, and passed."""
         wish = Wish(offset, max_records, max_bytes)
         while wish.offset < visible_end and not wish.is_fulfilled:
@@ -98,17 +100,17 @@ class LogReads:
                 end = visible_end if following is None else min(following.base_offset, visible_end)
                 wish.lose(wish.offset, end - 1)
             else:
-                await self._read_segment(segment, wish, visible_end)
+                await self._read_segment(segment, wish, durable_end)
         await self._close_dropped()
         return wish.reading()
 
-    async def _read_segment(self, segment: StoredSegment, wish: Wish, visible_end: int) -> None:
+    async def _read_segment(self, segment: StoredSegment, wish: Wish, durable_end: int) -> None:
         """Walk through one segment until the wish is fulfilled or the segment ends."""
         segment.readers += 1
         try:
             await self._open(segment)
             index = await index_stored(self._files, segment)
-            wish.limit = min(visible_end, segment.end_offset)
+            wish.limit = min(durable_end, segment.end_offset)
             wish.position, wish.expected = position_of_offset(index, wish.offset)
             seed = seed_of(segment.segment_id)
             length = CHUNK_BYTES
@@ -133,7 +135,7 @@ class LogReads:
         damage = segment.damage_at(wish.position)
         if damage is None:
             keep_index = segment is self._segments.active
-            await scan_stored(self._files, segment, limit=segment.end_offset, keep_index=keep_index)
+            await scan_stored(self._files, segment, limit=wish.limit, keep_index=keep_index)
             damage = segment.damage_at(wish.position)
         if damage is not None:
             if damage.last_offset >= damage.first_offset:
@@ -156,7 +158,7 @@ class LogReads:
 
     # -- by time --------------------------------------------------------------------------------------------------
 
-    async def offset_at(self, time_us: int, visible_end: int) -> int:
+    async def offset_at(self, time_us: int, visible_end: int, durable_end: int) -> int:
         """The first offset whose append time is at or after `time_us`, else `visible_end`."""
         for segment in tuple(self._segments):
             if await self.newest_time(segment) < time_us:
@@ -164,13 +166,14 @@ class LogReads:
             segment.readers += 1
             try:
                 await self._open(segment)
-                index = await index_stored(self._files, segment)
-                position, _ = position_of_time(index, time_us)
-                found = await self._first_at(segment, position, time_us)
+                found = await self._first_at(segment, time_us, min(durable_end, segment.end_offset))
             finally:
                 segment.readers -= 1
             if found is not None:
-                return min(found, visible_end)
+                return found
+        for columns in self._tail.from_offset(durable_end):
+            if columns.append_time_us >= time_us:
+                return columns.base_offset
         return visible_end
 
     async def newest_time(self, segment: StoredSegment) -> int:
@@ -187,26 +190,29 @@ class LogReads:
             segment.newest_us = newest_us
         return newest_us
 
-    async def _first_at(self, segment: StoredSegment, position: int, time_us: int) -> int | None:
-        """The first offset at or after `time_us` in the frames from `position` on."""
+    async def _first_at(self, segment: StoredSegment, time_us: int, limit: int) -> int | None:
+        """The first offset at or after `time_us`, below `limit`."""
+        position, expected = position_of_time(await index_stored(self._files, segment), time_us)
         reader = FrameReader(self._files, segment.file.handle, segment.segment_id)
-        scanned = False
-        while position + FRAME_HEADER_BYTES <= segment.file.position:
+        is_scanned = False
+        while expected < limit:
             damage = segment.damage_at(position)
             if damage is not None:
-                position = damage.end
+                position, expected = damage.end, max(expected, damage.last_offset + 1)
                 continue
             found = await reader.valid(position)
             if found is None:
-                if scanned:
+                if is_scanned:
                     return None
-                await scan_stored(self._files, segment, limit=segment.end_offset)
-                scanned = True
+                keep_index = segment is self._segments.active
+                await scan_stored(self._files, segment, limit=limit, keep_index=keep_index)
+                is_scanned = True
+                position, expected = position_of_time(await index_stored(self._files, segment), time_us)
                 continue
             header, columns = found
             if header.max_time_us >= time_us:
                 return first_in_frame(header, columns, time_us)
-            position += header.frame_bytes
+            position, expected = position + header.frame_bytes, header.last_offset + 1
         return None
 
     # -- open files -----------------------------------------------------------------------------------------------

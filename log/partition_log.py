@@ -67,7 +67,7 @@ from callboard.log.rewriting import new_segment_id
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Close, Incarnation, Sync, Verb
 from callboard.log.seams.entropy import Entropy
-from callboard.log.segments import Damage, Gap
+from callboard.log.segments import Damage, Gap, StoredSegment
 from callboard.log.staging import Run, StagedAppend, Stager
 from callboard.log.tail_cache import TailCache
 
@@ -232,21 +232,26 @@ class PartitionLog:
 
         `DiskFull` when there is no space, else `PublishFailed`; `indefinite` tells whether the records may turn up.
         """
-        self._take_staged(staged)
         first_write = staged.first_write
         place = next((at for at, verb in enumerate(staged.verbs) if verb is error.verb), len(staged.verbs))
         is_full = error.error.errno in NO_SPACE
         is_certain = place < first_write
-        self.needs_healing = True
         if is_certain and is_full and len(staged.runs) == 1:
             # Not a byte of the records was written (F3): the file is as good as before.
-            active = staged.runs[0].segment
-            active.file.withdraw()
-            if staged.makes_index_room:
-                active.index_allocated, active.index_handle = 0, None
+            self._withdraw(staged)
         else:
+            self._take_staged(staged)
             self._is_tainted = True
+        self.needs_healing = True
         return self._publish_error(error, is_full=is_full, indefinite=not is_certain)
+
+    def _withdraw(self, staged: StagedAppend) -> None:
+        """Forget an append of which nothing was written."""
+        self._take_staged(staged)
+        active = staged.runs[0].segment
+        active.file.withdraw()
+        if staged.makes_index_room:
+            active.index_allocated, active.index_handle = 0, None
 
     def _publish_error(self, error: PlanFailed, *, is_full: bool, indefinite: bool) -> StorageError:
         fate = "The records may turn up after a restart." if indefinite else "Nothing was stored."
@@ -301,19 +306,21 @@ class PartitionLog:
                 compression=settings.compression,
                 quarantine=self._quarantine,
             )
-            await self._abandon(self._segments.active.base_offset == self.durable_end)
-            self._segments.append(made)
-            self.durable_end = self.visible_end
-            self._store_mark()
-        self.needs_healing = self._is_tainted = False
+            closing = self._go_on_in(made)
+            self.needs_healing = self._is_tainted = False
+            if closing:
+                await self._files.submit(closing)
+        self.needs_healing = False
 
-    async def _abandon(self, is_replaced: bool) -> None:
-        """The segment in use ends at the durable end; its file is left as it is."""
-        active = self._segments.active
-        active.end_offset = self.durable_end
-        active.index, active.is_indexed = None, False
-        if is_replaced:
-            await self._files.submit(self._reads.forget([active]))
+    def _go_on_in(self, made: StoredSegment) -> list[Verb]:
+        """Take the healing segment into use; returns verbs that close the file whose name it took, if any."""
+        abandoned = self._segments.active
+        abandoned.end_offset = self.durable_end
+        abandoned.index, abandoned.is_indexed = None, False
+        self._segments.append(made)
+        self.durable_end = self.visible_end
+        self._store_mark()
+        return self._reads.forget([abandoned]) if abandoned.base_offset == made.base_offset else []
 
     # -- parts of the above ---------------------------------------------------------------------------------------
 
@@ -365,7 +372,9 @@ class PartitionLog:
 
         Never waits, never passes the visible end, cuts the first and the last batch to what was asked.
         """
-        return self._reads.read_hot(offset, self.visible_end, max_records=max_records, max_bytes=max_bytes)
+        return self._reads.read_hot(
+            offset, self.visible_end, self.durable_end, max_records=max_records, max_bytes=max_bytes
+        )
 
     async def read(self, offset: int, *, max_records: int, max_bytes: int = READ_BYTES_DEFAULT) -> Reading:
         """The batches from `offset` on, at least one when there is any; gaps and damage are passed and named.
@@ -380,11 +389,13 @@ class PartitionLog:
                 start=self.start_offset,
                 end=self.visible_end,
             )
-        return await self._reads.read(offset, self.visible_end, max_records=max_records, max_bytes=max_bytes)
+        return await self._reads.read(
+            offset, self.visible_end, self.durable_end, max_records=max_records, max_bytes=max_bytes
+        )
 
     async def offset_at(self, time_us: int) -> int:
         """The first offset whose append time, in microseconds, is at or after `time_us`; else the visible end."""
-        return await self._reads.offset_at(time_us, self.visible_end)
+        return await self._reads.offset_at(time_us, self.visible_end, self.durable_end)
 
     # -- upkeep -----------------------------------------------------------------------------------------------------
 
@@ -422,6 +433,10 @@ class PartitionLog:
             await self._files.submit(staged.verbs)
         except PlanFailed as error:
             raise self.failed(staged, error) from error
+        except BaseException:
+            # Cancelled before the plan began: nothing happened.
+            self._withdraw(staged)
+            raise
         self.applied(staged)
 
     async def close(self) -> None:

@@ -6,6 +6,7 @@ import errno
 from typing import Any
 
 import pytest
+import trio
 
 from callboard.log.errors import DiskFull, InternalError, PlanFailed, PublishFailed, StorageError
 from callboard.log.format.columns import Columns
@@ -41,6 +42,44 @@ async def test_a_failed_sync_is_not_believed(world: Any, pages: Any, durable_bef
     world.disk.crash()
     world.promised.update(world.seen)
     await world.check_twice(must_hold=world.promised)
+
+
+async def test_a_sick_log_is_read_from_memory_past_the_durable_end(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reverted pages are not read, nor taken for damage: what is not durable comes from memory, by time too."""
+    monkeypatch.setattr("callboard.log.partition_log.TAIL_CACHE_BYTES", 1_000)
+    await world.open()
+    await world.append(10, size=500)
+    world.clock.advance(60)
+    before_leaders = world.clock.now_us
+    await world.append(5, size=500, durable=False)
+    world.disk.fail_next(Sync, EIO, path_contains=LOG, pages="reverted")
+    await world.append(1)
+    for cold in (True, False):
+        world.disk.cold = cold
+        assert world.seen == await world.contents()
+        assert 10 == await world.log.offset_at(before_leaders)
+        assert 0 == await world.log.offset_at(0)
+    assert () == world.log.damages
+    await world.log.heal()
+    assert world.seen == await world.contents()
+    assert 10 == await world.log.offset_at(before_leaders)
+
+
+async def test_a_cancelled_roll_leaves_the_log_usable(make_world: Any) -> None:
+    """A roll that is cancelled before it began can be done later, and appends go on."""
+    world = make_world(segment_age_s=10)
+    await world.open()
+    await world.append(1)
+    world.clock.advance(11)
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await world.log.roll_if_due(world.clock.now_us)
+    assert 1 == world.log.segment_count
+    await world.append(1)
+    assert 2 == world.log.segment_count
+    assert world.seen == await world.contents()
 
 
 async def test_a_failed_sync_is_never_retried(world: Any) -> None:

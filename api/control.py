@@ -18,90 +18,120 @@ restart  `path`                       None, once the actor was restarted
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
-import struct
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
-import cbor2
 import trio
 
 from callboard.actors import Context
+from callboard.control_frames import ANSWER_BYTES_MAX, REQUEST_BYTES_MAX, encode, receive_frame, send_frame
 from callboard.log.errors import CallboardError, ControlError
-from callboard.log.limits import MIB
 
 if TYPE_CHECKING:
     from callboard.runtime import Runtime
 
+__all__ = ["ControlClient", "ControlServer", "plain", "socket_problem"]
+
 NAME: Final = "control.sock"
 VERSION: Final = 1
-HEAD: Final = struct.Struct("<I")
-REQUEST_BYTES_MAX: Final = 64 * 1024
-ANSWER_BYTES_MAX: Final = 64 * MIB
 CONNECTIONS_MAX: Final = 16
+"""Served at a time; others wait to be accepted."""
+BACKLOG: Final = 128
 REQUEST_TIMEOUT_S: Final = 30.0
+"""A connection that asks nothing for so long is closed, and a client waits so long for an answer."""
+ACCEPT_PAUSE_S: Final = 0.1
 UNIX_PATH_BYTES_MAX: Final = 100
+WORN_OUT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
 class ControlServer:
-    """Serves one runtime; run by an actor of it."""
+    """Serves one runtime; run by an actor of it. Raises `ControlError` where no socket can be made."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._connections = trio.CapacityLimiter(CONNECTIONS_MAX)
-        self._verbs: dict[str, Callable[..., Awaitable[Any]]] = {
-            "ping": self._ping,
-            "tree": self._tree,
-            "stats": self._stats,
-            "describe": self._describe,
-            "events": self._events,
-            "restart": self._restart,
+        self._path = _socket_path(runtime.directory)
+        _is_stale(self._path)
+        self._free = trio.Semaphore(CONNECTIONS_MAX)
+        self._verbs: dict[str, tuple[Callable[..., Awaitable[Any]], frozenset[str]]] = {
+            "ping": (self._ping, frozenset()),
+            "tree": (self._tree, frozenset()),
+            "stats": (self._stats, frozenset()),
+            "describe": (self._describe, frozenset({"topic"})),
+            "events": (self._events, frozenset()),
+            "restart": (self._restart, frozenset({"path"})),
         }
 
     async def serve(self, context: Context[Any]) -> None:
         """Accept connections until cancelled. The directory's lock makes the socket's name ours."""
-        path = _socket_path(self._runtime.directory)
-        _remove_stale(path)
+        _remove_stale(self._path)
         socket = trio.socket.socket(trio.socket.AF_UNIX, trio.socket.SOCK_STREAM)
         with socket:
-            await socket.bind(path)
-            os.chmod(path, stat.S_IRUSR | stat.S_IWUSR)
-            socket.listen(CONNECTIONS_MAX)
+            await socket.bind(self._path)
+            # Nobody can connect before `listen`, so nobody slips in under the mode that bind gave it.
+            os.chmod(self._path, stat.S_IRUSR | stat.S_IWUSR)
+            socket.listen(BACKLOG)
             try:
                 async with trio.open_nursery() as nursery:
                     while True:
-                        connection, _ = await socket.accept()
-                        nursery.start_soon(self._serve_connection, trio.SocketStream(connection))
+                        await self._free.acquire()
+                        nursery.start_soon(self._serve_connection, await self._accept(socket))
             finally:
-                _remove_stale(path)
+                _remove_stale(self._path)
+
+    async def _accept(self, socket: trio.socket.SocketType) -> trio.SocketStream:
+        while True:
+            try:
+                connection, _ = await socket.accept()
+            except OSError as error:
+                if error.errno not in WORN_OUT:
+                    raise
+                await trio.sleep(ACCEPT_PAUSE_S)
+            else:
+                return trio.SocketStream(connection)
 
     async def _serve_connection(self, stream: trio.SocketStream) -> None:
-        async with stream, self._connections:
+        try:
+            async with stream:
+                while await self._serve_request(stream):
+                    await trio.lowlevel.checkpoint()
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            return
+        finally:
+            self._free.release()
+
+    async def _serve_request(self, stream: trio.SocketStream) -> bool:
+        """Answer one request; False when the connection is to be closed."""
+        with trio.move_on_after(REQUEST_TIMEOUT_S):
             try:
-                with trio.move_on_after(REQUEST_TIMEOUT_S):
-                    while (request := await receive_frame(stream, REQUEST_BYTES_MAX)) is not None:
-                        await send_frame(stream, await self._answer(request))
-            except (trio.BrokenResourceError, trio.ClosedResourceError, ControlError):
-                return
+                request = await receive_frame(stream, REQUEST_BYTES_MAX)
+            except ControlError as error:
+                await send_frame(stream, _refusal(error))
+                return False
+            if request is None:
+                return False
+            await stream.send_all(_encoded(await self._answer(request)))
+            return True
+        return False
 
     async def _answer(self, request: Any) -> dict[str, Any]:
         try:
-            if not isinstance(request, dict) or not isinstance(request.get("verb"), str):
+            if not isinstance(request, dict):
                 raise ControlError("a request is a map with a `verb`.")
+            name = request.get("verb")
+            if not isinstance(name, str) or name not in self._verbs:
+                raise ControlError(f"unknown verb {name!r:.40}; known are {', '.join(self._verbs)}.")
+            verb, wanted = self._verbs[name]
             arguments = {key: value for key, value in request.items() if key != "verb"}
-            verb = self._verbs.get(request["verb"])
-            if verb is None:
-                raise ControlError(
-                    f"unknown verb {request['verb']!r:.40}; known are {', '.join(self._verbs)}."
-                )
+            if set(arguments) != wanted or not all(isinstance(value, str) for value in arguments.values()):
+                raise ControlError(f"the arguments of {name!r} are {sorted(wanted) or 'none'}, as text.")
             return {"ok": True, "result": await verb(**arguments)}
         except CallboardError as error:
-            return {"ok": False, "kind": type(error).__name__, "error": str(error)}
-        except TypeError as error:
-            return {"ok": False, "kind": "ControlError", "error": f"the arguments do not fit: {error}"}
+            return _refusal(error)
 
     async def _ping(self) -> int:
         return VERSION
@@ -134,7 +164,8 @@ class ControlServer:
 class ControlClient:
     """Talks to the runtime that has `directory` open.
 
-    `request` raises `ControlError` when none listens there, or when it refuses.
+    `request` raises `ControlError`; its `is_listening` is False when nobody listens there, and `kind` names the error
+    by which the runtime refused, if it did.
     """
 
     def __init__(self, directory: str) -> None:
@@ -150,52 +181,44 @@ class ControlClient:
                 f"no runtime listens in {self._directory} ({error.strerror}). Open it with control=True, or check"
                 " the directory.",
                 directory=self._directory,
+                is_listening=False,
+                kind=None,
             ) from error
+        answer: Any = None
         try:
             async with stream:
                 with trio.fail_after(REQUEST_TIMEOUT_S):
                     await send_frame(stream, {"verb": verb, **arguments})
                     answer = await receive_frame(stream, ANSWER_BYTES_MAX)
         except (trio.BrokenResourceError, trio.TooSlowError) as error:
-            raise ControlError(f"the runtime in {self._directory} did not answer {verb!r}.") from error
+            raise self._failed(f"did not answer {verb!r}. Try again; if it hangs, restart it.") from error
         if not isinstance(answer, dict):
-            raise ControlError(f"the runtime in {self._directory} closed the connection without an answer.")
+            raise self._failed(f"closed the connection without an answer to {verb!r}. Try again.")
         if not answer.get("ok"):
-            raise ControlError(f"{answer.get('error')}", kind=answer.get("kind"))
+            kind = answer.get("kind")
+            raise ControlError(
+                f"{answer.get('error')}", kind=kind, is_listening=True, directory=self._directory
+            )
         return answer.get("result")
 
-
-async def send_frame(stream: trio.SocketStream, content: Any) -> None:
-    """Send one frame."""
-    body = cbor2.dumps(content)
-    await stream.send_all(HEAD.pack(len(body)) + body)
-
-
-async def receive_frame(stream: trio.SocketStream, limit_bytes: int) -> Any:
-    """One frame's content; None at the end of the stream. Raises `ControlError` for what is no frame."""
-    head = await _receive_exactly(stream, HEAD.size)
-    if head is None:
-        return None
-    (length,) = HEAD.unpack(head)
-    if length > limit_bytes:
-        raise ControlError(f"a frame of {length} bytes, and {limit_bytes} are allowed.")
-    body = await _receive_exactly(stream, length)
-    if body is None:
-        return None
-    try:
-        return cbor2.loads(body)
-    except (cbor2.CBORDecodeError, ValueError) as error:
-        raise ControlError(f"a frame does not hold CBOR: {error}") from error
+    def _failed(self, what: str) -> ControlError:
+        return ControlError(
+            f"the runtime in {self._directory} {what}",
+            directory=self._directory,
+            is_listening=True,
+            kind=None,
+        )
 
 
-async def _receive_exactly(stream: trio.SocketStream, count: int) -> bytes | None:
-    received = bytearray()
-    while len(received) < count:
-        part = await stream.receive_some(count - len(received))
-        if not part:
-            return None
-        received += part
-    return bytes(received)
+def _refusal(error: CallboardError) -> dict[str, Any]:
+    return {"ok": False, "kind": type(error).__name__, "error": plain(str(error))}
+
+
+def _encoded(answer: dict[str, Any]) -> bytes:
+    frame = encode(answer)
+    if len(frame) > ANSWER_BYTES_MAX:
+        return encode(_refusal(ControlError(f"the answer takes {len(frame)} bytes, too many for one frame.")))
+    return frame
 
 
 def plain(found: Any) -> Any:
@@ -208,7 +231,10 @@ def plain(found: Any) -> Any:
         return {str(key): plain(item) for key, item in found.items()}
     if isinstance(found, datetime):
         return found.isoformat()
-    if found is None or isinstance(found, (bool, int, float, str, bytes)):
+    if isinstance(found, str):
+        # File names need not be text; what is not is shown escaped.
+        return found if found.isascii() else found.encode("utf-8", "backslashreplace").decode()
+    if found is None or isinstance(found, (bool, int, float, bytes)):
         return found
     return repr(found)
 
@@ -216,6 +242,15 @@ def plain(found: Any) -> Any:
 def _event_fields(event: Any) -> dict[str, Any]:
     fields = plain(event) if attrs.has(type(event)) else {"text": str(event)}
     return fields if isinstance(fields, dict) else {}
+
+
+def socket_problem(directory: str) -> str | None:
+    """Why `directory` can have no control socket; None when it can."""
+    try:
+        _socket_path(directory)
+    except ControlError as error:
+        return str(error)
+    return None
 
 
 def _socket_path(directory: str) -> str:
@@ -228,13 +263,23 @@ def _socket_path(directory: str) -> str:
             f"{path} is too long for a Unix socket ({UNIX_PATH_BYTES_MAX} bytes). Use a shorter directory, or"
             " open the runtime without control=True.",
             directory=directory,
+            is_listening=False,
+            kind=None,
         )
     return path
 
 
 def _remove_stale(path: str) -> None:
+    """Remove the socket of a process that was killed."""
+    if _is_stale(path):
+        os.unlink(path)
+
+
+def _is_stale(path: str) -> bool:
+    """Whether a socket is left there. Raises `ControlError` for anything else of that name."""
     try:
         if stat.S_ISSOCK(os.lstat(path).st_mode):
-            os.unlink(path)
+            return True
     except FileNotFoundError:
-        return
+        return False
+    raise ControlError(f"{path} is no socket. Remove it, or open the runtime without control=True.")

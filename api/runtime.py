@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import attrs
 import trio
@@ -45,6 +45,9 @@ from callboard.log.seams.disk import Disk, Lock
 from callboard.log.seams.entropy import Entropy
 from callboard.supervision import ChildSpec, SupervisorSpec, System, TreeNode, open_system
 from callboard.topic import Topic
+
+if TYPE_CHECKING:
+    from callboard.control import ControlServer
 
 DESCRIBE_TIMEOUT_S = 5.0
 
@@ -130,6 +133,7 @@ class Runtime:
             self._disk = HostDisk(self._path or "", inline=self._inline)
         disk = self._disk
         try:
+            server = self._control_server()
             self._lock = await disk.lock({"program": "callboard"})
             self._system = open_system(self._spec(), clock=self.clock, entropy=self.entropy, disk=disk)
             supervisors = self._system.root
@@ -140,8 +144,12 @@ class Runtime:
             await self._release()
             raise
         self._state = "open"
-        if self._control:
-            await self._start_control()
+        if server is not None:
+            try:
+                await self._system.spawn(ChildSpec(name="control", start=server.serve, significant=False))
+            except BaseException as error:
+                await self.__aexit__(type(error), error, error.__traceback__)
+                raise
         return self
 
     def _spec(self) -> SupervisorSpec:
@@ -155,11 +163,13 @@ class Runtime:
             ),
         )
 
-    async def _start_control(self) -> None:
+    def _control_server(self) -> ControlServer | None:
+        """Made before anything is opened: where no socket can be, nothing is left half open."""
+        if not self._control:
+            return None
         from callboard.control import ControlServer
 
-        server = ControlServer(self)
-        await self._system.spawn(ChildSpec(name="control", start=server.serve, significant=False))
+        return ControlServer(self)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

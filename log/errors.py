@@ -135,7 +135,13 @@ class PartitionUnavailable(CallboardError):
 
 
 class ControlError(CallboardError):
-    """The control socket of a running runtime could not be reached, or refused the request."""
+    """The control socket of a running runtime could not be reached, or refused the request.
+
+    `is_listening` tells which; `kind` names the error by which the runtime refused, where there was one.
+    """
+
+    is_listening: bool = False
+    kind: str | None = None
 
 
 # -- actors -------------------------------------------------------------------------------------------------
@@ -225,5 +231,3 @@ def join_problems(what: str, problems: list[str] | tuple[str, ...]) -> Configura
     """One error for all `problems` found in `what`."""
     listed = "; ".join(problems)
     return ConfigurationError(f"{what}: {listed}. Nothing was changed.", problems=tuple(problems))
-
-

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 
 def main() -> None:
     """Entry point of the `callboard` script."""
-    from callboard.cli.group import run_command_line
-
+    try:
+        from callboard.cli.group import run_command_line
+    except KeyboardInterrupt:
+        sys.exit(130)
     run_command_line()

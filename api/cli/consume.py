@@ -1,23 +1,41 @@
-"""`callboard consume` and `callboard peek`: messages on standard output."""
+"""`callboard consume` and `callboard peek`: messages on standard output.
+
+Without a group the files are read as they lie, beside whoever has the directory open. With a group this process opens
+the directory; a message is acknowledged once it is printed.
+"""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any, Final
 
 import click
 import trio
 
+from callboard.actors.broker.names import check_name
 from callboard.cli.group import run
-from callboard.cli.options import directory_option, json_option, parse_place, print_json, text_of
-from callboard.control import ControlClient
-from callboard.log.errors import DirectoryLocked, InvalidArgument
-from callboard.log.host.disk import HostDisk
-from callboard.log.limits import READ_BYTES_DEFAULT
+from callboard.cli.onlooker import Onlooker, topic_not_found
+from callboard.cli.options import directory_option, json_option, parse_place
+from callboard.cli.output import plain_bytes, say, to_json
+from callboard.cli.streams import require_directory, write_out
+from callboard.consumer import Consumer
+from callboard.control import socket_problem
+from callboard.log.errors import InvalidArgument, OffsetOutOfRange, TopicNotFound
 from callboard.log.reader import LogReader
-from callboard.message import Record
-from callboard.runtime import open_runtime
+from callboard.message import Record, to_us
+from callboard.runtime import Runtime, open_runtime
+from callboard.topic import Topic
+
+BATCH_RECORDS: Final = 1000
+POLL_S: Final = 0.1
+"""How often a follower without a group looks for more."""
+READERS_OPEN_MAX: Final = 64
+"""Partitions whose files a follower keeps open between looks."""
+Show = Callable[[Sequence[Record]], bytes]
+place_option = click.option(
+    "--from", "start", default="beginning", show_default=True, help="beginning, end, an offset or an instant."
+)
 
 
 @click.command()
@@ -26,12 +44,12 @@ from callboard.runtime import open_runtime
     "--group", default=None, help="Consume as a member of this group, acknowledging what was printed."
 )
 @click.option(
-    "--durable", is_flag=True, help="Keep the group afterwards; without it, the group ends with the command."
+    "--durable", is_flag=True, help="Keep a new group afterwards; without it, it ends with the command."
 )
+@place_option
 @click.option(
-    "--from", "start", default="beginning", show_default=True, help="beginning, end, an offset or an instant."
+    "--partition", type=click.IntRange(min=0), default=None, help="Only this partition (without --group)."
 )
-@click.option("--partition", type=int, default=None, help="Only this partition (without --group).")
 @click.option("--follow", "-f", is_flag=True, help="Go on when the end is reached.")
 @click.option("--max", "limit", type=click.IntRange(min=1), default=None, help="Stop after so many messages.")
 @directory_option
@@ -47,126 +65,222 @@ def consume(
     directory: str,
     as_json: bool,
 ) -> None:
-    """Print messages: without a group those stored now, with one those that the group has not settled."""
+    """Print messages: without a group those stored now, with one those that the group has not settled.
+
+    Without a group, a process that has the directory open is not disturbed, and nothing is acknowledged. A message's
+    bytes are printed as they are, a line per message; --json prints all that belongs to it.
+    """
     if group is None and durable:
         raise InvalidArgument("--durable needs --group.")
     if group is not None and partition is not None:
         raise InvalidArgument("--partition does not go with --group: a group reads all partitions.")
     place = parse_place(start)
-    show = _show_json if as_json else _show_value
-
-    async def read() -> None:
-        left = limit
-        async with open_runtime(directory, control=True) as runtime:
-            async for record in runtime.topic(topic).read(place, partition=partition, follow=follow):
-                show(record)
-                left = None if left is None else left - 1
-                if left == 0:
-                    break
-
-    async def lease() -> None:
-        left = limit
-        async with open_runtime(directory, control=True) as runtime:
-            consumer = runtime.topic(topic).subscribe(group or "", durable=durable, start=place)
-            async with consumer:
-                while left is None or left > 0:
-                    message = await consumer.get(timeout=None if follow else 0.2)
-                    if message is None:
-                        break
-                    show(message)
-                    await message.ack(wait=False)
-                    left = None if left is None else left - 1
-
-    run(read if group is None else lease)
+    show = _as_json if as_json else _as_lines
+    if group is None:
+        run(Reading(directory, topic, place, partition, show, limit=limit, follow=follow).run)
+        return
+    check_name(group, "group")
+    require_directory(directory)
+    run(Leasing(directory, topic, group, place, show, durable=durable, limit=limit, follow=follow).run)
 
 
 @click.command()
 @click.argument("topic")
 @click.option("--partition", type=click.IntRange(min=0), default=0, show_default=True)
-@click.option(
-    "--from", "start", default="beginning", show_default=True, help="beginning, end, an offset or an instant."
-)
+@place_option
 @click.option("--max", "limit", type=click.IntRange(1, 100_000), default=10, show_default=True)
 @directory_option
 @json_option
 def peek(topic: str, partition: int, start: str, limit: int, directory: str, as_json: bool) -> None:
-    """Look at messages without disturbing anybody, also while another process has the directory open."""
-    place = parse_place(start)
-    show = _show_json if as_json else _show_value
-
-    async def work() -> None:
-        try:
-            async with open_runtime(directory) as runtime:
-                left = limit
-                async for record in runtime.topic(topic).read(place, partition=partition):
-                    show(record)
-                    left -= 1
-                    if left == 0:
-                        return
-        except DirectoryLocked:
-            found = await ControlClient(directory).request("describe", topic=topic)
-            if partition >= len(found["partitions"]):
-                raise InvalidArgument(f"topic {topic!r} has no partition {partition}.") from None
-            await _peek_beside(directory, found["topic_id"], topic, partition, place, limit, show)
-
-    run(work)
+    """Look at a few messages of one partition without disturbing anybody."""
+    show = _as_json if as_json else _as_lines
+    run(Reading(directory, topic, parse_place(start), partition, show, limit=limit, follow=False).run)
 
 
-async def _peek_beside(
-    directory: str,
-    topic_id: str,
-    topic: str,
-    partition: int,
-    place: Any,
-    limit: int,
-    show: Callable[[Record], object],
-) -> None:
-    """Read the files beside the process that writes them, never past its committed mark."""
-    disk = HostDisk(directory)
-    try:
-        files = await disk.incarnate("peek")
-        reader = await LogReader.open(files, f"topics/{topic_id}/{partition}")
-        offset = await _resolved(reader.offset_at, reader.start_offset, reader.visible_end, place)
-        while limit > 0 and offset < reader.visible_end:
-            reading = await reader.read(offset, max_records=limit, max_bytes=READ_BYTES_DEFAULT)
+class Reading:
+    """Messages without a group, from the files."""
+
+    def __init__(
+        self,
+        directory: str,
+        topic: str,
+        place: int | str | datetime,
+        partition: int | None,
+        show: Show,
+        *,
+        limit: int | None,
+        follow: bool,
+    ) -> None:
+        self._directory = directory
+        self._topic = topic
+        self._place = place
+        self._partition = partition
+        self._show = show
+        self._left = limit
+        self._follow = follow
+
+    async def run(self) -> None:
+        """Print from the place on to the end, or for ever."""
+        async with Onlooker(self._directory) as onlooker:
+            topic = await onlooker.topic(self._topic)
+            onlooker.check_partition(topic, self._partition)
+            partitions = range(topic.settings.partitions) if self._partition is None else (self._partition,)
+            positions: dict[int, tuple[LogReader, int]] = {}
+            for index in partitions:
+                reader = await onlooker.reader(topic, index)
+                positions[index] = reader, await _resolved(reader, self._place)
+                await self._settle(reader, len(partitions))
+            while self._left != 0:
+                moved = False
+                for index, (reader, offset) in positions.items():
+                    reached = await self._read_to_end(index, reader, offset)
+                    positions[index] = reader, reached
+                    await self._settle(reader, len(partitions))
+                    moved = moved or reached > offset
+                if not self._follow:
+                    return
+                if not moved:
+                    await trio.sleep(POLL_S)
+                    await self._look_again([reader for reader, _ in positions.values()])
+
+    async def _settle(self, reader: LogReader, readers: int) -> None:
+        if readers > READERS_OPEN_MAX or not self._follow:
+            await reader.close()
+
+    async def _look_again(self, readers: list[LogReader]) -> None:
+        """See what was committed since. The marks go away with the topic only."""
+        ends = [reader.visible_end for reader in readers]
+        for reader in readers:
+            await reader.refresh()
+        if any(ends) and not any(reader.visible_end for reader in readers):
+            raise TopicNotFound(f"topic {self._topic!r} was deleted; there is nothing more to read.")
+
+    async def _read_to_end(self, index: int, reader: LogReader, offset: int) -> int:
+        """Print one partition from `offset` to the end as it is now; returns where that is."""
+        end = reader.visible_end
+        while offset < end and self._left != 0:
+            count = BATCH_RECORDS if self._left is None else min(BATCH_RECORDS, self._left)
+            try:
+                reading = await reader.read(offset, max_records=count)
+            except OffsetOutOfRange:
+                await reader.refresh()
+                if reader.start_offset <= offset:
+                    raise
+                say(
+                    f"{self._topic}/{index}: offsets {offset} to {reader.start_offset - 1} are no longer kept"
+                )
+                offset = reader.start_offset
+                continue
+            for first, last in reading.lost:
+                say(
+                    f"{self._topic}/{index}: nothing can be read at offsets {first} to {last}: see `callboard verify`"
+                )
             for columns in reading.batches:
-                for index in range(columns.count):
-                    show(Record(topic, partition, columns, index))
-                limit -= columns.count
+                records = [Record(self._topic, index, columns, place) for place in range(columns.count)]
+                await write_out(self._show(records))
+                if self._left is not None:
+                    self._left -= len(records)
             if reading.next_offset <= offset:
                 break
             offset = reading.next_offset
-    finally:
-        with trio.CancelScope(shield=True):
-            await disk.aclose()
+        return offset
 
 
-async def _resolved(offset_at: Callable[[int], Awaitable[int]], start: int, end: int, place: Any) -> int:
-    if place == "beginning":
-        return start
-    if place == "end":
-        return end
+async def _resolved(reader: LogReader, place: int | str | datetime) -> int:
+    if isinstance(place, datetime):
+        return await reader.offset_at(to_us(place))
     if isinstance(place, int):
-        return max(place, start)
-    return await offset_at(round(place.timestamp() * 1e6))
+        return max(place, reader.start_offset)
+    return reader.start_offset if place == "beginning" else reader.visible_end
 
 
-def _show_value(record: Record) -> None:
-    sys.stdout.buffer.write(record.value + b"\n")
-    sys.stdout.buffer.flush()
+class Leasing:
+    """Messages as a member of a group."""
+
+    def __init__(
+        self,
+        directory: str,
+        topic: str,
+        group: str,
+        place: int | str | datetime,
+        show: Show,
+        *,
+        durable: bool,
+        limit: int | None,
+        follow: bool,
+    ) -> None:
+        self._directory = directory
+        self._topic = topic
+        self._group = group
+        self._place = place
+        self._show = show
+        self._durable = durable
+        self._left = limit
+        self._follow = follow
+
+    async def run(self) -> None:
+        """Print and acknowledge until nothing is ready, or for ever."""
+        control = self._follow and socket_problem(self._directory) is None
+        async with open_runtime(self._directory, control=control) as runtime:
+            topic = await self._find(runtime)
+            async with topic.subscribe(self._group, **await self._settings(runtime)) as consumer:
+                while self._left != 0:
+                    if not self._follow and await _available(topic, consumer) == 0:
+                        return
+                    count = BATCH_RECORDS if self._left is None else min(BATCH_RECORDS, self._left)
+                    batch = await consumer.get_batch(count, 0.0)
+                    await write_out(self._show(list(batch)))
+                    await batch.ack()
+                    if self._left is not None:
+                        self._left -= len(batch)
+
+    async def _find(self, runtime: Runtime) -> Topic:
+        try:
+            return runtime.topic(self._topic)
+        except TopicNotFound:
+            known = [topic.name for topic in runtime.topics()]
+            raise topic_not_found(self._topic, known, self._directory) from None
+
+    async def _settings(self, runtime: Runtime) -> dict[str, Any]:
+        """A group that is there goes on as it is; a new one is ephemeral unless it was asked to stay."""
+        for group in await runtime.groups():
+            if group.name == self._group:
+                if self._topic in group.topics and self._place != "beginning":
+                    say(f"group {self._group} is there already: it goes on where it is, --from has no effect")
+                return {}
+        return {"durable": self._durable, "start": self._place}
 
 
-def _show_json(record: Record) -> None:
-    print_json(
-        {
-            "topic": record.topic,
-            "partition": record.partition,
-            "offset": record.offset,
-            "key": None if record.key is None else text_of(record.key),
-            "value": text_of(record.value),
-            "headers": {name: text_of(value) for name, value in record.headers.items()},
-            "timestamp": record.timestamp.isoformat(),
-            "append_time": record.append_time.isoformat(),
-            **({"attempt": record.attempt} if hasattr(record, "attempt") else {}),
-        }
+async def _available(topic: Topic, consumer: Consumer) -> int:
+    """How many messages the group could have now, with those that its only member has looked ahead at."""
+    statistics = await topic.describe()
+    return sum(
+        group.ready + group.leased
+        for partition in statistics
+        for group in partition.groups
+        if group.group_id == consumer.group_id
     )
+
+
+def _as_lines(records: Sequence[Record]) -> bytes:
+    return b"".join([record.value + b"\n" for record in records])
+
+
+def _as_json(records: Sequence[Record]) -> bytes:
+    return "".join([to_json(_fields(record)) + "\n" for record in records]).encode()
+
+
+def _fields(record: Record) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "key": plain_bytes(record.key),
+        "value": plain_bytes(record.value),
+        "headers": {name: plain_bytes(value) for name, value in record.headers.items()},
+        "timestamp": record.timestamp.isoformat(),
+        "append_time": record.append_time.isoformat(),
+    }
+    if hasattr(record, "attempt"):
+        found["attempt"] = record.attempt
+    return found

@@ -11,13 +11,19 @@ UNBALANCED: Final = 3
 DAMAGED: Final = 4
 LOCKED: Final = 5
 INTERRUPTED: Final = 130
+PIPE_CLOSED: Final = 141
+TERMINATED: Final = 143
 
 MEANINGS: Final = {
     OK: "it worked",
     FAILED: "it failed; standard error says what happened, where, and what to do",
-    USAGE: "the command was not understood, or an argument or setting is not acceptable; nothing was written",
+    USAGE: "the command was not understood, or an argument or setting is not acceptable; standard error says what"
+    " was written before that, if anything",
     UNBALANCED: "`demo`: the account does not balance",
-    DAMAGED: "`verify`: stored bytes are damaged, or `repair --dry-run` found something to do",
-    LOCKED: "another process has the directory open",
-    INTERRUPTED: "interrupted from the keyboard",
+    DAMAGED: "stored bytes are damaged: `verify` or another command met damage, or `repair --dry-run` found"
+    " something to do",
+    LOCKED: "another process has the directory open; standard error names it",
+    INTERRUPTED: "interrupted from the keyboard; the directory was closed cleanly",
+    PIPE_CLOSED: "whoever read standard output went away, as `head` does",
+    TERMINATED: "ended by SIGTERM; the directory was closed cleanly",
 }

@@ -1,11 +1,12 @@
 """The command group: which commands there are, and how their errors reach the user.
 
 A `CallboardError` becomes one message on standard error and an exit code, never a traceback; anything else is a bug and
-keeps its traceback.
+keeps its traceback. Ctrl-C and SIGTERM cancel the command, so that the runtime closes as it does at its end.
 """
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable, Coroutine
 from importlib import import_module
@@ -15,7 +16,15 @@ import click
 import trio
 
 from callboard.cli import exits
-from callboard.log.errors import CallboardError, DirectoryLocked, InvalidArgument
+from callboard.cli.output import output_failed
+from callboard.cli.streams import drop_standard_output
+from callboard.log.errors import (
+    CallboardError,
+    ControlError,
+    DirectoryLocked,
+    InvalidArgument,
+    LogCorrupt,
+)
 
 COMMANDS = {
     "bench": "callboard.cli.bench:bench",
@@ -32,6 +41,7 @@ COMMANDS = {
 }
 T = TypeVar("T")
 HIDDEN = frozenset({"demo-child"})
+SIGNALS = {signal.SIGINT: exits.INTERRUPTED, signal.SIGTERM: exits.TERMINATED}
 
 
 class LazyGroup(click.Group):
@@ -48,6 +58,14 @@ class LazyGroup(click.Group):
         command: click.Command = getattr(import_module(module), name)
         return command
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command. Click has an exit code of its own for a closed pipe, unless it never hears of it."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            drop_standard_output()
+            raise click.exceptions.Exit(exits.PIPE_CLOSED) from None
+
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="callboard", message="callboard %(version)s")
@@ -57,31 +75,72 @@ def callboard() -> None:
 
 def run_command_line() -> None:
     """Run the command that was typed; exits with a documented code."""
+    code = _run_command()
     try:
-        code = callboard.main(standalone_mode=False)
-    except click.exceptions.Abort:
-        code = exits.INTERRUPTED
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        drop_standard_output()
+        code = code or exits.PIPE_CLOSED
+    except OSError as error:
+        drop_standard_output()
+        code = code or _tell(output_failed(error))
+    sys.exit(code)
+
+
+def _run_command() -> int:
+    try:
+        code = callboard.main(prog_name="callboard", standalone_mode=False)
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        return exits.INTERRUPTED
     except click.ClickException as error:
         error.show()
-        code = error.exit_code
-    except KeyboardInterrupt:
-        code = exits.INTERRUPTED
+        return error.exit_code
     except CallboardError as error:
-        click.echo(f"callboard: {type(error).__name__}: {error}", err=True)
-        code = code_of(error)
-    except BrokenPipeError:
-        sys.stderr.close()
-        code = exits.FAILED
-    sys.exit(code if isinstance(code, int) else exits.OK)
+        return _tell(error)
+    except BaseExceptionGroup as group:
+        if group.split(KeyboardInterrupt)[1] is not None:
+            raise
+        return exits.INTERRUPTED
+    return code if isinstance(code, int) else exits.OK
+
+
+def _tell(error: CallboardError) -> int:
+    """One message on standard error; returns the exit code."""
+    kind = getattr(error, "kind", None) if isinstance(error, ControlError) else None
+    click.echo(f"callboard: {kind or type(error).__name__}: {error}", err=True)
+    return code_of(error)
 
 
 def code_of(error: CallboardError) -> int:
     """The exit code of an error."""
     if isinstance(error, DirectoryLocked):
         return exits.LOCKED
+    if isinstance(error, LogCorrupt):
+        return exits.DAMAGED
     return exits.USAGE if isinstance(error, InvalidArgument) else exits.FAILED
 
 
 def run(function: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run a command's asynchronous part."""
-    return trio.run(function)
+    """Run a command's asynchronous part. SIGINT and SIGTERM cancel it, then exit; a second one does not wait."""
+    return trio.run(_until_signal, function)
+
+
+async def _until_signal(function: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    received: list[int] = []
+    with trio.CancelScope() as scope:
+        # A system task: errors of the command come out as themselves, not in a nursery's group.
+        trio.lowlevel.spawn_system_task(_watch_signals, scope, received)
+        return await function()
+    raise SystemExit(SIGNALS[signal.Signals(received[0])])
+
+
+async def _watch_signals(scope: trio.CancelScope, received: list[int]) -> None:
+    wanted = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    if not wanted:
+        return
+    with trio.open_signal_receiver(*wanted) as signals:
+        async for number in signals:
+            received.append(number)
+            scope.cancel()
+            return

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.tree import Tree
 
 from callboard.cli.group import run
-from callboard.cli.options import directory_option, json_option, print_json
+from callboard.cli.options import directory_option, json_option
+from callboard.cli.output import print_json, show
+from callboard.cli.streams import require_directory
 from callboard.control import ControlClient, plain
 from callboard.log.errors import ControlError, DirectoryLocked
 from callboard.runtime import Runtime, open_runtime
@@ -23,12 +25,13 @@ def live_or_opened(
     opened: Callable[[Runtime], Awaitable[Any]],
 ) -> Any:
     """Ask the runtime that has the directory open; when there is none, open it."""
+    require_directory(directory)
 
     async def work() -> Any:
         try:
             return await asked(ControlClient(directory))
         except ControlError as refused:
-            if getattr(refused, "kind", None) is not None:
+            if refused.is_listening:
                 raise
             try:
                 async with open_runtime(directory) as runtime:
@@ -68,10 +71,9 @@ def stats(directory: str, as_json: bool) -> None:
         for group in partition["groups"]:
             counts = (group[key] for key in ("floor", "ready", "leased", "pending", "redelivered", "expired"))
             groups.add_row(names.get(group["group_id"], "?"), label, *(f"{count:,}" for count in counts))
-    console = Console()
-    console.print(table)
+    show(table)
     if groups.row_count:
-        console.print(groups)
+        show(groups)
 
 
 @click.command()
@@ -80,6 +82,7 @@ def stats(directory: str, as_json: bool) -> None:
 @json_option
 def tree(directory: str, events: bool, as_json: bool) -> None:
     """The live tree of actors in a running runtime: states, restarts and their causes, mailboxes."""
+    require_directory(directory)
 
     async def work() -> tuple[Any, Any]:
         client = ControlClient(directory)
@@ -89,12 +92,17 @@ def tree(directory: str, events: bool, as_json: bool) -> None:
     if as_json:
         print_json({"tree": found, "events": happened} if events else found)
         return
-    console = Console()
-    console.print(_drawn(found))
+    show(_drawn(found))
     for event in happened:
-        console.print(
-            "  ".join(f"{key}={value}" for key, value in event.items() if key != "frames"), highlight=False
-        )
+        show(_told(event))
+
+
+def _told(event: dict[str, Any]) -> str:
+    """One event on one line: when, what, and its fields."""
+    when = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=event["wall_us"])
+    rest = {key: value for key, value in event.items() if key not in ("wall_us", "kind", "frames")}
+    told = "  ".join(f"{key}={value}" for key, value in rest.items() if value is not None)
+    return f"{when.isoformat(timespec='milliseconds')}  {event['kind']}  {told}"
 
 
 def _drawn(node: dict[str, Any], tree: Tree | None = None) -> Tree:

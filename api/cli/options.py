@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -10,7 +9,15 @@ from typing import Any
 import click
 
 from callboard.actors.broker.settings import TOPIC_FIELDS, Field
+from callboard.cli.output import print_json as print_json
+from callboard.cli.streams import check_directory
 from callboard.log.errors import InvalidArgument
+from callboard.reading import check_start
+
+
+def _checked(_context: click.Context, _option: click.Parameter, given: str) -> str:
+    return check_directory(given)
+
 
 directory_option = click.option(
     "-d",
@@ -19,6 +26,7 @@ directory_option = click.option(
     default="data",
     show_default=True,
     show_envvar=True,
+    callback=_checked,
     help="The runtime's directory.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
@@ -28,7 +36,8 @@ def parse_place(text: str) -> int | str | datetime:
     """ "beginning", "end", an offset, or an ISO 8601 instant (UTC unless it says otherwise)."""
     if text in ("beginning", "end"):
         return text
-    if text.isdigit():
+    if text.isascii() and text.isdecimal() and len(text) < 20:
+        check_start("the place to start", int(text))
         return int(text)
     try:
         instant = datetime.fromisoformat(text)
@@ -43,12 +52,19 @@ def parse_place(text: str) -> int | str | datetime:
 def parse_settings(given: tuple[str, ...], fields: Mapping[str, Field] = TOPIC_FIELDS) -> dict[str, Any]:
     """Settings from `name=value` arguments; unknown names and wrong values are left for the check that names all."""
     settings: dict[str, Any] = {}
+    problems: list[str] = []
     for item in given:
         name, equals, text = item.partition("=")
-        if not equals:
-            raise InvalidArgument(f"{item!r:.60} is not of the form name=value. Nothing was changed.")
-        field = fields.get(name.replace("-", "_"))
-        settings[name.replace("-", "_")] = _value(text, field.kind if field else "choice")
+        name = name.replace("-", "_")
+        if not equals or not name:
+            problems.append(f"{item!r:.60} is not of the form name=value")
+        elif name in settings:
+            problems.append(f"{name} is given twice")
+        else:
+            field = fields.get(name)
+            settings[name] = _value(text, field.kind if field else "choice")
+    if problems:
+        raise InvalidArgument(f"{'; '.join(problems)}. Nothing was changed.")
     return settings
 
 
@@ -65,21 +81,6 @@ def _value(text: str, kind: str) -> Any:
     return text
 
 
-def print_json(found: Any) -> None:
-    """One JSON document on standard output; bytes as text where they are text, else as hexadecimal."""
-    click.echo(json.dumps(found, default=_plain))
-
-
-def _plain(found: Any) -> Any:
-    if isinstance(found, (bytes, bytearray)):
-        return text_of(bytes(found))
-    return str(found)
-
-
-def text_of(data: bytes) -> str:
-    """Bytes for people: as text when they are printable UTF-8, else as `hex:...`."""
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        return "hex:" + data.hex()
-    return text if all(c.isprintable() or c in "\t\n" for c in text) else "hex:" + data.hex()
+def bytes_of(text: str) -> bytes:
+    """An argument's bytes exactly as they were typed, UTF-8 or not."""
+    return text.encode("utf-8", "surrogateescape")

@@ -2,21 +2,42 @@
 
 from __future__ import annotations
 
+import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
+import attrs
 import click
 
-from callboard.cli.files import read_standard_input
+from callboard.actors.broker.names import check_name
 from callboard.cli.group import run
-from callboard.cli.options import directory_option, json_option, print_json
-from callboard.log.errors import InvalidArgument
-from callboard.message import Message
-from callboard.runtime import open_runtime
+from callboard.cli.onlooker import topic_not_found
+from callboard.cli.options import bytes_of, directory_option, json_option, print_json
+from callboard.cli.output import Advance, progress, say
+from callboard.cli.streams import LineReader, is_interactive, require_directory
+from callboard.log.errors import InvalidArgument, MessageTooLarge, TopicNotFound
+from callboard.log.limits import BATCH_RECORDS_MAX, MESSAGE_BYTES_MAX
+from callboard.message import Message, check_headers, check_key, to_us
+from callboard.runtime import Runtime, open_runtime
+from callboard.topic import Topic
 
-BATCH_RECORDS = 1000
+BATCH_RECORDS: Final = 1000
+JSON_LINE_BYTES_MAX: Final = 4 * MESSAGE_BYTES_MAX
+"""Of a JSON line: escapes and base64 make it longer than what it says."""
+FIELDS: Final = frozenset({"value", "key", "headers", "timestamp"})
+PASSED_OVER: Final = frozenset({"topic", "partition", "offset", "append_time", "attempt"})
+"""What `consume --json` prints beside them, so that its output can be published again."""
+Parse = Callable[[bytes], Message]
+
+
+@attrs.frozen
+class Common:
+    """What the options say of every message."""
+
+    key: bytes | None
+    headers: dict[str, bytes]
 
 
 @click.command()
@@ -24,10 +45,12 @@ BATCH_RECORDS = 1000
 @click.argument("values", nargs=-1)
 @click.option("--key", default=None, help="Key of every message.")
 @click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="Header of every message.")
-@click.option("--partition", type=int, default=None, help="Partition, instead of choosing by key.")
+@click.option("--partition", type=click.IntRange(min=0), default=None, help="Instead of choosing by key.")
 @click.option("--acks", type=click.Choice(["none", "leader", "all"]), default="all", show_default=True)
 @click.option(
-    "--json-lines", is_flag=True, help='Standard input holds JSON: {"value", "key", "headers", "timestamp"}.'
+    "--json-lines",
+    is_flag=True,
+    help='Standard input holds JSON: {"value", "key", "headers", "timestamp"}, as `consume --json` prints it.',
 )
 @click.option("--create", is_flag=True, help="Create the topic when it is missing.")
 @directory_option
@@ -46,75 +69,171 @@ def publish(
 ) -> None:
     """Publish VALUES, or without any the lines of standard input, in batches.
 
-    A line that is not acceptable stops the command and is named; the batches before it are stored.
+    A line that is not acceptable ends the command and is named; the lines before it are stored.
     """
-    common = _headers(headers)
-    messages = _messages(values, key, common, json_lines)
+    check_name(topic, "topic")
+    common = Common(None if key is None else bytes_of(key), _headers(headers))
+    check_key(common.key)
+    check_headers(common.headers)
+    if values and json_lines:
+        raise InvalidArgument(
+            "--json-lines reads standard input: give no VALUES with it. Nothing was written."
+        )
+    if len(values) > BATCH_RECORDS_MAX:
+        raise InvalidArgument(f"more than {BATCH_RECORDS_MAX} VALUES. Nothing was written. Use a pipe.")
+    if not create:
+        require_directory(directory)
+    stored: dict[int, int] = {}
 
-    async def work() -> dict[str, int]:
-        stored: dict[str, int] = {}
+    async def work() -> None:
         async with open_runtime(directory) as runtime:
-            target = await runtime.create_topic(topic) if create else runtime.topic(topic)
-            batch: list[Message | bytes] = []
-            for message in messages:
-                batch.append(message)
-                if len(batch) == BATCH_RECORDS:
-                    _count(stored, await target.publish_batch(batch, partition=partition, acks=acks))
-                    batch = []
-            if batch:
-                _count(stored, await target.publish_batch(batch, partition=partition, acks=acks))
-        return stored
+            target = await _topic(runtime, topic, create=create, partition=partition)
+            with progress("publishing", quiet=as_json or bool(values) or is_interactive()) as advance:
+                feed = Feed(target, partition, acks, stored, advance)
+                if values:
+                    await feed.publish(
+                        [Message(bytes_of(value), common.key, common.headers) for value in values]
+                    )
+                else:
+                    await _publish_lines(feed, common, json_lines=json_lines)
 
-    stored = run(work)
+    try:
+        run(work)
+    finally:
+        _report(topic, stored, as_json)
+
+
+def _report(topic: str, stored: dict[int, int], as_json: bool) -> None:
     if as_json:
-        print_json({"published": sum(stored.values()), "partitions": stored})
+        print_json({"topic": topic, "published": sum(stored.values()), "partitions": stored})
     else:
-        click.echo(f"published {sum(stored.values())} messages to {topic}: {stored}", err=True)
+        counts = ", ".join(f"{count:,} in partition {index}" for index, count in sorted(stored.items()))
+        say(f"published {sum(stored.values()):,} messages to {topic}{': ' if counts else ''}{counts}")
 
 
-def _count(stored: dict[str, int], receipts: Any) -> None:
-    for partition, _, count in receipts.ranges:
-        stored[str(partition)] = stored.get(str(partition), 0) + count
+async def _topic(runtime: Runtime, name: str, *, create: bool, partition: int | None) -> Topic:
+    try:
+        return runtime.topic(name)
+    except TopicNotFound:
+        if not create:
+            known = [topic.name for topic in runtime.topics()]
+            error = topic_not_found(name, known, runtime.directory)
+            raise TopicNotFound(f"{error} Or publish with --create.", topic=name) from None
+    if partition:
+        raise InvalidArgument(
+            f"a new topic has no partition {partition}. Create it with more partitions first."
+        )
+    return await runtime.create_topic(name)
 
 
-def _headers(given: tuple[str, ...]) -> dict[str, str] | None:
-    headers = {}
+class Feed:
+    """Publishes batches and counts what is stored."""
+
+    def __init__(
+        self, topic: Topic, partition: int | None, acks: str, stored: dict[int, int], advance: Advance
+    ) -> None:
+        self.limit_bytes = topic.settings.max_message_bytes
+        self._topic = topic
+        self._partition = partition
+        self._acks = acks
+        self._stored = stored
+        self._advance = advance
+
+    async def publish(self, messages: Sequence[Message]) -> None:
+        """Publish one batch, if there is anything in it."""
+        if not messages:
+            return
+        receipts = await self._topic.publish_batch(messages, partition=self._partition, acks=self._acks)
+        for partition, _, count in receipts.ranges:
+            self._stored[partition] = self._stored.get(partition, 0) + count
+        published = sum(self._stored.values())
+        self._advance(f"{published:,} messages", published, None)
+
+
+async def _publish_lines(feed: Feed, common: Common, *, json_lines: bool) -> None:
+    if is_interactive():
+        say("Publishing what you type, a message per line. End with Ctrl-D.")
+
+    def plain(line: bytes) -> Message:
+        return Message(line, common.key, common.headers)
+
+    def parsed(line: bytes) -> Message:
+        return _parsed(line, common)
+
+    parse = parsed if json_lines else plain
+    reader = LineReader(line_bytes_max=JSON_LINE_BYTES_MAX if json_lines else feed.limit_bytes)
+    number = 1
+    while lines := await reader.next_lines(BATCH_RECORDS):
+        messages: list[Message] = []
+        try:
+            messages.extend(_checked(parse(line), feed.limit_bytes) for line in lines)
+        except (ValueError, TypeError, RecursionError) as error:
+            await feed.publish(messages)
+            refused = MessageTooLarge if isinstance(error, MessageTooLarge) else InvalidArgument
+            place = number + len(messages)
+            raise refused(
+                f"line {place} of standard input: {error}. It and what follows was not published."
+            ) from error
+        await feed.publish(messages)
+        number += len(messages)
+
+
+def _checked(message: Message, limit_bytes: int) -> Message:
+    size = len(message.value) + check_key(message.key) + check_headers(message.headers)
+    if size > limit_bytes:
+        raise MessageTooLarge(
+            f"the message has {size} bytes with its key and headers, and its topic allows {limit_bytes}",
+            size_bytes=size,
+            limit_bytes=limit_bytes,
+        )
+    return message
+
+
+def _headers(given: tuple[str, ...]) -> dict[str, bytes]:
+    headers: dict[str, bytes] = {}
     for item in given:
         name, equals, value = item.partition("=")
         if not equals or not name:
             raise InvalidArgument(f"header {item!r:.60} is not of the form NAME=VALUE. Nothing was written.")
-        headers[name] = value
-    return headers or None
+        headers[name] = bytes_of(value)
+    return headers
 
 
-def _messages(
-    values: tuple[str, ...], key: str | None, headers: dict[str, str] | None, json_lines: bool
-) -> Iterator[Message]:
-    encoded = None if key is None else key.encode()
-    if values:
-        return (Message(value.encode(), encoded, headers) for value in values)
-    lines = read_standard_input()
-    if json_lines:
-        return (_parsed(number, line, encoded, headers) for number, line in enumerate(lines, 1))
-    return (Message(line, encoded, headers) for line in lines)
+def _parsed(line: bytes, common: Common) -> Message:
+    """A message from one line of JSON. Raises `ValueError` or `RecursionError` for anything else."""
+    found = json.loads(line.decode())
+    if not isinstance(found, dict) or "value" not in found:
+        raise ValueError('it is no object with a "value"')
+    unknown = set(found) - FIELDS - PASSED_OVER
+    if unknown:
+        raise ValueError(f"unknown fields {', '.join(sorted(unknown))}")
+    headers = found.get("headers") or {}
+    if not isinstance(headers, dict):
+        raise ValueError("headers are no object")
+    key, stamp = found.get("key"), found.get("timestamp")
+    return Message(
+        _data("value", found["value"]),
+        common.key if key is None else _data("key", key),
+        common.headers | {name: _data(f"header {name!r:.40}", value) for name, value in headers.items()},
+        None if stamp is None else _instant(stamp),
+    )
 
 
-def _parsed(number: int, line: bytes, key: bytes | None, headers: dict[str, str] | None) -> Message:
-    try:
-        found = json.loads(line)
-        if not isinstance(found, dict) or not isinstance(found.get("value"), str):
-            raise ValueError('it is no object with a text "value"')
-        unknown = set(found) - {"value", "key", "headers", "timestamp"}
-        if unknown:
-            raise ValueError(f"unknown fields {', '.join(sorted(unknown))}")
-        stamp = found.get("timestamp")
-        return Message(
-            found["value"].encode(),
-            found["key"].encode() if found.get("key") is not None else key,
-            {**(headers or {}), **(found.get("headers") or {})} or None,
-            None if stamp is None else datetime.fromisoformat(stamp),
-        )
-    except (ValueError, TypeError, AttributeError) as error:
-        raise InvalidArgument(
-            f"line {number} of standard input: {error}. It and what follows was not published."
-        ) from error
+def _data(what: str, found: Any) -> bytes:
+    """Bytes from their JSON form: text, or {"base64": text}."""
+    if isinstance(found, str):
+        return found.encode()
+    if isinstance(found, dict) and set(found) == {"base64"} and isinstance(found["base64"], str):
+        try:
+            return base64.b64decode(found["base64"], validate=True)
+        except ValueError as error:
+            raise ValueError(f"the base64 of {what} is none ({error})") from error
+    raise ValueError(f'{what} is neither text nor {{"base64": text}}')
+
+
+def _instant(found: Any) -> datetime:
+    if not isinstance(found, str):
+        raise ValueError("timestamp is no text")
+    instant = datetime.fromisoformat(found)
+    to_us(instant)
+    return instant

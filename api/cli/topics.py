@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import click
-from rich.console import Console
 from rich.table import Table
 
+from callboard.actors.broker.names import check_name
+from callboard.actors.broker.settings import TOPIC_FIELDS, check, topic_settings
 from callboard.cli.group import run
 from callboard.cli.inspect import live_or_opened
-from callboard.cli.options import directory_option, json_option, parse_settings, print_json
+from callboard.cli.onlooker import Onlooker, topic_not_found
+from callboard.cli.options import directory_option, json_option, parse_settings
+from callboard.cli.output import print_json, say, show
+from callboard.cli.streams import is_interactive, require_directory
 from callboard.control import ControlClient, plain
+from callboard.log.errors import InvalidArgument
 from callboard.runtime import Runtime, open_runtime
 
 
@@ -30,13 +36,16 @@ def topic() -> None:
 @json_option
 def create(name: str, settings: tuple[str, ...], directory: str, as_json: bool) -> None:
     """Create a topic, or do nothing when it exists with these settings."""
+    check_name(name, "topic")
+    given = parse_settings(settings)
+    topic_settings(given, f"topic {name!r}")
 
-    async def work() -> None:
+    async def work() -> dict[str, Any]:
         async with open_runtime(directory) as runtime:
-            made = await runtime.create_topic(name, **parse_settings(settings))
-            _report(made.name, plain(made.settings), as_json, "is there")
+            made = await runtime.create_topic(name, **given)
+        return attrs.asdict(made.settings)
 
-    run(work)
+    _report(name, run(work), as_json, "is there")
 
 
 @topic.command()
@@ -46,62 +55,83 @@ def create(name: str, settings: tuple[str, ...], directory: str, as_json: bool) 
 @json_option
 def alter(name: str, settings: tuple[str, ...], directory: str, as_json: bool) -> None:
     """Change settings of a topic (all but its partitions)."""
+    given = parse_settings(settings)
+    check("topic", TOPIC_FIELDS, given, f"topic {name!r}")
+    require_directory(directory)
 
-    async def work() -> None:
+    async def work() -> dict[str, Any]:
         async with open_runtime(directory) as runtime:
-            altered = await runtime.alter_topic(name, **parse_settings(settings))
-            _report(altered.name, plain(altered.settings), as_json, "is altered")
+            _check_known(runtime, name)
+            altered = await runtime.alter_topic(name, **given)
+        return attrs.asdict(altered.settings)
 
-    run(work)
+    _report(name, run(work), as_json, "is altered")
 
 
 @topic.command()
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @directory_option
-def delete(name: str, yes: bool, directory: str) -> None:
+@json_option
+def delete(name: str, yes: bool, directory: str, as_json: bool) -> None:
     """Delete a topic with all its messages."""
+    require_directory(directory)
     if not yes:
-        click.confirm(f"Delete topic {name!r} in {directory} with all its messages?", abort=True)
+        if not is_interactive():
+            raise InvalidArgument("nobody is there to be asked: say --yes. Nothing was deleted.")
+        if not click.confirm(f"Delete topic {name!r} in {directory} with all its messages?", err=True):
+            raise click.ClickException("Nothing was deleted.")
 
     async def work() -> None:
         async with open_runtime(directory) as runtime:
+            _check_known(runtime, name)
             await runtime.delete_topic(name)
 
     run(work)
-    click.echo(f"topic {name} is deleted")
+    if as_json:
+        print_json({"name": name, "deleted": True})
+    else:
+        show(f"topic {name} is deleted")
 
 
 @topic.command("list")
 @directory_option
 @json_option
 def list_topics(directory: str, as_json: bool) -> None:
-    """List topics with their sizes."""
+    """List topics with their sizes, also while another process has the directory open."""
 
-    async def asked(client: ControlClient) -> Any:
-        return (await client.request("stats"))["partitions"]
+    async def work() -> list[dict[str, Any]]:
+        async with Onlooker(directory) as onlooker:
+            found = []
+            for record in await onlooker.topics():
+                records = size_bytes = 0
+                for index in range(record.settings.partitions):
+                    reader = await onlooker.reader(record, index)
+                    records += reader.visible_end - reader.start_offset
+                    size_bytes += await onlooker.file_bytes(record, index)
+                partitions = record.settings.partitions
+                found.append(
+                    {
+                        "name": record.name,
+                        "partitions": partitions,
+                        "records": records,
+                        "file_bytes": size_bytes,
+                    }
+                )
+            return found
 
-    async def opened(runtime: Runtime) -> Any:
-        return plain(await runtime.stats())["partitions"]
-
-    partitions = live_or_opened(directory, asked, opened)
-    topics: dict[str, dict[str, Any]] = {}
-    for partition in partitions:
-        found = topics.setdefault(
-            partition["topic"], {"name": partition["topic"], "partitions": 0, "records": 0, "size_bytes": 0}
-        )
-        found["partitions"] += 1
-        found["records"] += partition["visible_end"] - partition["start_offset"]
-        found["size_bytes"] += partition["size_bytes"]
+    topics = run(work)
     if as_json:
-        print_json(list(topics.values()))
+        print_json(topics)
         return
-    table = Table("topic", "partitions", "records", "bytes")
-    for found in topics.values():
-        table.add_row(
-            found["name"], str(found["partitions"]), f"{found['records']:,}", f"{found['size_bytes']:,}"
-        )
-    Console().print(table if topics else "no topics")
+    table = Table("topic", "partitions", "records", "bytes of files")
+    for found in topics:
+        numbers = (found["partitions"], found["records"], found["file_bytes"])
+        table.add_row(found["name"], *(f"{number:,}" for number in numbers))
+    if topics:
+        show(table)
+    else:
+        say("no topics")
 
 
 @topic.command()
@@ -112,37 +142,57 @@ def describe(name: str, directory: str, as_json: bool) -> None:
     """Show a topic's settings, partitions and groups."""
 
     async def asked(client: ControlClient) -> Any:
-        return await client.request("describe", topic=name)
+        found = await client.request("describe", topic=name)
+        return {**found, "groups": (await client.request("stats"))["groups"]}
 
     async def opened(runtime: Runtime) -> Any:
+        _check_known(runtime, name)
         found = runtime.topic(name)
-        return {"name": name, "settings": plain(found.settings), "partitions": plain(await found.describe())}
+        return {
+            "name": name,
+            "topic_id": found.topic_id,
+            "settings": plain(found.settings),
+            "partitions": plain(await found.describe()),
+            "groups": plain(await runtime.groups()),
+        }
 
     found = live_or_opened(directory, asked, opened)
+    found["groups"] = [group for group in found["groups"] if name in group["topics"]]
     if as_json:
         print_json(found)
         return
-    console = Console()
-    console.print(f"[bold]{name}[/bold]  " + "  ".join(f"{k}={v}" for k, v in found["settings"].items()))
+    _show_topic(found)
+
+
+def _show_topic(found: dict[str, Any]) -> None:
+    name = found["name"]
+    show(f"{name}: " + "  ".join(f"{k}={v}" for k, v in found["settings"].items()))
+    names = {group["group_id"]: group["name"] for group in found["groups"]}
     table = Table(
         "partition", "state", "start", "end", "synced to", "bytes", "segments", "groups (floor, pending)"
     )
+    keys = ("start_offset", "visible_end", "durable_end", "size_bytes", "segments")
     for partition in found["partitions"]:
-        groups = ", ".join(f"{g['group_id']}: {g['floor']}, {g['pending']}" for g in partition["groups"])
-        numbers = (
-            partition[key] for key in ("start_offset", "visible_end", "durable_end", "size_bytes", "segments")
+        groups = ", ".join(
+            f"{names.get(g['group_id'], g['group_id'])} ({g['floor']:,}, {g['pending']:,})"
+            for g in partition["groups"]
         )
-        table.add_row(
-            str(partition["partition"]), partition["state"], *(f"{n:,}" for n in numbers), groups or "-"
-        )
-    console.print(table)
+        numbers = (f"{partition[key]:,}" for key in keys)
+        table.add_row(str(partition["partition"]), partition["state"], *numbers, groups or "-")
+    show(table)
     for partition in found["partitions"]:
         for problem in (*partition["damages"], *partition["gaps"]):
-            console.print(f"{name}/{partition['partition']}: {problem}")
+            show(f"{name}/{partition['partition']}: {problem}")
+
+
+def _check_known(runtime: Runtime, name: str) -> None:
+    known = [topic.name for topic in runtime.topics()]
+    if name not in known:
+        raise topic_not_found(name, known, runtime.directory)
 
 
 def _report(name: str, settings: dict[str, Any], as_json: bool, what: str) -> None:
     if as_json:
         print_json({"name": name, "settings": settings})
     else:
-        click.echo(f"topic {name} {what}: " + "  ".join(f"{key}={value}" for key, value in settings.items()))
+        show(f"topic {name} {what}: " + "  ".join(f"{key}={value}" for key, value in settings.items()))

@@ -1,0 +1,174 @@
+"""`callboard verify` and `callboard repair`: is every stored byte sound, and what to do when one is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import click
+
+from callboard.cli import exits
+from callboard.cli.group import run
+from callboard.cli.onlooker import Onlooker
+from callboard.cli.options import directory_option, json_option
+from callboard.cli.output import Advance, print_json, progress, show
+from callboard.log.errors import CallboardError
+from callboard.log.repair import RepairReport, repair_directory
+from callboard.log.verify import LogReport, Problem, Progress, VerifyReport, verify_directory
+
+Names = dict[str, str]
+
+
+@click.command()
+@directory_option
+@json_option
+def verify(directory: str, as_json: bool) -> int:
+    """Check every stored byte: frames, offsets, indexes, journals. Changes nothing; needs no lock.
+
+    Exits with 4 when something is damaged, and names the offsets that are lost. What crashes leave behind and
+    opening the directory takes care of is only noted.
+    """
+
+    async def work() -> tuple[VerifyReport, Names]:
+        async with Onlooker(directory) as onlooker:
+            names = await _names(onlooker)
+            with progress("verifying", quiet=as_json) as advance:
+                report = await verify_directory(onlooker.disk, progress=_teller(advance, names))
+            return report, names
+
+    report, names = run(work)
+    if as_json:
+        print_json(_verified(report, names))
+    else:
+        for log in report.logs:
+            for problem in log.problems:
+                show(_line(log, problem, names, "DAMAGED"))
+            for note in log.notes:
+                show(_line(log, note, names, "note"))
+        show(_summary(report))
+    return exits.OK if report.ok else exits.DAMAGED
+
+
+@click.command()
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@directory_option
+@json_option
+def repair(dry_run: bool, directory: str, as_json: bool) -> int:
+    """Make damaged logs whole again without losing a record that can be read.
+
+    Damaged files go to quarantine as they are; offsets that cannot be read become a recorded gap. No process may have
+    the directory open. With --dry-run nothing is changed, and the exit code is 4 when there is something to do.
+    """
+
+    async def work() -> tuple[RepairReport, Names]:
+        async with Onlooker(directory) as onlooker:
+            names = await _names(onlooker)
+            with progress("repairing", quiet=as_json) as advance:
+                report = await repair_directory(
+                    onlooker.disk, dry_run=dry_run, progress=_teller(advance, names)
+                )
+            return report, names
+
+    report, names = run(work)
+    if as_json:
+        print_json(_repaired(report, names))
+    else:
+        _tell_repair(report, names)
+    return exits.DAMAGED if dry_run and report.actions else exits.OK
+
+
+async def _names(onlooker: Onlooker) -> Names:
+    """Topic ids and names, as far as the catalog can be read: it may be what is damaged."""
+    try:
+        replay = await onlooker.catalog()
+    except CallboardError:
+        return {}
+    return {topic_id: record.name for topic_id, record in replay.state.topics.items()}
+
+
+def _teller(advance: Advance, names: Names) -> Callable[[Progress], None]:
+    def tell(found: Progress) -> None:
+        advance(_label(found.path, names), found.bytes_done, found.bytes_total)
+
+    return tell
+
+
+def _label(path: str, names: Names) -> str:
+    """topics/<id>/<partition>[/...] by the topic's name, anything else as it is."""
+    parts = path.split("/")
+    if len(parts) >= 3 and parts[0] == "topics":
+        return f"{names.get(parts[1], parts[1])}/{'/'.join(parts[2:])}"
+    return path
+
+
+def _offsets(first: int | None, last: int | None) -> str | None:
+    if first is None or last is None or last < first:
+        return None
+    return f"offset {first}" if first == last else f"offsets {first} to {last}"
+
+
+def _line(log: LogReport, problem: Problem, names: Names, what: str) -> str:
+    place = problem.path if problem.position is None else f"{problem.path}, byte {problem.position}"
+    offsets = _offsets(problem.first_offset, problem.last_offset)
+    found = f"{offsets}: {problem.message}" if offsets else problem.message
+    return f"{what}: {_label(log.path, names)}: {problem.kind}: {found} ({place})"
+
+
+def _summary(report: VerifyReport) -> str:
+    counted = (
+        f"{len(report.partitions):,} partitions and {len(report.journals):,} journals with {report.records:,} records"
+        f" in {report.size_bytes:,} bytes"
+    )
+    if report.ok:
+        return f"{counted}: sound"
+    damaged = sum(not log.ok for log in report.logs)
+    return (
+        f"{counted}: {len(report.problems):,} problems in {damaged:,} of them. `callboard repair --dry-run` says what"
+        " can be done."
+    )
+
+
+def _tell_repair(report: RepairReport, names: Names) -> None:
+    for action in report.actions:
+        show(f"{action.kind}: {_label(action.path, names)}: {action.message}")
+    for path, first, last in report.lost:
+        word = "would be given up" if report.dry_run else "given up"
+        show(f"lost: {_label(path, names)}: {_offsets(first, last) or 'no offset'} {word}")
+    for path in report.quarantined:
+        show(f"kept: {path}")
+    if not report.actions:
+        show("nothing is damaged: nothing to do")
+    elif report.dry_run:
+        show(f"{len(report.actions):,} things to do; nothing was changed")
+    else:
+        show(f"{len(report.actions):,} things done")
+
+
+def _verified(report: VerifyReport, names: Names) -> dict[str, Any]:
+    return {
+        "ok": report.ok,
+        "records": report.records,
+        "size_bytes": report.size_bytes,
+        "logs": [_log(log, names) for log in report.logs],
+    }
+
+
+def _log(log: LogReport, names: Names) -> dict[str, Any]:
+    return {"name": _label(log.path, names), **attrs.asdict(log)}
+
+
+def _repaired(report: RepairReport, names: Names) -> dict[str, Any]:
+    return {
+        "dry_run": report.dry_run,
+        "changed": report.changed,
+        "logs": [_log(log, names) for log in report.before],
+        "actions": [
+            {"name": _label(action.path, names), **attrs.asdict(action)} for action in report.actions
+        ],
+        "lost": [
+            {"name": _label(path, names), "path": path, "first_offset": first, "last_offset": last}
+            for path, first, last in report.lost
+        ],
+        "quarantined": list(report.quarantined),
+    }

@@ -211,7 +211,13 @@ class PartitionLog:
             roll_bytes=self._settings.roll_bytes,
             now_us=now_us,
         )
-        self._staged = staged = stager.stage(batches, self.visible_end, sync=sync, roll=roll)
+        try:
+            self._staged = staged = stager.stage(batches, self.visible_end, sync=sync, roll=roll)
+        except BaseException:
+            # A batch that cannot be encoded, say: the others are not staged either.
+            for run in stager.runs:
+                run.segment.file.withdraw()
+            raise
         if len(staged.runs) > 1:
             staged.verbs = (*self._reads.close_idle(len(staged.runs) - 1), *staged.verbs)
         return staged

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from callboard.log import limits
-from callboard.log.errors import ConfigurationError, InternalError, OffsetOutOfRange
+from callboard.log.errors import ConfigurationError, InternalError, InvalidArgument, OffsetOutOfRange
 from callboard.log.format.columns import Columns
 from callboard.log.format.compression import Compression
 from callboard.log.partition_log import LogSettings
@@ -239,6 +239,17 @@ async def test_only_one_append_is_staged(world: Any) -> None:
     log.stage([Columns.build([b"a"])], durable=True)
     with pytest.raises(InternalError):
         log.stage([Columns.build([b"b"])], durable=True)
+
+
+async def test_a_batch_that_cannot_be_stored_stages_nothing(world: Any) -> None:
+    """An empty batch is refused; the batches beside it are not staged, and the log can be used."""
+    log = await world.open()
+    for many in (1, 40):
+        with pytest.raises(InvalidArgument):
+            log.stage([Columns.build([b"x" * 3_000])] * many + [Columns.build([])], durable=True)
+    assert 0 == log.next_offset
+    await world.append(2)
+    assert world.seen == await world.contents()
 
 
 def test_contradictory_settings_are_refused_together() -> None:

@@ -292,31 +292,39 @@ class PartitionLog:
     async def heal(self) -> None:
         """Go on after a failure: a new segment at the durable end, with the visible records that were not synced.
 
-        Raises `StorageError` while the disk still refuses; call it again later.
+        Raises `DiskFull` or `PublishFailed` (nothing of what waits was stored) while the disk still refuses; call
+        it again later.
         """
         if self._staged is not None:
             raise InternalError(f"{self.label} heals with an append staged", invariant="L2")
         if not self.needs_healing:
             return
+        try:
+            await self._heal()
+        except PlanFailed as error:
+            is_full = error.error.errno in NO_SPACE
+            raise self._publish_error(error, is_full=is_full, indefinite=False) from error
+
+    async def _heal(self) -> None:
         await remove_leftovers(self._files, self._directory, self._segments.active)
-        if self._is_tainted:
-            settings = self._settings
-            made = await heal_segment(
-                self._files,
-                self._segments.active,
-                self._tail.from_offset(self.durable_end),
-                durable_end=self.durable_end,
-                segment_id=new_segment_id(self._entropy),
-                now_us=self._clock.wall_us(),
-                limit_bytes=settings.roll_bytes,
-                compression=settings.compression,
-                quarantine=self._quarantine,
-            )
-            closing = self._go_on_in(made)
-            self.needs_healing = self._is_tainted = False
-            if closing:
-                await self._files.submit(closing)
-        self.needs_healing = False
+        if not self._is_tainted:
+            self.needs_healing = False
+            return
+        made = await heal_segment(
+            self._files,
+            self._segments.active,
+            self._tail.from_offset(self.durable_end),
+            durable_end=self.durable_end,
+            segment_id=new_segment_id(self._entropy),
+            now_us=self._clock.wall_us(),
+            limit_bytes=self._settings.roll_bytes,
+            compression=self._settings.compression,
+            quarantine=self._quarantine,
+        )
+        closing = self._go_on_in(made)
+        self.needs_healing = self._is_tainted = False
+        if closing:
+            await self._files.submit(closing)
 
     def _go_on_in(self, made: StoredSegment) -> list[Verb]:
         """Take the healing segment into use; returns verbs that close the file whose name it took, if any."""

@@ -11,7 +11,7 @@ from callboard.actors.broker.directory import LiveTopic
 from callboard.actors.broker.partitioning import Partitioner, consistent
 from callboard.actors.broker.settings import TopicSettings
 from callboard.consumer import Consumer
-from callboard.log.errors import PublishFailed
+from callboard.log.errors import PublishFailed, StorageError
 from callboard.message import Headers, Message, Receipt, Receipts
 from callboard.publishing import Publisher
 from callboard.reading import BatchReader, RecordReader, Start
@@ -97,13 +97,19 @@ class Topic:
     async def flush(self) -> None:
         """Return once everything published so far is synced.
 
-        Raises `PublishFailed` when messages published with `acks="none"` failed since the last call;
-        `failed` counts them.
+        Raises `PublishFailed` when messages published with `acks="none"` failed since the last call (`failed` counts
+        them), `StorageError` when what was published with `acks="leader"` cannot be synced.
         """
         self._runtime.check_open()
+        refusals = []
         for port in self._live.ports:
-            await port.ref.ask(Flush())
+            try:
+                await port.ref.ask(Flush())
+            except StorageError as error:
+                refusals.append(error)
         self.raise_unheard()
+        if refusals:
+            raise refusals[0]
 
     def raise_unheard(self) -> None:
         """Raise `PublishFailed` for failures of `acks="none"` publishes that nobody was told of yet."""

@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+import trio
+
 from callboard.actors.broker.commands import LEVELS, Level, PublishMany, PublishOne
 from callboard.actors.broker.directory import LiveTopic
 from callboard.actors.broker.partitioning import Partitioner, StickyRoundRobin, checked, consistent, split
-from callboard.actors.broker.port import PartitionPort, UnheardReply
+from callboard.actors.broker.port import Budget, PartitionPort, UnheardReply
 from callboard.log.errors import (
     ActorStopped,
     CallboardError,
@@ -40,7 +42,7 @@ from callboard.message import (
 
 FRAME_BYTES_TARGET = 8 * MIB
 """A batch larger than this goes into several frames, so that readers need not hold all of it at once."""
-REFUSING = frozenset({"stuck", "failed", "closed"})
+REFUSING = frozenset({"stuck", "failed"})
 
 
 class Publisher:
@@ -110,11 +112,7 @@ class Publisher:
             await budget.take(size)
         if message.level is Level.NONE:
             message.unheard = UnheardReply(port, records, size)
-            try:
-                await port.ref.tell(message)
-            except BaseException:
-                budget.give_back(size)
-                raise
+            await self._tell(port, message)
             return None
         try:
             try:
@@ -123,18 +121,36 @@ class Publisher:
                 return int(await port.ref.ask(message))
             return int(await reply.settled())
         except ActorStopped as error:
-            raise self._refused(port) from error
+            raise self._stopped() from error
         finally:
             budget.give_back(size)
+
+    async def _tell(self, port: PartitionPort, message: PublishOne | PublishMany) -> None:
+        """Enqueue what nobody waits for; unless that fails, its `unheard` gives the budget back."""
+        try:
+            try:
+                port.ref.tell_nowait(message)
+            except MailboxFull:
+                await port.ref.tell(message)
+                return
+        except BaseException:
+            port.budget.give_back(message.size_bytes)
+            raise
+        await trio.lowlevel.checkpoint()
 
     def _refused(self, port: PartitionPort) -> CallboardError:
         if self.live.deleted:
             return TopicNotFound(
                 f"topic {self.live.name!r} was deleted. Nothing was written.", topic=self.live.name
             )
-        if port.state == "closed":
-            return RuntimeClosed("the runtime is closed. Nothing was written. Open it again.")
         return port.unavailable()
+
+    def _stopped(self) -> CallboardError:
+        if self.live.deleted:
+            return TopicNotFound(
+                f"topic {self.live.name!r} was deleted. Nothing was written.", topic=self.live.name
+            )
+        return RuntimeClosed("the runtime is closed. Nothing was written. Open it again.")
 
     def _too_large(self, size: int, where: str = "the message") -> MessageTooLarge:
         limit = self.live.settings.max_message_bytes
@@ -282,40 +298,45 @@ class Publisher:
         """Several partitions at once, in this task: send to all, then wait for all."""
         waiting: list[tuple[PartitionPort, Sequence[int], Any]] = []
         outcomes: list[StoredRange | CallboardError] = []
-        for port, chunk, message in sendings:
-            try:
-                waiting.append((port, chunk, await self._start(port, message, len(chunk))))
-            except CallboardError as error:
-                waiting.append((port, chunk, error))
-        for port, chunk, started in waiting:
-            if isinstance(started, CallboardError):
-                outcomes.append(started)
-            elif started is None:
-                outcomes.append(StoredRange(port.index, None, chunk))
-            else:
+        taken: list[tuple[Budget, int]] = []
+        try:
+            for port, chunk, message in sendings:
                 try:
-                    outcomes.append(StoredRange(port.index, await started.wait(), chunk))
-                except ActorStopped:
-                    outcomes.append(self._refused(port))
+                    waiting.append((port, chunk, await self._start(port, message, len(chunk), taken)))
                 except CallboardError as error:
-                    outcomes.append(error)
-        for port, _, message in sendings:
-            if message.level is not Level.NONE and message.unheard is None:
-                port.budget.give_back(message.size_bytes)
+                    waiting.append((port, chunk, error))
+            for port, chunk, started in waiting:
+                if isinstance(started, CallboardError):
+                    outcomes.append(started)
+                elif started is None:
+                    outcomes.append(StoredRange(port.index, None, chunk))
+                else:
+                    try:
+                        outcomes.append(StoredRange(port.index, await started.wait(), chunk))
+                    except ActorStopped:
+                        outcomes.append(self._stopped())
+                    except CallboardError as error:
+                        outcomes.append(error)
+        finally:
+            for budget, size in taken:
+                budget.give_back(size)
         return self._summed_up(outcomes, [chunk for _, chunk, _ in sendings], count)
 
-    async def _start(self, port: PartitionPort, message: PublishMany, records: int) -> Any:
+    async def _start(
+        self, port: PartitionPort, message: PublishMany, records: int, taken: list[tuple[Budget, int]]
+    ) -> Any:
+        """Hand a part over; the reply to wait for. What it takes of the budget is in `taken` until given back."""
         if port.state in REFUSING:
-            message.unheard = UnheardReply(port, records, 0)
             raise self._refused(port)
-        budget = port.budget
-        if not budget.take_nowait(message.size_bytes):
-            await budget.take(message.size_bytes)
-        if message.level is Level.NONE:
-            message.unheard = UnheardReply(port, records, message.size_bytes)
-            port.ref.tell_nowait(message)
-            return None
-        return port.ref.ask_nowait(message)
+        budget, size = port.budget, message.size_bytes
+        if not budget.take_nowait(size):
+            await budget.take(size)
+        if message.level is not Level.NONE:
+            taken.append((budget, size))
+            return port.ref.ask_nowait(message)
+        message.unheard = UnheardReply(port, records, size)
+        await self._tell(port, message)
+        return None
 
     def _summed_up(
         self, outcomes: Sequence[StoredRange | CallboardError], chunks: Sequence[Sequence[int]], count: int

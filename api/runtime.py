@@ -34,6 +34,7 @@ from callboard.log.errors import (
     AskTimeout,
     CallboardError,
     InvalidArgument,
+    RestartLimitReached,
     RuntimeClosed,
     TopicNotFound,
 )
@@ -140,8 +141,10 @@ class Runtime:
             self._directory.attach(supervisors.supervisor("topics"), supervisors.supervisor("groups"))
             self._directory.catalog = supervisors.child("catalog")
             await self._system.__aenter__()
-        except BaseException:
+        except BaseException as error:
             await self._release()
+            if isinstance(error, RestartLimitReached) and isinstance(error.__cause__, CallboardError):
+                raise error.__cause__ from None  # what the catalog met, as itself
             raise
         self._state = "open"
         if server is not None:
@@ -324,7 +327,7 @@ class Runtime:
     async def partition_statistics(self, port: PartitionPort) -> PartitionStatistics:
         """One partition's statistics; only its state when it does not answer."""
         self.check_open()
-        if port.state not in ("failed", "closed"):
+        if port.state != "failed":
             try:
                 found: PartitionStatistics = await port.ref.ask(Describe(), timeout=DESCRIBE_TIMEOUT_S)
             except (AskTimeout, CallboardError):

@@ -131,7 +131,7 @@ class Partition(Actor[c.PartitionCommand]):
 
     async def stopping(self) -> None:
         """Write what waits, close the files."""
-        self._port.state = "closed"
+        self._port.state = "stopping"
         if self._room is not None:
             await self._room.committer.drained()
             await self._room.log.close()
@@ -139,8 +139,7 @@ class Partition(Actor[c.PartitionCommand]):
 
     def crashed(self, error: BaseException) -> None:
         """Tell everybody who waits that the outcome is unknown."""
-        if self._port.state != "closed":
-            self._port.state = "restarting"
+        self._port.state = "restarting"
         if self._room is None:
             return
         self._room.wake_all()

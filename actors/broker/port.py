@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 REMEDIES = {
     "stuck": "The disk does not answer; the partition heals by itself when it does.",
     "failed": "It crashed more often than its supervisor allows; look at `callboard tree`, then restart it.",
-    "closed": "Its topic was deleted or the runtime is closing.",
 }
 
 

@@ -10,12 +10,10 @@ import attrs
 import pytest
 import trio
 
-import callboard
-
 STEPS_MAX = 2000
 
 
-@attrs.define
+@attrs.define(eq=False)
 class Canceller(trio.abc.Instrument):
     """Cancels a scope when `at` steps were taken: by the task that is watched, or by any when that is None."""
 
@@ -50,6 +48,7 @@ class Case:
 
     runtime: Any
     topic: Any
+    wide: Any
     consumer: Any
     told: dict[int, bytes]
     acked: set[int]
@@ -70,6 +69,12 @@ class Case:
         """A batch."""
         receipts = await self.topic.publish_batch([b"walked"] * 3)
         self.told.update({receipt.offset: b"walked" for receipt in receipts})
+
+    async def publish_everywhere(self) -> None:
+        """A batch over several partitions, synced, and one that nobody waits for."""
+        receipts = await self.wide.publish_batch([b"walked"] * 8, keys=[b"%d" % key for key in range(8)])
+        assert len({receipt.partition for receipt in receipts}) > 1
+        await self.wide.publish_batch([b"walked"] * 8, keys=[b"%d" % key for key in range(8)], acks="none")
 
     async def flush(self) -> None:
         """A publish nobody waited for, then a flush."""
@@ -158,15 +163,20 @@ async def walk_once(world: Any, name: str, step: int, own: bool) -> bool:
     what = f"{name} cancelled at step {step} of {'its own task' if own else 'the program'}"
     async with world.open() as runtime:
         topic = await runtime.create_topic("orders")
+        wide = await runtime.create_topic("wide", partitions=3)
         for number in range(3):
             told[(await topic.publish(b"%d" % number)).offset] = b"%d" % number
         async with topic.subscribe("group", visibility_timeout=20.0, backoff=0.0) as consumer:
-            case = Case(runtime, topic, consumer, told, acked)
+            case = Case(runtime, topic, wide, consumer, told, acked)
             with cancelled_at(step, own=own) as scope:
                 await getattr(case, name)()
             told[(await topic.publish(b"after")).offset] = b"after"
             await check_runtime(world, case, what)
+        await topic.flush()
+        await wide.flush()
         assert len(runtime.holds) == 0, what
+        ports = [port for live in runtime._directory.topics() for port in live.ports]
+        assert {port.budget.waiting_bytes for port in ports} == {0}, what
     async with world.open() as runtime:
         log = await world.values(runtime)
         assert {offset: log.get(offset) for offset in told} == told, what
@@ -203,7 +213,7 @@ async def walk(world: Any, name: str, *, own: bool) -> None:
         world.disk.restore(start)
         with trio.fail_after(600.0):
             if not await walk_once(world, name, step, own):
-                assert step > 1
+                assert step > 1, f"{name} awaits nothing"
                 return
     raise AssertionError(f"{name} takes more than {STEPS_MAX} steps")
 
@@ -218,3 +228,43 @@ async def test_cancelled_at_every_await(autojump_clock: Any, world: Any, name: s
 async def test_cancelled_at_every_moment(autojump_clock: Any, world: Any, name: str) -> None:
     """The same at every step that any task takes meanwhile: the answer may be on its way already."""
     await walk(world, name, own=False)
+
+
+async def live_once(world: Any, step: int, own: bool) -> bool:
+    """A whole life of a runtime, from opening to closing, cancelled at `step`; returns whether it was."""
+    told: dict[int, bytes] = {}
+    acked: set[int] = set()
+    with cancelled_at(step, own=own) as scope:
+        async with world.open() as runtime:
+            topic = await runtime.create_topic("orders")
+            for value in (b"0", b"1"):
+                told[(await topic.publish(value)).offset] = value
+            async with topic.subscribe("group") as consumer:
+                message = await consumer.get()
+                await message.ack()
+                acked.add(message.offset)
+                await consumer.get()
+            await topic.publish(b"2", acks="none")
+    what = f"cancelled at step {step}"
+    async with world.open() as runtime:
+        await runtime.create_topic("orders")
+        log = await world.values(runtime)
+        assert {offset: log.get(offset) for offset in told} == told, what
+        left = await world.drain(runtime)
+        assert acked.isdisjoint(left), what
+        assert set(log) - {0} <= set(left), what
+        if not scope.cancel_called:
+            assert log == {0: b"0", 1: b"1", 2: b"2"}
+    return bool(scope.cancel_called)
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["at every await", "at every moment"])
+async def test_opening_and_closing_cancelled(autojump_clock: Any, world: Any, own: bool) -> None:
+    """Cancelled anywhere, a runtime ends, lets go of the directory, and has kept what it promised."""
+    start = world.disk.snapshot()
+    for step in range(1, STEPS_MAX):
+        world.disk.restore(start)
+        with trio.fail_after(600.0):
+            if not await live_once(world, step, own):
+                return
+    raise AssertionError("the life never ends")

@@ -151,6 +151,11 @@ class PartitionLog:
         return self._segments[0].base_offset
 
     @property
+    def oldest_us(self) -> int:
+        """When the oldest segment was begun, in microseconds since 1970."""
+        return self._segments[0].created_us
+
+    @property
     def next_offset(self) -> int:
         """The offset that the next record gets."""
         return self.visible_end if self._staged is None else self._staged.end_offset

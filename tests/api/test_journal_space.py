@@ -1,0 +1,66 @@
+"""The delivery journals' share of the disk: bounded by what the log keeps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import callboard
+
+KIB = 1024
+
+
+def journal_bases(directory: Path) -> list[int]:
+    """The first sequence numbers of the delivery journal's segments."""
+    return sorted(int(path.stem) for path in directory.glob("topics/*/0/delivery/*.log"))
+
+
+async def stream(topic: callboard.Topic, consumer: callboard.Consumer, messages: int) -> None:
+    """Publish and settle so many messages, each ack an event of its own."""
+    for _ in range(messages // 100):
+        await topic.publish_batch([bytes(KIB)] * 100)
+        for _ in range(100):
+            message = await consumer.get()
+            assert message is not None
+            await message.ack(wait=False)
+        await consumer.flush()
+
+
+@pytest.fixture
+def frequent_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Snapshots after 2 KiB of journal instead of 1 MiB."""
+    monkeypatch.setattr("callboard.actors.broker.committer.SNAPSHOT_EVERY_BYTES", 2 * KIB)
+
+
+async def test_journal_segments_go_with_the_log_segments_that_they_tell_of(
+    tmp_path: Path, frequent_snapshots: None
+) -> None:
+    """Retention drops the journal's oldest segments too, and what is left opens to the same delivery state."""
+    async with callboard.open_runtime(tmp_path) as runtime:
+        topic = await runtime.create_topic("stream", segment_bytes=64 * KIB, retention_bytes=128 * KIB)
+        async with topic.subscribe("group") as consumer:
+            await stream(topic, consumer, 1000)
+            bases = journal_bases(tmp_path)
+            assert bases[0] > 0
+            await stream(topic, consumer, 1000)
+        later = journal_bases(tmp_path)
+        assert later[0] > bases[0]
+        assert len(later) <= len(bases) + 3
+    async with callboard.open_runtime(tmp_path) as runtime:
+        async with runtime.topic("stream").subscribe("group") as consumer:
+            assert await consumer.get(timeout=0.01) is None
+            receipt = await runtime.topic("stream").publish(b"next")
+            message = await consumer.get()
+            assert (receipt.offset, message.offset, message.value) == (2000, 2000, b"next")
+
+
+async def test_without_retention_journal_segments_stay(tmp_path: Path, frequent_snapshots: None) -> None:
+    """As long as the log keeps its records, what became of them can be told from the journal."""
+    async with callboard.open_runtime(tmp_path) as runtime:
+        topic = await runtime.create_topic("stream", segment_bytes=64 * KIB)
+        async with topic.subscribe("group") as consumer:
+            await stream(topic, consumer, 1000)
+            bases = journal_bases(tmp_path)
+    assert bases[0] == 0
+    assert len(bases) > 3

@@ -322,9 +322,9 @@ class Executor:
         os.rmdir(self.resolve(verb.path))
 
     def _sync_directory(self, verb: SyncDirectory) -> None:
-        descriptor = os.open(
-            self.resolve(verb.path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
-        )
+        # The root itself may be a link to where the user keeps the data; nothing below it is.
+        follow = os.O_NOFOLLOW if verb.path else 0
+        descriptor = os.open(self.resolve(verb.path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | follow)
         try:
             _sync_directory(descriptor)
         finally:

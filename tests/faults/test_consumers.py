@@ -1,0 +1,191 @@
+"""Consumers that never ack, that raise, that are slow: others are not harmed, and nothing is lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+
+import callboard
+
+TIMEOUT = 10.0
+
+
+async def test_what_a_consumer_never_acks_goes_to_the_others(autojump_clock: Any, world: Any) -> None:
+    """Its leases run out and others do the work; each message is done in the end."""
+    done: set[int] = set()
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders")
+        await topic.publish_batch([b"%d" % number for number in range(100)])
+        taken: list[int] = []
+
+        async def never_acks() -> None:
+            async with topic.subscribe("group", visibility_timeout=TIMEOUT) as consumer:
+                async for message in consumer:
+                    taken.append(message.offset)
+
+        async def works() -> None:
+            async with topic.subscribe("group", visibility_timeout=TIMEOUT) as consumer:
+                async for message in consumer:
+                    await trio.sleep(0.1)
+                    await message.ack()
+                    done.add(message.offset)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(never_acks)
+            await trio.sleep(1.0)
+            assert taken
+            nursery.start_soon(works)
+            await trio.sleep(600.0)
+            # Whoever never acks keeps taking; while it lives, what it holds waits for its timeout.
+            assert len(done) > 50
+            nursery.cancel_scope.cancel()
+        await world.drain(runtime)
+        (part,) = await topic.describe()
+        assert part.groups[0].pending == 0
+        assert part.groups[0].expired >= len(taken) - len(set(taken))
+
+
+async def test_a_consumer_that_never_acks_stops_at_its_limit(autojump_clock: Any, world: Any) -> None:
+    """`max_in_flight` bounds what it holds; publishing and other groups do not notice."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders")
+        await topic.publish_batch([b"%d" % number for number in range(100)])
+        async with topic.subscribe("stuck", visibility_timeout=TIMEOUT, max_in_flight=7) as consumer:
+            held = [await consumer.get() for _ in range(7)]
+            assert await consumer.get(timeout=TIMEOUT / 2) is None
+            (part,) = await topic.describe()
+            assert part.groups[0].leased == 7
+            await topic.publish(b"100")
+            assert len(await world.drain(runtime, group="other")) == 101
+            await held[3].ack()
+            message = await consumer.get(timeout=1.0)
+            assert message is not None
+
+
+async def test_a_late_ack_counts_until_somebody_else_has_the_message(autojump_clock: Any, world: Any) -> None:
+    """An ack after the lease ran out is accepted, unless the message was leased again: then it has no effect."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders")
+        await topic.publish_batch([b"0", b"1"])
+        async with (
+            topic.subscribe("group", visibility_timeout=TIMEOUT) as slow,
+            topic.subscribe("group", visibility_timeout=TIMEOUT) as quick,
+        ):
+            first, second = await slow.get(), await slow.get()
+            await trio.sleep(TIMEOUT + 1)
+            await first.ack()
+            again = await quick.get()
+            assert (again.offset, again.attempt) == (1, 2)
+            with pytest.raises(callboard.LeaseLost):
+                await second.ack()
+            (part,) = await topic.describe()
+            assert part.groups[0].pending == 1
+            await again.ack()
+
+
+async def test_a_body_that_raises_gets_its_message_again_later_each_time(
+    autojump_clock: Any, world: Any
+) -> None:
+    """Backoff grows up to its maximum; others' messages are not held up meanwhile."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders")
+        await topic.publish_batch([b"poison", b"good", b"good"])
+        moments: list[float] = []
+        good = 0
+        async with topic.subscribe("group", backoff=1.0, max_backoff=8.0) as consumer:
+            while len(moments) < 6:
+                try:
+                    async with consumer.receive() as message:
+                        if message.value == b"poison":
+                            moments.append(trio.current_time())
+                            assert message.attempt == len(moments)
+                            raise ValueError("poison")
+                        good += 1
+                        assert len(moments) == 1
+                except ValueError:
+                    continue
+        assert good == 2
+        delays = [later - earlier for earlier, later in zip(moments, moments[1:], strict=False)]
+        assert all(delay <= 8.0 + 1.0 for delay in delays)
+        assert delays[0] < delays[-1]
+
+
+async def test_a_slow_body_keeps_its_message(autojump_clock: Any, world: Any) -> None:
+    """`receive` renews for as long as the body runs: hours later nobody else has had the message."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders")
+        await topic.publish(b"long work")
+        async with (
+            topic.subscribe("group", visibility_timeout=TIMEOUT) as slow,
+            topic.subscribe("group", visibility_timeout=TIMEOUT) as idle,
+        ):
+            async with slow.receive() as message:
+                assert await idle.get(timeout=5 * 3600.0) is None
+            assert message.attempt == 1
+            (part,) = await topic.describe()
+            assert (part.groups[0].pending, part.groups[0].expired) == (0, 0)
+
+
+async def test_a_slow_iteration_does_not_sit_on_messages_that_others_could_do(
+    autojump_clock: Any, world: Any
+) -> None:
+    """One who takes a minute for each message leaves the rest to one who is quick."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders")
+        await topic.publish_batch([b"%d" % number for number in range(300)])
+        counts = {"slow": 0, "quick": 0}
+
+        async def work(name: str, seconds: float) -> None:
+            async with topic.subscribe("group", visibility_timeout=300.0) as consumer:
+                async for message in consumer:
+                    await trio.sleep(seconds)
+                    await message.ack()
+                    counts[name] += 1
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(work, "slow", 60.0)
+            nursery.start_soon(work, "quick", 0.01)
+            await trio.sleep(100.0)
+            (part,) = await topic.describe()
+            assert part.groups[0].pending <= 2
+            nursery.cancel_scope.cancel()
+        assert counts["quick"] >= 290
+
+
+async def test_a_stalled_group_does_not_stop_publishing_or_memory(autojump_clock: Any, world: Any) -> None:
+    """A consumer that holds a message for ever costs the partition ranges, not messages."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders")
+        await topic.publish(b"held")
+        async with topic.subscribe("group", visibility_timeout=10**6) as consumer:
+            held = await consumer.get()
+            for _ in range(20):
+                await topic.publish_batch([b"x"] * 1000)
+            done = 0
+            async for batch in consumer.batches(max_records=1000, max_wait=0.0):
+                await batch.ack()
+                done += len(batch)
+                if done == 20_000:
+                    break
+            (part,) = await topic.describe()
+            assert (part.groups[0].floor, part.groups[0].pending) == (0, 1)
+            await held.ack()
+            (part,) = await topic.describe()
+            assert part.groups[0].floor == 20_001
+
+
+async def test_a_consumers_exception_comes_out_as_itself(autojump_clock: Any, world: Any) -> None:
+    """What the body of `subscribe` raises is not wrapped in a group, and its leases are released at once."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders")
+        await topic.publish(b"0")
+        with pytest.raises(KeyError):
+            async with topic.subscribe("group", visibility_timeout=10**6) as consumer:
+                await consumer.get()
+                raise KeyError("mine")
+        async with topic.subscribe("group") as consumer:
+            message = await consumer.get(timeout=1.0)
+            assert message is not None
+            assert message.attempt == 1

@@ -12,7 +12,8 @@ failing verb              consequence
 of the log                the publishers of this commit hear it (DiskFull: nothing stored; PublishFailed: indefinite);
                           the journal's part goes out in a plan of its own; the log heals before the next append
 of the journal            the appends stand; the journal heals at once, from a snapshot of the state in memory, and
-                          only if that fails too do the settlers hear it
+                          only if that fails too do the settlers hear it (DiskFull: they hear it at once, and the
+                          journal heals with the next records)
 ========================  ===========================================================================================
 
 Invariants
@@ -372,6 +373,9 @@ class Committer:
         if self._journal.needs_healing:
             await self._heal_journal(work)
         else:
+            # Nothing was stored, but the state in memory has these events (P3). Later ones may build on them, so the
+            # next that is written is the whole state.
+            self._journal.needs_healing = True
             self._fail_work(work, error)
 
     def _fail_work(self, work: _JournalWork, error: StorageError) -> None:

@@ -222,6 +222,31 @@ async def test_very_many_acks_fit_on_a_full_disk(autojump_clock: Any, world: Any
         assert set(await world.drain(runtime)) >= set(range(1000, 2000))
 
 
+async def test_settling_on_a_full_disk_beyond_the_reserve(autojump_clock: Any, world: Any) -> None:
+    """What the journal had no space for is in it once there is space again: the partition opens as it was left."""
+    acked = set()
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders")
+        await topic.publish_batch([b"%d" % number for number in range(3000)])
+        async with topic.subscribe("group") as consumer:
+            world.disk.capacity_bytes = world.disk.used_bytes
+            refusals = 0
+            while refusals < 20:
+                try:
+                    message = await consumer.get()
+                    await message.nack(reason="r" * 200, delay=1000.0)
+                except callboard.DiskFull:
+                    refusals += 1
+            world.disk.capacity_bytes = None
+            for _ in range(100):
+                message = await consumer.get()
+                await message.ack()
+                acked.add(message.offset)
+    async with world.open() as runtime:
+        again = await world.drain(runtime)
+        assert acked.isdisjoint(again)
+
+
 async def test_failures_without_anybody_waiting_are_told_at_flush(autojump_clock: Any, world: Any) -> None:
     """`acks="none"`: what failed is counted, and raised by `flush`; a close without flush raises it too."""
     with pytest.raises(callboard.PublishFailed) as at_close:

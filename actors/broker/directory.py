@@ -152,5 +152,5 @@ class Directory:
 
 
 def _partition_failed(port: PartitionPort, path: str, cause: BaseException | None) -> CallboardError:
-    port.state = "failed"
+    port.state, port.failure = "failed", cause
     return port.unavailable()

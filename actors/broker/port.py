@@ -63,6 +63,8 @@ class PartitionPort:
         self.index = index
         self.ref: ActorRef[PartitionCommand]
         self.state = "starting"
+        self.failure: BaseException | None = None
+        """What the partition failed with last."""
         self.opened_before = False
         self.budget = Budget()
         self.wakes: list[Flag] = []
@@ -80,12 +82,17 @@ class PartitionPort:
 
     def unavailable(self) -> CallboardError:
         """The error for an operation that the present state refuses."""
-        return PartitionUnavailable(
-            f"partition {self.label} is {self.state}. Nothing was written. {REMEDIES.get(self.state, 'Try again.')}",
+        cause = self.failure if self.state == "failed" else None
+        why = "" if cause is None else f" ({type(cause).__name__}: {cause})"
+        error = PartitionUnavailable(
+            f"partition {self.label} is {self.state}{why}. Nothing was written."
+            f" {REMEDIES.get(self.state, 'Try again.')}",
             topic=self.topic,
             partition=self.index,
             state=self.state,
         )
+        error.__cause__ = cause
+        return error
 
     def count_unheard(self, records: int, error: BaseException) -> None:
         """Remember records that failed without anybody waiting for them."""

@@ -174,6 +174,10 @@ class Publisher:
     ) -> Receipts:
         """See `Topic.publish_batch`."""
         level = _level(acks)
+        if not isinstance(values, Sequence):
+            raise InvalidArgument(
+                f"a batch is {type(values).__name__}, not a sequence of messages. Nothing was written. Make it a list."
+            )
         count = len(values)
         if count == 0:
             return Receipts(self.live.name, 0, ())

@@ -1,0 +1,528 @@
+"""Bad input: each gets one clear error before anything is written."""
+
+from __future__ import annotations
+
+import math
+import os
+import pwd
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+import callboard
+from callboard.log import limits
+from callboard.log.format.segment import SEGMENT_HEADER_BYTES
+from callboard.simulations.clock import VirtualClock
+from callboard.simulations.entropy import SeededEntropy
+from callboard.simulations.memory_disk import MemoryDisk
+
+
+class Bench:
+    """A runtime on a disk in memory, with a topic of three messages; `refuses` also watches the disk."""
+
+    def __init__(self, disk: MemoryDisk, runtime: Any, topic: Any) -> None:
+        self.disk = disk
+        self.runtime = runtime
+        self.topic = topic
+
+    async def refuses(self, error: type[Exception], operation: Any) -> Any:
+        """The operation raises exactly this error, of three parts, and not a byte of any file has changed."""
+        with suppress(callboard.CallboardError):
+            await self.topic.flush()
+        before, verbs = self.disk.files(), self.disk.verbs_executed
+        with pytest.raises(error) as caught:
+            await operation()
+        assert type(caught.value) is error
+        assert str(caught.value).count(".") >= 1
+        assert (self.disk.files(), self.disk.verbs_executed) == (before, verbs)
+        return caught.value
+
+
+@pytest.fixture
+async def bench() -> AsyncIterator[Bench]:
+    """See `Bench`."""
+    disk = MemoryDisk()
+    async with callboard.open_runtime(disk=disk, clock=VirtualClock(), entropy=SeededEntropy(1)) as runtime:
+        topic = await runtime.create_topic("orders", partitions=2, max_message_bytes=1000)
+        await topic.publish_batch([b"0", b"1", b"2"], partition=0)
+        await topic.flush()
+        yield Bench(disk, runtime, topic)
+
+
+# -- names --------------------------------------------------------------------------------------------------------
+
+NAMES = [
+    "",
+    "x" * (limits.NAME_BYTES_MAX + 1),
+    "\N{GREEK SMALL LETTER ALPHA}" * (limits.NAME_BYTES_MAX // 2 + 1),
+    "a/b",
+    "../up",
+    "/etc/passwd",
+    "a\\b",
+    ".",
+    "..",
+    ".hidden",
+    "a..b",
+    "nul\0",
+    "new\nline",
+    "a b",
+    " orders",
+    "-rf",
+    "tab\t",
+    "\ud800",
+    "\u202eevil",
+    "c:drive",
+    "what?",
+    "a*",
+    7,
+    None,
+    b"bytes",
+]
+
+
+@pytest.mark.parametrize("name", NAMES, ids=ascii)
+async def test_names_that_no_file_system_should_see(bench: Bench, name: Any) -> None:
+    """Names of topics and groups: empty, too long, with separators, control characters, white space."""
+    await bench.refuses(callboard.InvalidArgument, lambda: bench.runtime.create_topic(name))
+
+    async def subscribe() -> None:
+        async with bench.topic.subscribe(name):
+            pass
+
+    await bench.refuses(callboard.InvalidArgument, subscribe)
+
+
+@pytest.mark.parametrize("name", ["Orders", "ORDERS", "\N{LATIN SMALL LETTER LONG S}"])
+async def test_names_that_collide_where_case_is_ignored(bench: Bench, name: str) -> None:
+    """A name that differs from an existing one in case, or normal form, only."""
+    await bench.runtime.create_topic("s")
+    error = await bench.refuses(callboard.TopicExists, lambda: bench.runtime.create_topic(name))
+    assert error.topic in {"orders", "s", name}
+
+
+# -- payloads -----------------------------------------------------------------------------------------------------
+
+BATCHES: list[dict[str, Any]] = [
+    {"values": "a string"},
+    {"values": [b"1", "2"]},
+    {"values": [b"1", None]},
+    {"values": 7},
+    {"values": {b"a set"}},
+    {"values": {b"a": b"dict"}},
+    {"values": (value for value in [b"a generator"])},
+    {"values": [b"1"], "keys": [b"a", b"b"]},
+    {"values": [b"1", b"2"], "keys": [b"a", "b"]},
+    {"values": [b"1"], "headers": []},
+    {"values": [b"1"], "headers": [{"a": 1}]},
+    {"values": [b"1"], "timestamps": [datetime(2024, 1, 1)]},  # noqa: DTZ001 - that it has no zone is the point
+    {"values": [b"1"], "timestamps": [1.5]},
+    {"values": [callboard.Message(b"1"), b"2"], "keys": [b"a", b"b"]},
+    {"values": [callboard.Message("text")]},  # type: ignore[arg-type]
+    {"values": [callboard.Message(b"1", key="text")]},  # type: ignore[arg-type]
+    {"values": [b"1"] * (limits.BATCH_RECORDS_MAX + 1)},
+    {"values": [b"1"], "partition": 2},
+    {"values": [b"1"], "partition": -1},
+    {"values": [b"1"], "acks": "some"},
+]
+
+
+@pytest.mark.parametrize("arguments", BATCHES, ids=lambda arguments: ascii(arguments)[:60])
+async def test_batches_that_cannot_be_stored(bench: Bench, arguments: dict[str, Any]) -> None:
+    """Columns of different lengths, values that are no bytes, unknown levels: nothing of the batch is stored."""
+    values = arguments.pop("values")
+    try:
+        await bench.refuses(callboard.InvalidArgument, lambda: bench.topic.publish_batch(values, **arguments))
+    finally:
+        arguments["values"] = values
+
+
+SINGLES: list[dict[str, Any]] = [
+    {"value": "text"},
+    {"value": 7},
+    {"value": None},
+    {"value": [b"list"]},
+    {"value": b"1", "key": "text"},
+    {"value": b"1", "key": 7},
+    {"value": b"1", "key": b"k" * (limits.KEY_BYTES_MAX + 1)},
+    {"value": b"1", "headers": {"a": 7}},
+    {"value": b"1", "headers": {7: b"a"}},
+    {"value": b"1", "headers": [("a", b"b")]},
+    {"value": b"1", "headers": {"x": "\ud800"}},
+    {"value": b"1", "headers": {f"h{number}": b"" for number in range(limits.HEADERS_COUNT_MAX + 1)}},
+    {"value": b"1", "headers": {"h": b"x" * (limits.HEADERS_BYTES_MAX + 1)}},
+    {"value": b"1", "timestamp": datetime(2024, 1, 1)},  # noqa: DTZ001 - that it has no zone is the point
+    {"value": b"1", "timestamp": 1_700_000_000},
+    {"value": b"1", "partition": 2},
+    {"value": b"1", "partition": -1},
+    {"value": b"1", "partition": True},
+    {"value": b"1", "partition": 0.0},
+    {"value": b"1", "partition": "0"},
+    {"value": b"1", "acks": "ALL"},
+    {"value": b"1", "acks": 1},
+    {"value": b"1", "acks": None},
+    {"value": b"1", "acks": ["all"]},
+]
+
+
+@pytest.mark.parametrize("arguments", SINGLES, ids=lambda arguments: ascii(arguments)[:60])
+async def test_messages_that_cannot_be_stored(bench: Bench, arguments: dict[str, Any]) -> None:
+    """Values, keys and headers that are no bytes or too many, times without a zone, partitions out of range."""
+    given = dict(arguments)
+    value = given.pop("value")
+    await bench.refuses(callboard.InvalidArgument, lambda: bench.topic.publish(value, **given))
+
+
+@pytest.mark.parametrize(
+    ("value", "key", "headers"),
+    [(b"x" * 1001, None, None), (b"x" * 999, b"ke", None), (b"x" * 990, None, {"head": b"1234567"})],
+)
+async def test_messages_beyond_the_topics_limit(bench: Bench, value: bytes, key: Any, headers: Any) -> None:
+    """The limit counts value, key and headers; the error names both sizes; just below it, it fits."""
+    error = await bench.refuses(
+        callboard.MessageTooLarge, lambda: bench.topic.publish(value, key=key, headers=headers)
+    )
+    assert (error.size_bytes, error.limit_bytes) == (1001, 1000)
+    await bench.refuses(
+        callboard.MessageTooLarge,
+        lambda: bench.topic.publish_batch([b"fits", value], keys=[None, key], headers=[None, headers]),
+    )
+    await bench.topic.publish(value[1:], key=key, headers=headers)
+
+
+# -- settings -----------------------------------------------------------------------------------------------------
+
+
+async def test_all_problems_of_settings_come_in_one_error(bench: Bench) -> None:
+    """Unknown names (with what was probably meant), values out of range, wrong types: all at once."""
+    error = await bench.refuses(
+        callboard.ConfigurationError,
+        lambda: bench.runtime.create_topic(
+            "new",
+            partitons=3,
+            partitions=0,
+            segment_bytes=1,
+            segment_age=math.nan,
+            retention_age=-1.0,
+            compression="rar",
+            drop_unread="yes",
+            max_message_bytes=None,
+        ),
+    )
+    assert len(error.problems) == 8
+    assert "did you mean 'partitions'" in str(error)
+    assert all(problem in str(error) for problem in error.problems)
+
+
+@pytest.mark.parametrize("seconds", [-1, -0.001, math.nan, math.inf, -math.inf, "5", None, True, 10**12])
+async def test_durations_that_are_none(bench: Bench, seconds: Any) -> None:
+    """Negative, NaN, infinite, text: wherever a duration is taken."""
+    names = ["visibility_timeout", "backoff", "max_backoff"]
+    if seconds is not None:
+        names.append("group_expiry")
+        await bench.refuses(
+            callboard.ConfigurationError, lambda: bench.runtime.create_topic("new", segment_age=seconds)
+        )
+        await bench.refuses(
+            callboard.ConfigurationError, lambda: bench.runtime.alter_topic("orders", retention_age=seconds)
+        )
+    for name in names:
+
+        async def subscribe(setting: str = name) -> None:
+            async with bench.topic.subscribe("new", **{setting: seconds}):
+                pass
+
+        await bench.refuses(callboard.ConfigurationError, subscribe)
+    async with bench.topic.subscribe("group") as consumer:
+        message = await consumer.get()
+        await bench.topic.flush()
+        await bench.refuses(callboard.InvalidArgument, lambda: message.extend(seconds))
+        await bench.refuses(callboard.InvalidArgument, lambda: message.nack(delay=seconds))
+        with pytest.raises(callboard.InvalidArgument):
+            consumer.batches(max_wait=seconds)
+        if seconds is not None:
+            await bench.refuses(callboard.InvalidArgument, lambda: consumer.get(timeout=seconds))
+        await message.ack()
+
+
+async def test_settings_that_contradict(bench: Bench) -> None:
+    """Each is fine alone, and together they are refused; so is another setting for what exists already."""
+    await bench.refuses(
+        callboard.ConfigurationError,
+        lambda: bench.runtime.create_topic("new", segment_age=100.0, retention_age=10.0),
+    )
+    await bench.refuses(callboard.TopicExists, lambda: bench.runtime.create_topic("orders", partitions=3))
+    await bench.refuses(
+        callboard.NotInThisVersion, lambda: bench.runtime.create_topic("new", dead_letter_topic="x")
+    )
+    await bench.refuses(
+        callboard.ConfigurationError, lambda: bench.runtime.alter_topic("orders", partitions=3)
+    )
+
+    async def subscribe() -> None:
+        async with bench.topic.subscribe("new", backoff=10.0, max_backoff=1.0, start="beginning"):
+            pass
+
+    await bench.refuses(callboard.ConfigurationError, subscribe)
+
+
+@pytest.mark.parametrize("start", [-1, 2**63, "middle", 1.5, True, datetime(2024, 1, 1)])  # noqa: DTZ001 - no zone
+async def test_places_to_start_that_are_none(bench: Bench, start: Any) -> None:
+    """Negative offsets, unknown words, times without a zone: for readers and for groups."""
+    with pytest.raises(callboard.InvalidArgument):
+        bench.topic.read(start)
+    with pytest.raises(callboard.InvalidArgument):
+        bench.topic.read(stop=start)
+
+    async def subscribe() -> None:
+        async with bench.topic.subscribe("new", start=start):
+            pass
+
+    await bench.refuses(callboard.ConfigurationError, subscribe)
+
+
+async def test_limits_of_consumers(bench: Bench) -> None:
+    """Sizes of batches and of what is in flight, and a partition to read that does not exist."""
+    async with bench.topic.subscribe("group") as consumer:
+        for wrong in (0, -1, 100_001, 1.5, None, True):
+            with pytest.raises(callboard.InvalidArgument):
+                consumer.batches(max_records=wrong)
+    for wrong in (2, -1, True, "0"):
+        with pytest.raises(callboard.InvalidArgument):
+            bench.topic.read(partition=wrong)
+    for wrong in (0, -5, 1.5, None):
+
+        async def subscribe(value: Any = wrong) -> None:
+            async with bench.topic.subscribe("new", max_in_flight=value):
+                pass
+
+        await bench.refuses(callboard.ConfigurationError, subscribe)
+
+
+# -- what is not there, or no longer ------------------------------------------------------------------------------
+
+
+async def test_what_does_not_exist(bench: Bench) -> None:
+    """Topics, groups and actors of unknown names."""
+    with pytest.raises(callboard.TopicNotFound):
+        bench.runtime.topic("nothing")
+    await bench.refuses(callboard.TopicNotFound, lambda: bench.runtime.delete_topic("nothing"))
+    await bench.refuses(
+        callboard.TopicNotFound, lambda: bench.runtime.alter_topic("nothing", drop_unread=True)
+    )
+    await bench.refuses(callboard.GroupNotFound, lambda: bench.runtime.delete_group("nothing"))
+    for path in ("nothing", "topics/nothing", "topics/orders/7", "", "topics"):
+        with pytest.raises(callboard.InvalidArgument):
+            bench.runtime.crash(path, ValueError())
+    for path in ("nothing", "topics/nothing/0", "topics/orders/7", ""):
+        await bench.refuses(callboard.InvalidArgument, lambda path=path: bench.runtime.restart(path))
+
+
+async def test_settling_twice(bench: Bench) -> None:
+    """A message or batch is settled once, in whatever way; the second time says so and has no effect."""
+    async with bench.topic.subscribe("group", max_in_flight=10) as consumer:
+        message = await consumer.get()
+        await message.ack()
+        await bench.topic.flush()
+        for again in (message.ack, message.nack, message.release, lambda: message.extend(1.0)):
+            await bench.refuses(callboard.InvalidArgument, again)
+        async for batch in consumer.batches(max_records=2, max_wait=0.0):
+            await batch.ack()
+            await bench.topic.flush()
+            for again in (batch.ack, batch.nack, batch.release):
+                await bench.refuses(callboard.InvalidArgument, again)
+            break
+
+
+async def test_settling_what_is_somebody_elses(bench: Bench) -> None:
+    """A message that was leased again since, and one of a consumer that left, settle nothing."""
+    async with bench.topic.subscribe("group") as second:
+        async with bench.topic.subscribe("group") as first:
+            foreign = await first.get()
+        again = await second.get()
+        assert (again.offset, again.attempt) == (foreign.offset, 1)
+        with pytest.raises(callboard.RuntimeClosed):
+            await foreign.extend(60.0)
+        with pytest.raises(callboard.LeaseLost):
+            await foreign.ack()
+        (part, _) = await bench.topic.describe()
+        assert (part.groups[0].leased, part.groups[0].floor) == (1, 0)
+        await again.ack()
+
+
+async def test_a_closed_runtime_refuses_everything() -> None:
+    """Every operation of a closed runtime, its topics, consumers and messages raises `RuntimeClosed`, at once."""
+    disk = MemoryDisk()
+    async with callboard.open_runtime(disk=disk) as runtime:
+        topic = await runtime.create_topic("orders")
+        await topic.publish(b"0")
+        consumer = topic.subscribe("group")
+        async with consumer:
+            message = await consumer.get()
+    before = disk.files()
+    plain = [
+        runtime.tree,
+        runtime.events,
+        runtime.topics,
+        topic.read,
+        topic.read_batches,
+        consumer.receive,
+        consumer.batches,
+        lambda: runtime.topic("orders"),
+        lambda: topic.subscribe("group"),
+        lambda: runtime.crash("topics/orders/0", ValueError()),
+        lambda: runtime.subscribe_events(print),
+    ]
+    for operation in plain:
+        with pytest.raises(callboard.RuntimeClosed):
+            operation()
+    awaited = [
+        lambda: topic.publish(b"1"),
+        lambda: topic.publish(b"1", acks="none"),
+        lambda: topic.publish_batch([b"1"]),
+        topic.flush,
+        topic.describe,
+        lambda: message.extend(1.0),
+        message.ack,
+        consumer.get,
+        lambda: consumer.get(timeout=1.0),
+        consumer.flush,
+        runtime.stats,
+        runtime.groups,
+        lambda: runtime.create_topic("new"),
+        lambda: runtime.delete_topic("orders"),
+        lambda: runtime.alter_topic("orders", drop_unread=True),
+        lambda: runtime.delete_group("group"),
+        lambda: runtime.restart("topics/orders/0"),
+    ]
+    with trio.fail_after(10.0):
+        for operation in awaited:
+            with pytest.raises(callboard.RuntimeClosed):
+                await operation()
+    assert disk.files() == before
+
+
+async def test_a_runtime_is_opened_once_and_needs_one_place(tmp_path: Path) -> None:
+    """Neither a place nor two; and the same object is not entered again."""
+    with pytest.raises(callboard.InvalidArgument):
+        callboard.open_runtime()
+    with pytest.raises(callboard.InvalidArgument):
+        callboard.open_runtime(tmp_path, disk=MemoryDisk())
+    runtime = callboard.open_runtime(tmp_path)
+    async with runtime:
+        with pytest.raises(callboard.InvalidArgument):
+            await runtime.__aenter__()
+    with pytest.raises(callboard.InvalidArgument):
+        await runtime.__aenter__()
+    with pytest.raises(callboard.RuntimeClosed):
+        runtime.topics()
+
+
+async def test_a_deleted_topic_refuses_everything(bench: Bench) -> None:
+    """Handles on a deleted topic say so, and a new topic of that name is another."""
+    old = bench.topic
+    await bench.runtime.delete_topic("orders")
+    await bench.refuses(callboard.TopicNotFound, lambda: old.publish(b"1"))
+    await bench.refuses(callboard.TopicNotFound, lambda: old.publish_batch([b"1", b"2"]))
+    new = await bench.runtime.create_topic("orders")
+    assert new.topic_id != old.topic_id
+    await bench.refuses(callboard.TopicNotFound, lambda: old.publish(b"1"))
+    assert [record async for record in new.read()] == []
+
+
+# -- directories --------------------------------------------------------------------------------------------------
+
+
+async def test_a_directory_that_is_a_file(tmp_path: Path) -> None:
+    """It is named, and left alone."""
+    place = tmp_path / "data"
+    place.write_text("mine")
+    with pytest.raises(callboard.StorageError) as caught:
+        async with callboard.open_runtime(place):
+            pass
+    assert "data" in str(caught.value)
+    assert place.read_text() == "mine"
+
+
+@pytest.mark.parametrize("mode", [0o000, 0o500])
+def test_a_directory_without_permission(tmp_path: Path, mode: int) -> None:
+    """Unreadable or read-only: a clear error (root is asked to be somebody else for the time)."""
+    place = tmp_path / "data"
+    place.mkdir()
+
+    async def open_it() -> None:
+        with pytest.raises(callboard.StorageError) as caught:
+            async with callboard.open_runtime(place):
+                pass
+        assert "ermission" in str(caught.value)
+
+    for path in (place, *place.parents):
+        if path.stat().st_uid == os.geteuid() and path.stat().st_mode & 0o777 == 0o700:
+            path.chmod(0o711)
+    place.chmod(mode)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            if os.geteuid() == 0:
+                os.setuid(pwd.getpwnam("nobody").pw_uid)
+            trio.run(open_it)
+            os.write(writer, b"ok")
+        finally:
+            os._exit(0)
+    os.close(writer)
+    os.waitpid(child, 0)
+    place.chmod(0o700)
+    assert os.read(reader, 10) == b"ok"
+    assert list(place.iterdir()) == []
+
+
+async def test_a_newer_format_is_refused_and_left_alone() -> None:
+    """A segment of a version to come: `FormatTooNew` names both versions; not a byte changes but the lock."""
+    for part in ("catalog/", "/delivery/", "/0/0"):
+        disk = MemoryDisk()
+        async with callboard.open_runtime(disk=disk) as runtime:
+            await (await runtime.create_topic("orders")).publish(b"0")
+        (path,) = (
+            path
+            for path in disk.files()
+            if part in path and path.endswith(".log") and ("/delivery/" in path) == (part == "/delivery/")
+        )
+        make_newer(disk, path)
+        before = {path: data for path, data in disk.files().items() if path != "lock"}
+        found = await refusal_of(disk)
+        assert found.found > found.supported
+        assert {path: data for path, data in disk.files().items() if path != "lock"} == before, part
+
+
+async def refusal_of(disk: MemoryDisk) -> callboard.FormatTooNew:
+    """What opening the runtime, or else publishing to its partition, is refused with."""
+    try:
+        async with callboard.open_runtime(disk=disk) as runtime:
+            with pytest.raises(callboard.PartitionUnavailable) as unavailable:
+                await runtime.topic("orders").publish(b"1")
+            assert "newer Callboard" in str(unavailable.value)
+            assert isinstance(unavailable.value.__cause__, callboard.FormatTooNew)
+            return unavailable.value.__cause__
+    except callboard.FormatTooNew as error:
+        return error
+
+
+def make_newer(disk: MemoryDisk, path: str) -> None:
+    """Let a segment's header claim the next version, checksums and all."""
+    import struct
+    import zlib
+
+    data = bytearray(disk.files()[path])
+    half = SEGMENT_HEADER_BYTES // 2
+    for start in (0, half):
+        copy = data[start : start + half]
+        version = copy.index(1, 4)
+        copy[version] += 1
+        copy[-4:] = struct.pack("<I", zlib.crc32(copy[:-4]))
+        data[start : start + half] = copy
+    disk.plant_file(path, bytes(data))

@@ -13,6 +13,7 @@ import attrs
 import click
 
 from callboard.actors.broker import settings
+from callboard.cli import exits
 from callboard.cli.group import callboard as command_line
 from callboard.log import errors
 
@@ -128,6 +129,12 @@ def command_line_page() -> str:
         "# Command line",
         "",
         "What `--help` says, command by command.",
+        "",
+        "## Exit codes",
+        "",
+        "| code | meaning |",
+        "|---|---|",
+        *(f"| {code} | {meaning} |" for code, meaning in exits.MEANINGS.items()),
         "",
     ]
     for name, help_text in _commands(command_line, "callboard"):

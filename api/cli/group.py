@@ -48,9 +48,11 @@ class LazyGroup(click.Group):
     """Loads a command's module when the command is called or described."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of the commands that are meant for people."""
         return [name for name in COMMANDS if name not in HIDDEN]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name, loaded; None when there is none."""
         place = COMMANDS.get(cmd_name)
         if place is None:
             return None

@@ -1,0 +1,139 @@
+"""Runs the installed `callboard` command as its users do, away from the project's folder."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+COMMAND = Path(sys.executable).with_name("callboard")
+TIMEOUT_S = 120
+
+
+@attrs.frozen
+class Finished:
+    """A command that has ended."""
+
+    code: int
+    out: bytes
+    err: str
+
+    @property
+    def lines(self) -> list[bytes]:
+        """Standard output by lines."""
+        return self.out.splitlines()
+
+    @property
+    def json(self) -> Any:
+        """Standard output as one JSON document."""
+        return json.loads(self.out)
+
+    @property
+    def documents(self) -> list[Any]:
+        """Standard output as JSON lines."""
+        return [json.loads(line) for line in self.lines]
+
+
+class Running:
+    """A command that goes on; ended by the fixture if nobody else does."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.process = process
+
+    def type(self, data: bytes) -> None:
+        """Write to its standard input."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(data)
+        self.process.stdin.flush()
+
+    def line(self) -> bytes:
+        """The next line that it prints."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
+
+    def end(self, number: signal.Signals | None = None) -> Finished:
+        """Send a signal, if any, and wait for the end."""
+        if number is not None:
+            self.process.send_signal(number)
+        out, err = self.process.communicate(timeout=TIMEOUT_S)
+        return Finished(self.process.returncode, out, err.decode())
+
+
+class CommandLine:
+    """Runs commands in a folder."""
+
+    def __init__(self, folder: Path, stack: contextlib.ExitStack) -> None:
+        self.folder = folder
+        self._stack = stack
+
+    def run(self, *arguments: str | bytes, stdin: bytes = b"", code: int | None = 0) -> Finished:
+        """Run to the end; `code` is what it has to exit with. A traceback is never all right."""
+        done = subprocess.run(
+            [COMMAND, *arguments],
+            cwd=self.folder,
+            input=stdin,
+            capture_output=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        found = Finished(done.returncode, done.stdout, done.stderr.decode())
+        assert "Traceback" not in found.err, found.err
+        assert code in (None, found.code), found
+        return found
+
+    def shell(self, script: str) -> Finished:
+        """Run a line of bash with `callboard` in it; its exit code is that of the last part of a pipe to fail."""
+        done = subprocess.run(
+            ["bash", "-c", f'set -o pipefail; callboard() {{ "{COMMAND}" "$@"; }}; {script}'],
+            cwd=self.folder,
+            capture_output=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        found = Finished(done.returncode, done.stdout, done.stderr.decode())
+        assert "Traceback" not in found.err, found.err
+        return found
+
+    def start(self, *arguments: str, stdin: int = subprocess.PIPE) -> Running:
+        """Start a command that goes on."""
+        process = subprocess.Popen(
+            [COMMAND, *arguments],
+            cwd=self.folder,
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        self._stack.callback(_put_away, process)
+        return Running(process)
+
+
+def _put_away(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.kill()
+    process.wait(TIMEOUT_S)
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe is not None:
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Iterator[CommandLine]:
+    """The command line, in an empty folder."""
+    with contextlib.ExitStack() as stack:
+        yield CommandLine(tmp_path, stack)
+
+
+@pytest.fixture
+def orders(command: CommandLine) -> CommandLine:
+    """The command line, in a folder with a runtime's directory `data` and an empty topic `orders` of 2 partitions."""
+    command.run("topic", "create", "orders", "partitions=2")
+    return command

@@ -1,0 +1,191 @@
+"""`callboard verify` and `callboard repair`, on directories whose files were tampered with."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import struct
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+COMMAND = Path(sys.executable).with_name("callboard")
+
+
+@pytest.fixture
+def damaged(command: Any) -> Any:
+    """A directory in which the batch with the offsets 1000 to 1999 of partition orders/0 is damaged."""
+    command.run(
+        "publish", "orders", "--create", stdin=b"".join(b"value %d\n" % number for number in range(3000))
+    )
+    path = segment(command.folder)
+    content = bytearray(path.read_bytes())
+    at = content.index(b"value 1500")
+    content[at : at + 5] = b"VALUE"
+    path.write_bytes(content)
+    return command
+
+
+def segment(folder: Path) -> Path:
+    """The only segment of the only partition."""
+    (path,) = (folder / "data" / "topics").glob("*/0/*.log")
+    return path
+
+
+def test_a_sound_directory_verifies(orders: Any) -> None:
+    """Exit code 0, and what was read is counted."""
+    orders.run("publish", "orders", "a", "b", "c")
+    assert b"sound" in orders.run("verify").out
+    found = orders.run("verify", "--json").json
+    assert found["ok"]
+    partitions = {log["name"]: log for log in found["logs"] if log["kind"] == "partition"}
+    assert sum(log["records"] for log in partitions.values()) == 3
+    assert set(partitions) == {"orders/0", "orders/1"}
+    assert b"nothing is damaged" in orders.run("repair").out
+
+
+def test_damage_is_named_by_topic_and_offsets(damaged: Any) -> None:
+    """Verify exits with 4 and names the topic, the offsets lost and the place in the file."""
+    found = damaged.run("verify", code=4).out.decode()
+    assert "orders/0" in found
+    assert "offsets 1000 to 1999" in found
+    assert "byte" in found
+    report = damaged.run("verify", "--json", code=4).json
+    assert not report["ok"]
+    problems = [problem for log in report["logs"] for problem in log["problems"]]
+    assert (problems[0]["first_offset"], problems[0]["last_offset"]) == (1000, 1999)
+
+
+def test_repair_makes_it_whole_and_keeps_what_it_took_out(damaged: Any) -> None:
+    """A dry run exits with 4 and changes nothing; a repair loses no readable record; then all is sound."""
+    before = segment(damaged.folder).read_bytes()
+    planned = damaged.run("repair", "--dry-run", "--json", code=4).json
+    assert planned["actions"]
+    assert segment(damaged.folder).read_bytes() == before
+    done = damaged.run("repair", "--json").json
+    assert done["changed"]
+    (lost,) = done["lost"]
+    assert (lost["name"], lost["first_offset"], lost["last_offset"]) == ("orders/0", 1000, 1999)
+    assert all((damaged.folder / "data" / path).exists() for path in done["quarantined"])
+    assert damaged.run("verify", "--json").json["ok"]
+    kept = damaged.run("consume", "orders", "--json")
+    offsets = [document["offset"] for document in kept.documents]
+    assert offsets == [*range(1000), *range(2000, 3000)]
+    assert "1000 to 1999" in kept.err
+    assert b"nothing is damaged" in damaged.run("repair").out
+
+
+def test_repair_tells_people_what_it_did(damaged: Any) -> None:
+    """Each thing done, and each range given up, is a line."""
+    planned = damaged.run("repair", "--dry-run", code=4).out.decode()
+    assert "would be given up" in planned
+    assert "nothing was changed" in planned
+    done = damaged.run("repair").out.decode()
+    assert "lost: orders/0: offsets 1000 to 1999 given up" in done
+    assert "kept: quarantine/" in done or "/quarantine/" in done
+
+
+def test_damage_in_the_catalog_leaves_the_rest_verifiable(orders: Any) -> None:
+    """Topics whose names cannot be read are named by their ids; the exit code is 4 for every command that needs it."""
+    orders.run("publish", "orders", "a")
+    for path in (orders.folder / "data" / "catalog").glob("*.log"):
+        content = bytearray(path.read_bytes())
+        content[:256] = b"\xa5" * 256
+        path.write_bytes(content)
+    report = orders.run("verify", "--json", code=4).json
+    assert sum(log["kind"] == "partition" and log["records"] == 1 for log in report["logs"]) == 1
+    assert "callboard verify" in orders.run("consume", "orders", code=4).err
+    assert "callboard" in orders.run("publish", "orders", "b", code=4).err
+
+
+def test_a_newer_format_is_refused_by_name(orders: Any) -> None:
+    """A directory that a later version wrote is not touched: the message says what to do."""
+    orders.run("publish", "orders", "a", "--partition", "0")
+    for path in (orders.folder / "data").rglob("*.log"):
+        content = path.read_bytes()
+        path.write_bytes(newer(content))
+    before = {path: path.read_bytes() for path in (orders.folder / "data").rglob("*.log")}
+    for arguments in (
+        ("verify",),
+        ("repair",),
+        ("consume", "orders"),
+        ("topic", "list"),
+        ("publish", "orders", "b"),
+    ):
+        refused = orders.run(*arguments, code=1)
+        assert "FormatTooNew" in refused.err
+    assert before == {path: path.read_bytes() for path in (orders.folder / "data").rglob("*.log")}
+
+
+def newer(content: bytes) -> bytes:
+    """A segment as if a later version had written it: both copies of its header say so."""
+    copy = content[:8] + struct.pack("<H", 2) + content[10:60]
+    return (copy + struct.pack("<I", zlib.crc32(copy))) * 2 + content[128:]
+
+
+def test_a_locked_directory_names_its_holder(orders: Any) -> None:
+    """Whatever needs the lock exits with 5 and says who has it; whatever only looks works beside it."""
+    orders.run("publish", "orders", "a", "b", "--partition", "0")
+    holder = orders.start("publish", "orders", "--partition", "0")
+    follower = orders.start("consume", "orders", "--follow", "--partition", "0")
+    assert [follower.line(), follower.line()] == [b"a\n", b"b\n"]
+    holder.type(b"c\n")
+    assert follower.line() == b"c\n"
+    for arguments in (
+        ("publish", "orders", "x"),
+        ("consume", "orders", "--group", "g"),
+        ("topic", "create", "new"),
+        ("topic", "alter", "orders", "retention_age=60"),
+        ("topic", "delete", "orders", "--yes"),
+        ("repair",),
+        ("stats",),
+        ("topic", "describe", "orders"),
+    ):
+        refused = orders.run(*arguments, code=5)
+        assert f"process {holder.process.pid}" in refused.err
+    assert "control=True" in orders.run("stats", code=5).err
+    assert orders.run("topic", "list", "--json").json[0]["records"] == 3
+    assert orders.run("peek", "orders").lines == [b"a", b"b", b"c"]
+    assert orders.run("verify", "--json").json["ok"]
+    assert orders.run("repair", "--dry-run", "--json").json["actions"] == []
+    assert "no runtime listens" in orders.run("tree", code=1).err
+    assert holder.end().code == 0
+    follower.end(signal.SIGTERM)
+
+
+def test_a_killed_process_leaves_notes_and_no_damage(orders: Any) -> None:
+    """After SIGKILL a directory verifies, and what was published is there."""
+    holder = orders.start("publish", "orders", "--partition", "0")
+    follower = orders.start("consume", "orders", "--follow")
+    holder.type(b"a\nb\n")
+    assert [follower.line(), follower.line()] == [b"a\n", b"b\n"]
+    holder.end(signal.SIGKILL)
+    follower.end(signal.SIGTERM)
+    assert orders.run("verify", "--json").json["ok"]
+    assert orders.run("consume", "orders").lines == [b"a", b"b"]
+    assert orders.run("stats", "--json").json["partitions"][0]["visible_end"] == 2
+
+
+def test_progress_is_for_terminals(orders: Any) -> None:
+    """On a terminal, standard error shows how far verify is; the report is the same as ever."""
+    ours, theirs = pty.openpty()
+    try:
+        done = subprocess.run(
+            [COMMAND, "verify"],
+            cwd=orders.folder,
+            stdout=subprocess.PIPE,
+            stderr=theirs,
+            timeout=60,
+            check=True,
+        )
+        shown = os.read(ours, 65536)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert b"verifying" in shown
+    assert done.stdout == orders.run("verify").out

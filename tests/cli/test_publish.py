@@ -1,0 +1,180 @@
+"""`callboard publish`: arguments, lines, JSON lines."""
+
+from __future__ import annotations
+
+import json
+import signal
+from typing import Any
+
+import pytest
+
+
+def values(command: Any, topic: str = "orders") -> list[bytes]:
+    """What is stored, by `consume`."""
+    lines: list[bytes] = command.run("consume", topic).lines
+    return lines
+
+
+def test_arguments_are_published_with_key_and_headers(orders: Any) -> None:
+    """Every value becomes a message; the key chooses the partition of all."""
+    done = orders.run(
+        "publish", "orders", "a", "b", "--key", "k", "--header", "h=1", "--header", "g=x=y", "--json"
+    )
+    assert done.json["published"] == 2
+    first, second = orders.run("consume", "orders", "--json").documents
+    assert (first["value"], first["key"], first["headers"]) == ("a", "k", {"h": "1", "g": "x=y"})
+    assert (second["value"], second["offset"], second["partition"]) == ("b", 1, first["partition"])
+
+
+def test_arguments_keep_bytes_that_are_no_utf8(orders: Any) -> None:
+    """What was typed is stored byte for byte."""
+    orders.run("publish", "orders", b"\xff\xfe", "--key", b"\xfd", "--header", b"h=\xfc")
+    assert values(orders) == [b"\xff\xfe"]
+    (found,) = orders.run("consume", "orders", "--json").documents
+    assert found["value"] == {"base64": "//4="}
+    assert found["key"] == {"base64": "/Q=="}
+    assert found["headers"] == {"h": {"base64": "/A=="}}
+
+
+def test_lines_are_published_as_they_are(orders: Any) -> None:
+    """Empty lines and bytes that are no text are messages; line ends of both kinds belong to none."""
+    orders.run("publish", "orders", stdin=b"a\n\n\xff\xfe\r\nb\rc\n\0\nlast")
+    found = orders.run("consume", "orders", "--json").documents
+    assert [document["value"] for document in found] == ["a", "", {"base64": "//4="}, "b\rc", "\0", "last"]
+
+
+def test_nothing_on_standard_input_is_nothing_to_publish(orders: Any) -> None:
+    """Empty input succeeds and says 0."""
+    assert orders.run("publish", "orders", "--json").json == {
+        "topic": "orders",
+        "published": 0,
+        "partitions": {},
+    }
+    assert "published 0 messages" in orders.run("publish", "orders").err
+
+
+def test_many_lines_arrive_in_order(orders: Any) -> None:
+    """Batches keep the order of the lines of one partition, from a pipe and from a file."""
+    text = b"".join(b"%d\n" % number for number in range(25_000))
+    done = orders.run("publish", "orders", "--partition", "1", "--acks", "leader", "--json", stdin=text)
+    assert done.json == {"topic": "orders", "published": 25_000, "partitions": {"1": 25_000}}
+    (orders.folder / "lines").write_bytes(text)
+    orders.shell("callboard publish orders --partition 0 --acks none < lines")
+    assert orders.run("consume", "orders", "--partition", "1").out == text
+    assert orders.run("consume", "orders", "--partition", "0").out == text
+
+
+def test_lines_of_a_slow_pipe_are_published_as_they_come(orders: Any) -> None:
+    """A line is stored while the pipe stays open; Ctrl-C ends the wait for the next and closes the directory."""
+    running = orders.start("publish", "orders")
+    follower = orders.start("consume", "orders", "--follow")
+    running.type(b"first\n")
+    assert follower.line() == b"first\n"
+    running.type(b"second\n")
+    assert follower.line() == b"second\n"
+    done = running.end(signal.SIGINT)
+    assert done.code == 130
+    assert "published 2 messages" in done.err
+    assert "Traceback" not in done.err
+    assert follower.end(signal.SIGTERM).code == 143
+    assert orders.run("verify", "--json").json["ok"]
+
+
+def test_an_unknown_topic_names_the_remedy(orders: Any) -> None:
+    """The message says how to create it, and which topic may have been meant."""
+    refused = orders.run("publish", "ordesr", "x", code=1)
+    for part in ("callboard topic create", "--create", "Did you mean 'orders'"):
+        assert part in refused.err
+
+
+def test_create_makes_the_topic_when_it_is_missing(command: Any) -> None:
+    """--create creates it with default settings, once."""
+    command.run("publish", "new", "a", "--create")
+    command.run("publish", "new", "b", "--create")
+    assert values(command, "new") == [b"a", b"b"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (("a b", "x"), "white space"),
+        (("orders", "x", "--header", "novalue"), "NAME=VALUE"),
+        (("orders", "x", "--header", "=1"), "NAME=VALUE"),
+        (("orders", "x", "--key", "k" * 70_000), "key has 70000 bytes"),
+        (("orders", "x", "--json-lines"), "--json-lines reads standard input"),
+        (("orders", "x", "--partition", "-1"), "-1"),
+        (("orders", "x", "--acks", "some"), "some"),
+        (("orders", "x", "--partition", "2", "--create"), "no partition 2"),
+    ],
+)
+def test_bad_arguments_make_nothing(command: Any, arguments: tuple[str, ...], part: str) -> None:
+    """What can be seen to be wrong is refused with exit code 2, without a topic being made."""
+    refused = command.run("publish", *arguments, code=2)
+    assert part in refused.err
+    assert not (command.folder / "data" / "topics").exists() or not list(
+        (command.folder / "data/topics").iterdir()
+    )
+
+
+def test_a_partition_that_does_not_exist_is_refused(orders: Any) -> None:
+    """The partitions that exist are named."""
+    assert "0 to 1" in orders.run("publish", "orders", "x", "--partition", "2", code=2).err
+    assert values(orders) == []
+
+
+def test_a_line_that_is_too_large_is_named_and_those_before_it_are_stored(command: Any) -> None:
+    """The exact limit is the topic's, also for a line that never ends."""
+    command.run("topic", "create", "orders", "max_message_bytes=1000")
+    command.run("publish", "orders", stdin=b"x" * 1000 + b"\n")
+    refused = command.run("publish", "orders", stdin=b"a\nb\n" + b"x" * 1001 + b"\nc\n", code=2)
+    assert "line 3" in refused.err
+    assert "published 2 messages" in refused.err
+    endless = command.run("publish", "orders", stdin=b"d\n" + b"x" * 3_000_000, code=2)
+    assert "line 2" in endless.err
+    with_key = command.run("publish", "orders", "--key", "k", stdin=b"x" * 1000, code=2)
+    assert "line 1" in with_key.err
+    assert values(command) == [b"x" * 1000, b"a", b"b", b"d"]
+
+
+def test_what_consume_prints_can_be_published_again(orders: Any) -> None:
+    """JSON lines go round: values, keys, headers, bytes that are no text, and times."""
+    orders.run("publish", "orders", "a", b"\xff", "\u2603", "--key", "k", "--header", b"h=\xff")
+    orders.shell("callboard consume orders --json | callboard publish copy --create --json-lines -d other")
+    kept = ("value", "key", "headers", "timestamp")
+    first = orders.run("consume", "orders", "--json").documents
+    second = orders.run("consume", "copy", "-d", "other", "--json").documents
+    assert [{name: found[name] for name in kept} for found in first] == [
+        {name: found[name] for name in kept} for found in second
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "part"),
+    [
+        (b"nonsense", "Expecting value"),
+        (b"[1]", "no object"),
+        (b"{}", 'no object with a "value"'),
+        (b'{"value": 3}', "value is neither text nor"),
+        (b'{"value": "a", "kye": "b"}', "unknown fields kye"),
+        (b'{"value": "a", "headers": [1]}', "headers are no object"),
+        (b'{"value": "a", "headers": {"h": 1}}', "header 'h' is neither"),
+        (b'{"value": "a", "headers": {"": "x"}}', "non-empty"),
+        (b'{"value": "a", "key": {"base64": "*"}}', "base64 of key"),
+        (b'{"value": "a", "timestamp": "2026-01-01T00:00:00"}', "no time zone"),
+        (b'{"value": "a", "timestamp": "yesterday"}', "yesterday"),
+        (b'{"value": "a", "timestamp": 5}', "timestamp is no text"),
+        (b'{"value": "\\ud800"}', "surrogates"),
+        (b"\xff\xfe", "codec"),
+        (b"[" * 100_000, "recursion"),
+        (b'{"value": 1' + b"0" * 5000 + b"}", "line 2"),
+    ],
+)
+def test_a_bad_json_line_is_named_and_those_before_it_are_stored(orders: Any, line: bytes, part: str) -> None:
+    """Whatever the line is, the message says which one and what is wrong with it."""
+    good = json.dumps({"value": "good"}).encode()
+    refused = orders.run(
+        "publish", "orders", "--json-lines", stdin=good + b"\n" + line + b"\n" + good, code=2
+    )
+    assert "line 2 of standard input" in refused.err
+    assert part in refused.err
+    assert values(orders) == [b"good"]

@@ -1,0 +1,139 @@
+"""`callboard topic`: create, list, describe, alter, delete."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+
+def test_a_topic_is_created_with_its_settings_and_listed(command: Any) -> None:
+    """What was created is listed, with settings given by the names of the Python interface."""
+    made = command.run(
+        "topic", "create", "orders", "partitions=3", "retention-age=60.5", "drop_unread=yes", "--json"
+    )
+    assert made.json["settings"]["partitions"] == 3
+    assert made.json["settings"]["retention_age"] == 60.5
+    assert made.json["settings"]["drop_unread"] is True
+    (found,) = command.run("topic", "list", "--json").json
+    assert (found["name"], found["partitions"], found["records"]) == ("orders", 3, 0)
+    assert b"orders" in command.run("topic", "list").out
+
+
+def test_creating_again_compares_what_is_named(orders: Any) -> None:
+    """The same settings, or none, are fine; others are refused with what is there."""
+    orders.run("topic", "create", "orders")
+    orders.run("topic", "create", "orders", "partitions=2")
+    refused = orders.run("topic", "create", "orders", "partitions=3", code=1)
+    assert "partitions is 2" in refused.err
+
+
+def test_all_problems_of_settings_come_at_once_and_nothing_is_made(command: Any) -> None:
+    """Unknown names, wrong values: all in one message, and no directory is left behind."""
+    refused = command.run(
+        "topic", "create", "orders", "partitons=2", "segment_bytes=x", "drop_unread=maybe", code=2
+    )
+    for part in ("did you mean 'partitions'", "segment_bytes is 'x'", "drop_unread is 'maybe'"):
+        assert part in refused.err
+    assert list(command.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (("a b",), "white space"),
+        (("orders", "partitions"), "not of the form name=value"),
+        (("orders", "partitions=1", "partitions=2"), "given twice"),
+        ((b"\xff",), "cannot be the name"),
+        (("orders", "-d", ""), "no name of a directory"),
+        (("orders", "default_ttl=3"), "not in this version"),
+    ],
+)
+def test_a_bad_topic_makes_nothing(command: Any, arguments: tuple[str | bytes, ...], part: str) -> None:
+    """A name or setting that is not acceptable is refused before a directory is made."""
+    refused = command.run("topic", "create", *arguments, code=2)
+    assert part in refused.err
+    assert list(command.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("topic", "list"),
+        ("topic", "describe", "orders"),
+        ("topic", "alter", "orders", "retention_age=5"),
+        ("topic", "delete", "orders", "--yes"),
+        ("publish", "orders", "x"),
+        ("consume", "orders"),
+        ("consume", "orders", "--group", "g"),
+        ("peek", "orders"),
+        ("stats",),
+        ("tree",),
+        ("verify",),
+        ("repair",),
+    ],
+)
+def test_a_directory_that_is_missing_is_said_and_not_made(command: Any, arguments: tuple[str, ...]) -> None:
+    """Only what creates a topic makes a directory; all else names the one that is not there, or is not ours."""
+    missing = command.run(*arguments, "-d", "nosuch", code=1)
+    assert "there is no directory nosuch" in missing.err
+    assert list(command.folder.iterdir()) == []
+    (command.folder / "foreign").mkdir()
+    foreign = command.run(*arguments, "-d", "foreign", code=1)
+    assert "holds no topics" in foreign.err
+    assert list((command.folder / "foreign").iterdir()) == []
+    (command.folder / "file").touch()
+    assert "is not a directory" in command.run(*arguments, "-d", "file", code=1).err
+
+
+def test_a_file_where_a_directory_should_be_made_is_refused(command: Any) -> None:
+    """`topic create` says what is wrong with the place."""
+    (command.folder / "file").touch()
+    assert "is not a directory" in command.run("topic", "create", "orders", "-d", "file", code=1).err
+
+
+def test_the_directory_may_come_from_the_environment(orders: Any) -> None:
+    """CALLBOARD_DIRECTORY names the directory where -d does not."""
+    found = orders.shell(
+        "CALLBOARD_DIRECTORY=$PWD/data; export CALLBOARD_DIRECTORY; cd /; callboard topic list --json"
+    )
+    assert [topic["name"] for topic in found.json] == ["orders"]
+
+
+def test_a_topic_is_described_with_its_groups_by_name(orders: Any) -> None:
+    """Settings, partitions and groups, for people and for scripts."""
+    orders.run("publish", "orders", "a", "b", "--partition", "1")
+    orders.run("consume", "orders", "--group", "billing", "--durable", "--max", "1")
+    found = orders.run("topic", "describe", "orders", "--json").json
+    assert [partition["visible_end"] for partition in found["partitions"]] == [0, 2]
+    assert [group["name"] for group in found["groups"]] == ["billing"]
+    text = orders.run("topic", "describe", "orders").out.decode()
+    assert "billing (1, 1)" in text
+
+
+def test_brackets_in_names_are_no_markup(command: Any) -> None:
+    """A topic may be called like a markup tag and is shown as it is called."""
+    command.run("topic", "create", "[red]x[/blue]", code=2)  # the slash
+    command.run("topic", "create", "[red]x")
+    assert b"[red]x" in command.run("topic", "list").out
+    assert b"[red]x" in command.run("topic", "describe", "[red]x").out
+    assert b"[red]x" in command.run("stats").out
+
+
+def test_a_topic_is_altered(orders: Any) -> None:
+    """Settings change; partitions never do; an unknown topic is named with the nearest known one."""
+    found = orders.run("topic", "alter", "orders", "retention_age=60", "--json").json
+    assert found["settings"]["retention_age"] == 60
+    altered = orders.run("topic", "alter", "orders", "retention_age=none", "--json").json
+    assert altered["settings"]["retention_age"] is None
+    assert "cannot be changed" in orders.run("topic", "alter", "orders", "partitions=4", code=2).err
+    assert "Did you mean 'orders'" in orders.run("topic", "alter", "ordres", "retention_age=60", code=1).err
+
+
+def test_a_topic_is_deleted_only_when_somebody_says_yes(orders: Any) -> None:
+    """Without a terminal nobody can be asked, so --yes is needed."""
+    assert "--yes" in orders.run("topic", "delete", "orders", code=2).err
+    assert "no topic 'other'" in orders.run("topic", "delete", "other", "--yes", code=1).err
+    orders.run("topic", "delete", "orders", "--yes")
+    assert orders.run("topic", "list", "--json").json == []
+    assert "no topics" in orders.run("topic", "list").err

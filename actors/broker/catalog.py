@@ -47,6 +47,7 @@ from callboard.log.errors import (
     GroupNotFound,
     InternalError,
     InvalidArgument,
+    StorageError,
     TopicExists,
     TopicNotFound,
 )
@@ -131,7 +132,15 @@ class Catalog(Actor[CatalogCommand]):
         for event in events:
             self._state.apply(event)
         if self._journal.bytes_since_snapshot > SNAPSHOT_EVERY_BYTES:
+            await self._shorten_journal()
+
+    async def _shorten_journal(self) -> None:
+        """A snapshot, and nothing before it. What the disk refuses now is tried again at the next decision."""
+        try:
             await self._journal.snapshot(self._state.snapshot())
+            await self._journal.prune()
+        except StorageError as error:
+            self.context.emit(f"the catalog's journal could not be shortened: {error}")
 
     # -- topics
 

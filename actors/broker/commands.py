@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import IntEnum
 from typing import Any, Final, Protocol
+from weakref import ref
 
 import attrs
 import trio
@@ -32,6 +33,8 @@ class Level(IntEnum):
     ALL = 2
 
 
+SIFT_AT_LEAST: Final = 64
+"""`Sleepers` look for flags that nobody holds any more when there are so many, or twice as many as were left."""
 LEVELS: Final = {"none": Level.NONE, "leader": Level.LEADER, "all": Level.ALL}
 
 
@@ -49,7 +52,7 @@ class ReplyLike(Protocol):
 class Flag:
     """Set by partitions, awaited by one consumer or reader; remembers which partitions have something new."""
 
-    __slots__ = ("_event", "ready")
+    __slots__ = ("__weakref__", "_event", "ready")
 
     def __init__(self) -> None:
         self._event = trio.Event()
@@ -71,6 +74,37 @@ class Flag:
         if self._event.is_set():
             self._event = trio.Event()
         return taken
+
+
+class Sleepers:
+    """Flags to be set at the next occasion, once each time they were added.
+
+    They are held weakly: whoever gave up waiting, and its flag with it, leaves nothing behind.
+    """
+
+    __slots__ = ("_flags", "_sift_at")
+
+    def __init__(self) -> None:
+        self._flags: list[ref[Flag]] = []
+        self._sift_at = SIFT_AT_LEAST
+
+    def add(self, flag: Flag) -> None:
+        """Set `flag` at the next `wake`."""
+        self._flags.append(ref(flag))
+        if len(self._flags) >= self._sift_at:
+            self._flags = [kept for kept in self._flags if kept() is not None]
+            self._sift_at = max(SIFT_AT_LEAST, 2 * len(self._flags))
+
+    def wake(self, partition: int) -> None:
+        """Set the flags of those who still wait, and forget them all."""
+        flags, self._flags = self._flags, []
+        for kept in flags:
+            flag = kept()
+            if flag is not None:
+                flag.set(partition)
+
+    def __len__(self) -> int:
+        return len(self._flags)
 
 
 @attrs.define(eq=False)

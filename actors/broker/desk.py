@@ -56,6 +56,7 @@ class Desk:
         group = self._room.states.groups.get(message.group_id)
         if group is not None:
             self._room.wake(group)
+        self._room.port.visibility_timeouts.pop(message.group_id, None)
         self._room.record(self._room.states.close(message.group_id), partial(answer, reply, None), sync=True)
 
     # -- reading
@@ -67,7 +68,7 @@ class Desk:
         log = self._room.log
         if message.offset >= log.visible_end:
             if message.flag is not None:
-                self._room.readers.append(message.flag)
+                self._room.readers.add(message.flag)
             reply.answer(None)
             return
         if message.offset >= log.start_offset:

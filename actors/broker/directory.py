@@ -149,6 +149,7 @@ class Directory:
         """Stop the group's coordinator, if it runs."""
         if self._live_groups.pop(record.group_id, None) is not None:
             await self._groups.stop_child(record.name)
+        self._members.pop(record.group_id, None)
 
 
 def _partition_failed(port: PartitionPort, path: str, cause: BaseException | None) -> CallboardError:

@@ -84,9 +84,7 @@ class Partition(Actor[c.PartitionCommand]):
         context.start_task(run_alarm, room, name="alarm")
         self._port.state = "running"
         self._port.opened_before = True
-        for flag in self._port.wakes:
-            flag.set(self._place.index)
-        self._port.wakes.clear()
+        self._port.sleepers.wake(self._place.index)
         room.committer.maintain()
 
     async def _recovered(self) -> Room:

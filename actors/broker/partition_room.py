@@ -12,7 +12,7 @@ import attrs
 import trio
 
 from callboard.actors import Context, Reply
-from callboard.actors.broker.commands import Flag
+from callboard.actors.broker.commands import Sleepers
 from callboard.actors.broker.committer import Committer, Done
 from callboard.actors.broker.group_states import Group, GroupStates
 from callboard.actors.broker.port import PartitionPort
@@ -56,7 +56,7 @@ class Room:
         self.committer = committer
         self.clock: Clock = context.clock
         self.start_task = context.start_task
-        self.readers: list[Flag] = []
+        self.readers = Sleepers()
         self.lost_records = 0
         self.armed_until = float("inf")
         self.rearmed = trio.Event()
@@ -101,9 +101,7 @@ class Room:
         """Wake the consumers of all groups, and the readers that follow."""
         for group in self.states:
             self.wake(group)
-        for flag in self.readers:
-            flag.set(self.place.index)
-        self.readers.clear()
+        self.readers.wake(self.place.index)
 
     def arm(self, deadline: float | None) -> None:
         """Make sure that the alarm rings at `deadline`, or earlier."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from callboard.actors.broker.commands import Flag, PartitionCommand
+from callboard.actors.broker.commands import PartitionCommand, Sleepers
 from callboard.actors.broker.receipts import Grant
 from callboard.log.errors import CallboardError, PartitionUnavailable
 from callboard.log.limits import PENDING_BYTES_MAX
@@ -67,7 +67,8 @@ class PartitionPort:
         """What the partition failed with last."""
         self.opened_before = False
         self.budget = Budget()
-        self.wakes: list[Flag] = []
+        self.sleepers = Sleepers()
+        """Consumers who found the partition unavailable."""
         self.visibility_timeouts: dict[int, float] = {}
         """By group id; what a restarted actor renews leases by."""
         self.orphans: list[tuple[int, Grant]] = []

@@ -100,6 +100,17 @@ class Reply:
             raise self._error
         return self._value
 
+    def value(self) -> Any:
+        """The answer of a reply that is `done`, without waiting; raises the actor's error.
+
+        Raises `InvalidArgument` when there is no answer.
+        """
+        if not self.done or self._abandoned:
+            raise InvalidArgument(f"The reply of {self._cell.path!r} has no answer. Wait for it.")
+        if self._error is not None:
+            raise self._error
+        return self._value
+
     def _give_up(self, _raise_cancel: Any) -> trio.lowlevel.Abort:
         self._task = None
         self.abandon()

@@ -2,13 +2,21 @@
 
 It holds no task of its own. It asks the partitions that have, or may have, something ready, one after the other, and
 sleeps on a flag that they set; leases are asked for only when the caller wants messages. One-by-one iteration fetches a
-few at a time, more as long as the caller is quick, so that a slow handler never sits on messages that others could do.
+few at a time, more as long as the caller is quick; what a slow handler leaves lying is given back for others to do.
+
+Several tasks may share a consumer: they take turns at fetching.
+
+Invariants
+----------
+U1  A message that was fetched is in the buffer, in the caller's hands, or given back; a cancelled call loses none.
+U2  What the caller holds unsettled never exceeds `max_in_flight`, leases that ran out not counted.
+U3  Only one task fetches at a time.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -22,34 +30,34 @@ from callboard.actors.broker.coordinator import Join, Leave
 from callboard.actors.broker.directory import LiveTopic
 from callboard.actors.broker.port import PartitionPort
 from callboard.actors.broker.settings import GroupSettings
+from callboard.held import Held
 from callboard.log.errors import (
     ActorCrashed,
     ActorStopped,
     CallboardError,
+    GroupNotFound,
     InvalidArgument,
-    LeaseLost,
-    MailboxFull,
     PartitionUnavailable,
     RuntimeClosed,
+    TopicNotFound,
 )
-from callboard.log.limits import FETCH_BYTES_MAX, LAZY_ACKS_MAX, PREFETCH_MAX
+from callboard.log.limits import FETCH_BYTES_MAX, PREFETCH_MAX
 from callboard.received import ReceivedBatch, ReceivedMessage, attempts, check_seconds
 from callboard.receiving import Receiving
 
 if TYPE_CHECKING:
     from callboard.runtime import Runtime
 
-SettledRanges = Sequence[tuple[int, list[tuple[int, int]]]]
-
 
 class Consumer:
-    """Made by `Topic.subscribe`; use it with `async with`, from one task at a time."""
+    """Made by `Topic.subscribe`; use it with `async with`. Tasks may share it, or each have one of its own."""
 
     def __init__(self, runtime: Runtime, live: LiveTopic, group: str, given: Mapping[str, Any]) -> None:
         self.group = group
         self.settings = GroupSettings()
         self.runtime = runtime
         self.group_id = 0
+        self.held = Held(runtime, live, group)
         self._live = live
         self._given = given
         self._id = 0
@@ -57,11 +65,7 @@ class Consumer:
         self._flag = c.Flag()
         self._maybe: dict[int, None] = {}
         self._buffer: deque[ReceivedMessage] = deque()
-        self._leases: dict[tuple[int, int], list[float]] = {}
-        self._in_flight = 0
-        self._freed = trio.Event()
-        self._lazy: deque[tuple[PartitionPort, Reply]] = deque()
-        self._lost_lazily: list[tuple[int, int]] = []
+        self._turn = trio.Lock()
         self._ahead: tuple[PartitionPort, Reply] | None = None
         self._prefetch = 1
         self._fetched_at = 0.0
@@ -75,18 +79,35 @@ class Consumer:
     async def __aenter__(self) -> Self:
         if self._id:
             raise InvalidArgument("a consumer is entered once. Subscribe again.")
+        if self._live.deleted:
+            raise TopicNotFound(f"topic {self._live.name!r} was deleted.", topic=self._live.name)
         self._id = self.runtime.next_consumer()
         self._coordinator = await self.runtime.ask_catalog(
             EnsureGroup(self.group, self._live.name, self._given)
         )
         self._open = True
         try:
-            self.group_id, self.settings = await self._coordinator.ask(Join(self._id, self._live))
+            await self._join()
         except BaseException:
             self._leave_nowait()
             raise
         self._maybe = dict.fromkeys(range(len(self._live.ports)))
         return self
+
+    async def _join(self) -> None:
+        """Become a member, or make sure of it: the coordinator opens the group wherever that is missing."""
+        while True:
+            try:
+                self.group_id, self.settings = await self._coordinator.ask(Join(self._id, self._live))
+                self.held.begin(self.group_id, self.settings.max_in_flight)
+            except ActorCrashed:
+                continue
+            except ActorStopped as error:
+                raise GroupNotFound(
+                    f"group {self.group!r} was deleted or has expired. Subscribe again.", group=self.group
+                ) from error
+            else:
+                return
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -98,7 +119,7 @@ class Consumer:
             await trio.lowlevel.cancel_shielded_checkpoint()
             return
         try:
-            await self._flush_lazy()
+            await self.held.flush()
             await self._coordinator.ask(Leave(self._id))
         except ActorStopped:
             return
@@ -138,24 +159,58 @@ class Consumer:
         return None
 
     async def _next(self) -> ReceivedMessage:
+        """The next message. After it is taken from the buffer there is no checkpoint any more (U1)."""
         self._check_open()
-        clock = self.runtime.clock
         while True:
-            while self._buffer:
-                message = self._buffer.popleft()
-                if clock.monotonic() < message.deadline:
-                    await trio.lowlevel.checkpoint()
-                    return message
-                self.give_back_nowait(message)
-            self._adapt_prefetch(clock.monotonic())
-            port, handed = await self._fetch(self._prefetch)
-            self._fetched_at = clock.monotonic()
-            numbers = iter(attempts(handed))
-            self._buffer.extend(
-                ReceivedMessage(self, port, handed, columns, index, next(numbers))
-                for columns in handed.batches
-                for index in range(columns.count)
-            )
+            if self._buffer:
+                await trio.lowlevel.checkpoint()
+            else:
+                await self._begin_turn()
+                try:
+                    if not self._buffer:
+                        await self._fill_buffer()
+                finally:
+                    self._turn.release()
+            message = self._buffered()
+            if message is not None:
+                return message
+
+    async def _begin_turn(self) -> None:
+        """Wait until no other task fetches (U3)."""
+        if self._turn.locked():
+            await self._turn.acquire()
+        else:
+            self._turn.acquire_nowait()
+
+    async def _fill_buffer(self) -> None:
+        clock = self.runtime.clock
+        self._adapt_prefetch(clock.monotonic())
+        port, handed = await self._fetch(self._prefetch)
+        self._fetched_at = clock.monotonic()
+        numbers = iter(attempts(handed))
+        self._buffer.extend(
+            ReceivedMessage(self.held, port, handed, columns, index, next(numbers))
+            for columns in handed.batches
+            for index in range(columns.count)
+        )
+
+    def _buffered(self) -> ReceivedMessage | None:
+        """The next of the buffer. When too little is left of its lease, all that is there is given back."""
+        if self._buffer:
+            if self._is_fresh(self._buffer[0].deadline):
+                return self._buffer.popleft()
+            self.give_back_buffer()
+        return None
+
+    def give_back_buffer(self) -> None:
+        """Release what was fetched and not yet asked for."""
+        messages = list(self._buffer)
+        self._buffer.clear()
+        self.held.give_back_messages(messages)
+
+    def _is_fresh(self, deadline: float) -> bool:
+        """Whether at least half of a visibility timeout is left."""
+        return deadline - self.runtime.clock.monotonic() >= self.settings.visibility_timeout / 2
 
     def _adapt_prefetch(self, now: float) -> None:
         """Fetch more while the caller empties the buffer quickly, one at a time when it is slow."""
@@ -174,6 +229,15 @@ class Consumer:
         """
         self._check_open()
         return Receiving(self, timeout)
+
+    async def flush(self) -> None:
+        """Return once every `ack(wait=False)` so far is synced.
+
+        Raises `LeaseLost` when some of those messages had been leased again, and `StorageError` when acks could not be
+        written: their messages are delivered again.
+        """
+        self._check_open()
+        await self.held.flush()
 
     # -- batches
 
@@ -194,10 +258,26 @@ class Consumer:
 
     async def get_batch(self, max_records: int, max_wait: float) -> ReceivedBatch:
         """One batch; see `batches`."""
-        self._check_open()
-        port, handed = await self._fetch(max_records)
-        parts = [handed]
-        count = sum(columns.count for columns in handed.batches)
+        await self._begin_turn()
+        try:
+            port, handed = await self._fetch(max_records)
+            parts = [handed]
+            try:
+                count = await self._fill_batch(port, parts, max_records, max_wait)
+            except BaseException:
+                self.held.give_back(port, parts)
+                raise
+            if count >= max_records:
+                self.look_ahead(max_records)
+        finally:
+            self._turn.release()
+        return ReceivedBatch(self.held, port, parts)
+
+    async def _fill_batch(
+        self, port: PartitionPort, parts: list[c.Handed], max_records: int, max_wait: float
+    ) -> int:
+        """Add to `parts` until they are `max_records`, or `max_wait` is over; returns how many they are."""
+        count = sum([columns.count for columns in parts[0].batches])
         if count < max_records and max_wait > 0:
             until = trio.current_time() + max_wait
             while count < max_records:
@@ -205,14 +285,12 @@ class Consumer:
                 if more is None:
                     break
                 parts.append(more)
-                count += sum(columns.count for columns in more.batches)
-        if count >= max_records:
-            self.look_ahead(max_records)
-        return ReceivedBatch(self, port, parts)
+                count += sum([columns.count for columns in more.batches])
+        return count
 
     async def _fetch_more(self, port: PartitionPort, limit: int, until: float) -> c.Handed | None:
         """More from the same partition, before `until`."""
-        limit = min(limit, self.settings.max_in_flight - self._in_flight)
+        limit = min(limit, self.held.room())
         while limit > 0:
             handed = await self._ask_partition(port, limit)
             if handed is not None:
@@ -235,9 +313,9 @@ class Consumer:
             return ahead
         while True:
             self._check_open()
-            limit = min(wanted, self.settings.max_in_flight - self._in_flight)
+            limit = min(wanted, self.held.room())
             if limit <= 0:
-                await self._room()
+                await self.held.wait_for_room()
                 continue
             self._maybe.update(dict.fromkeys(self._flag.take()))
             for index in list(self._maybe):
@@ -261,26 +339,22 @@ class Consumer:
                 handed: c.Handed | None = await port.ref.ask(self._command(limit))
             except ActorCrashed:
                 continue
+            except GroupNotFound:
+                await self._join()  # raises unless the partition had only missed that the group was opened
+                continue
             except PartitionUnavailable:
-                port.wakes.append(self._flag)
+                if port.state != "failed":
+                    continue  # revived meanwhile
+                port.sleepers.add(self._flag)
                 return None
             except ActorStopped as error:
-                raise self._stopped() from error
-            if handed is None or self._accept(port, handed):
+                raise self.held.stopped() from error
+            if handed is None or self.held.accept(port, handed):
                 return handed
-
-    def _accept(self, port: PartitionPort, handed: c.Handed) -> bool:
-        """Note what was handed over; False when it is nothing."""
-        count = sum([columns.count for columns in handed.batches])
-        if count == 0:
-            return False
-        self._leases[port.index, handed.lease_id] = [count, handed.deadline]
-        self._in_flight += count
-        return True
 
     def look_ahead(self, wanted: int) -> None:
         """Ask for the next messages already: their lease is then journalled together with the coming ack."""
-        limit = min(wanted, self.settings.max_in_flight - self._in_flight)
+        limit = min(wanted, self.held.room())
         index = next(iter(self._maybe), None)
         if self._ahead is None and limit > 0 and index is not None:
             port = self._live.ports[index]
@@ -288,18 +362,24 @@ class Consumer:
                 self._ahead = port, port.ref.ask_nowait(self._command(limit))
 
     async def _looked_ahead(self) -> tuple[PartitionPort, c.Handed] | None:
-        """What `look_ahead` found, unless that is nothing or its lease has run out meanwhile."""
+        """What `look_ahead` found, unless that is nothing or too little is left of its lease."""
         if self._ahead is None:
             return None
-        (port, reply), self._ahead = self._ahead, None
+        port, reply = self._ahead
+        if reply.done:
+            await trio.lowlevel.checkpoint()  # cancelled here, the answer is there for the next call (U1)
+        self._ahead = None
         try:
-            handed: c.Handed | None = await reply.wait()
+            handed: c.Handed | None = reply.value() if reply.done else await reply.settled()
         except CallboardError:
             return None
         if handed is None:
             self._maybe.pop(port.index, None)
             return None
-        if handed.deadline <= self.runtime.clock.monotonic() or not self._accept(port, handed):
+        if not self.held.accept(port, handed):
+            return None
+        if not self._is_fresh(handed.deadline):
+            self.held.give_back(port, [handed])
             return None
         return port, handed
 
@@ -307,141 +387,6 @@ class Consumer:
         ports = self._live.ports
         if all(port.state == "failed" for port in ports):
             raise ports[0].unavailable()
-
-    def _stopped(self) -> CallboardError:
-        if self._live.deleted:
-            return RuntimeClosed(f"topic {self._live.name!r} was deleted; there is nothing more to consume.")
-        return RuntimeClosed("the runtime is closed. Open it again.")
-
-    async def _room(self) -> None:
-        """Wait until something in flight is settled, or its lease has run out."""
-        now = self.runtime.clock.monotonic()
-        for key, (count, deadline) in list(self._leases.items()):
-            if deadline <= now:
-                del self._leases[key]
-                self._in_flight -= int(count)
-        if self._in_flight < self.settings.max_in_flight:
-            await trio.lowlevel.checkpoint()
-            return
-        self._freed = trio.Event()
-        with trio.move_on_at(min(deadline for _, deadline in self._leases.values())):
-            await self._freed.wait()
-
-    # -- settling
-
-    async def settle(
-        self,
-        port: PartitionPort,
-        verb: str,
-        settled: SettledRanges,
-        *,
-        seconds: float = 0.0,
-        reason: str | None = None,
-        wait: bool = True,
-    ) -> None:
-        """Settle ranges of leases; what messages and batches call. Raises `LeaseLost`."""
-        self.runtime.check_open()
-        lost: list[tuple[int, int]] = []
-        try:
-            for lease_id, ranges in settled:
-                self._settled_here(port.index, lease_id, sum(stop - start for start, stop in ranges))
-                message = c.Settle(self.group_id, verb, lease_id, ranges, seconds, reason, not wait)
-                if wait:
-                    settlement = await port.ref.ask(message)
-                    lost.extend(settlement.lost)
-                else:
-                    await self._settle_lazily(port, message)
-        except ActorStopped as error:
-            raise self._stopped() from error
-        if lost:
-            raise self._lease_lost(port, lost, verb)
-
-    def give_back_nowait(self, message: ReceivedMessage) -> None:
-        """Release a message without waiting; without effect when its lease has run out."""
-        self._settled_here(message.partition, message.lease_id, 1)
-        ranges = ((message.offset, message.offset + 1),)
-        release = c.Settle(self.group_id, "release", message.lease_id, ranges, lazy=True)
-        with suppress(CallboardError):  # then its lease runs out by itself
-            message.port.ref.tell_nowait(release)
-
-    async def _settle_lazily(self, port: PartitionPort, message: c.Settle) -> None:
-        lazy = self._lazy
-        while lazy and lazy[0][1].done:
-            await self._collect(*lazy.popleft())
-        if len(lazy) >= LAZY_ACKS_MAX:
-            await self._collect(*lazy.popleft())
-        while True:
-            try:
-                lazy.append((port, port.ref.ask_nowait(message)))
-            except MailboxFull:
-                await trio.lowlevel.checkpoint()
-            else:
-                return
-
-    async def _collect(self, port: PartitionPort, reply: Reply) -> None:
-        settlement = await reply.wait()
-        self._lost_lazily.extend(settlement.lost)
-
-    async def flush(self) -> None:
-        """Return once every `ack(wait=False)` so far is synced.
-
-        Raises `LeaseLost` when some of those messages had been leased again.
-        """
-        self._check_open()
-        await self._flush_lazy()
-
-    async def _flush_lazy(self) -> None:
-        ports = {port.index: port for port, reply in self._lazy if not reply.done}
-        try:
-            for port in ports.values():
-                await port.ref.ask(c.Flush())
-            while self._lazy:
-                await self._collect(*self._lazy.popleft())
-        except ActorStopped as error:
-            raise self._stopped() from error
-        lost, self._lost_lazily = self._lost_lazily, []
-        if lost:
-            raise self._lease_lost(None, lost, "ack")
-        await trio.lowlevel.checkpoint()
-
-    def _settled_here(self, partition: int, lease_id: int, count: int) -> None:
-        lease = self._leases.get((partition, lease_id))
-        if lease is None:
-            return
-        lease[0] -= count
-        self._in_flight -= count
-        if lease[0] <= 0:
-            del self._leases[partition, lease_id]
-        self._freed.set()
-
-    def _lease_lost(
-        self, port: PartitionPort | None, lost: Sequence[tuple[int, int]], verb: str
-    ) -> LeaseLost:
-        where = f"{port.label}" if port is not None else f"{self._live.name}"
-        spans = ", ".join(
-            f"{start}" if stop == start + 1 else f"{start} to {stop - 1}" for start, stop in lost[:5]
-        )
-        return LeaseLost(
-            f"{where}: the lease on offset {spans}{' and more' if len(lost) > 5 else ''} is lost: it ran out and the"
-            f" message was leased again, or it was settled. This {verb} had no effect on it. Use a longer"
-            " visibility_timeout, extend(), or receive(), which renews.",
-            lost=tuple(lost),
-            group=self.group,
-        )
-
-    async def extend(self, message: ReceivedMessage, seconds: float) -> None:
-        """What `ReceivedMessage.extend` calls."""
-        self._check_open()
-        command = c.Settle(
-            self.group_id, "extend", message.lease_id, ((message.offset, message.offset + 1),), seconds
-        )
-        kept = await message.port.ref.ask(command)
-        if not kept:
-            raise self._lease_lost(message.port, [(message.offset, message.offset + 1)], "extend")
-        message.deadline = self.runtime.clock.monotonic() + seconds
-        lease = self._leases.get((message.partition, message.lease_id))
-        if lease is not None:
-            lease[1] = message.deadline
 
 
 class Batches:

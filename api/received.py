@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from callboard.actors.broker.commands import Handed
 from callboard.actors.broker.port import PartitionPort
-from callboard.log.errors import InvalidArgument
+from callboard.log.errors import InvalidArgument, LeaseLost
 from callboard.log.format.columns import Columns
 from callboard.message import Record
 
 if TYPE_CHECKING:
-    from callboard.consumer import Consumer
+    from callboard.held import Held
 
 Part = tuple[Handed, Columns]
 
@@ -20,11 +20,11 @@ Part = tuple[Handed, Columns]
 class ReceivedMessage(Record):
     """A leased message. Settle it once: `ack`, `nack` or `release`; or let its lease run out."""
 
-    __slots__ = ("_consumer", "_settled", "attempt", "deadline", "lease_id", "port")
+    __slots__ = ("_held", "_settled", "attempt", "deadline", "lease_id", "port")
 
     def __init__(
         self,
-        consumer: Consumer,
+        held: Held,
         port: PartitionPort,
         handed: Handed,
         columns: Columns,
@@ -32,7 +32,7 @@ class ReceivedMessage(Record):
         attempt: int,
     ) -> None:
         super().__init__(port.topic, port.index, columns, index)
-        self._consumer = consumer
+        self._held = held
         self._settled = False
         self.port = port
         self.lease_id = handed.lease_id
@@ -46,16 +46,16 @@ class ReceivedMessage(Record):
 
         Raises `LeaseLost` when the message was leased again meanwhile: then this ack has no effect.
         """
-        await self._consumer.settle(self.port, "ack", self._once(), wait=wait)
+        await self._settle("ack", wait=wait)
 
     async def nack(self, *, delay: float = 0.0, reason: str | None = None) -> None:
         """The message failed: deliver it again, after `delay` seconds at the earliest. The attempt counts."""
         check_seconds("delay", delay)
-        await self._consumer.settle(self.port, "nack", self._once(), seconds=delay, reason=reason)
+        await self._settle("nack", seconds=delay, reason=reason)
 
     async def release(self) -> None:
         """Give the message back unhandled: it is delivered again, and this attempt does not count."""
-        await self._consumer.settle(self.port, "release", self._once())
+        await self._settle("release")
 
     async def extend(self, seconds: float) -> None:
         """Keep the lease for `seconds` from now. It covers all that was leased together with this message.
@@ -65,13 +65,28 @@ class ReceivedMessage(Record):
         check_seconds("seconds", seconds)
         if self._settled:
             raise self._twice()
-        await self._consumer.extend(self, seconds)
+        await self._held.extend(self, seconds)
 
-    def _once(self) -> list[tuple[int, list[tuple[int, int]]]]:
+    @property
+    def settled(self) -> bool:
+        """Whether it was acked, nacked or released."""
+        return self._settled
+
+    async def _settle(
+        self, verb: str, *, seconds: float = 0.0, reason: str | None = None, wait: bool = True
+    ) -> None:
+        """Settle once; what was cancelled, or refused by the disk, may be tried again."""
         if self._settled:
             raise self._twice()
         self._settled = True
-        return [(self.lease_id, [(self.offset, self.offset + 1)])]
+        ranges = [(self.lease_id, [(self.offset, self.offset + 1)])]
+        try:
+            await self._held.settle(self.port, verb, ranges, seconds=seconds, reason=reason, wait=wait)
+        except LeaseLost:
+            raise
+        except BaseException:
+            self._settled = False
+            raise
 
     def _twice(self) -> InvalidArgument:
         return InvalidArgument(
@@ -82,10 +97,10 @@ class ReceivedMessage(Record):
 class ReceivedBatch:
     """Leased messages of one partition, as columns; settled as a whole, or message by message when iterated."""
 
-    __slots__ = ("_consumer", "_parts", "_settled", "partition", "port", "topic")
+    __slots__ = ("_held", "_parts", "_settled", "partition", "port", "topic")
 
-    def __init__(self, consumer: Consumer, port: PartitionPort, handed: Sequence[Handed]) -> None:
-        self._consumer = consumer
+    def __init__(self, held: Held, port: PartitionPort, handed: Sequence[Handed]) -> None:
+        self._held = held
         self._parts = list(handed)
         self._settled = False
         self.port = port
@@ -119,33 +134,42 @@ class ReceivedBatch:
             numbers = iter(attempts(handed))
             for columns in handed.batches:
                 for index in range(columns.count):
-                    yield ReceivedMessage(self._consumer, self.port, handed, columns, index, next(numbers))
+                    yield ReceivedMessage(self._held, self.port, handed, columns, index, next(numbers))
 
     def __repr__(self) -> str:
         return f"<ReceivedBatch of {len(self)} messages from {self.topic}/{self.partition}>"
 
     async def ack(self, *, wait: bool = True) -> None:
         """All messages are done with. Raises `LeaseLost` when some were leased again meanwhile (`lost` names them)."""
-        await self._consumer.settle(self.port, "ack", self._once(), wait=wait)
+        await self._settle("ack", wait=wait)
 
     async def nack(self, *, delay: float = 0.0, reason: str | None = None) -> None:
         """All messages failed: deliver them again, after `delay` seconds at the earliest."""
         check_seconds("delay", delay)
-        await self._consumer.settle(self.port, "nack", self._once(), seconds=delay, reason=reason)
+        await self._settle("nack", seconds=delay, reason=reason)
 
     async def release(self) -> None:
         """Give all messages back unhandled."""
-        await self._consumer.settle(self.port, "release", self._once())
+        await self._settle("release")
 
-    def _once(self) -> list[tuple[int, list[tuple[int, int]]]]:
+    async def _settle(
+        self, verb: str, *, seconds: float = 0.0, reason: str | None = None, wait: bool = True
+    ) -> None:
         if self._settled:
             raise InvalidArgument(
                 f"this batch of {self.topic}/{self.partition} is settled already. A batch is settled once."
             )
         self._settled = True
-        return [
+        ranges = [
             (handed.lease_id, [(start, stop) for start, stop, _ in handed.ranges]) for handed in self._parts
         ]
+        try:
+            await self._held.settle(self.port, verb, ranges, seconds=seconds, reason=reason, wait=wait)
+        except LeaseLost:
+            raise
+        except BaseException:
+            self._settled = False
+            raise
 
 
 def attempts(handed: Handed) -> list[int]:

@@ -45,47 +45,66 @@ class Receiving:
                 deadline=message.deadline,
                 due=message.deadline - timeout * (1 - RENEW_AT),
                 lost=self._lease_lost,
+                renewed=self._lease_renewed,
             )
             self._consumer.runtime.holds.add(self._hold)
         self._scope.__enter__()
         return message  # type: ignore[return-value]
 
     def _lease_lost(self) -> None:
-        self._lost = True
-        self._scope.cancel()
+        if self._message is None or not self._message.settled:
+            self._lost = True
+            self._scope.cancel()
+
+    def _lease_renewed(self, deadline: float) -> None:
+        """The body takes its time: what was fetched with its message is for others to do."""
+        if self._message is not None:
+            self._consumer.held.lease_extended(self._message, deadline)
+        self._consumer.give_back_buffer()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
-        absorbed = bool(self._scope.__exit__(kind, error, traceback))
-        message, hold = self._message, self._hold
-        if hold is not None:
-            self._consumer.runtime.holds.remove(hold)
-        if message is None:
+        if self._hold is not None:
+            self._consumer.runtime.holds.remove(self._hold)
+        rest: BaseException | None = None
+        try:
+            absorbed = self._scope.__exit__(kind, error, traceback) and error is not None
+        except BaseException as remaining:  # noqa: BLE001 - raised again below: part of a group was absorbed
+            absorbed, rest = False, remaining
+        if self._message is None:
             await trio.lowlevel.checkpoint()
-            return absorbed
-        if self._lost:
-            raise LeaseLost(
-                f"the lease on {message.topic}/{message.partition}@{message.offset} was lost while its handler ran; the"
-                " handler was cancelled. Somebody else has, or had, the message.",
-                group=self._consumer.group,
-            )
-        if message._settled:
+        elif absorbed:
+            raise self._loss(self._message)
+        else:
+            await self._settle(self._message, rest or error)
+        if rest is not None:
+            raise rest
+        return absorbed
+
+    async def _settle(self, message: ReceivedMessage, error: BaseException | None) -> None:
+        """Ack, nack or release, by how the body ended; never hides the body's exception."""
+        if message.settled:
             await trio.lowlevel.cancel_shielded_checkpoint()
         elif error is None:
             await message.ack()
+        elif self._lost:
+            error.add_note(f"(and {self._loss(message)})")
+            await trio.lowlevel.cancel_shielded_checkpoint()
+        elif not isinstance(error, Exception):
+            self._consumer.held.give_back_messages([message])
+            await trio.lowlevel.cancel_shielded_checkpoint()
         else:
-            await self._give_back(message, error)
-        return False
-
-    async def _give_back(self, message: ReceivedMessage, error: BaseException) -> None:
-        """Nack after an exception, release after anything else; never hides the body's exception."""
-        try:
-            if isinstance(error, Exception):
+            try:
                 delay = backoff_delay(self._consumer.settings, message.attempt)
                 await message.nack(delay=delay, reason=f"{type(error).__name__}: {error}"[:200])
-            else:
-                self._consumer.give_back_nowait(message)
-                await trio.lowlevel.cancel_shielded_checkpoint()
-        except CallboardError as problem:
-            error.add_note(f"(and the message could not be given back: {problem})")
+            except CallboardError as problem:
+                error.add_note(f"(and the message could not be given back: {problem})")
+
+    def _loss(self, message: ReceivedMessage) -> LeaseLost:
+        return LeaseLost(
+            f"the lease on {message.topic}/{message.partition}@{message.offset} was lost while its handler ran; the"
+            " handler was cancelled. Somebody else has, or had, the message.",
+            lost=((message.offset, message.offset + 1),),
+            group=self._consumer.group,
+        )

@@ -4,6 +4,9 @@
 registry that consumers write to directly and one actor of the runtime reads: entering and leaving a body costs a
 dictionary entry, and the actor wakes only when the earliest renewal is due. A hold whose lease is lost is told so
 (its body is cancelled); a hold that cannot be renewed in time is lost too.
+
+All that is due at about the same time is renewed at once, so a partition that does not answer costs its own holds
+their leases and no others.
 """
 
 from __future__ import annotations
@@ -13,19 +16,22 @@ from collections.abc import Callable
 import attrs
 import trio
 
-from callboard.actors import Actor
+from callboard.actors import Actor, Reply
 from callboard.actors.broker.commands import Settle
 from callboard.actors.broker.port import PartitionPort
-from callboard.log.errors import CallboardError
+from callboard.log.errors import ActorStopped, CallboardError, GroupNotFound
 
 RENEW_AT: float = 1 / 3
 """The part of the visibility timeout after which a lease is renewed."""
 RETRY_AT: float = 1 / 10
+"""The part of the visibility timeout after which a partition that did not answer is asked again."""
+EARLY_AT: float = 1 / 20
+"""The part of the visibility timeout by which a hold is renewed early when others are due anyway."""
 
 
 @attrs.define(eq=False)
 class Hold:
-    """One lease in use. `lost` is called, once, when it is the consumer's no more."""
+    """One lease in use. `lost` is called, once, when it is the consumer's no more; `renewed` with a new deadline."""
 
     port: PartitionPort
     group_id: int
@@ -35,6 +41,7 @@ class Hold:
     deadline: float
     due: float
     lost: Callable[[], None]
+    renewed: Callable[[float], None]
 
 
 class Holds:
@@ -58,14 +65,19 @@ class Holds:
     def __len__(self) -> int:
         return len(self._holds)
 
+    def __contains__(self, hold: object) -> bool:
+        return hold in self._holds
+
     async def due(self, now: Callable[[], float]) -> list[Hold]:
-        """Sleep until something is due, then return it."""
+        """Sleep until something is due, then return it, and what is due soon after."""
         while True:
-            ready = [hold for hold in self._holds if hold.due <= now()]
-            if ready:
-                return ready
-            self._changed = trio.Event()
+            moment = now()
             self._armed_until = min((hold.due for hold in self._holds), default=float("inf"))
+            if self._armed_until <= moment:
+                return [
+                    hold for hold in self._holds if hold.due - hold.visibility_timeout * EARLY_AT <= moment
+                ]
+            self._changed = trio.Event()
             with trio.move_on_at(self._armed_until):
                 await self._changed.wait()
 
@@ -83,24 +95,51 @@ class Renewals(Actor[None]):
     async def _renew(self) -> None:
         now = self.context.clock.monotonic
         while True:
-            for hold in await self._holds.due(now):
-                renewed = await self._extend(hold)
-                if renewed:
-                    hold.deadline = now() + hold.visibility_timeout
-                    hold.due = now() + hold.visibility_timeout * RENEW_AT
-                elif renewed is None and now() < hold.deadline:
-                    hold.due = now() + hold.visibility_timeout * RETRY_AT
-                else:
-                    self._holds.remove(hold)
-                    hold.lost()
+            due = await self._holds.due(now)
+            asked_at = now()
+            asked = [(hold, _ask(hold)) for hold in due]
+            until = asked_at + min(hold.visibility_timeout for hold in due) * RETRY_AT
+            for hold, reply in asked:
+                kept = await _kept(reply, until)
+                self._judge(hold, kept, asked_at, now())
 
-    async def _extend(self, hold: Hold) -> bool | None:
-        """True: renewed; False: the lease is gone; None: the partition does not answer now."""
-        message = Settle(
-            hold.group_id, "extend", hold.lease_id, ((hold.offset, hold.offset + 1),), hold.visibility_timeout
-        )
-        try:
-            kept = await hold.port.ref.ask(message, timeout=hold.visibility_timeout * RETRY_AT)
-        except CallboardError:
-            return None
-        return bool(kept)
+    def _judge(self, hold: Hold, kept: bool | None, asked_at: float, now: float) -> None:
+        """Go on with a hold, or end it. `kept` is None when its partition did not answer."""
+        if hold not in self._holds:
+            return
+        if kept:
+            hold.deadline = asked_at + hold.visibility_timeout
+            hold.due = asked_at + hold.visibility_timeout * RENEW_AT
+            hold.renewed(hold.deadline)
+        elif kept is None and now < hold.deadline:
+            hold.due = min(now + hold.visibility_timeout * RETRY_AT, hold.deadline)
+        else:
+            self._holds.remove(hold)
+            hold.lost()
+
+
+def _ask(hold: Hold) -> Reply | None:
+    """Ask for a renewal without waiting; None when the partition takes no questions now."""
+    ranges = ((hold.offset, hold.offset + 1),)
+    message = Settle(hold.group_id, "extend", hold.lease_id, ranges, hold.visibility_timeout)
+    try:
+        return hold.port.ref.ask_nowait(message)
+    except CallboardError:
+        return None
+
+
+async def _kept(reply: Reply | None, until: float) -> bool | None:
+    """True: renewed; False: the lease is gone; None: no answer before `until`."""
+    if reply is None:
+        await trio.lowlevel.checkpoint()
+        return None
+    try:
+        if reply.done:
+            return bool(await reply.settled())
+        with trio.move_on_at(until):
+            return bool(await reply.settled())
+    except (GroupNotFound, ActorStopped):
+        return False
+    except CallboardError:
+        return None
+    return None

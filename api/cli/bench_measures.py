@@ -64,8 +64,8 @@ class Bench:
     """Measures one runtime. `say` is called before each measurement, for progress."""
 
     def __init__(self, runtime: Runtime, bare: BareFile, plan: Plan, say: Callable[[str], None]) -> None:
-        self._runtime = runtime
-        self._clock: Clock = runtime.clock
+        self.runtime = runtime
+        self.clock: Clock = runtime.clock
         self._bare = bare
         self._plan = plan
         self._say = say
@@ -74,11 +74,11 @@ class Bench:
     async def topic(self) -> Topic:
         """A new topic of one partition."""
         self._topics += 1
-        return await self._runtime.create_topic(f"bench-{self._topics}")
+        return await self.runtime.create_topic(f"bench-{self._topics}")
 
     def payload(self, count: int) -> tuple[list[bytes], list[bytes | None]]:
         """Prebuilt values and keys."""
-        entropy = self._runtime.entropy
+        entropy = self.runtime.entropy
         values = [entropy.bytes(self._plan.size) for _ in range(count)]
         return values, [b"key%06d" % number for number in range(count)]
 
@@ -118,11 +118,11 @@ class Bench:
         values, keys = self.payload(count)
 
         async def measure() -> float:
-            done, start = 0, self._clock.monotonic()
-            while self._clock.monotonic() - start < self._plan.seconds:
+            done, start = 0, self.clock.monotonic()
+            while self.clock.monotonic() - start < self._plan.seconds:
                 await topic.publish_batch(values, keys=keys)
                 done += count
-            return done / (self._clock.monotonic() - start)
+            return done / (self.clock.monotonic() - start)
 
         return await self.paired(f"publish_batch of {count:,}", measure, count)
 
@@ -133,15 +133,15 @@ class Bench:
 
         async def measure() -> float:
             counter = [0] * tasks
-            start = self._clock.monotonic()
+            start = self.clock.monotonic()
             async with trio.open_nursery() as nursery:
                 for task in range(tasks):
                     nursery.start_soon(publish, task, counter, start + self._plan.seconds)
-            return sum(counter) / (self._clock.monotonic() - start)
+            return sum(counter) / (self.clock.monotonic() - start)
 
         async def publish(task: int, counter: list[int], until: float) -> None:
             value, key = values[task % 64], keys[task % 64]
-            while self._clock.monotonic() < until:
+            while self.clock.monotonic() < until:
                 await topic.publish(value, key=key)
                 counter[task] += 1
 
@@ -161,7 +161,7 @@ class Bench:
             topic = await self.topic()
             for _ in range(records // 1000):
                 await topic.publish_batch(values, keys=keys)
-            start = self._clock.monotonic()
+            start = self.clock.monotonic()
             async with topic.subscribe(f"group-{topic.name}") as consumer:
                 done = 0
                 if count == 1:
@@ -176,8 +176,8 @@ class Bench:
                         await batch.ack()
                         if done == records:
                             break
-            rate = records / (self._clock.monotonic() - start)
-            await self._runtime.delete_topic(topic.name)
+            rate = records / (self.clock.monotonic() - start)
+            await self.runtime.delete_topic(topic.name)
             return rate
 
         return await self.paired(f"consume in {count:,}s with acks", measure, count)
@@ -193,7 +193,7 @@ class Bench:
         sent, taken = [0.0] * total, [0.0] * total
 
         async def publish(number: int) -> None:
-            sent[number] = self._clock.monotonic()
+            sent[number] = self.clock.monotonic()
             await topic.publish(values[0], headers={"n": str(number)})
 
         async def handle() -> None:
@@ -201,13 +201,13 @@ class Bench:
                 for _ in range(total):
                     message = await consumer.get()
                     if message is not None:
-                        taken[int(message.headers["n"])] = self._clock.monotonic()
+                        taken[int(message.headers["n"])] = self.clock.monotonic()
                         await message.ack(wait=False)
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(handle)
             await trio.sleep(0.1)
-            start = self._clock.monotonic()
+            start = self.clock.monotonic()
             for number in range(total):
                 await trio.sleep_until(start + number / LATENCY_RATE)
                 nursery.start_soon(partial(publish, number))

@@ -45,7 +45,7 @@ from callboard.log.seams.disk import (
 from callboard.log.segment_file import index_path
 from callboard.log.verify import LogReport, Meter, Progress, find_logs, report_of
 
-__all__ = ["RepairAction", "RepairReport", "repair_directory"]
+__all__ = ["RepairAction", "RepairReport", "repair_directory", "repair_log"]
 
 
 @attrs.frozen
@@ -105,6 +105,17 @@ async def repair_directory(
         tuple(lost for repair in repairs for lost in repair.lost),
         tuple(path for repair in repairs for path in repair.quarantine.kept),
     )
+
+
+async def repair_log(files: Incarnation, directory: str) -> tuple[tuple[str, int, int], ...]:
+    """Repair one log whose owner has the lock, before it is opened; returns what is lost, as `RepairReport.lost`.
+
+    Raises `StorageError` when the disk fails: repair again then.
+    """
+    repair = LogRepair(files, await inspect_log(files, directory), dry_run=False)
+    if repair.found.problems:
+        await repair.run()
+    return tuple(repair.lost)
 
 
 class LogRepair:

@@ -11,6 +11,10 @@ OPEN    CBOR [durable, start offset]
 CLOSE   empty
 ======  ==================================================================
 
+After damage the journal is *salvaged*: what is settled stays settled, and nothing else is believed, since an event makes
+no sense without those before it that are lost. Attempts and delays are forgotten, and what was acked in the lost part
+is delivered again.
+
 A snapshot is the CBOR map {group id: [durable, delivery snapshot]}. Everything read back is untrusted: a record that
 does not parse raises `LogCorrupt` and changes nothing.
 """
@@ -59,8 +63,10 @@ class Group:
 class GroupStates:
     """The groups of one partition by id."""
 
-    def __init__(self, wall_offset_s: float = 0.0) -> None:
+    def __init__(self, wall_offset_s: float = 0.0, *, salvaging: bool = False) -> None:
         self.groups: dict[int, Group] = {}
+        self._salvaging = salvaging
+        self._salvaged_end = 0
         self._wall_offset_s = wall_offset_s
 
     def open(self, group_id: int, durable: bool, start: int) -> tuple[Group, bytes]:
@@ -93,6 +99,9 @@ class GroupStates:
             raise _corrupt(f"a record has the unknown kind {kind}")
 
     def _apply_events(self, group_id: int, body: memoryview) -> None:
+        if self._salvaging:
+            self._salvage_events(group_id, body)
+            return
         group = self.groups.get(group_id)
         if group is None:
             raise _corrupt(f"events name group {group_id}, which was never opened")
@@ -101,6 +110,26 @@ class GroupStates:
                 group.delivery.apply(event)
         except DeliveryEventInvalid as error:
             raise _corrupt(f"events of group {group_id}: {error}") from error
+
+    def _salvage_events(self, group_id: int, body: memoryview) -> None:
+        """Settle what the events settle; remember what they name, so that it is not given away again."""
+        group = self.groups.setdefault(group_id, Group(group_id, True, Delivery(0)))
+        delivery = group.delivery
+        try:
+            events = decode_events(bytes(body))
+        except DeliveryEventInvalid as error:
+            raise _corrupt(f"events of group {group_id}: {error}") from error
+        for event in events:
+            if event[0] == "A":
+                bounds = event[2]
+                for start, stop in zip(bounds[::2], bounds[1::2], strict=True):
+                    delivery.skip(start, stop)
+            elif event[0] == "S":
+                delivery.skip(event[1], event[2])
+            elif event[0] == "L":
+                delivery.next_lease_id = max(delivery.next_lease_id, event[1] + 1)
+                self._salvaged_end = max(self._salvaged_end, event[3][-2])
+        delivery.take_events()
 
     def snapshot(self, wall_offset_s: float) -> bytes:
         """Everything, as one CBOR map; `wall_offset_s` as for `Group.events_record`."""
@@ -130,7 +159,7 @@ class GroupStates:
 
     def named_end(self) -> int:
         """One above the highest offset that any group names."""
-        return max((group.delivery.next for group in self.groups.values()), default=0)
+        return max(self._salvaged_end, *(group.delivery.next for group in self.groups.values()), 0)
 
     def unsettled_from(self, otherwise: int) -> int:
         """The lowest offset that a durable group has not settled."""

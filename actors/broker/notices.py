@@ -30,6 +30,14 @@ class PartitionStuck:
 
 
 @attrs.frozen
+class JournalSalvaged:
+    """A delivery journal was damaged, and was repaired: messages whose acks it lost are delivered again."""
+
+    path: str
+    damage: str
+
+
+@attrs.frozen
 class PartitionRecovered:
     """A partition was opened. `report` tells in words what recovery found; empty after a clean close."""
 

@@ -21,15 +21,24 @@ from callboard.actors.broker.committer import Committer
 from callboard.actors.broker.desk import Desk
 from callboard.actors.broker.group_states import Group, GroupStates
 from callboard.actors.broker.leasing import Leasing
-from callboard.actors.broker.notices import PartitionStuck
+from callboard.actors.broker.notices import JournalSalvaged, PartitionStuck
 from callboard.actors.broker.partition_room import Placement, Room, answer, wall_offset
 from callboard.actors.broker.sequencer import Sequencer
 from callboard.actors.broker.settings import TopicSettings
-from callboard.log.errors import ActorCrashed, CallboardError, InternalError, InvalidArgument, TopicFull
+from callboard.log.errors import (
+    ActorCrashed,
+    CallboardError,
+    InternalError,
+    InvalidArgument,
+    LogCorrupt,
+    TopicFull,
+)
 from callboard.log.format.compression import Compression
 from callboard.log.journal import Journal
 from callboard.log.log_settings import LogSettings
 from callboard.log.partition_log import PartitionLog
+from callboard.log.repair import repair_log
+from callboard.log.seams.disk import Incarnation
 
 Handler = Callable[[Any, Reply | None], None]
 
@@ -92,15 +101,7 @@ class Partition(Actor[c.PartitionCommand]):
         if context.disk is None:
             raise InternalError("a partition was started in a system without a disk", invariant="P0")
         files = await context.disk.incarnate(place.directory)
-        states = GroupStates(wall_offset(context.clock))
-        self._journal = await Journal.open(
-            files,
-            f"{place.directory}/delivery",
-            clock=context.clock,
-            entropy=context.entropy,
-            restore=states.restore,
-            apply=states.apply,
-        )
+        states = await self._replayed(files)
         log = await PartitionLog.open(
             files,
             place.directory,
@@ -120,6 +121,29 @@ class Partition(Actor[c.PartitionCommand]):
             owner=self,
         )
         return Room(place, context, states, log, committer)
+
+    async def _replayed(self, files: Incarnation) -> GroupStates:
+        """Open the journal; a damaged one is repaired, and what it still says of settled messages is kept."""
+        try:
+            states = GroupStates(wall_offset(self.context.clock))
+            self._journal = await self._open_journal(files, states)
+        except LogCorrupt as damage:
+            await repair_log(files, f"{self._place.directory}/delivery")
+            states = GroupStates(wall_offset(self.context.clock), salvaging=True)
+            self._journal = await self._open_journal(files, states)
+            self.context.emit(JournalSalvaged(self.context.path, str(damage)))
+            await self._journal.snapshot(states.snapshot(wall_offset(self.context.clock)))
+        return states
+
+    async def _open_journal(self, files: Incarnation, states: GroupStates) -> Journal:
+        return await Journal.open(
+            files,
+            f"{self._place.directory}/delivery",
+            clock=self.context.clock,
+            entropy=self.context.entropy,
+            restore=states.restore,
+            apply=states.apply,
+        )
 
     @property
     def _shared(self) -> Room:

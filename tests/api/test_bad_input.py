@@ -481,7 +481,7 @@ def test_a_directory_without_permission(tmp_path: Path, mode: int) -> None:
     assert list(place.iterdir()) == []
 
 
-async def test_a_newer_format_is_refused_and_left_alone() -> None:
+async def test_a_newer_format_is_refused_and_left_alone(autojump_clock: Any) -> None:
     """A segment of a version to come: `FormatTooNew` names both versions; not a byte changes but the lock."""
     for part in ("catalog/", "/delivery/", "/0/0"):
         disk = MemoryDisk()

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import trio
 
+from callboard.actors.broker.notices import JournalSalvaged
+
 SEGMENTS, PER_SEGMENT = 4, 3
 LARGE = 1024 * 1024
 """Segments that grow by so many bytes have index files."""
@@ -110,6 +112,30 @@ async def test_a_flipped_byte_costs_one_record(autojump_clock: Any, world: Any) 
 async def test_every_flipped_byte_costs_one_record(autojump_clock: Any, world: Any) -> None:
     """The same for every byte of every segment."""
     await flip_and_check(world, await fill(world), every=1)
+
+
+async def test_a_flipped_byte_in_a_delivery_journal_forgets_no_message(
+    autojump_clock: Any, world: Any
+) -> None:
+    """Whatever byte of the journal rots: every record is read, and none that was unacked is withheld."""
+    expected = await fill(world)
+    (path,) = world.journals()
+    start = world.disk.snapshot()
+    size, salvaged = len(world.disk.files()[path].rstrip(b"\0")), 0
+    for place in range(0, size, 3):
+        world.disk.restore(start)
+        world.disk.flip(path, place, 1 << place % 8)
+        what = f"{path} byte {place} of {size}"
+        async with world.open() as runtime:
+            salvaged += any(isinstance(logged.event, JournalSalvaged) for logged in runtime.events())
+            assert await world.values(runtime) == expected, what
+            receipt = await runtime.topic("orders").publish(b"after")
+            assert receipt.offset == len(expected), what
+            found = await world.drain(runtime)
+            assert set(found) | {0} == {*expected, receipt.offset}, what
+        async with world.open() as runtime:
+            assert await world.drain(runtime) == {}, what
+    assert salvaged > 0
 
 
 @pytest.mark.parametrize("content", ["gone", "empty", "garbage", "zeros", "another's", "older"])

@@ -11,9 +11,9 @@ OPEN    CBOR [durable, start offset]
 CLOSE   empty
 ======  ==================================================================
 
-After damage the journal is *salvaged*: what is settled stays settled, and nothing else is believed, since an event makes
-no sense without those before it that are lost. Attempts and delays are forgotten, and what was acked in the lost part
-is delivered again.
+After damage the journal is *salvaged*: what is settled stays settled, and nothing else is believed, since an event
+makes no sense without those before it that are lost. Attempts and delays are forgotten, and what was acked in the lost
+part is delivered again.
 
 A snapshot is the CBOR map {group id: [durable, delivery snapshot]}. Everything read back is untrusted: a record that
 does not parse raises `LogCorrupt` and changes nothing.

@@ -10,7 +10,7 @@ Members are shared by all incarnations through `Members`, since a consumer outli
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
@@ -25,6 +25,10 @@ from callboard.log.errors import CallboardError
 
 if TYPE_CHECKING:
     from callboard.actors.broker.directory import Directory, LiveTopic
+
+EXPIRY_GRACE_S: Final = 3600.0
+"""A group that nobody could join, because the directory was closed for so long, is not expired before its consumers
+had this long (or its whole `group_expiry`, if that is shorter) to come back."""
 
 
 @attrs.define(eq=False)
@@ -70,8 +74,10 @@ class Coordinator(Actor[CoordinatorCommand]):
         self._changed = trio.Event()
 
     async def started(self) -> None:
-        """Begin to watch for expiry."""
-        if not self._members and self._idle_since_us is None:
+        """Begin to watch for expiry. What the first incarnation was told of idleness is stale in later ones."""
+        if self._members:
+            self._idle_since_us = None
+        elif self._idle_since_us is None or self.context.incarnation > 1:
             self._set_idle(self.context.clock.wall_us())
         self.context.start_task(self._expire_when_idle, name="expiry")
 
@@ -132,10 +138,13 @@ class Coordinator(Actor[CoordinatorCommand]):
         expiry = self._settings.group_expiry
         if expiry is None or not self._settings.durable:
             return
+        clock = self.context.clock
+        earliest = clock.monotonic() + min(expiry, EXPIRY_GRACE_S)
         while True:
             left = float("inf")
             if self._idle_since_us is not None:
-                left = expiry - (self.context.clock.wall_us() - self._idle_since_us) / 1e6
+                left = expiry - (clock.wall_us() - self._idle_since_us) / 1e6
+                left = max(left, earliest - clock.monotonic())
             if left <= 0:
                 self.context.emit(GroupExpired(self._name, expiry))
                 self._end("expired")

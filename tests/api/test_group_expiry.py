@@ -1,0 +1,83 @@
+"""Groups that nobody reads are expired, and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import trio
+
+import callboard
+from callboard.simulations.clock import VirtualClock
+from callboard.simulations.memory_disk import MemoryDisk
+
+DAY = 86_400.0
+
+Open = Callable[[], Any]
+
+
+@pytest.fixture
+def open_again() -> Open:
+    """Opens a runtime on one disk in memory, as often as it is called, one after the other."""
+    clock = VirtualClock()
+    disk = MemoryDisk(clock=clock)
+    return lambda: callboard.open_runtime(disk=disk, clock=clock, seed=1)
+
+
+async def names(runtime: Any) -> list[str]:
+    """The groups there are."""
+    return [group.name for group in await runtime.groups()]
+
+
+async def test_a_group_without_members_is_expired_after_its_time(
+    autojump_clock: Any, open_again: Open
+) -> None:
+    """The time counts from the last consumer's leaving."""
+    async with open_again() as runtime:
+        topic = await runtime.create_topic("orders")
+        async with topic.subscribe("group"):
+            await trio.sleep(10 * DAY)
+        await trio.sleep(6.9 * DAY)
+        assert await names(runtime) == ["group"]
+        await trio.sleep(0.2 * DAY)
+        assert await names(runtime) == []
+
+
+@pytest.mark.parametrize("has_members", [True, False])
+async def test_a_crash_of_the_coordinator_expires_nothing(
+    autojump_clock: Any, open_again: Open, has_members: bool
+) -> None:
+    """A group that was opened long ago keeps its place when its coordinator restarts, whoever is reading it."""
+    async with open_again() as runtime:
+        topic = await runtime.create_topic("orders")
+        await topic.publish(b"one")
+        async with topic.subscribe("group") as consumer:
+            await trio.sleep(10 * DAY)
+            if has_members:
+                runtime.crash("groups/group", RuntimeError("a drill"))
+                await trio.sleep(DAY)
+                assert (await consumer.get()).value == b"one"
+        if not has_members:
+            runtime.crash("groups/group", RuntimeError("a drill"))
+            await trio.sleep(DAY)
+        assert await names(runtime) == ["group"]
+
+
+async def test_a_directory_that_was_closed_for_long_opens_with_its_groups(
+    autojump_clock: Any, open_again: Open
+) -> None:
+    """Consumers come back to their place after a long pause; a group that nobody comes back to is expired then."""
+    async with open_again() as runtime:
+        topic = await runtime.create_topic("orders")
+        await topic.publish_batch([b"0", b"1"])
+        for group in ("group", "forgotten"):
+            async with topic.subscribe(group) as consumer:
+                await (await consumer.get()).ack()
+    await trio.sleep(30 * DAY)
+    async with open_again() as runtime:
+        await trio.sleep(60)
+        async with runtime.topic("orders").subscribe("group") as consumer:
+            assert (await consumer.get()).offset == 1
+            await trio.sleep(DAY)
+        assert await names(runtime) == ["group"]

@@ -161,6 +161,19 @@ class MemoryDisk:
             born = self._current[owner] = MemoryIncarnation(owner, self)
             return born
 
+    async def forget(self, owner: str) -> None:
+        """`owner` is gone for good: fence its incarnation, wait for its last plan, keep nothing of it."""
+        await trio.lowlevel.checkpoint()
+        births = self._births.setdefault(owner, trio.Lock())
+        async with births:
+            last = self._current.get(owner)
+            if last is not None:
+                last.is_fenced = True
+                await last.drain()
+                self._current.pop(owner, None)
+        if not births.locked():  # else somebody waits in `incarnate`
+            self._births.pop(owner, None)
+
     async def lock(self, holder: dict[str, Any]) -> MemoryLock:
         """Lock the root for writing, or raise `DirectoryLocked` naming the holder."""
         await trio.lowlevel.checkpoint()

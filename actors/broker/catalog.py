@@ -32,6 +32,7 @@ from callboard.actors.broker.catalog_commands import (
 from callboard.actors.broker.catalog_state import CatalogState, GroupRecord, TopicRecord
 from callboard.actors.broker.directory import Directory, LiveTopic
 from callboard.actors.broker.names import check_name
+from callboard.actors.broker.partition_room import partition_directory
 from callboard.actors.broker.settings import (
     GROUP_FIELDS,
     TOPIC_FIELDS,
@@ -206,6 +207,9 @@ class Catalog(Actor[CatalogCommand]):
         await self._directory.retire_topic(record)
         await remove_tree(self._files, f"topics/{record.topic_id}")
         await self._decide((state.TOPIC_DELETED, record.topic_id))
+        if self.context.disk is not None:
+            for index in range(record.settings.partitions):
+                await self.context.disk.forget(partition_directory(record.topic_id, index))
 
     # -- groups
 

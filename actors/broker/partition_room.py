@@ -22,6 +22,11 @@ from callboard.log.partition_log import PartitionLog
 from callboard.log.seams.clock import Clock
 
 
+def partition_directory(topic_id: str, index: int) -> str:
+    """Where a partition's files are, below the disk's root: also what its disk knows it by."""
+    return f"topics/{topic_id}/{index}"
+
+
 @attrs.define(eq=False)
 class Placement:
     """Which partition an actor is, and where its files are. Shared by all incarnations."""
@@ -35,7 +40,7 @@ class Placement:
     @property
     def directory(self) -> str:
         """Where the partition's files are, below the disk's root."""
-        return f"topics/{self.topic_id}/{self.index}"
+        return partition_directory(self.topic_id, self.index)
 
 
 class Room:
@@ -68,8 +73,13 @@ class Room:
     def journal_events(
         self, group: Group, done: Done | None = None, *, sync: bool, urgent: bool = True
     ) -> None:
-        """Journal what just changed in `group` (P3)."""
+        """Journal what just changed in `group` (P3).
+
+        Late steps of a group that was closed meanwhile are not journalled: nothing may follow its CLOSE.
+        """
         record = group.events_record(self.wall_offset())
+        if self.states.groups.get(group.group_id) is not group:
+            record = None
         if record is not None or done is not None:
             self.committer.record(record, done, sync=sync, urgent=urgent)
 

@@ -281,6 +281,19 @@ class HostDisk:
             born = self._current[owner] = HostIncarnation(owner, self)
             return born
 
+    async def forget(self, owner: str) -> None:
+        """`owner` is gone for good: fence its incarnation, wait for its last plan, keep nothing of it."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        births = self._births.setdefault(owner, trio.Lock())
+        async with births:
+            last = self._current.get(owner)
+            if last is not None:
+                last.fence()
+                await last.drain()
+                self._current.pop(owner, None)
+        if not births.locked():  # else somebody waits in `incarnate`
+            self._births.pop(owner, None)
+
     async def lock(self, holder: dict[str, Any]) -> HostLock:
         """Lock the root for writing, or raise `DirectoryLocked` naming the holder. Creates the root if missing.
 
@@ -304,10 +317,11 @@ class HostDisk:
             for incarnation in self._current.values():
                 incarnation.fence()
             for owner in tuple(self._current):
-                async with self._births[owner]:
-                    incarnation = self._current[owner]
-                    incarnation.fence()
-                    await incarnation.drain()
+                async with self._births.setdefault(owner, trio.Lock()):
+                    last = self._current.get(owner)
+                    if last is not None:
+                        last.fence()
+                        await last.drain()
             await self._pool.aclose()
         lock, self._lock = self._lock, None
         if lock is not None:

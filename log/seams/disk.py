@@ -270,6 +270,10 @@ class Disk(Protocol):
         """A new incarnation for `owner`; fences the earlier one and waits for its last plan (D3)."""
         ...
 
+    async def forget(self, owner: str) -> None:
+        """`owner` is gone for good: fence its incarnation, wait for its last plan, keep nothing of it."""
+        ...
+
     async def lock(self, holder: dict[str, Any]) -> Lock:
         """Lock the root for writing, or raise `DirectoryLocked` naming the holder. Creates the root if missing."""
         ...

@@ -130,6 +130,41 @@ async def test_a_fenced_incarnation_does_nothing(disk: Any) -> None:
     assert await names(new) == ["a", "m"]
 
 
+async def test_an_owner_that_is_forgotten_is_fenced(disk: Any) -> None:
+    """Its incarnation does nothing any more; the owner may come back."""
+    old = await disk.incarnate("owner")
+    await fresh(old, "f", b"data")
+    await disk.forget("owner")
+    with pytest.raises(StaleIncarnation):
+        await old.list("")
+    new = await disk.incarnate("owner")
+    assert await names(new) == ["f"]
+
+
+async def test_forgetting_whoever_was_never_known_is_no_error(disk: Any) -> None:
+    """Nothing is there, and nothing stays."""
+    await disk.forget("nobody")
+    assert await names(await disk.incarnate("owner")) == []
+
+
+async def test_forgetting_waits_for_the_plan_in_flight(disk: Any) -> None:
+    """What was submitted runs whole, and is over when the owner is forgotten (D3)."""
+    old = await disk.incarnate("owner")
+    handle = await fresh(old, "f")
+
+    async def forget() -> None:
+        await disk.forget("owner")
+        assert old.in_flight_since is None
+
+    async with trio.open_nursery() as nursery:
+        await launch(nursery, old, [Write(handle, number * 100, [bytes(100)]) for number in range(200)])
+        nursery.start_soon(forget)
+    new = await disk.incarnate("owner")
+    again = new.handle("f")
+    await new.submit((Open(again),))
+    assert await new.size(again) == 20_000
+
+
 async def test_owners_do_not_fence_each_other(disk: Any) -> None:
     """Another owner's incarnation goes on."""
     one, two = await disk.incarnate("one"), await disk.incarnate("two")

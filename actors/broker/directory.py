@@ -1,7 +1,8 @@
 """The directory of what is live: topics with their ports, coordinators with their refs.
 
 It is the one object that the catalog, which fills it, shares with the public face, which looks topics up in it without
-asking anybody. Launching is idempotent: it starts what is not there yet and returns what is.
+asking anybody. Launching and retiring are idempotent, wherever a crash of the catalog broke them off: they start what is
+not there yet, and stop what still is.
 """
 
 from __future__ import annotations
@@ -99,6 +100,8 @@ class Directory:
         live = self._by_id.get(record.topic_id)
         if live is not None:
             return live
+        if record.name in self._topics:
+            await self._topics.stop_child(record.name)  # a launch that was broken off
         ports = tuple(PartitionPort(record.name, index) for index in range(record.settings.partitions))
         children = tuple(self._partition_spec(record, port) for port in ports)
         supervisor = await self._topics.start_child(
@@ -126,17 +129,23 @@ class Directory:
 
     async def retire_topic(self, record: TopicRecord) -> None:
         """Stop the topic's partitions, if they run."""
-        live = self._by_id.pop(record.topic_id, None)
-        if live is None:
-            return
-        live.deleted = True
-        self._by_name.pop(live.name, None)
-        await self._topics.stop_child(record.name)
+        live = self._by_id.get(record.topic_id)
+        if live is not None:
+            live.deleted = True
+            if self._by_name.get(live.name) is live:
+                del self._by_name[live.name]
+        elif record.name in self._by_name:
+            return  # the name is another topic's by now
+        if record.name in self._topics:
+            await self._topics.stop_child(record.name)
+        self._by_id.pop(record.topic_id, None)
 
     async def launch_coordinator(self, record: GroupRecord) -> ActorRef[Any]:
         """Start the group's coordinator unless it is there."""
         live = self._live_groups.get(record.group_id)
         if live is None:
+            if record.name in self._groups:
+                await self._groups.stop_child(record.name)  # a launch that was broken off
             factory = partial(
                 Coordinator, self, record.name, record.group_id, record.settings, record.idle_since_us
             )
@@ -147,8 +156,10 @@ class Directory:
 
     async def retire_coordinator(self, record: GroupRecord) -> None:
         """Stop the group's coordinator, if it runs."""
-        if self._live_groups.pop(record.group_id, None) is not None:
-            await self._groups.stop_child(record.name)
+        if record.group_id in self._live_groups:
+            if record.name in self._groups:
+                await self._groups.stop_child(record.name)
+            del self._live_groups[record.group_id]
         self._members.pop(record.group_id, None)
 
 

@@ -1,0 +1,66 @@
+"""The catalog crashes at every step of creating and deleting: what it had begun is finished, and nothing is in the way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+
+import callboard
+
+STEPS = range(0, 120, 3)
+
+
+async def crash_during(runtime: Any, steps: int, operation: Any, *args: Any) -> None:
+    """Crash the catalog after so many turns of the event loop of `operation`, and let it come back."""
+    async with trio.open_nursery() as nursery:
+
+        async def operate() -> None:
+            try:
+                await operation(*args)
+            except (callboard.ActorCrashed, callboard.TopicNotFound, callboard.GroupNotFound) as error:
+                assert (
+                    isinstance(error, callboard.TopicNotFound | callboard.GroupNotFound) or error.indefinite
+                )
+
+        nursery.start_soon(operate)
+        for _ in range(steps):
+            await trio.lowlevel.checkpoint()
+        runtime.crash("catalog", RuntimeError("a drill"))
+    await trio.sleep(60)
+
+
+@pytest.mark.parametrize("verb", ["create_topic", "delete_topic"])
+async def test_the_catalog_crashes_at_a_topic(autojump_clock: Any, world: Any, verb: str) -> None:
+    """A topic is whole or gone, and can be created, used and deleted again at once."""
+    async with world.open() as runtime:
+        for steps in STEPS:
+            if verb == "delete_topic":
+                await runtime.create_topic("orders", partitions=2)
+            await crash_during(runtime, steps, getattr(runtime, verb), "orders")
+            topic = await runtime.create_topic("orders")
+            await topic.publish(b"%d" % steps)
+            assert [record.value async for record in topic.read()] == [b"%d" % steps]
+            await runtime.delete_topic("orders")
+            assert world.segments() == []
+
+
+async def test_the_catalog_crashes_at_a_group(autojump_clock: Any, world: Any) -> None:
+    """Subscribing and deleting a group, broken off anywhere, leave a group that can be read and deleted."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders")
+        await topic.publish(b"one")
+
+        async def subscribe() -> None:
+            async with topic.subscribe("group"):
+                pass
+
+        for steps in STEPS:
+            await crash_during(runtime, steps, subscribe)
+            await crash_during(runtime, steps, runtime.delete_group, "group")
+            async with topic.subscribe("group") as consumer:
+                async with consumer.receive(timeout=1.0) as message:
+                    assert message is None or message.value == b"one"
+            await runtime.delete_group("group")
+            assert await runtime.groups() == ()

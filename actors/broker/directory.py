@@ -1,8 +1,8 @@
 """The directory of what is live: topics with their ports, coordinators with their refs.
 
 It is the one object that the catalog, which fills it, shares with the public face, which looks topics up in it without
-asking anybody. Launching and retiring are idempotent, wherever a crash of the catalog broke them off: they start what is
-not there yet, and stop what still is.
+asking anybody. Launching and retiring are idempotent, wherever a crash of the catalog broke them off: they start what
+is not there yet, and stop what still is.
 """
 
 from __future__ import annotations

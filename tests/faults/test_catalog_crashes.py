@@ -1,4 +1,4 @@
-"""The catalog crashes at every step of creating and deleting: what it had begun is finished, and nothing is in the way."""
+"""The catalog crashes at every step of creating and deleting: what it had begun is finished, nothing is in the way."""
 
 from __future__ import annotations
 

@@ -113,6 +113,7 @@ class Consumer:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._open = False
+        self.held.end()
         self._buffer.clear()
         if error is not None:
             self._leave_nowait()

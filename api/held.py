@@ -57,6 +57,7 @@ class Held:
         self._group = group
         self._group_id = 0
         self._max_in_flight = 1
+        self._is_over = False
         self._leases: dict[tuple[int, int], list[float]] = {}
         """By partition and lease: how many messages of it are held, and its deadline."""
         self._freed = trio.Event()
@@ -69,6 +70,10 @@ class Held:
         """The consumer is a member now."""
         self._group_id = group_id
         self._max_in_flight = max_in_flight
+
+    def end(self) -> None:
+        """The consumer leaves: all that it holds is released."""
+        self._is_over = True
 
     # -- counting
 
@@ -242,6 +247,8 @@ class Held:
     async def extend(self, message: ReceivedMessage, seconds: float) -> None:
         """What `ReceivedMessage.extend` calls. Raises `LeaseLost`."""
         self._runtime.check_open()
+        if self._is_over:
+            raise RuntimeClosed("the consumer is closed: it has no leases any more. Subscribe again.")
         ranges = ((message.offset, message.offset + 1),)
         command = c.Settle(self._group_id, "extend", message.lease_id, ranges, seconds)
         while True:

@@ -17,7 +17,7 @@ async def run_alarm(room: Room) -> None:
     """Expire, redeliver, maintain; until cancelled."""
     retry_at = 0.0
     while True:
-        room.armed_until = min(_deliveries_due(room), _upkeep_due(room, retry_at))
+        room.armed_until = min(_deliveries_due(room), max(upkeep_due(room), retry_at))
         with trio.move_on_at(room.armed_until):
             await room.rearmed.wait()
         room.rearmed = trio.Event()
@@ -38,6 +38,7 @@ def _deliveries_due(room: Room) -> float:
     return float("inf") if due is None else due
 
 
-def _upkeep_due(room: Room, retry_at: float) -> float:
+def upkeep_due(room: Room) -> float:
+    """When the log next has something to roll or to drop for age's sake; infinity when never."""
     left = room.log.next_due(room.clock.wall_us())
-    return float("inf") if left is None else max(room.clock.monotonic() + left, retry_at)
+    return float("inf") if left is None else room.clock.monotonic() + left

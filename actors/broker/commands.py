@@ -253,6 +253,8 @@ class GroupStatistics:
     redelivered: int
     expired: int
     waiting_consumers: int
+    lost_records: int = 0
+    """Settled without delivery since the partition started: dropped by retention, or not there any more."""
 
 
 @attrs.frozen

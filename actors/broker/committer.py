@@ -107,11 +107,16 @@ class Committer:
         self._linger_until = 0.0
         self._wake = trio.Event()
         self._idle = trio.Event()
+        self._busy = False
+        self._closed = False
         self._in_flight: Commit | None = None
         self._in_flight_work: _JournalWork | None = None
         self._watched = trio.Event()
         self._maintenance = False
-        self._flushes: list[Done] = []
+        self._flushes: list[tuple[int, Done]] = []
+        """Who waits for all appends up to a number, counted from the start."""
+        self._taken = 0
+        """Records that went into commits."""
         self._segments = log.segment_count
         self._pruned_for = 0
         """The log's first offset when the journal was pruned last."""
@@ -124,6 +129,8 @@ class Committer:
 
     def kick(self) -> None:
         """There are appends, or maintenance, to do."""
+        if self._closed:
+            return
         self._urgent = True
         self._wake.set()
 
@@ -131,6 +138,8 @@ class Committer:
         self, data: bytes | None, done: Done | None = None, *, sync: bool, urgent: bool = True
     ) -> None:
         """Journal `data` (None: only call `done` behind what was handed over before) in the next commit."""
+        if self._closed:
+            return  # a step that nobody waits for: the next start does without it
         if data is not None:
             self._records.append(data)
         if done is not None:
@@ -145,7 +154,7 @@ class Committer:
 
     def flush(self, done: Done) -> None:
         """Call `done` once every append handed over before is synced, or has failed."""
-        self._flushes.append(done)
+        self._flushes.append((self._taken + self._sequencer.records, done))
         self.kick()
 
     def maintain(self) -> None:
@@ -153,13 +162,16 @@ class Committer:
         self._maintenance = True
         self.kick()
 
-    async def drained(self) -> None:
-        """Return once everything handed over so far was committed, or failed."""
-        while self._sequencer.records or self._in_flight or self._in_flight_work or self._has_work():
-            self.kick()
+    async def closed(self) -> None:
+        """Return once everything handed over was committed, or has failed, and the committer writes no more."""
+        self._maintenance = False
+        while self._busy or self._sequencer.records or self._has_work():
+            self._urgent = True
+            self._wake.set()
             if self._idle.is_set():
                 self._idle = trio.Event()
             await self._idle.wait()
+        self._closed = True
 
     def _has_work(self) -> bool:
         return bool(self._records or self._done or self._flushes)
@@ -172,7 +184,8 @@ class Committer:
         for commit in commits:
             if commit is not None:
                 commit.fail(error)
-        work = [self._in_flight_work, _JournalWork([], [*self._done, *self._flushes], False)]
+        flushes = [done for _, done in self._flushes]
+        work = [self._in_flight_work, _JournalWork([], [*self._done, *flushes], False)]
         self._in_flight = self._in_flight_work = None
         self._done, self._flushes = [], []
         for part in work:
@@ -185,6 +198,7 @@ class Committer:
         """Commit until cancelled."""
         while True:
             await self._work_waits()
+            self._busy = True
             self._urgent = False
             self._linger_until = 0.0
             if self._maintenance:
@@ -198,6 +212,7 @@ class Committer:
                 await self._maintain_journal()
             if self._journal.bytes_since_snapshot > self._snapshot_beyond and not self._journal.needs_healing:
                 await self._take_snapshot()
+            self._busy = False
             self._idle.set()
 
     async def _upkeep(self) -> None:
@@ -236,8 +251,9 @@ class Committer:
 
     async def _commit(self) -> None:
         commit = self._in_flight = self._sequencer.take()
+        if commit is not None:
+            self._taken += commit.records
         work = self._in_flight_work = self._take_journal_work()
-        flushes = self._take_flushes()
         if commit is not None:
             refusal = await self._refusal()
             if refusal is not None:
@@ -251,26 +267,23 @@ class Committer:
         if work is not None and self._in_flight_work is work:
             self._in_flight_work = None
             work.finish(None)
+        flushes = self._take_flushes()
         if flushes:
             await self._flush(flushes)
 
     def _take_flushes(self) -> list[Done]:
-        """Those who wait for all appends; none while some of these did not fit into the commit just taken."""
-        if self._sequencer.records:
-            return []
-        flushes, self._flushes = self._flushes, []
-        return flushes
+        """Those who wait for appends that have all gone into commits."""
+        ready = [done for upto, done in self._flushes if upto <= self._taken]
+        if ready:
+            self._flushes = [flush for flush in self._flushes if flush[0] > self._taken]
+        return ready
 
     async def _flush(self, flushes: list[Done]) -> None:
         """Sync what is visible and not durable, for those who asked."""
         work = self._in_flight_work = _JournalWork([], flushes, True)
         error: StorageError | None = None
         if self._log.needs_healing:
-            self._watched.set()
-            try:
-                await self._log.heal()
-            except StorageError as refused:
-                error = refused
+            error = await self._heal_log()
         elif self._log.is_dirty:
             try:
                 await self._submit([*self._log.stage_sync()])
@@ -328,19 +341,26 @@ class Committer:
     async def _refusal(self) -> CallboardError | None:
         """Why nothing can be appended now; heals the log first when it needs that."""
         if self._log.needs_healing:
-            self._watched.set()
-            try:
-                await self._log.heal()
-            except StorageError as error:
+            error = await self._heal_log()
+            if error is not None:
                 return error
-            self.heals += 1
-            self._owner.visible_advanced()
         if not self._log.over_limit():
             return None
         try:
             return await self._owner.make_room()
+        except StorageError as refused:
+            return refused
+
+    async def _heal_log(self) -> StorageError | None:
+        """Let the log go on after a failure; what the disk said if it still refuses."""
+        self._watched.set()
+        try:
+            await self._log.heal()
         except StorageError as error:
             return error
+        self.heals += 1
+        self._owner.visible_advanced()
+        return None
 
     async def _plan_failed(
         self,
@@ -406,10 +426,12 @@ class Committer:
         state = self._owner.delivery_snapshot()
         try:
             await write(state)
-        except StorageError as error:
+        except BaseException as error:
             if covered is not None:
                 self._put_back(covered)
-            return error
+            if isinstance(error, StorageError):
+                return error
+            raise
         self._snapshot_beyond = max(SNAPSHOT_EVERY_BYTES, SNAPSHOT_SPACING * len(state))
         if covered is not None:
             covered.finish(None)

@@ -8,7 +8,7 @@ from functools import partial
 from callboard.actors import Reply
 from callboard.actors.broker import commands as c
 from callboard.actors.broker.partition_room import Room, answer
-from callboard.log.errors import OffsetOutOfRange, StorageError
+from callboard.log.errors import StorageError
 
 
 class Desk:
@@ -79,13 +79,14 @@ class Desk:
         self._room.start_task(self._read_cold, message, reply, name="cold read")
 
     async def _read_cold(self, message: c.Read, reply: Reply) -> None:
+        log = self._room.log
         try:
-            reading = await self._room.log.read(
-                max(message.offset, self._room.log.start_offset),
+            reading = await log.read(
+                max(message.offset, log.start_offset),
                 max_records=message.max_records,
                 max_bytes=message.max_bytes,
             )
-        except (StorageError, OffsetOutOfRange) as error:
+        except StorageError as error:
             reply.fail(error)
         else:
             reply.answer((reading.batches, reading.next_offset))

@@ -88,7 +88,7 @@ class Leasing:
                 reply.fail(error.again())
             return
         hand = _Hand(grant, message.max_bytes)
-        while (wanted := hand.wanted()) is not None:
+        while (wanted := hand.wanted(self._room.log.start_offset)) is not None:
             start, stop, room = wanted
             hot = self._room.log.read_hot(start, max_records=stop - start, max_bytes=room)
             if hot is None:
@@ -99,7 +99,7 @@ class Leasing:
 
     async def _hand_over_cold(self, group: Group, hand: _Hand, reply: Reply) -> None:
         try:
-            while (wanted := hand.wanted()) is not None:
+            while (wanted := hand.wanted(self._room.log.start_offset)) is not None:
                 start, stop, room = wanted
                 reading = await self._room.log.read(start, max_records=stop - start, max_bytes=room)
                 hand.take(reading.batches, reading.next_offset if reading.next_offset > start else stop)
@@ -107,6 +107,10 @@ class Leasing:
             self._take_back(group, hand.grant)
             reply.fail(error)
             return
+        except BaseException:
+            # The incarnation ends: the next one releases what nobody has heard of.
+            self._room.port.orphans.append((group.group_id, hand.grant))
+            raise
         self._answer_fetch(group, hand, reply)
 
     def _answer_fetch(self, group: Group, hand: _Hand, reply: Reply) -> None:
@@ -180,7 +184,8 @@ class Leasing:
             settlement = delivery.release(message.lease_id, message.ranges, now)
         else:
             kept = delivery.extend(message.lease_id, now + message.seconds, now)
-            self._room.journal_events(group, sync=False, urgent=False)
+            if kept:
+                self._room.arm(now + message.seconds)
             answer(reply, kept, None)
             return
         waits = reply is not None
@@ -216,15 +221,24 @@ class _Hand:
         self._range = 0
         self._at = grant.ranges[0][0]
 
-    def wanted(self) -> tuple[int, int, int] | None:
-        """(from, to, bytes) of the next read; None when there is nothing left to read, or no room for it."""
+    def wanted(self, log_start: int) -> tuple[int, int, int] | None:
+        """(from, to, bytes) of the next read; None when there is nothing left to read, or no room for it.
+
+        What lies below `log_start` was dropped by retention since it was leased, and is passed.
+        """
+        self._pass(log_start)
         while self._range < len(self.grant.ranges) and self._at >= self.grant.ranges[self._range][1]:
             self._range += 1
             if self._range < len(self.grant.ranges):
                 self._at = self.grant.ranges[self._range][0]
+                self._pass(log_start)
         if self._range == len(self.grant.ranges) or (self.batches and self._left_bytes <= 0):
             return None
         return self._at, self.grant.ranges[self._range][1], max(self._left_bytes, 1)
+
+    def _pass(self, log_start: int) -> None:
+        if self._range < len(self.grant.ranges):
+            self._at = max(self._at, min(log_start, self.grant.ranges[self._range][1]))
 
     def take(self, batches: list[Columns], next_offset: int) -> None:
         """A read from `wanted` found `batches`, and the next one starts at `next_offset`."""

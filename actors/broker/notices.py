@@ -22,6 +22,15 @@ class LeaseReleaseFailed:
 
 
 @attrs.frozen
+class UnreadDropped:
+    """Retention dropped records that a group had not settled: it is ephemeral, or `drop_unread` is set."""
+
+    path: str
+    group_id: int
+    records: int
+
+
+@attrs.frozen
 class PartitionStuck:
     """The disk has not finished a partition's plan for too long (`stuck`), or has at last."""
 

@@ -14,14 +14,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import trio
+
 from callboard.actors import Actor, Batch, Reply
 from callboard.actors.broker import commands as c
-from callboard.actors.broker.alarm import run_alarm
+from callboard.actors.broker.alarm import run_alarm, upkeep_due
 from callboard.actors.broker.committer import Committer
 from callboard.actors.broker.desk import Desk
 from callboard.actors.broker.group_states import Group, GroupStates
 from callboard.actors.broker.leasing import Leasing
-from callboard.actors.broker.notices import JournalSalvaged, PartitionStuck
+from callboard.actors.broker.notices import JournalSalvaged, PartitionStuck, UnreadDropped
 from callboard.actors.broker.partition_room import Placement, Room, answer, wall_offset
 from callboard.actors.broker.sequencer import Sequencer
 from callboard.actors.broker.settings import TopicSettings
@@ -64,6 +66,7 @@ class Partition(Actor[c.PartitionCommand]):
         self._journal: Journal
         self._room: Room | None = None
         self._handlers: dict[type, Handler] = {}
+        self._alarm = trio.CancelScope()
 
     # -- life
 
@@ -90,7 +93,7 @@ class Partition(Actor[c.PartitionCommand]):
         leasing.recover()
         context.start_task(room.committer.run, name="committer")
         context.start_task(room.committer.watch, self._stuck_changed, name="watchdog")
-        context.start_task(run_alarm, room, name="alarm")
+        self._alarm = context.start_task(run_alarm, room, name="alarm")
         self._port.state = "running"
         self._port.opened_before = True
         self._port.sleepers.wake(self._place.index)
@@ -152,10 +155,12 @@ class Partition(Actor[c.PartitionCommand]):
         return self._room
 
     async def stopping(self) -> None:
-        """Write what waits, close the files."""
+        """Write what waits, close the files. Whoever waits looks again, and hears that nothing more will come."""
         self._port.state = "stopping"
+        self._alarm.cancel()
         if self._room is not None:
-            await self._room.committer.drained()
+            self._room.wake_all()
+            await self._room.committer.closed()
             await self._room.log.close()
             await self._journal.close()
 
@@ -174,7 +179,8 @@ class Partition(Actor[c.PartitionCommand]):
         )
 
     def _stuck_changed(self, stuck: bool) -> None:
-        self._port.state = "stuck" if stuck else "running"
+        if self._port.state in ("running", "stuck"):
+            self._port.state = "stuck" if stuck else "running"
         self.context.emit(PartitionStuck(self.context.path, stuck))
 
     # -- the loop
@@ -196,8 +202,11 @@ class Partition(Actor[c.PartitionCommand]):
     # -- what the committer calls
 
     def visible_advanced(self) -> None:
-        """Wake whoever found nothing to do."""
-        self._shared.wake_all()
+        """Wake whoever found nothing to do. New records may be the first that grow too old."""
+        room = self._shared
+        room.wake_all()
+        if self._place.settings.ages:
+            room.arm(upkeep_due(room))
 
     def delivery_snapshot(self) -> bytes:
         """The delivery state as it stands in memory."""
@@ -214,9 +223,7 @@ class Partition(Actor[c.PartitionCommand]):
         )
         for group in room.states:
             if group.delivery.floor < room.log.start_offset:
-                group.lost_records += room.log.start_offset - group.delivery.floor
-                group.delivery.skip(0, room.log.start_offset)
-                room.journal_events(group, sync=False, urgent=False)
+                self._drop_unread(group, room.log.start_offset)
         if not room.log.over_limit():
             return None
         return TopicFull(
@@ -226,6 +233,14 @@ class Partition(Actor[c.PartitionCommand]):
             topic=self._place.topic,
             partition=self._place.index,
         )
+
+    def _drop_unread(self, group: Group, start: int) -> None:
+        """Retention has dropped what `group` had not settled: count it, and tell."""
+        dropped = group.delivery.skip(0, start)
+        group.lost_records += dropped
+        self._shared.lost_records += dropped
+        self._shared.journal_events(group, sync=False, urgent=False)
+        self.context.emit(UnreadDropped(self.context.path, group.group_id, dropped))
 
     def _alter(self, message: c.Alter, reply: Reply | None) -> None:
         if message.settings.partitions != self._place.settings.partitions:
@@ -278,4 +293,5 @@ def _group_statistics(group: Group, visible_end: int) -> c.GroupStatistics:
         redelivered=delivery.redelivered,
         expired=delivery.expired,
         waiting_consumers=len(group.waiters),
+        lost_records=group.lost_records,
     )

@@ -82,6 +82,11 @@ class TopicSettings:
     compression: str = "none"
     max_message_bytes: int = limits.MESSAGE_BYTES_DEFAULT
 
+    @property
+    def ages(self) -> bool:
+        """Whether something becomes due with age alone."""
+        return self.segment_age is not None or self.retention_age is not None
+
 
 @attrs.frozen(kw_only=True)
 class GroupSettings:
@@ -110,10 +115,11 @@ def _problem(field: Field, name: str, value: object) -> str | None:
         return _start_problem(name, value)
     if isinstance(value, bool) or not isinstance(value, int if field.kind == "int" else (int, float)):
         return f"{name} is {value!r}, not {'an integer' if field.kind == 'int' else 'a number of seconds'}"
-    if not math.isfinite(value):
+    if isinstance(value, float) and not math.isfinite(value):
         return f"{name} is {value!r}, not a finite number"
     if not field.low <= value <= field.high:
-        return f"{name} is {value!r}, outside {field.low:g} to {field.high:g}"
+        told = repr(value) if abs(value) < 10**20 else "an enormous number"
+        return f"{name} is {told}, outside {field.low:g} to {field.high:g}"
     return None
 
 
@@ -121,7 +127,8 @@ def _start_problem(name: str, value: object) -> str | None:
     if isinstance(value, bool):
         return f"{name} is {value!r}"
     if isinstance(value, int):
-        return None if 0 <= value < 2**63 else f"{name} is {value!r}, not an offset"
+        told = repr(value) if abs(value) < 10**20 else "an enormous number"
+        return None if 0 <= value < 2**63 else f"{name} is {told}, not an offset"
     if isinstance(value, datetime):
         return None if value.tzinfo is not None else f"{name} is a datetime without a time zone"
     if value in ("beginning", "end"):

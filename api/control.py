@@ -30,7 +30,7 @@ import trio
 
 from callboard.actors import Context
 from callboard.control_frames import ANSWER_BYTES_MAX, REQUEST_BYTES_MAX, encode, receive_frame, send_frame
-from callboard.log.errors import CallboardError, ControlError
+from callboard.log.errors import CallboardError, ControlError, InternalError
 
 if TYPE_CHECKING:
     from callboard.runtime import Runtime
@@ -56,6 +56,7 @@ class ControlServer:
         self._runtime = runtime
         self._path = _socket_path(runtime.directory)
         _is_stale(self._path)
+        self._socket: trio.socket.SocketType | None = None
         self._free = trio.Semaphore(CONNECTIONS_MAX)
         self._verbs: dict[str, tuple[Callable[..., Awaitable[Any]], frozenset[str]]] = {
             "ping": (self._ping, frozenset()),
@@ -66,22 +67,41 @@ class ControlServer:
             "restart": (self._restart, frozenset({"path"})),
         }
 
-    async def serve(self, context: Context[Any]) -> None:
-        """Accept connections until cancelled. The directory's lock makes the socket's name ours."""
+    async def listen(self) -> None:
+        """Make the socket: from here on clients are answered, or wait. The directory's lock makes its name ours."""
         _remove_stale(self._path)
-        socket = trio.socket.socket(trio.socket.AF_UNIX, trio.socket.SOCK_STREAM)
-        with socket:
-            await socket.bind(self._path)
-            # Nobody can connect before `listen`, so nobody slips in under the mode that bind gave it.
-            os.chmod(self._path, stat.S_IRUSR | stat.S_IWUSR)
-            socket.listen(BACKLOG)
-            try:
-                async with trio.open_nursery() as nursery:
-                    while True:
-                        await self._free.acquire()
-                        nursery.start_soon(self._serve_connection, await self._accept(socket))
-            finally:
-                _remove_stale(self._path)
+        self._socket = socket = trio.socket.socket(trio.socket.AF_UNIX, trio.socket.SOCK_STREAM)
+        await socket.bind(self._path)
+        # Nobody can connect before `listen`, so nobody slips in under the mode that bind gave it.
+        os.chmod(self._path, stat.S_IRUSR | stat.S_IWUSR)
+        socket.listen(BACKLOG)
+
+    def close(self) -> None:
+        """Remove the socket, if there is one, once nobody serves."""
+        socket, self._socket = self._socket, None
+        if socket is not None:
+            socket.close()
+            _remove_stale(self._path)
+
+    async def serve(self, context: Context[Any]) -> None:
+        """The actor: accept connections until it is to stop, which is all that its mailbox ever tells."""
+        context.start_task(self.accept_all)
+        while True:
+            await context.next()
+
+    async def accept_all(self) -> None:
+        """Accept connections and serve them until cancelled."""
+        if self._socket is None:
+            raise InternalError("the control socket is served before it listens", invariant="N1")
+        async with trio.open_nursery() as nursery:
+            while True:
+                await self._free.acquire()
+                try:
+                    stream = await self._accept(self._socket)
+                except BaseException:
+                    self._free.release()
+                    raise
+                nursery.start_soon(self._serve_connection, stream)
 
     async def _accept(self, socket: trio.socket.SocketType) -> trio.SocketStream:
         while True:

@@ -114,7 +114,7 @@ class Runtime:
         self._state = "new"
         self._lock: Lock | None = None
         self._system: System
-        self._server: Any = None
+        self._server: ControlServer | None = None
 
     @property
     def directory(self) -> str:
@@ -134,7 +134,7 @@ class Runtime:
             self._disk = HostDisk(self._path or "", inline=self._inline)
         disk = self._disk
         try:
-            server = self._control_server()
+            self._server = self._control_server()
             self._lock = await disk.lock({"program": "callboard"})
             self._system = open_system(self._spec(), clock=self.clock, entropy=self.entropy, disk=disk)
             supervisors = self._system.root
@@ -147,9 +147,11 @@ class Runtime:
                 raise error.__cause__ from None  # what the catalog met, as itself
             raise
         self._state = "open"
-        if server is not None:
+        if self._server is not None:
             try:
-                await self._system.spawn(ChildSpec(name="control", start=server.serve, significant=False))
+                await self._server.listen()
+                spec = ChildSpec(name="control", start=self._server.serve, significant=False)
+                await self._system.spawn(spec)
             except BaseException as error:
                 await self.__aexit__(type(error), error, error.__traceback__)
                 raise
@@ -207,6 +209,8 @@ class Runtime:
         return found
 
     async def _release(self) -> None:
+        if self._server is not None:
+            self._server.close()
         if self._disk is not None:
             with trio.CancelScope(shield=True):
                 await self._disk.aclose()

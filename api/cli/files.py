@@ -11,7 +11,6 @@ import io
 import os
 import pathlib
 import shutil
-import sys
 import tempfile
 import time
 import zlib
@@ -124,19 +123,6 @@ def temporary_directory(*, keep: bool, parent: str | None = None) -> Iterator[st
     finally:
         if not keep:
             shutil.rmtree(path, ignore_errors=True)
-
-
-def read_standard_input(*, line_bytes_max: int = 64 * 1024 * KIB) -> Iterator[bytes]:
-    """The lines of standard input without their line ends. Raises `InvalidArgument` for a line that is too long."""
-    stream = sys.stdin.buffer
-    number = 0
-    while line := stream.readline(line_bytes_max + 1):
-        number += 1
-        if len(line) > line_bytes_max:
-            raise InvalidArgument(
-                f"line {number} of standard input is longer than {line_bytes_max} bytes. It was not published."
-            )
-        yield line.rstrip(b"\r\n")
 
 
 class BareFile:

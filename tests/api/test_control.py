@@ -40,6 +40,15 @@ async def connected(directory: Path) -> trio.SocketStream:
     return await trio.open_unix_socket(directory / "control.sock")
 
 
+async def listening(directory: Path) -> None:
+    """Returns once somebody listens there."""
+    while True:
+        with contextlib.suppress(OSError):
+            await (await connected(directory)).aclose()
+            return
+        await trio.lowlevel.checkpoint()
+
+
 async def answer(stream: trio.SocketStream) -> Any:
     """The next answer on it; None when it is closed."""
     with trio.fail_after(60):
@@ -177,8 +186,9 @@ async def test_idle_connections_are_closed(tmp_path: Path, mock_clock: trio.test
         answers.append(await ControlClient(str(tmp_path)).request("ping"))
 
     async with trio.open_nursery() as nursery, contextlib.AsyncExitStack() as stack:
-        nursery.start_soon(served.serve, None)
-        await trio.testing.wait_all_tasks_blocked()
+        await served.listen()
+        stack.callback(served.close)
+        nursery.start_soon(served.accept_all)
         for _ in range(control.CONNECTIONS_MAX):
             await stack.enter_async_context(await connected(tmp_path))
         await trio.testing.wait_all_tasks_blocked()
@@ -211,6 +221,17 @@ async def test_the_socket_is_private_and_goes_away(tmp_path: Path) -> None:
     assert not caught.value.is_listening
 
 
+async def test_it_stops_when_it_is_asked_to(tmp_path: Path) -> None:
+    """Closing need not wait for a grace to run out and kill it, even while somebody is connected."""
+    events: list[Any] = []
+    async with opened(tmp_path) as runtime:
+        runtime.subscribe_events(events.append)
+        stream = await connected(tmp_path)
+    await stream.aclose()
+    (ended,) = [event for event in events if event.path == "user/control" and hasattr(event, "cause")]
+    assert ended.cause is None
+
+
 async def test_a_socket_left_by_a_killed_process_is_replaced(tmp_path: Path) -> None:
     """SIGKILL leaves the file; nobody listens there, and the next runtime takes the name."""
     program = (
@@ -226,11 +247,7 @@ async def test_a_socket_left_by_a_killed_process_is_replaced(tmp_path: Path) -> 
         process = await nursery.start(run)
         client = ControlClient(str(tmp_path))
         with trio.fail_after(60):
-            while True:
-                with contextlib.suppress(callboard.ControlError):
-                    await client.request("ping")
-                    break
-                await trio.lowlevel.checkpoint()
+            await listening(tmp_path)
         process.send_signal(signal.SIGKILL)
     assert (tmp_path / "control.sock").is_socket()
     with pytest.raises(callboard.ControlError, match="no runtime listens"):

@@ -6,16 +6,18 @@ All checks come before anything is sent. What leaves here is one message to one 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import NamedTuple
 
 import trio
 
+from callboard.actors import Reply
 from callboard.actors.broker.commands import LEVELS, Level, PublishMany, PublishOne
 from callboard.actors.broker.directory import LiveTopic
 from callboard.actors.broker.partitioning import Partitioner, StickyRoundRobin, checked, consistent, split
-from callboard.actors.broker.port import Budget, PartitionPort, UnheardReply
+from callboard.actors.broker.port import PartitionPort, UnheardReply
 from callboard.log.errors import (
     ActorStopped,
     CallboardError,
@@ -43,6 +45,16 @@ from callboard.message import (
 FRAME_BYTES_TARGET = 8 * MIB
 """A batch larger than this goes into several frames, so that readers need not hold all of it at once."""
 REFUSING = frozenset({"stuck", "failed"})
+
+
+class _Sent(NamedTuple):
+    """A part of a batch that was handed over: what came of it is known, or told by a reply (None: nobody waits)."""
+
+    port: PartitionPort
+    chunk: Sequence[int]
+    started: Reply | CallboardError | int | None
+    held_bytes: int
+    """What it holds of the port's budget until it is waited for."""
 
 
 class Publisher:
@@ -299,48 +311,69 @@ class Publisher:
     async def _send_all(
         self, sendings: Sequence[tuple[PartitionPort, Sequence[int], PublishMany]], count: int
     ) -> Receipts:
-        """Several partitions at once, in this task: send to all, then wait for all."""
-        waiting: list[tuple[PartitionPort, Sequence[int], Any]] = []
+        """All parts, in this task: send as many as the budgets allow, then wait for them, then go on.
+
+        While it waits for room this task holds nothing of any budget: two batches would wait for each other, or a large
+        one for itself.
+        """
+        sent: deque[_Sent] = deque()
         outcomes: list[StoredRange | CallboardError] = []
-        taken: list[tuple[Budget, int]] = []
         try:
             for port, chunk, message in sendings:
-                try:
-                    waiting.append((port, chunk, await self._start(port, message, len(chunk), taken)))
-                except CallboardError as error:
-                    waiting.append((port, chunk, error))
-            for port, chunk, started in waiting:
-                if isinstance(started, CallboardError):
-                    outcomes.append(started)
-                elif started is None:
-                    outcomes.append(StoredRange(port.index, None, chunk))
-                else:
-                    try:
-                        outcomes.append(StoredRange(port.index, await started.wait(), chunk))
-                    except ActorStopped:
-                        outcomes.append(self._stopped())
-                    except CallboardError as error:
-                        outcomes.append(error)
+                if not port.budget.has_room(message.size_bytes):
+                    while sent:
+                        outcomes.append(await self._outcome(sent))
+                sent.append(await self._start(port, chunk, message))
+            while sent:
+                outcomes.append(await self._outcome(sent))
         finally:
-            for budget, size in taken:
-                budget.give_back(size)
+            for part in sent:
+                part.port.budget.give_back(part.held_bytes)
         return self._summed_up(outcomes, [chunk for _, chunk, _ in sendings], count)
 
-    async def _start(
-        self, port: PartitionPort, message: PublishMany, records: int, taken: list[tuple[Budget, int]]
-    ) -> Any:
-        """Hand a part over; the reply to wait for. What it takes of the budget is in `taken` until given back."""
-        if port.state in REFUSING:
-            raise self._refused(port)
+    async def _outcome(self, sent: deque[_Sent]) -> StoredRange | CallboardError:
+        """Wait for the oldest part and take it out; until then it stays in `sent`, which gives its bytes back."""
+        port, chunk, started, _ = sent[0]
+        outcome: StoredRange | CallboardError
+        if isinstance(started, CallboardError):
+            outcome = started
+        else:
+            try:
+                first = await started.wait() if isinstance(started, Reply) else started
+                outcome = StoredRange(port.index, first, chunk)
+            except ActorStopped:
+                outcome = self._stopped()
+            except CallboardError as error:
+                outcome = error
+        port.budget.give_back(sent.popleft().held_bytes)
+        return outcome
+
+    async def _start(self, port: PartitionPort, chunk: Sequence[int], message: PublishMany) -> _Sent:
+        """Hand a part over."""
         budget, size = port.budget, message.size_bytes
-        if not budget.take_nowait(size):
-            await budget.take(size)
-        if message.level is not Level.NONE:
-            taken.append((budget, size))
-            return port.ref.ask_nowait(message)
-        message.unheard = UnheardReply(port, records, size)
-        await self._tell(port, message)
-        return None
+        try:
+            if port.state in REFUSING:
+                raise self._refused(port)
+            if not budget.take_nowait(size):
+                await budget.take(size)
+            if message.level is Level.NONE:
+                message.unheard = UnheardReply(port, len(chunk), size)
+                await self._tell(port, message)
+                return _Sent(port, chunk, None, 0)
+        except CallboardError as error:
+            return _Sent(port, chunk, error, 0)
+        try:
+            return _Sent(port, chunk, port.ref.ask_nowait(message), size)
+        except MailboxFull:
+            try:
+                return _Sent(port, chunk, await port.ref.ask(message), size)
+            except CallboardError as error:
+                return _Sent(port, chunk, error, size)
+            except BaseException:
+                budget.give_back(size)
+                raise
+        except CallboardError as error:
+            return _Sent(port, chunk, error, size)
 
     def _summed_up(
         self, outcomes: Sequence[StoredRange | CallboardError], chunks: Sequence[Sequence[int]], count: int

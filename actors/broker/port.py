@@ -7,6 +7,7 @@ that failed with nobody waiting.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 import trio
@@ -28,31 +29,53 @@ REMEDIES = {
 class Budget:
     """Bytes that publishers may have waiting in one partition. Who finds it spent waits, first come first served."""
 
-    __slots__ = ("_changed", "_limit", "waiting_bytes")
+    __slots__ = ("_limit", "_queue", "waiting_bytes")
 
     def __init__(self, limit_bytes: int = PENDING_BYTES_MAX) -> None:
         self._limit = limit_bytes
         self.waiting_bytes = 0
-        self._changed = trio.Event()
+        self._queue: deque[tuple[int, trio.Event]] = deque()
+
+    def has_room(self, size_bytes: int) -> bool:
+        """Whether the bytes fit now, with nobody before them. Any single message fits when nothing else waits."""
+        return not self._queue and self._fits(size_bytes)
+
+    def _fits(self, size_bytes: int) -> bool:
+        return not self.waiting_bytes or self.waiting_bytes + size_bytes <= self._limit
 
     def take_nowait(self, size_bytes: int) -> bool:
-        """Take the bytes if they fit, or if nothing else waits (so any single message fits)."""
-        if self.waiting_bytes and self.waiting_bytes + size_bytes > self._limit:
+        """Take the bytes if there is room for them."""
+        if self._queue or (self.waiting_bytes and self.waiting_bytes + size_bytes > self._limit):
             return False
         self.waiting_bytes += size_bytes
         return True
 
     async def take(self, size_bytes: int) -> None:
-        """Take the bytes, waiting while they do not fit. Cancelled: nothing was taken."""
-        while not self.take_nowait(size_bytes):
-            if self._changed.is_set():
-                self._changed = trio.Event()
-            await self._changed.wait()
+        """Take the bytes, waiting for room. Cancelled: nothing was taken. Wait while holding none of this budget."""
+        if self.take_nowait(size_bytes):
+            return
+        turn = (size_bytes, trio.Event())
+        self._queue.append(turn)
+        try:
+            await turn[1].wait()
+        except BaseException:
+            self._queue.remove(turn)
+            self._admit()
+            raise
 
     def give_back(self, size_bytes: int) -> None:
         """The bytes are stored, or given up."""
         self.waiting_bytes -= size_bytes
-        self._changed.set()
+        if self._queue:
+            self._admit()
+
+    def _admit(self) -> None:
+        """Take the bytes of those who wait longest, as far as they fit."""
+        queue = self._queue
+        while queue and self._fits(queue[0][0]):
+            size_bytes, admitted = queue.popleft()
+            self.waiting_bytes += size_bytes
+            admitted.set()
 
 
 class PartitionPort:

@@ -5,7 +5,7 @@ idempotent, and a start carries out whatever the journal has decided, so a crash
 leaves nothing half done.
 
 Directions: users ask the catalog; the catalog starts and stops topics and coordinators through their supervisors and
-asks partitions. Coordinators only ever tell it, without waiting.
+asks partitions. Coordinators only ever tell it, and their loops do not wait for that.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from callboard.actors.broker.catalog_state import CatalogState, GroupRecord, Top
 from callboard.actors.broker.directory import Directory, LiveTopic
 from callboard.actors.broker.names import check_name
 from callboard.actors.broker.partition_room import partition_directory
+from callboard.actors.broker.port import PartitionPort
 from callboard.actors.broker.settings import (
     GROUP_FIELDS,
     TOPIC_FIELDS,
@@ -43,6 +44,7 @@ from callboard.actors.broker.settings import (
     topic_settings,
 )
 from callboard.log.errors import (
+    ActorCrashed,
     CallboardError,
     ConfigurationError,
     GroupNotFound,
@@ -243,18 +245,34 @@ class Catalog(Actor[CatalogCommand]):
 
     async def _group_idle(self, message: GroupIdle) -> None:
         if message.group_id in self._state.groups:
-            await self._decide((state.GROUP_IDLE, message.group_id, message.since_us))
+            try:
+                await self._decide((state.GROUP_IDLE, message.group_id, message.since_us))
+            except StorageError as error:
+                self.context.emit(f"since when group {message.group_id} is idle could not be stored: {error}")
 
     async def _delete_group(self, message: DeleteGroup) -> None:
         record = self._find_group(message)
         if record is None:
             return
+        if message.name is None and self._directory.members_of(record.group_id):
+            return  # somebody joined while its coordinator gave it up
+        await self._decide((state.GROUP_DELETED, record.group_id))
+        await self._directory.retire_coordinator(record)  # first: it would open the group again for its members
         for topic_id in record.topic_ids:
             topic = self._directory.by_id(topic_id)
             for port in topic.ports if topic is not None else ():
+                await self._close_group_at(port, record)
+
+    async def _close_group_at(self, port: PartitionPort, record: GroupRecord) -> None:
+        """Have a partition forget the group. One that cannot do it now does it at the next start."""
+        while True:
+            try:
                 await port.ref.ask(c.CloseGroup(record.group_id))
-        await self._decide((state.GROUP_DELETED, record.group_id))
-        await self._directory.retire_coordinator(record)
+            except ActorCrashed:
+                continue
+            except CallboardError as error:
+                self.context.emit(f"group {record.name} is not forgotten by {port.label} yet: {error}")
+            return
 
     def _find_group(self, message: DeleteGroup) -> GroupRecord | None:
         if message.name is None:

@@ -15,16 +15,23 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
-from callboard.actors import Actor, Batch
+from callboard.actors import Actor, Batch, Reply
 from callboard.actors.broker import commands as c
 from callboard.actors.broker.answering import answer_each
 from callboard.actors.broker.catalog_commands import DeleteGroup, GroupIdle
-from callboard.actors.broker.notices import GroupExpired
+from callboard.actors.broker.notices import GroupExpired, LeaseReleaseFailed
 from callboard.actors.broker.settings import GroupSettings
-from callboard.log.errors import CallboardError
+from callboard.log.errors import (
+    ActorCrashed,
+    ActorStopped,
+    CallboardError,
+    MailboxFull,
+    PartitionUnavailable,
+)
 
 if TYPE_CHECKING:
     from callboard.actors.broker.directory import Directory, LiveTopic
+    from callboard.actors.broker.port import PartitionPort
 
 EXPIRY_GRACE_S: Final = 3600.0
 """A group that nobody could join, because the directory was closed for so long, is not expired before its consumers
@@ -72,6 +79,8 @@ class Coordinator(Actor[CoordinatorCommand]):
         self._idle_since_us = idle_since_us
         self._members = directory.members_of(group_id)
         self._changed = trio.Event()
+        self._news = trio.Event()
+        self._ended: str | None = None
 
     async def started(self) -> None:
         """Begin to watch for expiry. What the first incarnation was told of idleness is stale in later ones."""
@@ -80,6 +89,7 @@ class Coordinator(Actor[CoordinatorCommand]):
         elif self._idle_since_us is None or self.context.incarnation > 1:
             self._set_idle(self.context.clock.wall_us())
         self.context.start_task(self._expire_when_idle, name="expiry")
+        self.context.start_task(self._tell_catalog, name="news")
 
     async def receive_batch(self, batch: Batch[CoordinatorCommand]) -> None:
         """Answers and refusals alike go to whoever asked."""
@@ -101,25 +111,32 @@ class Coordinator(Actor[CoordinatorCommand]):
         if self._idle_since_us is not None:
             self._set_idle(None)
         opening = c.OpenGroup(self._group_id, self._settings.durable, self._settings.start)
-        replies = [port.ref.ask_nowait(opening) for port in topic.ports]
-        for reply in replies:
-            await reply.wait()
+        await self._ask_all(topic, opening)
         return self._group_id, self._settings
+
+    async def _ask_all(self, topic: LiveTopic, command: c.OpenGroup | c.ReleaseConsumer) -> None:
+        """Ask every partition at once, through restarts. One that has failed is passed: a consumer that meets it when
+        it is revived, and does not know the group, joins again.
+        """
+        asked: list[tuple[PartitionPort, Reply | None]] = []
+        for port in topic.ports:
+            try:
+                asked.append((port, port.ref.ask_nowait(command)))
+            except CallboardError:
+                asked.append((port, None))
+        for port, reply in asked:
+            await _answered(port, command, reply)
 
     async def _leave(self, consumer: int) -> None:
         topic = self._members.pop(consumer, None)
         if topic is None:
             return
         try:
-            replies = [
-                port.ref.ask_nowait(c.ReleaseConsumer(self._group_id, consumer)) for port in topic.ports
-            ]
-            for reply in replies:
-                await reply.wait()
+            await self._ask_all(topic, c.ReleaseConsumer(self._group_id, consumer))
+        except ActorStopped:
+            pass  # the topic is deleted
         except CallboardError as error:
-            self.context.emit(
-                f"group {self._name}: leases of a leaving consumer run out by themselves: {error}"
-            )
+            self.context.emit(LeaseReleaseFailed(self._name, str(error)))
         if not self._members:
             self._set_idle(self.context.clock.wall_us())
             if not self._settings.durable:
@@ -128,11 +145,26 @@ class Coordinator(Actor[CoordinatorCommand]):
     def _set_idle(self, since_us: int | None) -> None:
         self._idle_since_us = since_us
         self._changed.set()
-        if self._settings.durable:
-            self._directory.catalog.tell_nowait(GroupIdle(self._group_id, since_us))
+        self._news.set()
 
     def _end(self, reason: str) -> None:
-        self._directory.catalog.tell_nowait(DeleteGroup(None, self._group_id, reason))
+        self._ended = reason
+        self._news.set()
+
+    async def _tell_catalog(self) -> None:
+        """Tell the catalog the latest, waiting for room in its mailbox; the group's own loop waits for nobody."""
+        catalog, group_id = self._directory.catalog, self._group_id
+        while True:
+            await self._news.wait()
+            self._news = trio.Event()
+            ended, self._ended = self._ended, None
+            try:
+                if self._settings.durable:
+                    await catalog.tell(GroupIdle(group_id, self._idle_since_us))
+                if ended is not None and not self._members:
+                    await catalog.tell(DeleteGroup(None, group_id, ended))
+            except ActorStopped:
+                return
 
     async def _expire_when_idle(self) -> None:
         expiry = self._settings.group_expiry
@@ -152,3 +184,18 @@ class Coordinator(Actor[CoordinatorCommand]):
             with trio.move_on_after(left):
                 await self._changed.wait()
             self._changed = trio.Event()
+
+
+async def _answered(
+    port: PartitionPort, command: c.OpenGroup | c.ReleaseConsumer, reply: Reply | None
+) -> None:
+    """Wait for the answer, asking again (both commands may be repeated) while the partition restarts."""
+    while True:
+        try:
+            await (port.ref.ask(command) if reply is None else reply.wait())
+        except (ActorCrashed, MailboxFull):
+            reply = None
+        except PartitionUnavailable:
+            return
+        else:
+            return

@@ -81,3 +81,53 @@ async def test_a_directory_that_was_closed_for_long_opens_with_its_groups(
             assert (await consumer.get()).offset == 1
             await trio.sleep(DAY)
         assert await names(runtime) == ["group"]
+
+
+async def test_very_many_groups_come_and_go_at_once(autojump_clock: Any, open_again: Open) -> None:
+    """More coordinators than the catalog's mailbox holds have news for it: none of them crashes, nothing is lost."""
+    async with open_again() as runtime:
+        topic = await runtime.create_topic("orders")
+        await topic.publish(b"one")
+        count = 1500
+
+        inside = 0
+        everybody = trio.Event()
+
+        async def member(number: int) -> None:
+            nonlocal inside
+            async with topic.subscribe(f"group-{number}"):
+                inside += 1
+                if inside == count:
+                    everybody.set()
+                await everybody.wait()
+
+        async with trio.open_nursery() as nursery:
+            for number in range(count):
+                nursery.start_soon(member, number)
+        await trio.sleep(1)
+        (groups,) = [node for node in runtime.tree().children if node.name == "groups"]
+        assert [child.last_failure for child in groups.children] == [None] * count
+        await trio.sleep(8 * DAY)
+        assert await names(runtime) == []
+
+
+async def test_a_group_ends_although_a_partition_is_down(autojump_clock: Any, open_again: Open) -> None:
+    """A failed partition keeps nobody from deleting a group, and forgets it when the directory is opened again."""
+    async with open_again() as runtime:
+        topic = await runtime.create_topic("orders", partitions=2)
+        await topic.publish(b"one", partition=0)
+        for number in range(8):
+            async with topic.subscribe(f"short-{number}", durable=False):
+                pass
+        async with topic.subscribe("group"), topic.subscribe("other", durable=False):
+            for _ in range(30):
+                runtime.crash("topics/orders/1", RuntimeError("a drill"))
+                await trio.sleep(0.3)
+            assert [part.state for part in await topic.describe()] == ["running", "failed"]
+        await runtime.delete_group("group")
+        await trio.sleep(1)
+        assert await names(runtime) == []
+        (catalog,) = [node for node in runtime.tree().children if node.name == "catalog"]
+        assert catalog.restarts == 0
+    async with open_again() as runtime:
+        assert [part.groups for part in await runtime.topic("orders").describe()] == [(), ()]

@@ -97,7 +97,10 @@ def test_exclusive_mode_is_not_in_this_version() -> None:
         group_settings({"mode": "sharde"}, "group 'g'")
 
 
-@pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf"), True, "30", None])
+@pytest.mark.parametrize(
+    "seconds",
+    [-1.0, float("nan"), float("inf"), 10**400, pytest.param(-(10**5000), id="enormous"), True, "30", None],
+)
 def test_durations_are_finite_positive_seconds(seconds: object) -> None:
     """Negative, infinite, NaN and non-numeric durations are refused."""
     with pytest.raises(ConfigurationError):

@@ -20,7 +20,7 @@ import cbor2
 
 from callboard.actors.actor import Actor
 from callboard.log.errors import InvalidArgument
-from callboard.log.journal import Journal
+from callboard.log.journal.journal import Journal
 
 M = TypeVar("M")
 E = TypeVar("E")

@@ -103,6 +103,9 @@ class Consumer:
             except ActorCrashed:
                 continue
             except ActorStopped as error:
+                self.runtime.check_open()
+                if self._live.deleted:
+                    raise self.held.stopped() from error
                 raise GroupNotFound(
                     f"group {self.group!r} was deleted or has expired. Subscribe again.", group=self.group
                 ) from error

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from callboard.actors.broker.commands import Describe, Flag, OffsetAt, PartitionStatistics, Read
 from callboard.actors.broker.directory import LiveTopic
-from callboard.log.errors import ActorCrashed, ActorStopped, InvalidArgument, RuntimeClosed
+from callboard.log.errors import ActorCrashed, ActorStopped, InternalError, InvalidArgument, RuntimeClosed
 from callboard.log.limits import READ_BYTES_DEFAULT
 from callboard.message import Record, RecordBatch, to_us
 
@@ -56,6 +56,8 @@ class BatchReader:
         self._positions: dict[int, tuple[int, int | None]] | None = None
         self._turn: deque[int] = deque()
         self._flag = Flag()
+        self._found: deque[RecordBatch] = deque()
+        """Read, and not asked for yet; at most `max_records`, and about `max_bytes`."""
 
     def __aiter__(self) -> BatchReader:
         return self
@@ -64,45 +66,41 @@ class BatchReader:
         if self._positions is None:
             self._positions = {index: await self._range(index) for index in self._partitions}
             self._turn = deque(self._partitions)
-        while True:
-            while self._turn:
-                batch = await self._read(self._turn[0])
-                if batch is not None:
-                    return batch
-                self._turn.popleft()
-            if not self._follow or not self._positions:
+        while not self._found:
+            if self._turn:
+                if not await self._read(self._turn[0]):
+                    self._turn.popleft()
+            elif self._follow and self._positions:
+                await self._flag.wait()
+                self._turn.extend(index for index in self._flag.take() if index in self._positions)
+            else:
                 raise StopAsyncIteration
-            await self._flag.wait()
-            self._turn.extend(index for index in self._flag.take() if index in self._positions)
+        return self._found.popleft()
 
-    async def _read(self, index: int) -> RecordBatch | None:
-        """The next batch of one partition; None when there is nothing now, or nothing more."""
+    async def _read(self, index: int) -> bool:
+        """Find the next batches of one partition; False when there is nothing now, or nothing more."""
         positions = self._positions or {}
         offset, end = positions[index]
         if end is not None and offset >= end:
             positions.pop(index)
-            return None
+            return False
         records = self._max_records if end is None else min(self._max_records, end - offset)
         answer = await self._ask(
             index, Read(offset, records, self._max_bytes, self._flag if self._follow else None)
         )
         if answer is None:
-            return None
+            return False
         batches, next_offset = answer
+        if next_offset <= offset:
+            raise InternalError(
+                f"reading {self._live.ports[index].label} at {offset} finds no way on", invariant="P4"
+            )
         positions[index] = (next_offset, end)
-        if not batches:
-            return await self._read(index)
-        if len(batches) > 1:
-            positions[index] = (batches[0].last_offset + 1, end)
-        return self._trimmed(index, batches[0], end)
-
-    def _trimmed(self, index: int, columns: Columns, end: int | None) -> RecordBatch | None:
-        if end is not None and columns.last_offset >= end:
-            keep = sum(1 for offset in columns.offset_list() if offset < end)
-            if keep == 0:
-                return None
-            columns = columns.select(0, keep)
-        return RecordBatch(self._live.name, index, columns)
+        for columns in batches:
+            trimmed = _below(end, columns)
+            if trimmed is not None:
+                self._found.append(RecordBatch(self._live.name, index, trimmed))
+        return True
 
     async def _range(self, index: int) -> tuple[int, int | None]:
         statistics: PartitionStatistics = await self._ask(index, Describe())
@@ -152,6 +150,14 @@ class RecordReader:
         record = Record(self._batch.topic, self._batch.partition, self._batch.columns, self._index)
         self._index += 1
         return record
+
+
+def _below(end: int | None, columns: Columns) -> Columns | None:
+    """What of a batch lies below `end`; None for nothing."""
+    if end is None or columns.last_offset < end:
+        return columns
+    keep = sum([offset < end for offset in columns.offset_list()])
+    return columns.select(0, keep) if keep else None
 
 
 def check_start(what: str, place: object) -> None:

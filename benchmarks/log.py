@@ -24,7 +24,7 @@ from callboard.log.format.frame import encode_frame
 from callboard.log.host.clock import HostClock
 from callboard.log.host.disk import HostDisk
 from callboard.log.host.entropy import HostEntropy
-from callboard.log.partition_log import LogSettings, PartitionLog
+from callboard.log.partition.partition_log import LogSettings, PartitionLog
 
 ROUNDS = 5
 COMMITS = {1: 1_000, 100: 600, 1_000: 300}

@@ -54,7 +54,7 @@ from callboard.log.errors import (
     TopicExists,
     TopicNotFound,
 )
-from callboard.log.journal import Journal
+from callboard.log.journal.journal import Journal
 from callboard.log.limits import GROUPS_MAX, TOPICS_MAX
 from callboard.log.removal import remove_tree
 from callboard.log.seams.disk import Incarnation, MakeDirectory, SyncDirectory
@@ -257,7 +257,9 @@ class Catalog(Actor[CatalogCommand]):
         if message.name is None and self._directory.members_of(record.group_id):
             return  # somebody joined while its coordinator gave it up
         await self._decide((state.GROUP_DELETED, record.group_id))
-        await self._directory.retire_coordinator(record)  # first: it would open the group again for its members
+        await self._directory.retire_coordinator(
+            record
+        )  # first: it would open the group again for its members
         for topic_id in record.topic_ids:
             topic = self._directory.by_id(topic_id)
             for port in topic.ports if topic is not None else ():

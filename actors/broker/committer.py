@@ -35,9 +35,9 @@ import trio
 from callboard.actors.broker.port import PartitionPort
 from callboard.actors.broker.sequencer import Commit, Sequencer
 from callboard.log.errors import CallboardError, PlanFailed, StorageError, TopicFull
-from callboard.log.journal import Journal, StagedJournal
+from callboard.log.journal.journal import Journal, StagedJournal
 from callboard.log.limits import MIB, STUCK_AFTER_S
-from callboard.log.partition_log import PartitionLog, StagedAppend
+from callboard.log.partition.partition_log import PartitionLog, StagedAppend
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Incarnation, Verb
 

@@ -36,10 +36,10 @@ from callboard.log.errors import (
     TopicFull,
 )
 from callboard.log.format.compression import Compression
-from callboard.log.journal import Journal
-from callboard.log.log_settings import LogSettings
-from callboard.log.partition_log import PartitionLog
-from callboard.log.repair import repair_log
+from callboard.log.journal.journal import Journal
+from callboard.log.offline.repair import repair_log
+from callboard.log.partition.log_settings import LogSettings
+from callboard.log.partition.partition_log import PartitionLog
 from callboard.log.seams.disk import Incarnation
 
 Handler = Callable[[Any, Reply | None], None]

@@ -18,7 +18,7 @@ from callboard.actors.broker.group_states import Group, GroupStates
 from callboard.actors.broker.port import PartitionPort
 from callboard.actors.broker.settings import TopicSettings
 from callboard.log.errors import CallboardError, GroupNotFound
-from callboard.log.partition_log import PartitionLog
+from callboard.log.partition.partition_log import PartitionLog
 from callboard.log.seams.clock import Clock
 
 

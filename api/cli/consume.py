@@ -22,7 +22,7 @@ from callboard.cli.streams import require_directory, write_out
 from callboard.consumer import Consumer
 from callboard.control import socket_problem
 from callboard.log.errors import InvalidArgument, OffsetOutOfRange, TopicNotFound
-from callboard.log.reader import LogReader
+from callboard.log.offline.reader import LogReader
 from callboard.message import Record, to_us
 from callboard.runtime import Runtime, open_runtime
 from callboard.topic import Topic

@@ -14,8 +14,8 @@ from callboard.cli.onlooker import Onlooker
 from callboard.cli.options import directory_option, json_option
 from callboard.cli.output import Advance, print_json, progress, show
 from callboard.log.errors import CallboardError
-from callboard.log.repair import RepairReport, repair_directory
-from callboard.log.verify import LogReport, Problem, Progress, VerifyReport, verify_directory
+from callboard.log.offline.repair import RepairReport, repair_directory
+from callboard.log.offline.verify import LogReport, Problem, Progress, VerifyReport, verify_directory
 
 Names = dict[str, str]
 

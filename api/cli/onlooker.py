@@ -16,12 +16,12 @@ from callboard.log.errors import InvalidArgument, LogCorrupt, PlanFailed, Storag
 from callboard.log.format.columns import Columns
 from callboard.log.format.faults import FrameInvalid, SegmentHeaderInvalid
 from callboard.log.host.disk import HostDisk
-from callboard.log.journal_disk import segment_bases
-from callboard.log.journal_records import Kind, decode_control
-from callboard.log.reader import LogReader
+from callboard.log.journal.journal_disk import segment_bases
+from callboard.log.journal.journal_records import Kind, decode_control
+from callboard.log.offline.reader import LogReader
 from callboard.log.seams.disk import Close, Incarnation
-from callboard.log.segment_file import segment_path
-from callboard.log.segment_walk import FrameReader, open_segment, scan_file
+from callboard.log.segments.segment_file import segment_path
+from callboard.log.segments.segment_walk import FrameReader, open_segment, scan_file
 
 __all__ = ["CatalogReplay", "Onlooker", "topic_not_found"]
 

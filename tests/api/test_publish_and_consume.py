@@ -21,7 +21,12 @@ async def test_a_published_message_is_consumed_and_stays_settled_after_reopening
             assert receipt == callboard.Receipt("orders", 0, number)
         async with orders.subscribe("billing") as consumer:
             message = await consumer.get()
-            assert (message.value, message.key, message.headers, message.attempt) == (b"0", b"k", {"type": b"order"}, 1)
+            assert (message.value, message.key, message.headers, message.attempt) == (
+                b"0",
+                b"k",
+                {"type": b"order"},
+                1,
+            )
             await message.ack()
     async with callboard.open_runtime(tmp_path / "data") as runtime:
         async with runtime.topic("orders").subscribe("billing") as consumer:
@@ -89,7 +94,9 @@ async def test_a_crashed_partition_restarts_and_loses_nothing(tmp_path: Path) ->
         async with topic.subscribe("group") as consumer:
             message = await consumer.get()
             restarted = trio.Event()
-            runtime.subscribe_events(lambda event: restarted.set() if isinstance(event, ActorRestarted) else None)
+            runtime.subscribe_events(
+                lambda event: restarted.set() if isinstance(event, ActorRestarted) else None
+            )
             runtime.crash("topics/orders/0", RuntimeError("drill"))
             await restarted.wait()
             receipt = await topic.publish(b"after")

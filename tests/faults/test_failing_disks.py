@@ -6,7 +6,6 @@ import errno
 from typing import Any
 
 import pytest
-import trio
 
 import callboard
 from callboard.log.seams.disk import Create, Open, Rename, Sync, SyncDirectory, Write, Zero

@@ -15,7 +15,7 @@ import pytest
 
 import callboard
 from callboard.log.host.disk import HostDisk
-from callboard.log.verify import verify_directory
+from callboard.log.offline.verify import verify_directory
 
 CHILD = Path(__file__).with_name("kill_child.py")
 ROUNDS = 5

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from callboard.log.journal import Journal
+from callboard.log.journal.journal import Journal
 from callboard.simulations.clock import VirtualClock
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.memory_disk import MemoryDisk

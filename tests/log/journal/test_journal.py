@@ -7,8 +7,8 @@ import pytest
 
 from callboard.log import limits
 from callboard.log.errors import InternalError, InvalidArgument
-from callboard.log.journal import RETRY_BYTES
-from callboard.log.journal_records import Kind
+from callboard.log.journal.journal import RETRY_BYTES
+from callboard.log.journal.journal_records import Kind
 
 
 async def test_replays_in_order(owner):
@@ -144,7 +144,7 @@ async def test_too_large_snapshot_is_refused(owner, monkeypatch):
 
 async def test_long_segments_are_left(owner, monkeypatch):
     """A long segment is followed by another one, and replay runs through both."""
-    monkeypatch.setattr("callboard.log.journal.JOURNAL_SEGMENT_BYTES", 4096)
+    monkeypatch.setattr("callboard.log.journal.journal.JOURNAL_SEGMENT_BYTES", 4096)
     journal = await owner.open()
     events = [b"%d" % number * 40 for number in range(100)]
     for event in events:
@@ -157,7 +157,7 @@ async def test_long_segments_are_left(owner, monkeypatch):
 
 async def test_many_events_in_one_append(owner, monkeypatch):
     """An append of more events than a frame takes becomes several frames."""
-    monkeypatch.setattr("callboard.log.journal.EVENTS_PER_FRAME", 7)
+    monkeypatch.setattr("callboard.log.journal.journal.EVENTS_PER_FRAME", 7)
     journal = await owner.open()
     events = [b"%d" % number for number in range(50)]
     await owner.append(journal, *events)

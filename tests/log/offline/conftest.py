@@ -12,7 +12,7 @@ from callboard.log.format.index import SegmentIndex
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES, encode_segment_header
 from callboard.log.limits import MIB
 from callboard.log.seams.disk import Close, Create, MakeDirectory, Sync, SyncDirectory, Unlink, Write
-from callboard.log.segment_file import SegmentFile, index_path, segment_path
+from callboard.log.segments.segment_file import SegmentFile, index_path, segment_path
 from callboard.simulations.memory_disk import MemoryDisk
 
 DIRECTORY = "topics/t1/0"

@@ -9,11 +9,11 @@ from callboard.log.errors import PlanFailed, StaleIncarnation
 from callboard.log.format.columns import Columns
 from callboard.log.host.disk import HostDisk
 from callboard.log.limits import KIB
-from callboard.log.log_settings import LogSettings
-from callboard.log.partition_log import PartitionLog
-from callboard.log.reader import LogReader
-from callboard.log.repair import repair_directory
-from callboard.log.verify import verify_directory
+from callboard.log.offline.reader import LogReader
+from callboard.log.offline.repair import repair_directory
+from callboard.log.offline.verify import verify_directory
+from callboard.log.partition.log_settings import LogSettings
+from callboard.log.partition.partition_log import PartitionLog
 from callboard.simulations.clock import VirtualClock
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.memory_disk import MemoryDisk, keep_unsynced, lose_unsynced

@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from callboard.log.errors import InvalidArgument, LogCorrupt, OffsetOutOfRange, StorageError
-from callboard.log.reader import LogReader
+from callboard.log.offline.reader import LogReader
 from callboard.simulations.memory_disk import Read
 
 

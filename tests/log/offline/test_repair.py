@@ -5,10 +5,10 @@ import random
 import pytest
 
 from callboard.log.errors import DirectoryLocked, StaleIncarnation
-from callboard.log.journal import Journal
-from callboard.log.reader import LogReader
-from callboard.log.repair import repair_directory
-from callboard.log.verify import verify_directory
+from callboard.log.journal.journal import Journal
+from callboard.log.offline.reader import LogReader
+from callboard.log.offline.repair import repair_directory
+from callboard.log.offline.verify import verify_directory
 from callboard.simulations.clock import VirtualClock
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.memory_disk import keep_unsynced, lose_unsynced

@@ -4,9 +4,9 @@ import pytest
 
 from callboard.log.format.committed import encode_committed
 from callboard.log.format.frame import FRAME_MAGIC
-from callboard.log.journal import Journal
-from callboard.log.segment_file import index_path
-from callboard.log.verify import verify_directory
+from callboard.log.journal.journal import Journal
+from callboard.log.offline.verify import verify_directory
+from callboard.log.segments.segment_file import index_path
 from callboard.simulations.clock import VirtualClock
 from callboard.simulations.entropy import SeededEntropy
 

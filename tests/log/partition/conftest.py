@@ -9,7 +9,7 @@ import pytest
 
 from callboard.log.errors import DiskFull, PlanFailed, StaleIncarnation, StorageError
 from callboard.log.format.columns import Columns
-from callboard.log.partition_log import LogSettings, PartitionLog
+from callboard.log.partition.partition_log import LogSettings, PartitionLog
 from callboard.log.seams.disk import SyncDirectory, Unlink
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.memory_disk import MemoryDisk

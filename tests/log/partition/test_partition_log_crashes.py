@@ -66,8 +66,8 @@ async def test_power_loss_while_storing_indexes(
     make_world: Any, everywhere: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At every verb of appends that also store the index of the segment in use."""
-    monkeypatch.setattr("callboard.log.index_file.INDEX_CHECKPOINT_BYTES", 20_000)
-    monkeypatch.setattr("callboard.log.index_file.INDEX_INTERVAL_BYTES", 4_000)
+    monkeypatch.setattr("callboard.log.segments.index_file.INDEX_CHECKPOINT_BYTES", 20_000)
+    monkeypatch.setattr("callboard.log.segments.index_file.INDEX_INTERVAL_BYTES", 4_000)
     verbs = await everywhere(
         lambda: make_world(segment_bytes=65_536), append_and_roll, chooses=CHOOSES, verify=verify
     )

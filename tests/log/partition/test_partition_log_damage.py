@@ -273,7 +273,7 @@ async def test_a_flipped_byte_of_an_index_is_noticed(
     make_world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whichever byte of an index is flipped, recovery and reads give the same records."""
-    monkeypatch.setattr("callboard.log.index_file.INDEX_INTERVAL_BYTES", 4_000)
+    monkeypatch.setattr("callboard.log.segments.index_file.INDEX_INTERVAL_BYTES", 4_000)
     world = make_world()
     await world.open()
     await world.append(60, 2, size=1_000)
@@ -355,7 +355,7 @@ async def test_without_committed_nothing_of_the_last_segment_is_proven(
 
 async def test_quarantine_is_bounded(make_world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """However often torn bytes are found, a partition's quarantine keeps its limit, the oldest files go first."""
-    monkeypatch.setattr("callboard.log.quarantine.QUARANTINE_BYTES_MAX", 1_000)
+    monkeypatch.setattr("callboard.log.segments.quarantine.QUARANTINE_BYTES_MAX", 1_000)
     world = make_world()
     for turn in range(6):
         log = await world.open()

@@ -48,7 +48,7 @@ async def test_a_sick_log_is_read_from_memory_past_the_durable_end(
     world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Reverted pages are not read, nor taken for damage: what is not durable comes from memory, by time too."""
-    monkeypatch.setattr("callboard.log.partition_log.TAIL_CACHE_BYTES", 1_000)
+    monkeypatch.setattr("callboard.log.partition.partition_log.TAIL_CACHE_BYTES", 1_000)
     await world.open()
     await world.append(10, size=500)
     world.clock.advance(60)
@@ -202,7 +202,9 @@ async def test_a_full_disk_while_the_index_is_stored(
     make_world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Space for the index is taken before the records are written, so its lack is certain failure too."""
-    monkeypatch.setattr("callboard.log.staging.index_is_due", lambda segment: segment.file.position > 20_000)
+    monkeypatch.setattr(
+        "callboard.log.partition.staging.index_is_due", lambda segment: segment.file.position > 20_000
+    )
     world = make_world()
     await world.open()
     await world.append(30, size=1_000)

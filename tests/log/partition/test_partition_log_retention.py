@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from callboard.log.retention import SealedSegment, choose_droppable, count_dropped
+from callboard.log.partition.retention import SealedSegment, choose_droppable, count_dropped
 
 ALL_SETTLED = 1 << 60
 

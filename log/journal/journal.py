@@ -43,7 +43,7 @@ from callboard.log import limits
 from callboard.log.errors import DiskFull, InternalError, InvalidArgument, PlanFailed, StorageError
 from callboard.log.format.columns import Columns
 from callboard.log.format.frame import encode_frame, frame_length
-from callboard.log.journal_disk import (
+from callboard.log.journal.journal_disk import (
     Failure,
     classify,
     close_quietly,
@@ -51,13 +51,13 @@ from callboard.log.journal_disk import (
     may_have_named,
     start_segment,
 )
-from callboard.log.journal_records import Kind, columns_of_control, columns_of_events
-from callboard.log.journal_recovery import JournalRecovery, prune_segments, recover
+from callboard.log.journal.journal_records import Kind, columns_of_control, columns_of_events
+from callboard.log.journal.journal_recovery import JournalRecovery, prune_segments, recover
 from callboard.log.limits import JOURNAL_RESERVE_BYTES, JOURNAL_SEGMENT_BYTES
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Buffer, Close, Incarnation, Sync, Verb, Write, Zero
 from callboard.log.seams.entropy import Entropy
-from callboard.log.segment_file import SegmentFile
+from callboard.log.segments.segment_file import SegmentFile
 
 __all__ = ["Journal", "JournalRecovery", "StagedJournal"]
 

@@ -15,12 +15,12 @@ from callboard.log.errors import InternalError, LogCorrupt
 from callboard.log.format.columns import Columns
 from callboard.log.format.frame import FrameHeader, seed_of
 from callboard.log.limits import KIB, OPEN_SEGMENTS_MAX
-from callboard.log.reading import Outcome, Reading, Wish, walk
-from callboard.log.scanning import index_stored, scan_stored
+from callboard.log.partition.tail_cache import TailCache
 from callboard.log.seams.disk import Close, Incarnation, Open, Verb
-from callboard.log.segment_walk import FrameReader
-from callboard.log.segments import SegmentList, StoredSegment, position_of_offset, position_of_time
-from callboard.log.tail_cache import TailCache
+from callboard.log.segments.reading import Outcome, Reading, Wish, walk
+from callboard.log.segments.scanning import index_stored, scan_stored
+from callboard.log.segments.segment_walk import FrameReader
+from callboard.log.segments.segments import SegmentList, StoredSegment, position_of_offset, position_of_time
 
 __all__ = ["LogReads"]
 

@@ -25,11 +25,11 @@ from collections.abc import Callable
 
 import attrs
 
-from callboard.log.forking import Fork, plan_journal, plan_partition, write_fork, write_index
 from callboard.log.format.committed import encode_committed
-from callboard.log.inspection import Inspection, SegmentState, inspect_log
-from callboard.log.journal_disk import remove_unfinished
-from callboard.log.quarantine import Quarantine
+from callboard.log.journal.journal_disk import remove_unfinished
+from callboard.log.offline.forking import Fork, plan_journal, plan_partition, write_fork, write_index
+from callboard.log.offline.inspection import Inspection, SegmentState, inspect_log
+from callboard.log.offline.verify import LogReport, Meter, Progress, find_logs, report_of
 from callboard.log.seams.disk import (
     Close,
     Create,
@@ -42,8 +42,8 @@ from callboard.log.seams.disk import (
     Verb,
     Write,
 )
-from callboard.log.segment_file import index_path
-from callboard.log.verify import LogReport, Meter, Progress, find_logs, report_of
+from callboard.log.segments.quarantine import Quarantine
+from callboard.log.segments.segment_file import index_path
 
 __all__ = ["RepairAction", "RepairReport", "repair_directory", "repair_log"]
 

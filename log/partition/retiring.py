@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from callboard.log.errors import PlanFailed
-from callboard.log.log_reads import LogReads
-from callboard.log.log_settings import LogSettings
-from callboard.log.retention import (
+from callboard.log.partition.log_reads import LogReads
+from callboard.log.partition.log_settings import LogSettings
+from callboard.log.partition.retention import (
     Retention,
     SealedSegment,
     blocks_publishing,
@@ -19,8 +19,8 @@ from callboard.log.retention import (
     count_dropped,
 )
 from callboard.log.seams.disk import Incarnation, SyncDirectory, Unlink, Verb
-from callboard.log.segment_file import INDEX_SUFFIX, base_offset_of, index_path
-from callboard.log.segments import SegmentList, StoredSegment
+from callboard.log.segments.segment_file import INDEX_SUFFIX, base_offset_of, index_path
+from callboard.log.segments.segments import SegmentList, StoredSegment
 
 __all__ = ["Retirement"]
 

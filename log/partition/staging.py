@@ -14,12 +14,12 @@ from callboard.log.format.columns import Columns
 from callboard.log.format.compression import Compression
 from callboard.log.format.frame import encode_frame
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES, GapReason, encode_segment_header
-from callboard.log.index_file import index_is_due, index_room_verbs, index_store_verbs, new_index
-from callboard.log.rewriting import new_segment_id
+from callboard.log.partition.rewriting import new_segment_id
 from callboard.log.seams.disk import Buffer, Incarnation, Verb, Write
 from callboard.log.seams.entropy import Entropy
-from callboard.log.segment_file import SegmentFile
-from callboard.log.segments import StoredSegment
+from callboard.log.segments.index_file import index_is_due, index_room_verbs, index_store_verbs, new_index
+from callboard.log.segments.segment_file import SegmentFile
+from callboard.log.segments.segments import StoredSegment
 
 __all__ = ["Run", "StagedAppend", "Stager", "make_segment"]
 

@@ -12,12 +12,12 @@ from callboard.log.format.columns import Columns
 from callboard.log.format.compression import Compression
 from callboard.log.format.frame import encode_frame, frame_length
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
-from callboard.log.quarantine import Quarantine
+from callboard.log.partition.staging import make_segment
+from callboard.log.partition.survey import leftovers
 from callboard.log.seams.disk import Buffer, Incarnation, SyncDirectory, Unlink, Verb
-from callboard.log.segment_file import base_offset_of
-from callboard.log.segments import StoredSegment
-from callboard.log.staging import make_segment
-from callboard.log.survey import leftovers
+from callboard.log.segments.quarantine import Quarantine
+from callboard.log.segments.segment_file import base_offset_of
+from callboard.log.segments.segments import StoredSegment
 
 __all__ = ["heal_segment", "remove_leftovers"]
 

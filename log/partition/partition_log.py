@@ -48,28 +48,28 @@ from callboard.log.errors import (
 from callboard.log.format.columns import Columns
 from callboard.log.format.committed import encode_committed
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
-from callboard.log.healing import heal_segment, remove_leftovers
-from callboard.log.index_file import index_room_verbs, index_store_verbs
 from callboard.log.limits import (
     INDEX_INTERVAL_BYTES,
     READ_BYTES_DEFAULT,
     TAIL_CACHE_BYTES,
     UNSYNCED_BYTES_MAX,
 )
-from callboard.log.log_reads import LogReads
-from callboard.log.log_settings import LogSettings
-from callboard.log.quarantine import Quarantine
-from callboard.log.reading import Reading
-from callboard.log.recovery import Opened, Recovery, gaps_between, open_partition
-from callboard.log.retention import Retention
-from callboard.log.retiring import Retirement
-from callboard.log.rewriting import new_segment_id
+from callboard.log.partition.healing import heal_segment, remove_leftovers
+from callboard.log.partition.log_reads import LogReads
+from callboard.log.partition.log_settings import LogSettings
+from callboard.log.partition.recovery import Opened, Recovery, gaps_between, open_partition
+from callboard.log.partition.retention import Retention
+from callboard.log.partition.retiring import Retirement
+from callboard.log.partition.rewriting import new_segment_id
+from callboard.log.partition.staging import Run, StagedAppend, Stager
+from callboard.log.partition.tail_cache import TailCache
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Close, Incarnation, Sync, Verb
 from callboard.log.seams.entropy import Entropy
-from callboard.log.segments import Damage, Gap, StoredSegment
-from callboard.log.staging import Run, StagedAppend, Stager
-from callboard.log.tail_cache import TailCache
+from callboard.log.segments.index_file import index_room_verbs, index_store_verbs
+from callboard.log.segments.quarantine import Quarantine
+from callboard.log.segments.reading import Reading
+from callboard.log.segments.segments import Damage, Gap, StoredSegment
 
 __all__ = ["Damage", "Gap", "LogSettings", "PartitionLog", "Reading", "Recovery", "Retention", "StagedAppend"]
 

@@ -10,9 +10,9 @@ import attrs
 from callboard.log.format.frame import encode_frame, frame_length, reseal
 from callboard.log.format.index import SegmentIndex
 from callboard.log.format.segment import GapReason, SegmentKind, encode_segment_header
-from callboard.log.inspection import Inspection, Run, SegmentState
-from callboard.log.journal_records import Kind, columns_of_control
+from callboard.log.journal.journal_records import Kind, columns_of_control
 from callboard.log.limits import INDEX_INTERVAL_BYTES, MIB, SEGMENT_BYTES_MAX
+from callboard.log.offline.inspection import Inspection, Run, SegmentState
 from callboard.log.seams.disk import (
     Buffer,
     Close,
@@ -26,8 +26,8 @@ from callboard.log.seams.disk import (
     Verb,
     Write,
 )
-from callboard.log.segment_file import SegmentFile, index_path
-from callboard.log.segment_walk import FrameReader
+from callboard.log.segments.segment_file import SegmentFile, index_path
+from callboard.log.segments.segment_walk import FrameReader
 
 __all__ = ["Fork", "plan_journal", "plan_partition", "write_fork", "write_index"]
 

@@ -30,10 +30,15 @@ from callboard.log.format.faults import SegmentHeaderInvalid
 from callboard.log.format.frame import FrameHeader
 from callboard.log.format.scan import DamagedRange, SegmentScan, Tail
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
-from callboard.log.journal_disk import error_of, is_full, make_directory, remove_unfinished, segment_bases
-from callboard.log.journal_records import Control, Kind, decode_control
+from callboard.log.journal.journal_disk import (
+    error_of,
+    is_full,
+    make_directory,
+    remove_unfinished,
+    segment_bases,
+)
+from callboard.log.journal.journal_records import Control, Kind, decode_control
 from callboard.log.limits import JOURNAL_SEGMENT_BYTES
-from callboard.log.quarantine import Quarantine
 from callboard.log.seams.disk import (
     Close,
     Handle,
@@ -45,8 +50,9 @@ from callboard.log.seams.disk import (
     Write,
     Zero,
 )
-from callboard.log.segment_file import SegmentFile, segment_path
-from callboard.log.segment_walk import CHUNK_BYTES, FrameReader, OpenSegment, open_segment, scan_file
+from callboard.log.segments.quarantine import Quarantine
+from callboard.log.segments.segment_file import SegmentFile, segment_path
+from callboard.log.segments.segment_walk import CHUNK_BYTES, FrameReader, OpenSegment, open_segment, scan_file
 
 __all__ = ["Found", "JournalRecovery", "prune_segments", "recover"]
 

@@ -14,7 +14,7 @@ import attrs
 from callboard.log.format.index import SegmentIndex
 from callboard.log.format.segment import GapReason
 from callboard.log.seams.disk import Handle
-from callboard.log.segment_file import SegmentFile
+from callboard.log.segments.segment_file import SegmentFile
 
 __all__ = [
     "Damage",

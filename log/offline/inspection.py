@@ -29,12 +29,12 @@ from callboard.log.format.segment import (
     SegmentKind,
     decode_segment_header,
 )
-from callboard.log.index_file import segment_id_in
-from callboard.log.journal_disk import segment_bases
-from callboard.log.journal_records import Kind, decode_control
+from callboard.log.journal.journal_disk import segment_bases
+from callboard.log.journal.journal_records import Kind, decode_control
 from callboard.log.seams.disk import Close, Handle, Incarnation, Open
-from callboard.log.segment_file import index_path, segment_path
-from callboard.log.segment_walk import FrameReader, OpenSegment, scan_file
+from callboard.log.segments.index_file import segment_id_in
+from callboard.log.segments.segment_file import index_path, segment_path
+from callboard.log.segments.segment_walk import FrameReader, OpenSegment, scan_file
 
 __all__ = ["Inspection", "Problem", "Run", "SegmentState", "inspect_log", "read_whole"]
 

@@ -14,9 +14,6 @@ from callboard.log.format.segment import (
     SegmentKind,
     decode_segment_header,
 )
-from callboard.log.index_file import read_index_bytes, segment_id_in
-from callboard.log.quarantine import Quarantine
-from callboard.log.scanning import scan_stored
 from callboard.log.seams.disk import (
     Close,
     Entry,
@@ -28,14 +25,17 @@ from callboard.log.seams.disk import (
     Unlink,
     Verb,
 )
-from callboard.log.segment_file import (
+from callboard.log.segments.index_file import read_index_bytes, segment_id_in
+from callboard.log.segments.quarantine import Quarantine
+from callboard.log.segments.scanning import scan_stored
+from callboard.log.segments.segment_file import (
     INDEX_SUFFIX,
     NEW_SUFFIX,
     SegmentFile,
     base_offset_of,
     segment_path,
 )
-from callboard.log.segments import Damage, StoredSegment
+from callboard.log.segments.segments import Damage, StoredSegment
 
 __all__ = ["COMMITTED_NAME", "Survey", "leftovers", "survey"]
 

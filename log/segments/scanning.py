@@ -6,10 +6,10 @@ from typing import Final
 
 from callboard.log.format.index import SegmentIndex
 from callboard.log.format.scan import SegmentScan
-from callboard.log.index_file import load_index, new_index, proves_itself
 from callboard.log.limits import MIB
 from callboard.log.seams.disk import Incarnation, Open
-from callboard.log.segments import Damage, StoredSegment, cut_index
+from callboard.log.segments.index_file import load_index, new_index, proves_itself
+from callboard.log.segments.segments import Damage, StoredSegment, cut_index
 
 __all__ = ["ensure_open", "index_stored", "scan_from", "scan_stored"]
 

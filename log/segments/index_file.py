@@ -29,8 +29,8 @@ from callboard.log.seams.disk import (
     Write,
     Zero,
 )
-from callboard.log.segment_file import index_path
-from callboard.log.segments import StoredSegment
+from callboard.log.segments.segment_file import index_path
+from callboard.log.segments.segments import StoredSegment
 
 __all__ = [
     "index_is_due",

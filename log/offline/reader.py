@@ -26,13 +26,13 @@ from callboard.log.format.frame import FrameHeader, seed_of
 from callboard.log.format.index import SegmentIndex
 from callboard.log.format.scan import SegmentScan
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
-from callboard.log.index_file import load_index
-from callboard.log.journal_disk import segment_bases
+from callboard.log.journal.journal_disk import segment_bases
 from callboard.log.limits import KIB, READ_BYTES_DEFAULT
-from callboard.log.reading import Outcome, Reading, Wish, walk
 from callboard.log.seams.disk import Close, Incarnation, Open
-from callboard.log.segment_file import segment_path
-from callboard.log.segment_walk import CHUNK_BYTES, FrameReader, OpenSegment, open_segment
+from callboard.log.segments.index_file import load_index
+from callboard.log.segments.reading import Outcome, Reading, Wish, walk
+from callboard.log.segments.segment_file import segment_path
+from callboard.log.segments.segment_walk import CHUNK_BYTES, FrameReader, OpenSegment, open_segment
 
 __all__ = ["LogReader", "Reading"]
 

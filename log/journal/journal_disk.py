@@ -21,7 +21,7 @@ from callboard.log.seams.disk import (
     Unlink,
     Verb,
 )
-from callboard.log.segment_file import NEW_SUFFIX, SEGMENT_SUFFIX, SegmentFile, base_offset_of
+from callboard.log.segments.segment_file import NEW_SUFFIX, SEGMENT_SUFFIX, SegmentFile, base_offset_of
 
 __all__ = [
     "Failure",

@@ -15,9 +15,9 @@ from typing import Final
 
 import attrs
 
-from callboard.log.inspection import Inspection, Problem, inspect_log
+from callboard.log.offline.inspection import Inspection, Problem, inspect_log
 from callboard.log.seams.disk import Disk, Incarnation
-from callboard.log.segment_file import base_offset_of
+from callboard.log.segments.segment_file import base_offset_of
 
 __all__ = ["LogReport", "Problem", "Progress", "VerifyReport", "find_logs", "verify_directory"]
 

@@ -35,16 +35,16 @@ from callboard.log.format.faults import CommittedInvalid
 from callboard.log.format.frame import FRAME_HEADER_BYTES, HEADER, decode_header
 from callboard.log.format.scan import SegmentScan, Tail
 from callboard.log.format.segment import GapReason
-from callboard.log.frame_chunks import BASE_OFFSET, LAST_OFFSET, FrameChunks
-from callboard.log.index_file import load_index, new_index, proves_itself
-from callboard.log.quarantine import Quarantine
-from callboard.log.rewriting import Run, Writer
-from callboard.log.scanning import ensure_open, scan_from
+from callboard.log.partition.frame_chunks import BASE_OFFSET, LAST_OFFSET, FrameChunks
+from callboard.log.partition.rewriting import Run, Writer
+from callboard.log.partition.survey import COMMITTED_NAME, survey
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Incarnation, Mark, SyncDirectory
 from callboard.log.seams.entropy import Entropy
-from callboard.log.segments import Damage, Gap, SegmentList, StoredSegment, cut_index
-from callboard.log.survey import COMMITTED_NAME, survey
+from callboard.log.segments.index_file import load_index, new_index, proves_itself
+from callboard.log.segments.quarantine import Quarantine
+from callboard.log.segments.scanning import ensure_open, scan_from
+from callboard.log.segments.segments import Damage, Gap, SegmentList, StoredSegment, cut_index
 
 __all__ = ["Opened", "Recovery", "gaps_between", "open_partition"]
 

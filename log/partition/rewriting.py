@@ -24,15 +24,15 @@ from callboard.log.format.frame import (
 )
 from callboard.log.format.index import SegmentIndex
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES, GapReason, encode_segment_header
-from callboard.log.frame_chunks import FrameChunks
-from callboard.log.index_file import new_index
 from callboard.log.limits import MIB
-from callboard.log.quarantine import Quarantine
+from callboard.log.partition.frame_chunks import FrameChunks
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Buffer, Close, Incarnation, Truncate, Verb
 from callboard.log.seams.entropy import Entropy
-from callboard.log.segment_file import SegmentFile
-from callboard.log.segments import StoredSegment
+from callboard.log.segments.index_file import new_index
+from callboard.log.segments.quarantine import Quarantine
+from callboard.log.segments.segment_file import SegmentFile
+from callboard.log.segments.segments import StoredSegment
 
 __all__ = ["Run", "Writer", "new_segment_id"]
 

@@ -1,0 +1,1 @@
+"""Journals: events and snapshots of one owner, in segments."""

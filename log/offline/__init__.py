@@ -1,0 +1,1 @@
+"""Reading beside the writer, verifying, repairing."""

@@ -1,0 +1,1 @@
+"""Segment files and how they are walked: what partitions, journals and offline tools have in common."""

@@ -58,8 +58,10 @@ class LogReads:
         if not segment.base_offset <= offset < segment.end_offset:
             return None
         wish = self._wish(segment, offset, durable_end, max_records, max_bytes)
-        length = min(HOT_CHUNK_BYTES, segment.file.position - wish.position)
+        end = segment.file.position
+        length = min(HOT_CHUNK_BYTES, end - wish.position)
         while length > 0:
+            at = wish.position
             data = self._files.read_cached(segment.file.handle, wish.position, length)
             if data is None:
                 break
@@ -68,7 +70,9 @@ class LogReads:
                 break
             if len(data) < length or wish.batches:
                 break
-            length = min(max(HOT_CHUNK_BYTES, wish.needed_bytes), segment.file.position - wish.position)
+            tried, length = length, min(max(HOT_CHUNK_BYTES, wish.needed_bytes), end - wish.position)
+            if wish.position == at and length <= tried:
+                break  # a frame that reaches beyond the segment's end: damage, which `read` passes
         return wish.batches if wish.batches and not wish.lost else None
 
     @staticmethod
@@ -132,11 +136,11 @@ class LogReads:
 
     async def _pass_damage(self, segment: StoredSegment, wish: Wish) -> None:
         """No valid frame lies at the wish's position: find out how far the damage goes, and pass it."""
-        damage = segment.damage_at(wish.position)
+        damage = segment.damage_at(wish.position, wish.expected)
         if damage is None:
             keep_index = segment is self._segments.active
             await scan_stored(self._files, segment, limit=wish.limit, keep_index=keep_index)
-            damage = segment.damage_at(wish.position)
+            damage = segment.damage_at(wish.position, wish.expected)
         if damage is not None:
             if damage.last_offset >= damage.first_offset:
                 wish.lose(damage.first_offset, damage.last_offset)
@@ -196,7 +200,7 @@ class LogReads:
         reader = FrameReader(self._files, segment.file.handle, segment.segment_id)
         is_scanned = False
         while expected < limit:
-            damage = segment.damage_at(position)
+            damage = segment.damage_at(position, expected)
             if damage is not None:
                 position, expected = damage.end, max(expected, damage.last_offset + 1)
                 continue

@@ -122,10 +122,13 @@ class StoredSegment:
         """Header and frames, without the zeros ahead."""
         return self.file.position
 
-    def damage_at(self, position: int) -> Damage | None:
-        """The damaged range that begins at `position`."""
+    def damage_at(self, position: int, offset: int) -> Damage | None:
+        """The damaged range in which a walk stands at `position`, expecting `offset`.
+
+        A walk that passes over bodies may have gone into it, or across its end, by a header that held.
+        """
         for damage in self.damages or ():
-            if damage.start == position:
+            if damage.start <= position and (position < damage.end or offset <= damage.last_offset):
                 return damage
         return None
 

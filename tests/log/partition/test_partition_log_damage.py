@@ -156,6 +156,34 @@ async def test_damage_at_both_ends_of_a_sealed_segment(make_world: Any) -> None:
     world.check(found, must_hold={at: world.seen[at] for at in found})
 
 
+@pytest.mark.parametrize("cold", [True, False])
+@pytest.mark.parametrize("damage", ["cut", "two frames"])
+async def test_reads_that_begin_inside_damage(make_world: Any, damage: str, cold: bool) -> None:
+    """From whatever offset, again and again: a header that holds before a body that does not leads nobody astray."""
+    world = make_world(segment_bytes=65_536)
+    log = await world.open()
+    ends = [SEGMENT_HEADER_BYTES]
+    for _ in range(30):
+        await world.append(1, 3, size=2_000)
+        ends.append(log.size_bytes)
+    await log.close()
+    if damage == "cut":
+        write_back(world, FIRST, world.disk.files()[FIRST][: ends[4] + 1000])
+    else:
+        world.disk.flip(FIRST, ends[4] + 1000)
+        world.disk.flip(FIRST, ends[5] + 20)
+    await world.open()
+    found = await world.contents()
+    assert set(range(12)) <= set(found)
+    assert {12, 13, 14, 15, 16, 17}.isdisjoint(found)
+    world.disk.cold = cold
+    for at in [*range(90), *range(90)]:
+        following = min(offset for offset in found if offset >= at)
+        hot = world.log.read_hot(at, max_records=1)
+        batches = hot or (await world.log.read(at, max_records=1)).batches
+        assert [following] == [batch.base_offset for batch in batches]
+
+
 async def test_both_copies_of_a_header_may_be_lost(make_world: Any) -> None:
     """A segment without a header is read with the id that its index names."""
     world = make_world(segment_bytes=65_536)

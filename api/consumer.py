@@ -68,7 +68,7 @@ class Consumer:
         self._turn = trio.Lock()
         self._ahead: tuple[PartitionPort, Reply] | None = None
         self._prefetch = 1
-        self._fetched_at = 0.0
+        self._fetched_at: float | None = None
         self._open = False
 
     def __repr__(self) -> str:
@@ -91,7 +91,9 @@ class Consumer:
         except BaseException:
             self._leave_nowait()
             raise
-        self._maybe = dict.fromkeys(range(len(self._live.ports)))
+        count = len(self._live.ports)
+        first = self._id % count  # consumers that come together do not all begin at the same partition
+        self._maybe = dict.fromkeys((*range(first, count), *range(first)))
         return self
 
     async def _join(self) -> None:
@@ -219,7 +221,7 @@ class Consumer:
     def _adapt_prefetch(self, now: float) -> None:
         """Fetch more while the caller empties the buffer quickly, one at a time when it is slow."""
         quick = min(0.1, self.settings.visibility_timeout / 8)
-        if self._fetched_at and now - self._fetched_at < quick:
+        if self._fetched_at is not None and now - self._fetched_at < quick:
             self._prefetch = min(self._prefetch * 2, PREFETCH_MAX)
         else:
             self._prefetch = 1

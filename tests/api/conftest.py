@@ -1,0 +1,63 @@
+"""A world in memory for tests of the public face: one disk, one virtual clock, any number of runtimes on them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+import callboard
+from callboard.simulations.clock import VirtualClock
+from callboard.simulations.entropy import SeededEntropy
+from callboard.simulations.inodes import lose_unsynced
+from callboard.simulations.memory_disk import MemoryDisk
+
+
+@attrs.define
+class World:
+    """A disk in memory and the time on it. Tests that use it run under trio's autojumping clock."""
+
+    disk: MemoryDisk
+    clock: VirtualClock
+    lives: int = 0
+
+    def open(self) -> Any:
+        """A runtime on the disk, for `async with`; each has randomness of its own."""
+        self.lives += 1
+        return callboard.open_runtime(disk=self.disk, clock=self.clock, entropy=SeededEntropy(self.lives))
+
+    @asynccontextmanager
+    async def until_power_loss(self, verbs: int | None = None) -> AsyncIterator[Any]:
+        """A runtime that loses power after so many verbs, or at the end of the block; nothing of its closing counts."""
+        if verbs is not None:
+            self.disk.crash_after(verbs)
+        with trio.CancelScope() as life:
+            try:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._end_with_power, life)
+                    async with self.open() as runtime:
+                        yield runtime
+                        if verbs is None:
+                            self.disk.crash(lose_unsynced)
+                            life.cancel()
+                        await trio.lowlevel.checkpoint()
+                    nursery.cancel_scope.cancel()
+            except* callboard.CallboardError:
+                if not (self.disk.is_off or life.cancel_called):
+                    raise
+        self.disk.power_on()
+
+    async def _end_with_power(self, life: trio.CancelScope) -> None:
+        await self.disk.crashed.wait()
+        life.cancel()
+
+
+@pytest.fixture
+def world() -> World:
+    """An empty disk in memory."""
+    clock = VirtualClock()
+    return World(MemoryDisk(clock=clock), clock)

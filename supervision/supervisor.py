@@ -259,14 +259,16 @@ class Supervisor:
         clock, roster = self._system.clock, self._roster
         told = False
         while True:
-            for step in roster.steps(clock.monotonic()):
+            # One reading of the clock for both: what falls due between two would be neither done nor waited for.
+            now = clock.monotonic()
+            for step in roster.steps(now):
                 self._perform(step)
             if roster.is_down:
                 return
             if not told and roster.is_settled and not roster.is_closing:
                 told, self._state = True, "running"
                 ready()
-            await self._sleep(roster.wake_at(clock.monotonic()))
+            await self._sleep(roster.wake_at(now))
 
     def _perform(self, step: Step) -> None:
         child = self._children[step.name]

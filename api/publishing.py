@@ -83,6 +83,7 @@ class Publisher:
         size = len(value)
         if key is not None:
             size += check_key(key)
+            key = bytes(key)
         if headers is not None:
             size += check_headers(headers)
             headers = dict(headers)
@@ -101,10 +102,19 @@ class Publisher:
         if len(ports) == 1 and self.partitioner is consistent:
             return ports[0]
         if key is None:
-            return ports[self._sticky.choose(1, size)]
+            return ports[self._turn(1, size)]
         if self.partitioner is consistent:
             return ports[consistent(key, len(ports))]
         return ports[checked(self.partitioner, key, len(ports))]
+
+    def _turn(self, records: int, size_bytes: int) -> int:
+        """The partition whose turn it is; those that take nothing now are passed, unless all are such."""
+        sticky, ports = self._sticky, self.live.ports
+        for _ in ports:
+            if ports[sticky.partition].state not in REFUSING:
+                break
+            sticky.move_on()
+        return sticky.choose(records, size_bytes)
 
     def _checked_partition(self, partition: int) -> int:
         count = len(self.live.ports)
@@ -121,10 +131,9 @@ class Publisher:
             raise self._refused(port)
         budget, size = port.budget, message.size_bytes
         if not budget.take_nowait(size):
-            await budget.take(size)
+            await self._take(port, size)
         if message.level is Level.NONE:
-            message.unheard = UnheardReply(port, records, size)
-            await self._tell(port, message)
+            await self._tell(port, message, UnheardReply(port, records, size))
             return None
         try:
             try:
@@ -137,16 +146,27 @@ class Publisher:
         finally:
             budget.give_back(size)
 
-    async def _tell(self, port: PartitionPort, message: PublishOne | PublishMany) -> None:
-        """Enqueue what nobody waits for; unless that fails, its `unheard` gives the budget back."""
+    async def _take(self, port: PartitionPort, size_bytes: int) -> None:
+        """Wait for room in the partition's budget, unless it gets to refuse everything meanwhile."""
+        while not await port.budget.take(size_bytes):
+            if port.state in REFUSING:
+                raise self._refused(port)
+
+    async def _tell(
+        self, port: PartitionPort, message: PublishOne | PublishMany, unheard: UnheardReply
+    ) -> None:
+        """Enqueue what nobody waits for; whatever becomes of it, `unheard` gives the budget back."""
+        message.unheard = unheard
         try:
             try:
                 port.ref.tell_nowait(message)
             except MailboxFull:
                 await port.ref.tell(message)
                 return
-        except BaseException:
-            port.budget.give_back(message.size_bytes)
+        except BaseException as error:
+            unheard.answer()
+            if isinstance(error, ActorStopped):
+                raise self._stopped() from error
             raise
         await trio.lowlevel.checkpoint()
 
@@ -355,10 +375,9 @@ class Publisher:
             if port.state in REFUSING:
                 raise self._refused(port)
             if not budget.take_nowait(size):
-                await budget.take(size)
+                await self._take(port, size)
             if message.level is Level.NONE:
-                message.unheard = UnheardReply(port, len(chunk), size)
-                await self._tell(port, message)
+                await self._tell(port, message, UnheardReply(port, len(chunk), size))
                 return _Sent(port, chunk, None, 0)
         except CallboardError as error:
             return _Sent(port, chunk, error, 0)

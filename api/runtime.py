@@ -6,7 +6,8 @@ stops it in reverse order: what was published is committed, and every failure th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -24,7 +25,7 @@ from callboard.actors.broker.catalog_commands import (
     ListGroups,
 )
 from callboard.actors.broker.commands import Describe, Flush, PartitionStatistics
-from callboard.actors.broker.directory import Directory
+from callboard.actors.broker.directory import Directory, LiveTopic
 from callboard.actors.broker.partitioning import Partitioner, consistent
 from callboard.actors.broker.port import PartitionPort
 from callboard.actors.broker.renewals import Holds, Renewals
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
     from callboard.control import ControlServer
 
 DESCRIBE_TIMEOUT_S = 5.0
+FLUSH_TIMEOUT_S = 5.0
+"""How long closing waits for `acks="none"` publishes to be synced, before it stops the partitions, which write them."""
 
 
 class PathLike(Protocol):
@@ -179,34 +182,46 @@ class Runtime:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
-        unheard: CallboardError | None = None
+        lives = [*self._directory.topics()]
         try:
             if error is None:
-                unheard = await self._flush_all()
+                await self._flush_all(lives)
         finally:
-            self._state = "closed"
+            self._state = "closing"
             try:
                 absorbed = await self._system.__aexit__(kind, error, traceback)
             finally:
+                self._state = "closed"
                 await self._release()
-        if unheard is not None:
-            raise unheard
+        if error is None:
+            self._raise_unheard(lives)
         return absorbed
 
-    async def _flush_all(self) -> CallboardError | None:
-        """Wait for `acks="none"` publishes; the first failure that nobody was told of."""
-        found: CallboardError | None = None
-        for live in self._directory.topics():
+    async def _flush_all(self, lives: Sequence[LiveTopic]) -> None:
+        """Wait for what was published with `acks="none"`; what fails, or is too slow, is told when all has stopped."""
+        asked = []
+        for port in (port for live in lives for port in live.ports):
+            with suppress(CallboardError):
+                asked.append(port.ref.ask_nowait(Flush()))
+        with trio.move_on_after(FLUSH_TIMEOUT_S):
+            for reply in asked:
+                with suppress(CallboardError):
+                    await reply.wait()
+
+    def _raise_unheard(self, lives: Sequence[LiveTopic]) -> None:
+        """Raise the failures that nobody was told of, now that there will be no more."""
+        found: list[CallboardError] = []
+        for live in lives:
             for port in live.ports:
-                try:
-                    await port.ref.ask(Flush(), timeout=DESCRIBE_TIMEOUT_S)
-                except CallboardError:
-                    continue
+                port.give_up_unheard()
             try:
                 Topic(self, live).raise_unheard()
             except CallboardError as error:
-                found = found or error
-        return found
+                found.append(error)
+        for other in found[1:]:
+            found[0].add_note(str(other))
+        if found:
+            raise found[0]
 
     async def _release(self) -> None:
         if self._server is not None:
@@ -219,8 +234,8 @@ class Runtime:
             self._lock = None
 
     def check_open(self) -> None:
-        """Raise `RuntimeClosed` unless the runtime is open."""
-        if self._state != "open":
+        """Raise `RuntimeClosed` unless the runtime is open, or still closing: actors may finish their work then."""
+        if self._state not in ("open", "closing"):
             raise RuntimeClosed(
                 f"the runtime on {self.directory} is {self._state}. Nothing was done. Use it inside `async with`."
             )

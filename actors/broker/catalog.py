@@ -11,6 +11,7 @@ asks partitions. Coordinators only ever tell it, and their loops do not wait for
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import attrs
@@ -45,11 +46,14 @@ from callboard.actors.broker.settings import (
 )
 from callboard.log.errors import (
     ActorCrashed,
+    AskTimeout,
     CallboardError,
     ConfigurationError,
     GroupNotFound,
     InternalError,
     InvalidArgument,
+    LogCorrupt,
+    PartitionUnavailable,
     StorageError,
     TopicExists,
     TopicNotFound,
@@ -60,6 +64,8 @@ from callboard.log.removal import remove_tree
 from callboard.log.seams.disk import Incarnation, MakeDirectory, SyncDirectory
 
 SNAPSHOT_EVERY_BYTES = 256 * 1024
+ALTER_TIMEOUT_S = 5.0
+"""How long altering waits for a partition to take note; one that recovers takes note when it has."""
 
 
 class Catalog(Actor[CatalogCommand]):
@@ -86,6 +92,7 @@ class Catalog(Actor[CatalogCommand]):
             restore=self._state.restore,
             apply=lambda record: self._state.apply(state.decode(record)),
         )
+        await self._check_not_missing()
         for group in list(self._state.groups.values()):
             if not group.settings.durable and not self._directory.is_live_group(group.group_id):
                 await self._decide((state.GROUP_DELETED, group.group_id))
@@ -97,6 +104,20 @@ class Catalog(Actor[CatalogCommand]):
         await self._close_forgotten_groups()
         for group in self._state.groups.values():
             await self._directory.launch_coordinator(group)
+
+    async def _check_not_missing(self) -> None:
+        """Refuse an empty journal beside topics' files: what it said of them, and of the groups, would be lost."""
+        if self._journal.next_sequence > 0:
+            return
+        found = [
+            entry.name for entry in await self._files.list("topics") if state.TOPIC_ID.fullmatch(entry.name)
+        ]
+        if found:
+            raise LogCorrupt(
+                f"the catalog is empty, and there are files of {len(found)} topics ({found[0]} ...)."
+                " They were left alone. Restore the directory `catalog` from a copy, or move `topics` away to begin anew.",
+                path="catalog",
+            )
 
     async def stopping(self) -> None:
         """Close the journal."""
@@ -195,9 +216,12 @@ class Catalog(Actor[CatalogCommand]):
         contradictions(altered, where)
         await self._decide((state.TOPIC_ALTERED, record.topic_id, state.changed(altered)))
         live = await self._directory.launch_topic(record)
-        live.settings = altered
+        live.alter(altered)
         for port in live.ports:
-            await port.ref.ask(c.Alter(altered))
+            with suppress(
+                ActorCrashed, PartitionUnavailable, AskTimeout
+            ):  # it comes back with these settings
+                await port.ref.ask(c.Alter(altered), timeout=ALTER_TIMEOUT_S)
         return live
 
     async def _delete_topic(self, name: str) -> None:

@@ -41,7 +41,14 @@ class LiveTopic:
     topic_id: str
     settings: TopicSettings
     ports: tuple[PartitionPort, ...]
+    placements: tuple[Placement, ...] = ()
     deleted: bool = False
+
+    def alter(self, settings: TopicSettings) -> None:
+        """Partitions that start from now on start with these settings; those that run have to be told."""
+        self.settings = settings
+        for placement in self.placements:
+            placement.settings = settings
 
 
 @attrs.define(eq=False)
@@ -103,7 +110,10 @@ class Directory:
         if record.name in self._topics:
             await self._topics.stop_child(record.name)  # a launch that was broken off
         ports = tuple(PartitionPort(record.name, index) for index in range(record.settings.partitions))
-        children = tuple(self._partition_spec(record, port) for port in ports)
+        placements = tuple(
+            Placement(record.name, record.topic_id, port.index, record.settings, port) for port in ports
+        )
+        children = tuple(_partition_spec(placement) for placement in placements)
         supervisor = await self._topics.start_child(
             SupervisorSpec(
                 name=record.name, intensity=PARTITION_INTENSITY, period=PARTITION_PERIOD_S, children=children
@@ -111,27 +121,17 @@ class Directory:
         )
         for port in ports:
             port.ref = supervisor.child(str(port.index))
-        live = LiveTopic(record.name, record.topic_id, record.settings, ports)
+        live = LiveTopic(record.name, record.topic_id, record.settings, ports, placements)
         self._by_id[record.topic_id] = self._by_name[record.name] = live
         return live
-
-    def _partition_spec(self, record: TopicRecord, port: PartitionPort) -> ChildSpec:
-        placement = Placement(record.name, record.topic_id, port.index, record.settings, port)
-        return ChildSpec(
-            name=str(port.index),
-            start=partial(Partition, placement),
-            mailbox=MailboxSpec(capacity=PARTITION_MAILBOX_CAPACITY),
-            significant=False,
-            backoff=PARTITION_BACKOFF,
-            shutdown_grace=30.0,
-            on_failed=partial(_partition_failed, port),
-        )
 
     async def retire_topic(self, record: TopicRecord) -> None:
         """Stop the topic's partitions, if they run."""
         live = self._by_id.get(record.topic_id)
         if live is not None:
             live.deleted = True
+            for port in live.ports:
+                port.sleepers.wake(port.index)
             if self._by_name.get(live.name) is live:
                 del self._by_name[live.name]
         elif record.name in self._by_name:
@@ -163,6 +163,19 @@ class Directory:
         self._members.pop(record.group_id, None)
 
 
+def _partition_spec(placement: Placement) -> ChildSpec:
+    return ChildSpec(
+        name=str(placement.index),
+        start=partial(Partition, placement),
+        mailbox=MailboxSpec(capacity=PARTITION_MAILBOX_CAPACITY),
+        significant=False,
+        backoff=PARTITION_BACKOFF,
+        shutdown_grace=30.0,
+        on_failed=partial(_partition_failed, placement.port),
+    )
+
+
 def _partition_failed(port: PartitionPort, path: str, cause: BaseException | None) -> CallboardError:
     port.state, port.failure = "failed", cause
+    port.budget.interrupt()
     return port.unavailable()

@@ -181,6 +181,8 @@ class Partition(Actor[c.PartitionCommand]):
     def _stuck_changed(self, stuck: bool) -> None:
         if self._port.state in ("running", "stuck"):
             self._port.state = "stuck" if stuck else "running"
+        if stuck:
+            self._port.budget.interrupt()
         self.context.emit(PartitionStuck(self.context.path, stuck))
 
     # -- the loop

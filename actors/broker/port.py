@@ -26,6 +26,17 @@ REMEDIES = {
 }
 
 
+class _Turn:
+    """Somebody who waits for room."""
+
+    __slots__ = ("is_admitted", "over", "size_bytes")
+
+    def __init__(self, size_bytes: int) -> None:
+        self.size_bytes = size_bytes
+        self.is_admitted = False
+        self.over = trio.Event()
+
+
 class Budget:
     """Bytes that publishers may have waiting in one partition. Who finds it spent waits, first come first served."""
 
@@ -34,7 +45,7 @@ class Budget:
     def __init__(self, limit_bytes: int = PENDING_BYTES_MAX) -> None:
         self._limit = limit_bytes
         self.waiting_bytes = 0
-        self._queue: deque[tuple[int, trio.Event]] = deque()
+        self._queue: deque[_Turn] = deque()
 
     def has_room(self, size_bytes: int) -> bool:
         """Whether the bytes fit now, with nobody before them. Any single message fits when nothing else waits."""
@@ -50,18 +61,28 @@ class Budget:
         self.waiting_bytes += size_bytes
         return True
 
-    async def take(self, size_bytes: int) -> None:
-        """Take the bytes, waiting for room. Cancelled: nothing was taken. Wait while holding none of this budget."""
+    async def take(self, size_bytes: int) -> bool:
+        """Take the bytes, waiting for room. Cancelled: nothing was taken. Wait while holding none of this budget.
+
+        False: nothing was taken, and it is time to look at the partition's state (`interrupt`).
+        """
         if self.take_nowait(size_bytes):
-            return
-        turn = (size_bytes, trio.Event())
+            return True
+        turn = _Turn(size_bytes)
         self._queue.append(turn)
         try:
-            await turn[1].wait()
+            await turn.over.wait()
         except BaseException:
             self._queue.remove(turn)
             self._admit()
             raise
+        return turn.is_admitted
+
+    def interrupt(self) -> None:
+        """Send away those who wait: the partition may not take anything for long."""
+        queue, self._queue = self._queue, deque()
+        for turn in queue:
+            turn.over.set()
 
     def give_back(self, size_bytes: int) -> None:
         """The bytes are stored, or given up."""
@@ -72,10 +93,11 @@ class Budget:
     def _admit(self) -> None:
         """Take the bytes of those who wait longest, as far as they fit."""
         queue = self._queue
-        while queue and self._fits(queue[0][0]):
-            size_bytes, admitted = queue.popleft()
-            self.waiting_bytes += size_bytes
-            admitted.set()
+        while queue and self._fits(queue[0].size_bytes):
+            turn = queue.popleft()
+            self.waiting_bytes += turn.size_bytes
+            turn.is_admitted = True
+            turn.over.set()
 
 
 class PartitionPort:
@@ -96,6 +118,8 @@ class PartitionPort:
         """By group id; what a restarted actor renews leases by."""
         self.orphans: list[tuple[int, Grant]] = []
         """Leases (with their group's id) that were journalled when the actor crashed, before anybody had them."""
+        self.unheard_waiting = 0
+        """Records published with `acks="none"` of which nothing is known yet."""
         self.unheard_failures = 0
         self.unheard_error: BaseException | None = None
 
@@ -124,6 +148,12 @@ class PartitionPort:
             self.unheard_failures += records
             self.unheard_error = self.unheard_error or error
 
+    def give_up_unheard(self) -> None:
+        """The partition has ended: what it never answered is not stored, or may not be."""
+        if self.unheard_waiting:
+            self.count_unheard(self.unheard_waiting, self.unavailable())
+            self.unheard_waiting = 0
+
     def take_unheard(self) -> tuple[int, BaseException | None]:
         """The failures since the last call."""
         taken = self.unheard_failures, self.unheard_error
@@ -141,10 +171,12 @@ class UnheardReply:
         self._records = records
         self._size_bytes = size_bytes
         self.done = False
+        port.unheard_waiting += records
 
     def answer(self, value: object = None) -> bool:
         """The records are stored."""
         self.done = True
+        self._port.unheard_waiting -= self._records
         self._port.budget.give_back(self._size_bytes)
         return True
 

@@ -115,7 +115,8 @@ class Catalog(Actor[CatalogCommand]):
         if found:
             raise LogCorrupt(
                 f"the catalog is empty, and there are files of {len(found)} topics ({found[0]} ...)."
-                " They were left alone. Restore the directory `catalog` from a copy, or move `topics` away to begin anew.",
+                " They were left alone. Restore the directory `catalog` from a copy, or move `topics` away to begin"
+                " anew.",
                 path="catalog",
             )
 

@@ -8,6 +8,7 @@ import pytest
 import trio
 
 import callboard
+from callboard.log.seams.disk import Unlink
 
 STEPS = range(0, 120, 3)
 
@@ -64,3 +65,21 @@ async def test_the_catalog_crashes_at_a_group(autojump_clock: Any, world: Any) -
                     assert message is None or message.value == b"one"
             await runtime.delete_group("group")
             assert await runtime.groups() == ()
+
+
+async def test_a_catalog_that_is_gone_is_not_made_anew(autojump_clock: Any, world: Any) -> None:
+    """Topics without a catalog are refused by name and stay as they are; with it they are there again."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders")
+        await topic.publish(b"one")
+    catalog = {path: data for path, data in world.disk.files().items() if path.startswith("catalog/")}
+    drill = await world.disk.incarnate("drill")
+    await drill.submit(tuple(Unlink(path) for path in catalog))
+    for _ in range(2):
+        with pytest.raises(callboard.LogCorrupt, match="catalog"):
+            async with world.open():
+                pass
+    for path, data in catalog.items():
+        world.put(path, data)
+    async with world.open() as runtime:
+        assert await world.values(runtime) == {0: b"one"}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import attrs
@@ -15,6 +14,9 @@ from callboard.simulations.clock import VirtualClock
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.inodes import lose_unsynced
 from callboard.simulations.memory_disk import MemoryDisk
+
+Story = Callable[[Any], Awaitable[object]]
+"""What somebody does with a runtime."""
 
 
 @attrs.define
@@ -30,22 +32,22 @@ class World:
         self.lives += 1
         return callboard.open_runtime(disk=self.disk, clock=self.clock, entropy=SeededEntropy(self.lives))
 
-    @asynccontextmanager
-    async def until_power_loss(self, verbs: int | None = None) -> AsyncIterator[Any]:
-        """A runtime that loses power after so many verbs, or at the end of the block; nothing of its closing counts."""
-        if verbs is not None:
-            self.disk.crash_after(verbs)
+    async def live(self, story: Story, power_lasts: int | None = None) -> None:
+        """Run `story` in a runtime that loses power after so many verbs, or at its end; no closing counts."""
+        if power_lasts is not None:
+            self.disk.crash_after(power_lasts)
         with trio.CancelScope() as life:
             try:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._end_with_power, life)
                     async with self.open() as runtime:
-                        yield runtime
-                        if verbs is None:
+                        await story(runtime)
+                        if power_lasts is None:
                             self.disk.crash(lose_unsynced)
-                            life.cancel()
+                        else:
+                            await trio.sleep_forever()
+                        life.cancel()
                         await trio.lowlevel.checkpoint()
-                    nursery.cancel_scope.cancel()
             except* callboard.CallboardError:
                 if not (self.disk.is_off or life.cancel_called):
                     raise

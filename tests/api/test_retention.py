@@ -1,0 +1,199 @@
+"""Retention: what goes, what stays for a group, and who is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+
+import callboard
+from callboard.actors.broker.notices import UnreadDropped
+
+SEGMENT = 65_536
+MESSAGE = bytes(60_000)
+"""One fills a segment."""
+
+
+async def part_of(topic: Any) -> Any:
+    """The statistics of the only partition."""
+    (part,) = await topic.describe()
+    return part
+
+
+async def test_old_records_go_by_themselves(autojump_clock: Any, world: Any) -> None:
+    """A segment is dropped when its newest record is older than `retention_age`, with nobody publishing or reading."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("log", segment_age=60.0, retention_age=3600.0)
+        await topic.publish_batch([b"x"] * 10)
+        await trio.sleep(3500.0)
+        assert (await part_of(topic)).start_offset == 0
+        await trio.sleep(200.0)
+        part = await part_of(topic)
+        assert (part.start_offset, part.visible_end) == (10, 10)
+        receipt = await topic.publish(b"next")
+        assert receipt.offset == 10
+
+
+async def test_a_large_log_is_cut_at_its_limit(autojump_clock: Any, world: Any) -> None:
+    """By size the oldest segments go as new ones come."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("log", segment_bytes=SEGMENT, retention_bytes=3 * SEGMENT)
+        for _ in range(20):
+            await topic.publish(MESSAGE)
+        await trio.sleep(1.0)
+        part = await part_of(topic)
+        assert part.size_bytes <= 4 * SEGMENT
+        assert part.start_offset >= 16
+        assert [record.offset async for record in topic.read()] == list(range(part.start_offset, 20))
+
+
+async def test_what_a_durable_group_has_not_settled_stays_and_fills_the_topic(
+    autojump_clock: Any, world: Any
+) -> None:
+    """Beyond the limit publishers get TopicFull until the group has settled the oldest; then it goes on by itself."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("log", segment_bytes=SEGMENT, retention_bytes=3 * SEGMENT)
+        async with topic.subscribe("group", max_in_flight=1) as consumer:
+            stored = 0
+            with pytest.raises(callboard.TopicFull, match="has not settled"):
+                while True:
+                    await topic.publish(MESSAGE)
+                    stored += 1
+            assert stored >= 3
+            part = await part_of(topic)
+            assert (part.state, part.start_offset, part.visible_end) == ("full", 0, stored)
+            with pytest.raises(callboard.TopicFull):
+                await topic.publish_batch([b"small"])
+            for offset in range(2):
+                message = await consumer.get()
+                assert message.offset == offset
+                await message.ack()
+            receipt = await topic.publish(MESSAGE)
+            assert receipt.offset == stored
+            assert (await part_of(topic)).start_offset >= 1
+            offsets = []
+            while (message := await consumer.get(timeout=1.0)) is not None:
+                offsets.append(message.offset)
+                await message.ack()
+            assert offsets == list(range(2, stored + 1))
+
+
+async def test_deleting_the_group_that_holds_a_topic_back_frees_it(autojump_clock: Any, world: Any) -> None:
+    """A forgotten group stops nobody once it is deleted."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("log", segment_bytes=SEGMENT, retention_bytes=2 * SEGMENT)
+        async with topic.subscribe("forgotten"):
+            pass
+        with pytest.raises(callboard.TopicFull):
+            for _ in range(10):
+                await topic.publish(MESSAGE)
+        await runtime.delete_group("forgotten")
+        for _ in range(10):
+            await topic.publish(MESSAGE)
+        assert (await part_of(topic)).start_offset > 5
+
+
+async def test_drop_unread_counts_and_tells(autojump_clock: Any, world: Any) -> None:
+    """With `drop_unread` nothing waits: the group's floor moves, the loss is counted and reported."""
+    async with world.open() as runtime:
+        told: list[UnreadDropped] = []
+        runtime.subscribe_events(
+            lambda event: told.append(event) if isinstance(event, UnreadDropped) else None
+        )
+        topic = await runtime.create_topic(
+            "log", segment_bytes=SEGMENT, retention_bytes=2 * SEGMENT, drop_unread=True
+        )
+        async with topic.subscribe("group", max_in_flight=1) as consumer:
+            held = await topic.publish(MESSAGE)
+            message = await consumer.get()
+            for _ in range(10):
+                await topic.publish(MESSAGE)
+            await trio.sleep(1.0)
+            part = await part_of(topic)
+            (group,) = part.groups
+            assert part.start_offset > 5
+            assert group.floor == part.start_offset
+            assert group.lost_records == part.start_offset == sum(event.records for event in told)
+            with pytest.raises(callboard.LeaseLost):
+                await message.ack()
+            assert message.offset == held.offset == 0
+            assert (await consumer.get()).offset == part.start_offset
+
+
+async def test_ephemeral_groups_hold_nothing_back(autojump_clock: Any, world: Any) -> None:
+    """What only an ephemeral group has not read is dropped; it goes on behind it, and the loss is counted."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("log", segment_bytes=SEGMENT, retention_bytes=2 * SEGMENT)
+        async with topic.subscribe("onlooker", durable=False, max_in_flight=1) as consumer:
+            for _ in range(10):
+                await topic.publish(MESSAGE)
+            await trio.sleep(1.0)
+            part = await part_of(topic)
+            assert (await consumer.get()).offset == part.start_offset > 5
+            assert part.groups[0].lost_records == part.start_offset
+
+
+async def test_records_dropped_between_lease_and_reading(autojump_clock: Any, world: Any) -> None:
+    """Retention that overtakes a delivery in flight costs the partition nothing: the consumer gets what is left."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("log", segment_bytes=SEGMENT, drop_unread=True)
+        for _ in range(8):
+            await topic.publish(MESSAGE)
+        async with (
+            topic.subscribe("group", visibility_timeout=60.0) as consumer,
+            trio.open_nursery() as nursery,
+        ):
+            got: list[int] = []
+
+            async def consume() -> None:
+                while (message := await consumer.get(timeout=5.0)) is not None:
+                    got.append(message.offset)
+                    await message.ack()
+
+            world.disk.hang("/delivery/")
+            nursery.start_soon(consume)
+            await trio.sleep(0.1)
+            nursery.start_soon(lambda: runtime.alter_topic("log", retention_bytes=2 * SEGMENT))
+            await trio.sleep(0.1)
+            world.disk.unhang()
+        start = (await part_of(topic)).start_offset
+        assert start > 0
+        assert set(range(start, 8)) <= set(got)
+        node = next(node for node in runtime.tree().walk() if node.path == "topics/log/0")
+        assert node.restarts == 0
+
+
+async def test_altering_retention_takes_effect_at_once(autojump_clock: Any, world: Any) -> None:
+    """A shorter age, or fewer bytes, drops what is beyond without a publish; a longer one keeps what is there."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("log", segment_bytes=SEGMENT)
+        for _ in range(10):
+            await topic.publish(MESSAGE)
+            await trio.sleep(10.0)
+        await runtime.alter_topic("log", retention_bytes=5 * SEGMENT)
+        await trio.sleep(0.1)
+        by_size = (await part_of(topic)).start_offset
+        assert 4 <= by_size <= 6
+        await runtime.alter_topic("log", retention_bytes=None, retention_age=25.0)
+        await trio.sleep(0.1)
+        by_age = (await part_of(topic)).start_offset
+        assert 7 <= by_age <= 9
+        await runtime.alter_topic("log", retention_age=None)
+        await trio.sleep(1000.0)
+        assert (await part_of(topic)).start_offset == by_age
+
+
+async def test_retention_survives_reopening(autojump_clock: Any, world: Any) -> None:
+    """What grew too old while the directory was closed goes soon after it is opened; offsets go on."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("log", segment_age=60.0, retention_age=600.0)
+        await topic.publish_batch([b"x"] * 5)
+        await trio.sleep(61.0)
+        await topic.publish(b"newer")
+    await trio.sleep(700.0)
+    async with world.open() as runtime:
+        topic = runtime.topic("log")
+        await trio.sleep(61.0)
+        assert (await part_of(topic)).start_offset >= 5
+        assert (await topic.publish(b"next")).offset == 6

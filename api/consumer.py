@@ -49,6 +49,10 @@ if TYPE_CHECKING:
     from callboard.runtime import Runtime
 
 
+LOOK_S = 0.05
+"""What a consumer that does not want to wait allows for asking the partitions."""
+
+
 class Consumer:
     """Made by `Topic.subscribe`; use it with `async with`. Tasks may share it, or each have one of its own."""
 
@@ -156,11 +160,14 @@ class Consumer:
         return message
 
     async def get(self, *, timeout: float | None = None) -> ReceivedMessage | None:
-        """The next message; None when there is none within `timeout` seconds (None: wait for ever)."""
+        """The next message; None when there is none within `timeout` seconds (None: wait for ever).
+
+        Looking takes a moment itself: a timeout below 50 ms is taken for 50 ms, so that `timeout=0` looks once.
+        """
         if timeout is None:
             return await self._next()
         check_seconds("timeout", timeout)
-        with trio.move_on_after(timeout):
+        with trio.move_on_after(max(timeout, LOOK_S)):
             return await self._next()
         return None
 

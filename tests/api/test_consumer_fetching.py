@@ -1,0 +1,317 @@
+"""How much a consumer fetches: prefetch, batches, looking ahead, and sharing with others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+
+import callboard
+from callboard.log.limits import PREFETCH_MAX
+
+
+async def topic_of(runtime: Any, count: int, **settings: Any) -> Any:
+    """A topic "jobs" whose first partition holds `count` messages: 0, 1, 2, ..."""
+    topic = await runtime.create_topic("jobs", **settings)
+    if count:
+        await topic.publish_batch([b"%d" % number for number in range(count)], partition=0)
+    return topic
+
+
+async def group_of(topic: Any, partition: int = 0) -> Any:
+    """What the first partition tells of its only group."""
+    (group,) = (await topic.describe())[partition].groups
+    return group
+
+
+# -- how much is fetched
+
+
+async def test_no_more_than_max_in_flight_is_held(autojump_clock: Any, world: Any) -> None:
+    """With everything in flight a further `get` waits until something is settled, or a lease runs out."""
+    async with world.open() as runtime:
+        topic = await topic_of(runtime, 10)
+        async with topic.subscribe("group", max_in_flight=3, visibility_timeout=30.0) as consumer:
+            held = [await consumer.get() for _ in range(3)]
+            assert await consumer.get(timeout=5.0) is None
+            await held[0].ack()
+            assert (await consumer.get(timeout=1.0)).offset == 3
+            assert await consumer.get(timeout=5.0) is None
+            started = trio.current_time()
+            message = await consumer.get()
+            assert (message.offset, message.attempt) == (1, 2)
+            assert trio.current_time() - started < 30.0
+
+
+async def test_settling_a_batch_twice_over_frees_no_room_twice(autojump_clock: Any, world: Any) -> None:
+    """Messages acked one by one and then as a batch count once: max_in_flight still holds."""
+    async with world.open() as runtime:
+        topic = await topic_of(runtime, 20)
+        async with topic.subscribe("group", max_in_flight=4) as consumer:
+            batch = await consumer.get_batch(4, 0.0)
+            for message in [*batch][:3]:
+                await message.ack()
+            with pytest.raises(callboard.LeaseLost):
+                await batch.ack()
+            held = [await consumer.get() for _ in range(4)]
+            assert await consumer.get(timeout=1.0) is None
+            assert consumer.held.in_flight == len(held)
+
+
+async def test_a_quick_caller_is_given_more_at_a_time_and_a_slow_one_less(
+    autojump_clock: Any, world: Any
+) -> None:
+    """Prefetch grows to its limit while the caller keeps up, and falls back to one message."""
+    async with world.open() as runtime:
+        topic = await topic_of(runtime, 1000)
+        async with topic.subscribe("group") as consumer:
+            most = 0
+            for _ in range(300):
+                await (await consumer.get()).ack()
+                most = max(most, (await group_of(topic)).leased)
+            assert PREFETCH_MAX / 2 <= most <= PREFETCH_MAX
+            while consumer._buffer:
+                await (await consumer.get()).ack()
+            await trio.sleep(1.0)
+            await (await consumer.get()).ack()
+            assert (await group_of(topic)).leased == 0
+
+
+async def test_messages_that_waited_too_long_in_the_buffer_are_fetched_anew(
+    autojump_clock: Any, world: Any
+) -> None:
+    """Whoever is handed a message has at least half of the visibility timeout for it."""
+    async with world.open() as runtime:
+        topic = await topic_of(runtime, 200)
+        async with topic.subscribe("group", visibility_timeout=20.0) as consumer:
+            for _ in range(20):
+                await (await consumer.get()).ack()
+            for number in range(20, 40):
+                message = await consumer.get()
+                assert (message.offset, message.attempt) == (number, 1)
+                assert message.deadline - trio.current_time() >= 10.0
+                await trio.sleep(7.0)
+                await message.ack()
+
+
+# -- batches
+
+
+async def test_a_batch_waits_a_moment_for_company(autojump_clock: Any, world: Any) -> None:
+    """What is published within `max_wait` of a batch's first messages joins it; then it is handed over."""
+    async with world.open() as runtime:
+        topic = await topic_of(runtime, 1)
+        async with topic.subscribe("group") as consumer, trio.open_nursery() as nursery:
+
+            async def publish() -> None:
+                for _ in range(3):
+                    await trio.sleep(0.3)
+                    await topic.publish(b"late")
+
+            nursery.start_soon(publish)
+            started = trio.current_time()
+            async for batch in consumer.batches(max_records=10, max_wait=0.7):
+                assert (batch.offsets(), batch.attempts()) == ([0, 1, 2], [1, 1, 1])
+                assert trio.current_time() - started == pytest.approx(0.7)
+                await batch.ack()
+                break
+            async for batch in consumer.batches(max_records=10, max_wait=0.0):
+                assert batch.values() == [b"late"]
+                break
+
+
+async def test_a_batch_that_is_given_up_goes_back(autojump_clock: Any, world: Any) -> None:
+    """Cancelled while it waits for company, `batches` gives back at once what it has; no attempt counts."""
+    async with world.open() as runtime:
+        topic = await topic_of(runtime, 3)
+        async with topic.subscribe("group") as consumer:
+            with trio.move_on_after(1.0) as scope:
+                async for _ in consumer.batches(max_records=10, max_wait=5.0):
+                    raise AssertionError("it was to wait")
+            assert scope.cancelled_caught
+            message = await consumer.get(timeout=0.1)
+            assert (message.offset, message.attempt) == (0, 1)
+            assert consumer.held.in_flight == 1
+
+
+async def test_looking_ahead_loses_and_doubles_nothing(autojump_clock: Any, world: Any) -> None:
+    """Batches, single gets, slow handlers and cancelled waits, mixed: every message is seen once, at attempt one."""
+    async with world.open() as runtime:
+        topic = await topic_of(runtime, 1000, partitions=2)
+        await topic.publish_batch([b"%d" % number for number in range(1000)], partition=1)
+        seen: dict[tuple[int, int], int] = {}
+        async with topic.subscribe("group", visibility_timeout=30.0) as consumer:
+            turn = 0
+            while len(seen) < 2000:
+                turn += 1
+                with trio.move_on_after(0.0 if turn % 5 == 0 else 1.0):
+                    if turn % 3:
+                        batch = await consumer.get_batch(70, 0.001)
+                        messages = [*batch]
+                        if turn % 7 == 0:
+                            await trio.sleep(0.5)
+                    else:
+                        messages = [await consumer.get()]
+                    with trio.CancelScope(shield=True):
+                        if turn % 11 == 0:
+                            await trio.sleep(20.0)  # too long for what was looked at ahead
+                        for message in messages:
+                            assert message.attempt == 1
+                            key = message.partition, message.offset
+                            seen[key] = seen.get(key, 0) + 1
+                            await message.ack(wait=False)
+            await consumer.flush()
+        assert set(seen.values()) == {1}
+        assert [part.groups[0].pending for part in await topic.describe()] == [0, 0]
+
+
+# -- sharing
+
+
+async def test_consumers_of_a_group_share_and_groups_do_not(autojump_clock: Any, world: Any) -> None:
+    """Each message goes to one consumer of every group."""
+    async with world.open() as runtime:
+        topic = await topic_of(runtime, 300, partitions=3)
+        await topic.publish_batch([b"%d" % number for number in range(300)], partition=2)
+        seen: dict[str, list[tuple[int, int]]] = {"a": [], "b": []}
+
+        async def work(group: str) -> None:
+            async with topic.subscribe(group) as consumer:
+                while (message := await consumer.get(timeout=5.0)) is not None:
+                    seen[group].append((message.partition, message.offset))
+                    await message.ack()
+
+        async with trio.open_nursery() as nursery:
+            for group in ("a", "a", "a", "b"):
+                nursery.start_soon(work, group)
+        everything = [(partition, offset) for partition in (0, 2) for offset in range(300)]
+        assert sorted(seen["a"]) == sorted(seen["b"]) == everything
+
+
+async def test_tasks_may_share_one_consumer(autojump_clock: Any, world: Any) -> None:
+    """Workers that use one consumer see every message once, and all of them work."""
+    async with world.open() as runtime:
+        topic = await topic_of(runtime, 200, partitions=2)
+        seen: list[int] = []
+        workers: set[int] = set()
+
+        async def work(number: int, consumer: Any) -> None:
+            while True:
+                async with consumer.receive(timeout=5.0) as message:
+                    if message is None:
+                        return
+                    workers.add(number)
+                    await trio.sleep(1.0)
+                    seen.append(message.offset)
+
+        async with topic.subscribe("group") as consumer:
+            started = trio.current_time()
+            async with trio.open_nursery() as nursery:
+                for number in range(10):
+                    nursery.start_soon(work, number, consumer)
+            assert trio.current_time() - started <= 20.0 + 6.0
+        assert sorted(seen) == list(range(200))
+        assert workers == set(range(10))
+
+
+async def test_what_a_dying_consumer_held_goes_to_the_others_at_once(autojump_clock: Any, world: Any) -> None:
+    """A consumer whose body raises gives everything back: no lease has to run out, no attempt counts."""
+    async with world.open() as runtime:
+        topic = await topic_of(runtime, 10)
+        async with topic.subscribe("group", visibility_timeout=3600.0) as survivor:
+            with pytest.raises(ValueError, match="died"):
+                async with topic.subscribe("group") as victim:
+                    for _ in range(10):
+                        await victim.get()
+                    raise ValueError("died")
+            found = [await survivor.get(timeout=1.0) for _ in range(10)]
+            assert [(message.offset, message.attempt) for message in found] == [(n, 1) for n in range(10)]
+
+
+async def test_a_cancelled_get_leaves_no_lease_behind(autojump_clock: Any, world: Any) -> None:
+    """Wherever a `get` is cancelled, its message comes again soon, at the same attempt; none comes twice."""
+    world.disk.latency_s = 0.001
+    async with world.open() as runtime:
+        topic = await topic_of(runtime, 400)
+        async with topic.subscribe("group", visibility_timeout=3600.0) as consumer:
+            turn, seen = 0, set()
+            while len(seen) < 400:
+                turn += 1
+                with trio.move_on_after((turn % 8) * 0.0004):
+                    message = await consumer.get()
+                    with trio.CancelScope(shield=True):
+                        assert message.attempt == 1
+                        assert message.offset not in seen
+                        seen.add(message.offset)
+                        await message.ack()
+            assert await consumer.get(timeout=1.0) is None
+        assert (await group_of(topic)).pending == 0
+
+
+async def test_a_consumer_waits_quietly_and_is_woken(autojump_clock: Any, world: Any) -> None:
+    """With nothing to do a consumer sleeps; a publish wakes it at once, whatever else it waited for."""
+    async with world.open() as runtime:
+        topic = await topic_of(runtime, 0, partitions=3)
+        async with topic.subscribe("group") as consumer, trio.open_nursery() as nursery:
+            got: list[tuple[int, float]] = []
+
+            async def work() -> None:
+                async for message in consumer:
+                    got.append((message.partition, trio.current_time()))
+                    await message.ack()
+
+            nursery.start_soon(work)
+            times = []
+            for turn in range(12):
+                await trio.sleep(1000.0)
+                times.append((turn % 3, trio.current_time()))
+                await topic.publish(b"wake up", partition=turn % 3)
+            await trio.sleep(1.0)
+            assert got == times
+            nursery.cancel_scope.cancel()
+
+
+async def test_consumers_hear_that_a_topic_or_runtime_is_gone(autojump_clock: Any, world: Any) -> None:
+    """Whoever waits for messages, or follows the log, is told when there will be none any more."""
+    heard: list[str] = []
+
+    async def consume(topic: Any) -> None:
+        try:
+            async with topic.subscribe("group") as consumer:
+                await consumer.get()
+        except callboard.RuntimeClosed as error:
+            heard.append(str(error))
+
+    async def follow(topic: Any) -> None:
+        try:
+            async for _ in topic.read(follow=True):
+                pass
+        except callboard.RuntimeClosed as error:
+            heard.append(str(error))
+
+    async with trio.open_nursery() as nursery:
+        async with world.open() as runtime:
+            for name in ("deleted", "closed"):
+                topic = await runtime.create_topic(name, partitions=2)
+                nursery.start_soon(consume, topic)
+                nursery.start_soon(follow, topic)
+            await trio.sleep(10.0)
+            await runtime.delete_topic("deleted")
+            await trio.sleep(10.0)
+            assert len(heard) == 2
+        await trio.sleep(10.0)
+        assert len(heard) == 4
+        nursery.cancel_scope.cancel()
+
+
+async def test_not_wanting_to_wait_still_finds_what_is_there(autojump_clock: Any, world: Any) -> None:
+    """`get(timeout=0)` looks once: it returns a message that is there, and None when there is none."""
+    async with world.open() as runtime:
+        topic = await topic_of(runtime, 2)
+        async with topic.subscribe("group") as consumer:
+            for expected in (b"0", b"1"):
+                message = await consumer.get(timeout=0)
+                assert message.value == expected
+                await message.ack()
+            assert await consumer.get(timeout=0) is None

@@ -205,9 +205,9 @@ class Leasing:
         group = self._room.states.groups.get(message.group_id)
         if group is not None:
             group.waiters.pop(message.consumer, None)
-            group.delivery.release_consumer(message.consumer)
-            self._room.journal_events(group, sync=False)
-            self._room.wake(group)
+            if group.delivery.release_consumer(message.consumer):
+                self._room.journal_events(group, sync=False)
+                self._room.wake(group)
         self._room.record(None, partial(answer, reply, None), sync=False)
 
 

@@ -71,12 +71,15 @@ async def test_failures_that_nobody_waited_for_are_told_by_flush(autojump_clock:
     async with world.open() as runtime:
         topic = await runtime.create_topic("orders")
         await topic.publish(b"fine")
-        world.disk.fail_next(Write, OSError(errno.EIO, "broken"), path_contains=f"{topic.topic_id}/0/0")
+        world.disk.fail_next(
+            Write, OSError(errno.EIO, "broken"), path_contains=f"{topic.topic_id}/0/0", times=99
+        )
         await topic.publish(b"lost", acks="none")
         await topic.publish_batch([b"lost"] * 4, acks="none")
         with pytest.raises(callboard.PublishFailed) as caught:
             await topic.flush()
         assert (caught.value.failed, caught.value.indefinite) == (5, True)
+        world.disk.faults.clear()
         await topic.publish(b"later", acks="none")
         await topic.flush()
         (part,) = await topic.describe()

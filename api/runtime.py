@@ -226,12 +226,14 @@ class Runtime:
     async def _release(self) -> None:
         if self._server is not None:
             self._server.close()
-        if self._disk is not None:
-            with trio.CancelScope(shield=True):
-                await self._disk.aclose()
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
+        try:
+            if self._disk is not None:
+                with trio.CancelScope(shield=True):
+                    await self._disk.aclose()
+        finally:
+            if self._lock is not None:
+                self._lock.release()
+                self._lock = None
 
     def check_open(self) -> None:
         """Raise `RuntimeClosed` unless the runtime is open, or still closing: actors may finish their work then."""

@@ -14,8 +14,6 @@ from callboard.message import Record
 if TYPE_CHECKING:
     from callboard.held import Held
 
-Part = tuple[Handed, Columns]
-
 
 class ReceivedMessage(Record):
     """A leased message. Settle it once: `ack`, `nack` or `release`; or let its lease run out."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import pathlib
+
 import hypothesis
 import pytest
 
@@ -32,3 +35,17 @@ def stage(seams):
         return open_system(spec, disk=disk, **seams)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def nasa_log() -> pathlib.Path:
+    """The recorded web server log; without it, a failure in CI and a loud skip elsewhere."""
+    root = pathlib.Path(__file__).parents[1]
+    directory = pathlib.Path(os.environ.get("CALLBOARD_TRAFFIC_DIR", root / "../shared/data"))
+    path = directory / "nasa-http" / "nasa_19950801.tsv"
+    if path.is_file():
+        return path
+    message = f"RECORDED TRAFFIC IS MISSING: {path} (set CALLBOARD_TRAFFIC_DIR)"
+    if os.environ.get("CI") == "true":
+        pytest.fail(message)
+    pytest.skip(message)

@@ -49,7 +49,6 @@ SNAPSHOT_EVERY_BYTES: Final = 1 * MIB
 """Journal bytes after which a snapshot shortens the next recovery; they replay in under half a second."""
 SNAPSHOT_SPACING: Final = 4
 """No snapshot before so many times the last one's size was journalled: large states are not written over and over."""
-HEAL_RETRY_S: Final = 1.0
 
 
 class Owner(Protocol):

@@ -44,11 +44,3 @@ class JournalSalvaged:
 
     path: str
     damage: str
-
-
-@attrs.frozen
-class PartitionRecovered:
-    """A partition was opened. `report` tells in words what recovery found; empty after a clean close."""
-
-    path: str
-    report: str

@@ -32,6 +32,20 @@ class World:
         self.lives += 1
         return callboard.open_runtime(disk=self.disk, clock=self.clock, entropy=SeededEntropy(self.lives))
 
+    @staticmethod
+    async def topic_of(runtime: Any, count: int, **settings: Any) -> Any:
+        """A topic "jobs" whose first partition holds `count` messages: 0, 1, 2, ..."""
+        topic = await runtime.create_topic("jobs", **settings)
+        if count:
+            await topic.publish_batch([b"%d" % number for number in range(count)], partition=0)
+        return topic
+
+    @staticmethod
+    async def group_of(topic: Any, partition: int = 0) -> Any:
+        """What the first partition tells of its only group."""
+        (group,) = (await topic.describe())[partition].groups
+        return group
+
     async def live(self, story: Story, power_lasts: int | None = None) -> None:
         """Run `story` in a runtime that loses power after so many verbs, or at its end; no closing counts."""
         if power_lasts is not None:

@@ -11,24 +11,10 @@ import trio
 import callboard
 
 
-async def topic_of(runtime: Any, count: int, **settings: Any) -> Any:
-    """A topic "jobs" whose first partition holds `count` messages: 0, 1, 2, ..."""
-    topic = await runtime.create_topic("jobs", **settings)
-    if count:
-        await topic.publish_batch([b"%d" % number for number in range(count)], partition=0)
-    return topic
-
-
-async def group_of(topic: Any, partition: int = 0) -> Any:
-    """What the first partition tells of its only group."""
-    (group,) = (await topic.describe())[partition].groups
-    return group
-
-
 async def test_what_is_not_settled_in_time_comes_again(autojump_clock: Any, world: Any) -> None:
     """After `visibility_timeout` the message is delivered again, to whoever asks, with the next attempt number."""
     async with world.open() as runtime:
-        topic = await topic_of(runtime, 1)
+        topic = await world.topic_of(runtime, 1)
         async with topic.subscribe("group", visibility_timeout=10.0) as consumer:
             started = trio.current_time()
             for attempt in (1, 2, 3):
@@ -41,7 +27,7 @@ async def test_what_is_not_settled_in_time_comes_again(autojump_clock: Any, worl
 async def test_a_nack_delays_and_counts_and_a_release_does_neither(autojump_clock: Any, world: Any) -> None:
     """`nack(delay=5)` brings the message back in five seconds as attempt 2, `release` at once as the same attempt."""
     async with world.open() as runtime:
-        topic = await topic_of(runtime, 1)
+        topic = await world.topic_of(runtime, 1)
         async with topic.subscribe("group") as consumer:
             message = await consumer.get()
             started = trio.current_time()
@@ -59,7 +45,7 @@ async def test_a_nack_delays_and_counts_and_a_release_does_neither(autojump_cloc
 async def test_a_delay_outlives_the_process(autojump_clock: Any, world: Any) -> None:
     """A delayed message is not delivered earlier because the directory was opened again."""
     async with world.open() as runtime:
-        topic = await topic_of(runtime, 1)
+        topic = await world.topic_of(runtime, 1)
         async with topic.subscribe("group") as consumer:
             await (await consumer.get()).nack(delay=100.0)
     await trio.sleep(30.0)
@@ -71,12 +57,12 @@ async def test_a_delay_outlives_the_process(autojump_clock: Any, world: Any) -> 
 async def test_a_late_ack_counts_until_the_message_is_leased_again(autojump_clock: Any, world: Any) -> None:
     """Finished work is not redone; once somebody else has the message the old receipt is worth nothing."""
     async with world.open() as runtime:
-        topic = await topic_of(runtime, 2)
+        topic = await world.topic_of(runtime, 2)
         async with topic.subscribe("group", visibility_timeout=10.0, max_in_flight=1) as first:
             late = await first.get()
             await trio.sleep(15.0)
             await late.ack()
-            assert (await group_of(topic)).floor == 1
+            assert (await world.group_of(topic)).floor == 1
             later = await first.get()
             await trio.sleep(15.0)
             async with topic.subscribe("group") as second:
@@ -85,15 +71,15 @@ async def test_a_late_ack_counts_until_the_message_is_leased_again(autojump_cloc
                 with pytest.raises(callboard.LeaseLost) as caught:
                     await later.ack()
                 assert caught.value.lost == ((1, 2),)
-                assert (await group_of(topic)).leased == 1
+                assert (await world.group_of(topic)).leased == 1
                 await again.ack()
-        assert (await group_of(topic)).pending == 0
+        assert (await world.group_of(topic)).pending == 0
 
 
 async def test_extending_moves_the_end_of_a_lease_both_ways(autojump_clock: Any, world: Any) -> None:
     """`extend(s)` makes the lease end s seconds from now, be that later or sooner than before."""
     async with world.open() as runtime:
-        topic = await topic_of(runtime, 1)
+        topic = await world.topic_of(runtime, 1)
         async with topic.subscribe("group", visibility_timeout=10.0) as consumer:
             message = await consumer.get()
             started = trio.current_time()
@@ -112,7 +98,7 @@ async def test_extending_moves_the_end_of_a_lease_both_ways(autojump_clock: Any,
 async def test_acks_without_waiting_are_written_together_soon(autojump_clock: Any, world: Any) -> None:
     """Lazy acks are coalesced within 10 ms into one commit, and `flush` waits for it."""
     async with world.open() as runtime:
-        topic = await topic_of(runtime, 100)
+        topic = await world.topic_of(runtime, 100)
         async with topic.subscribe("group", max_in_flight=100) as consumer:
             messages = [await consumer.get() for _ in range(100)]
             await trio.sleep(1.0)
@@ -131,7 +117,7 @@ async def test_acks_without_waiting_are_written_together_soon(autojump_clock: An
 async def test_flush_tells_of_lazy_acks_that_came_too_late(autojump_clock: Any, world: Any) -> None:
     """An `ack(wait=False)` whose message was leased again raises `LeaseLost` at the next flush, once."""
     async with world.open() as runtime:
-        topic = await topic_of(runtime, 1)
+        topic = await world.topic_of(runtime, 1)
         async with topic.subscribe("group", visibility_timeout=10.0) as consumer:
             stale = await consumer.get()
             await trio.sleep(11.0)
@@ -147,7 +133,7 @@ async def test_settling_rides_through_a_restart_of_the_partition(autojump_clock:
     """Acks that are under way when the partition crashes are asked again; none raises, none is lost."""
     world.disk.latency_s = 0.01
     async with world.open() as runtime:
-        topic = await topic_of(runtime, 20)
+        topic = await world.topic_of(runtime, 20)
         async with topic.subscribe("group", max_in_flight=20) as consumer:
             for wait in (True, False):
                 messages = [await consumer.get() for _ in range(10)]
@@ -157,7 +143,7 @@ async def test_settling_rides_through_a_restart_of_the_partition(autojump_clock:
                     await trio.sleep(0.005)
                     runtime.crash("topics/jobs/0", RuntimeError("a drill"))
                 await consumer.flush()
-        assert (await group_of(topic)).pending == 0
+        assert (await world.group_of(topic)).pending == 0
     async with world.open() as runtime, runtime.topic("jobs").subscribe("group") as consumer:
         assert await consumer.get(timeout=60.0) is None
 
@@ -165,7 +151,7 @@ async def test_settling_rides_through_a_restart_of_the_partition(autojump_clock:
 async def test_a_cancelled_ack_may_be_repeated(autojump_clock: Any, world: Any) -> None:
     """Giving up waiting for an ack does not make the message count as settled here."""
     async with world.open() as runtime:
-        topic = await topic_of(runtime, 1)
+        topic = await world.topic_of(runtime, 1)
         async with topic.subscribe("group") as consumer:
             message = await consumer.get()
             world.disk.hang("/delivery/")
@@ -176,7 +162,7 @@ async def test_a_cancelled_ack_may_be_repeated(autojump_clock: Any, world: Any) 
             await trio.sleep(1.0)
             with pytest.raises(callboard.LeaseLost):
                 await message.ack()  # the first one had arrived
-        assert (await group_of(topic)).pending == 0
+        assert (await world.group_of(topic)).pending == 0
 
 
 # -- receive: the lease lives as long as the body
@@ -185,7 +171,7 @@ async def test_a_cancelled_ack_may_be_repeated(autojump_clock: Any, world: Any) 
 async def test_receive_renews_while_its_body_runs(autojump_clock: Any, world: Any) -> None:
     """A body of ten minutes under a visibility timeout of ten seconds keeps its message, and acks it."""
     async with world.open() as runtime:
-        topic = await topic_of(runtime, 1)
+        topic = await world.topic_of(runtime, 1)
         async with (
             topic.subscribe("group", visibility_timeout=10.0) as slow,
             topic.subscribe("group") as other,
@@ -193,14 +179,14 @@ async def test_receive_renews_while_its_body_runs(autojump_clock: Any, world: An
             async with slow.receive() as message:
                 assert await other.get(timeout=600.0) is None
             assert message.attempt == 1
-            assert (await group_of(topic)).pending == 0
+            assert (await world.group_of(topic)).pending == 0
         assert (await runtime.stats()).held_messages == 0
 
 
 async def test_a_lost_lease_cancels_the_body(autojump_clock: Any, world: Any) -> None:
     """When the lease cannot be renewed any more the body is cancelled, and `receive` raises `LeaseLost` itself."""
     async with world.open() as runtime:
-        topic = await topic_of(runtime, 1)
+        topic = await world.topic_of(runtime, 1)
         started = trio.current_time()
         async with topic.subscribe("group", visibility_timeout=10.0) as consumer:
             with pytest.raises(callboard.LeaseLost):
@@ -214,12 +200,12 @@ async def test_a_lost_lease_cancels_the_body(autojump_clock: Any, world: Any) ->
 async def test_a_body_that_settles_by_hand_is_left_alone(autojump_clock: Any, world: Any) -> None:
     """A message acked inside the body has no lease to renew: the body goes on, and its end settles nothing."""
     async with world.open() as runtime:
-        topic = await topic_of(runtime, 1)
+        topic = await world.topic_of(runtime, 1)
         async with topic.subscribe("group", visibility_timeout=10.0) as consumer:
             async with consumer.receive() as message:
                 await message.ack()
                 await trio.sleep(100.0)
-            assert (await group_of(topic)).pending == 0
+            assert (await world.group_of(topic)).pending == 0
 
 
 async def test_a_slow_body_does_not_sit_on_what_was_fetched_with_its_message(
@@ -227,7 +213,7 @@ async def test_a_slow_body_does_not_sit_on_what_was_fetched_with_its_message(
 ) -> None:
     """What a quick consumer fetched ahead goes to others once its body takes longer than a renewal."""
     async with world.open() as runtime:
-        topic = await topic_of(runtime, 100)
+        topic = await world.topic_of(runtime, 100)
         async with (
             topic.subscribe("group", visibility_timeout=30.0) as slow,
             topic.subscribe("group") as other,
@@ -235,10 +221,10 @@ async def test_a_slow_body_does_not_sit_on_what_was_fetched_with_its_message(
             for _ in range(20):
                 async with slow.receive():
                     await trio.lowlevel.checkpoint()
-            assert (await group_of(topic)).leased > 1
+            assert (await world.group_of(topic)).leased > 1
             async with slow.receive() as message:
                 await trio.sleep(11.0)
-                assert (await group_of(topic)).leased == 1
+                assert (await world.group_of(topic)).leased == 1
                 found = [await other.get(timeout=0.0001 + number) for number in range(79)]
                 assert [other.attempt for other in found if other] == [1] * 79
             assert message.offset == 20
@@ -247,7 +233,7 @@ async def test_a_slow_body_does_not_sit_on_what_was_fetched_with_its_message(
 async def test_renewals_of_one_partition_do_not_wait_for_another(autojump_clock: Any, world: Any) -> None:
     """A partition that does not answer for long costs no handler on another partition its lease."""
     async with world.open() as runtime:
-        topic = await topic_of(runtime, 20, partitions=2)
+        topic = await world.topic_of(runtime, 20, partitions=2)
         await topic.publish_batch([b"%d" % number for number in range(20)], partition=1)
         ended: list[tuple[int, bool]] = []
 
@@ -280,7 +266,7 @@ async def test_exceptions_of_bodies_come_out_as_themselves(autojump_clock: Any, 
     for where in ("runtime", "subscribe", "receive"):
         with pytest.raises(ValueError, match="itself") as caught:
             async with world.open() as runtime:
-                topic = await topic_of(runtime, 1)
+                topic = await world.topic_of(runtime, 1)
                 if where == "runtime":
                     raise error
                 async with topic.subscribe(where) as consumer:
@@ -294,7 +280,7 @@ async def test_exceptions_of_bodies_come_out_as_themselves(autojump_clock: Any, 
 async def test_a_group_of_exceptions_from_a_body_passes_whole(autojump_clock: Any, world: Any) -> None:
     """A body's own nursery may raise a group: it passes as it is, and the message is nacked."""
     async with world.open() as runtime:
-        topic = await topic_of(runtime, 1)
+        topic = await world.topic_of(runtime, 1)
         async with topic.subscribe("group", backoff=0.0) as consumer:
             with pytest.raises(ExceptionGroup) as caught:
                 async with consumer.receive():
@@ -306,7 +292,7 @@ async def test_a_group_of_exceptions_from_a_body_passes_whole(autojump_clock: An
 async def test_a_lost_lease_hides_no_exception_of_the_body(autojump_clock: Any, world: Any) -> None:
     """When the cancelled body raises an error of its own, that comes out, with a note on the lease."""
     async with world.open() as runtime:
-        topic = await topic_of(runtime, 1)
+        topic = await world.topic_of(runtime, 1)
         async with topic.subscribe("group", visibility_timeout=10.0) as consumer:
             with pytest.raises(ValueError, match="while cleaning up") as caught:
                 async with consumer.receive():

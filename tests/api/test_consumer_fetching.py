@@ -10,28 +10,13 @@ import trio
 import callboard
 from callboard.log.limits import PREFETCH_MAX
 
-
-async def topic_of(runtime: Any, count: int, **settings: Any) -> Any:
-    """A topic "jobs" whose first partition holds `count` messages: 0, 1, 2, ..."""
-    topic = await runtime.create_topic("jobs", **settings)
-    if count:
-        await topic.publish_batch([b"%d" % number for number in range(count)], partition=0)
-    return topic
-
-
-async def group_of(topic: Any, partition: int = 0) -> Any:
-    """What the first partition tells of its only group."""
-    (group,) = (await topic.describe())[partition].groups
-    return group
-
-
 # -- how much is fetched
 
 
 async def test_no_more_than_max_in_flight_is_held(autojump_clock: Any, world: Any) -> None:
     """With everything in flight a further `get` waits until something is settled, or a lease runs out."""
     async with world.open() as runtime:
-        topic = await topic_of(runtime, 10)
+        topic = await world.topic_of(runtime, 10)
         async with topic.subscribe("group", max_in_flight=3, visibility_timeout=30.0) as consumer:
             held = [await consumer.get() for _ in range(3)]
             assert await consumer.get(timeout=5.0) is None
@@ -47,7 +32,7 @@ async def test_no_more_than_max_in_flight_is_held(autojump_clock: Any, world: An
 async def test_settling_a_batch_twice_over_frees_no_room_twice(autojump_clock: Any, world: Any) -> None:
     """Messages acked one by one and then as a batch count once: max_in_flight still holds."""
     async with world.open() as runtime:
-        topic = await topic_of(runtime, 20)
+        topic = await world.topic_of(runtime, 20)
         async with topic.subscribe("group", max_in_flight=4) as consumer:
             batch = await consumer.get_batch(4, 0.0)
             for message in [*batch][:3]:
@@ -64,18 +49,18 @@ async def test_a_quick_caller_is_given_more_at_a_time_and_a_slow_one_less(
 ) -> None:
     """Prefetch grows to its limit while the caller keeps up, and falls back to one message."""
     async with world.open() as runtime:
-        topic = await topic_of(runtime, 1000)
+        topic = await world.topic_of(runtime, 1000)
         async with topic.subscribe("group") as consumer:
             most = 0
             for _ in range(300):
                 await (await consumer.get()).ack()
-                most = max(most, (await group_of(topic)).leased)
+                most = max(most, (await world.group_of(topic)).leased)
             assert PREFETCH_MAX / 2 <= most <= PREFETCH_MAX
             while consumer._buffer:
                 await (await consumer.get()).ack()
             await trio.sleep(1.0)
             await (await consumer.get()).ack()
-            assert (await group_of(topic)).leased == 0
+            assert (await world.group_of(topic)).leased == 0
 
 
 async def test_messages_that_waited_too_long_in_the_buffer_are_fetched_anew(
@@ -83,7 +68,7 @@ async def test_messages_that_waited_too_long_in_the_buffer_are_fetched_anew(
 ) -> None:
     """Whoever is handed a message has at least half of the visibility timeout for it."""
     async with world.open() as runtime:
-        topic = await topic_of(runtime, 200)
+        topic = await world.topic_of(runtime, 200)
         async with topic.subscribe("group", visibility_timeout=20.0) as consumer:
             for _ in range(20):
                 await (await consumer.get()).ack()
@@ -101,7 +86,7 @@ async def test_messages_that_waited_too_long_in_the_buffer_are_fetched_anew(
 async def test_a_batch_waits_a_moment_for_company(autojump_clock: Any, world: Any) -> None:
     """What is published within `max_wait` of a batch's first messages joins it; then it is handed over."""
     async with world.open() as runtime:
-        topic = await topic_of(runtime, 1)
+        topic = await world.topic_of(runtime, 1)
         async with topic.subscribe("group") as consumer, trio.open_nursery() as nursery:
 
             async def publish() -> None:
@@ -124,7 +109,7 @@ async def test_a_batch_waits_a_moment_for_company(autojump_clock: Any, world: An
 async def test_a_batch_that_is_given_up_goes_back(autojump_clock: Any, world: Any) -> None:
     """Cancelled while it waits for company, `batches` gives back at once what it has; no attempt counts."""
     async with world.open() as runtime:
-        topic = await topic_of(runtime, 3)
+        topic = await world.topic_of(runtime, 3)
         async with topic.subscribe("group") as consumer:
             with trio.move_on_after(1.0) as scope:
                 async for _ in consumer.batches(max_records=10, max_wait=5.0):
@@ -138,7 +123,7 @@ async def test_a_batch_that_is_given_up_goes_back(autojump_clock: Any, world: An
 async def test_looking_ahead_loses_and_doubles_nothing(autojump_clock: Any, world: Any) -> None:
     """Batches, single gets, slow handlers and cancelled waits, mixed: every message is seen once, at attempt one."""
     async with world.open() as runtime:
-        topic = await topic_of(runtime, 1000, partitions=2)
+        topic = await world.topic_of(runtime, 1000, partitions=2)
         await topic.publish_batch([b"%d" % number for number in range(1000)], partition=1)
         seen: dict[tuple[int, int], int] = {}
         async with topic.subscribe("group", visibility_timeout=30.0) as consumer:
@@ -172,7 +157,7 @@ async def test_looking_ahead_loses_and_doubles_nothing(autojump_clock: Any, worl
 async def test_consumers_of_a_group_share_and_groups_do_not(autojump_clock: Any, world: Any) -> None:
     """Each message goes to one consumer of every group."""
     async with world.open() as runtime:
-        topic = await topic_of(runtime, 300, partitions=3)
+        topic = await world.topic_of(runtime, 300, partitions=3)
         await topic.publish_batch([b"%d" % number for number in range(300)], partition=2)
         seen: dict[str, list[tuple[int, int]]] = {"a": [], "b": []}
 
@@ -192,7 +177,7 @@ async def test_consumers_of_a_group_share_and_groups_do_not(autojump_clock: Any,
 async def test_tasks_may_share_one_consumer(autojump_clock: Any, world: Any) -> None:
     """Workers that use one consumer see every message once, and all of them work."""
     async with world.open() as runtime:
-        topic = await topic_of(runtime, 200, partitions=2)
+        topic = await world.topic_of(runtime, 200, partitions=2)
         seen: list[int] = []
         workers: set[int] = set()
 
@@ -218,7 +203,7 @@ async def test_tasks_may_share_one_consumer(autojump_clock: Any, world: Any) -> 
 async def test_what_a_dying_consumer_held_goes_to_the_others_at_once(autojump_clock: Any, world: Any) -> None:
     """A consumer whose body raises gives everything back: no lease has to run out, no attempt counts."""
     async with world.open() as runtime:
-        topic = await topic_of(runtime, 10)
+        topic = await world.topic_of(runtime, 10)
         async with topic.subscribe("group", visibility_timeout=3600.0) as survivor:
             with pytest.raises(ValueError, match="died"):
                 async with topic.subscribe("group") as victim:
@@ -233,7 +218,7 @@ async def test_a_cancelled_get_leaves_no_lease_behind(autojump_clock: Any, world
     """Wherever a `get` is cancelled, its message comes again soon, at the same attempt; none comes twice."""
     world.disk.latency_s = 0.001
     async with world.open() as runtime:
-        topic = await topic_of(runtime, 400)
+        topic = await world.topic_of(runtime, 400)
         async with topic.subscribe("group", visibility_timeout=3600.0) as consumer:
             turn, seen = 0, set()
             while len(seen) < 400:
@@ -246,13 +231,13 @@ async def test_a_cancelled_get_leaves_no_lease_behind(autojump_clock: Any, world
                         seen.add(message.offset)
                         await message.ack()
             assert await consumer.get(timeout=1.0) is None
-        assert (await group_of(topic)).pending == 0
+        assert (await world.group_of(topic)).pending == 0
 
 
 async def test_a_consumer_waits_quietly_and_is_woken(autojump_clock: Any, world: Any) -> None:
     """With nothing to do a consumer sleeps; a publish wakes it at once, whatever else it waited for."""
     async with world.open() as runtime:
-        topic = await topic_of(runtime, 0, partitions=3)
+        topic = await world.topic_of(runtime, 0, partitions=3)
         async with topic.subscribe("group") as consumer, trio.open_nursery() as nursery:
             got: list[tuple[int, float]] = []
 
@@ -308,7 +293,7 @@ async def test_consumers_hear_that_a_topic_or_runtime_is_gone(autojump_clock: An
 async def test_not_wanting_to_wait_still_finds_what_is_there(autojump_clock: Any, world: Any) -> None:
     """`get(timeout=0)` looks once: it returns a message that is there, and None when there is none."""
     async with world.open() as runtime:
-        topic = await topic_of(runtime, 2)
+        topic = await world.topic_of(runtime, 2)
         async with topic.subscribe("group") as consumer:
             for expected in (b"0", b"1"):
                 message = await consumer.get(timeout=0)

@@ -3,7 +3,6 @@
 import csv
 import gzip
 import json
-import os
 import pathlib
 import shutil
 import subprocess
@@ -13,20 +12,6 @@ import pytest
 
 CALLBOARD = pathlib.Path(sys.executable).with_name("callboard")
 TIMEOUT_S = 300
-
-
-@pytest.fixture(scope="session")
-def nasa_log() -> pathlib.Path:
-    """The recorded web server log; without it, a failure in CI and a loud skip elsewhere."""
-    root = pathlib.Path(__file__).parents[2]
-    directory = pathlib.Path(os.environ.get("CALLBOARD_TRAFFIC_DIR", root / "../shared/data"))
-    path = directory / "nasa-http" / "nasa_19950801.tsv"
-    if path.is_file():
-        return path
-    message = f"RECORDED TRAFFIC IS MISSING: {path} (set CALLBOARD_TRAFFIC_DIR)"
-    if os.environ.get("CI") == "true":
-        pytest.fail(message)
-    pytest.skip(message)
 
 
 @pytest.fixture

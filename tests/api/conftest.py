@@ -11,9 +11,9 @@ import trio
 
 import callboard
 from callboard.simulations.clock import VirtualClock
+from callboard.simulations.disk.inodes import lose_unsynced
+from callboard.simulations.disk.memory_disk import MemoryDisk
 from callboard.simulations.entropy import SeededEntropy
-from callboard.simulations.inodes import lose_unsynced
-from callboard.simulations.memory_disk import MemoryDisk
 
 Story = Callable[[Any], Awaitable[object]]
 """What somebody does with a runtime."""

@@ -14,7 +14,7 @@ import trio
 
 import callboard
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
-from callboard.simulations.memory_disk import MemoryDisk
+from callboard.simulations.disk.memory_disk import MemoryDisk
 
 
 async def test_a_directory_that_is_a_file(tmp_path: Path) -> None:

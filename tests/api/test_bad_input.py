@@ -15,8 +15,8 @@ import trio
 import callboard
 from callboard.log import limits
 from callboard.simulations.clock import VirtualClock
+from callboard.simulations.disk.memory_disk import MemoryDisk
 from callboard.simulations.entropy import SeededEntropy
-from callboard.simulations.memory_disk import MemoryDisk
 
 
 class Bench:

@@ -10,7 +10,7 @@ import trio
 import callboard
 from callboard.actors.broker.port import Budget
 from callboard.simulations.clock import VirtualClock
-from callboard.simulations.memory_disk import MemoryDisk
+from callboard.simulations.disk.memory_disk import MemoryDisk
 
 KIB = 1024
 

@@ -11,7 +11,7 @@ import trio
 import callboard
 from callboard.log.limits import PENDING_BYTES_MAX
 from callboard.log.seams.disk import Sync, Write
-from callboard.simulations.inodes import lose_unsynced
+from callboard.simulations.disk.inodes import lose_unsynced
 
 
 async def test_receipts_are_made_when_looked_at(autojump_clock: Any, world: Any) -> None:

@@ -12,9 +12,9 @@ import trio
 
 import callboard
 from callboard.simulations.clock import VirtualClock
+from callboard.simulations.disk.inodes import Choose
+from callboard.simulations.disk.memory_disk import MemoryDisk
 from callboard.simulations.entropy import SeededEntropy
-from callboard.simulations.inodes import Choose
-from callboard.simulations.memory_disk import MemoryDisk
 
 
 @attrs.define

@@ -9,7 +9,7 @@ import pytest
 
 import callboard
 from callboard.log.seams.disk import Create, Open, Rename, Sync, SyncDirectory, Write, Zero
-from callboard.simulations.inodes import keep_unsynced, lose_unsynced
+from callboard.simulations.disk.inodes import keep_unsynced, lose_unsynced
 
 LOG = "/00000"
 """In the paths of all segments; those of the delivery journal have DELIVERY before it."""

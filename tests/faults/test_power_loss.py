@@ -12,7 +12,7 @@ import trio
 
 import callboard
 from callboard.log.seams.disk import SyncDirectory
-from callboard.simulations.inodes import Unsynced, keep_unsynced, lose_unsynced
+from callboard.simulations.disk.inodes import Unsynced, keep_unsynced, lose_unsynced
 
 
 @attrs.define

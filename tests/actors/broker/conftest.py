@@ -10,8 +10,8 @@ import pytest
 import callboard
 from callboard.actors.broker.commands import Describe, Fetch, Flag, Handed, PartitionStatistics
 from callboard.simulations.clock import VirtualClock
+from callboard.simulations.disk.memory_disk import MemoryDisk
 from callboard.simulations.entropy import SeededEntropy
-from callboard.simulations.memory_disk import MemoryDisk
 
 
 @attrs.define

@@ -21,8 +21,8 @@ from callboard.log.partition.log_settings import LogSettings
 from callboard.log.partition.partition_log import PartitionLog
 from callboard.log.seams.disk import Sync, Write
 from callboard.simulations.clock import VirtualClock
+from callboard.simulations.disk.memory_disk import MemoryDisk
 from callboard.simulations.entropy import SeededEntropy
-from callboard.simulations.memory_disk import MemoryDisk
 
 
 @attrs.define

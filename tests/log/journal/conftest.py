@@ -7,8 +7,8 @@ import trio
 
 from callboard.log.journal.journal import Journal
 from callboard.simulations.clock import VirtualClock
+from callboard.simulations.disk.memory_disk import MemoryDisk
 from callboard.simulations.entropy import SeededEntropy
-from callboard.simulations.memory_disk import MemoryDisk
 
 DIRECTORY = "catalog"
 

@@ -13,7 +13,7 @@ from callboard.log.format.segment import SEGMENT_HEADER_BYTES, encode_segment_he
 from callboard.log.limits import MIB
 from callboard.log.seams.disk import Close, Create, MakeDirectory, Sync, SyncDirectory, Unlink, Write
 from callboard.log.segments.segment_file import SegmentFile, index_path, segment_path
-from callboard.simulations.memory_disk import MemoryDisk
+from callboard.simulations.disk.memory_disk import MemoryDisk
 
 DIRECTORY = "topics/t1/0"
 

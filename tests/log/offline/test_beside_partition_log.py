@@ -15,8 +15,8 @@ from callboard.log.offline.verify import verify_directory
 from callboard.log.partition.log_settings import LogSettings
 from callboard.log.partition.partition_log import PartitionLog
 from callboard.simulations.clock import VirtualClock
+from callboard.simulations.disk.memory_disk import MemoryDisk, keep_unsynced, lose_unsynced
 from callboard.simulations.entropy import SeededEntropy
-from callboard.simulations.memory_disk import MemoryDisk, keep_unsynced, lose_unsynced
 
 DIRECTORY = "topics/t1/0"
 SETTINGS = LogSettings(segment_bytes=64 * KIB)

@@ -8,7 +8,7 @@ import trio
 
 from callboard.log.errors import InvalidArgument, LogCorrupt, OffsetOutOfRange, StorageError
 from callboard.log.offline.reader import LogReader
-from callboard.simulations.memory_disk import Read
+from callboard.simulations.disk.memory_disk import Read
 
 
 async def open_reader(writer):

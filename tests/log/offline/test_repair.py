@@ -10,8 +10,8 @@ from callboard.log.offline.reader import LogReader
 from callboard.log.offline.repair import repair_directory
 from callboard.log.offline.verify import verify_directory
 from callboard.simulations.clock import VirtualClock
+from callboard.simulations.disk.memory_disk import keep_unsynced, lose_unsynced
 from callboard.simulations.entropy import SeededEntropy
-from callboard.simulations.memory_disk import keep_unsynced, lose_unsynced
 
 
 async def read_all(disk, directory):

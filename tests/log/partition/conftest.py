@@ -11,8 +11,8 @@ from callboard.log.errors import DiskFull, PlanFailed, StaleIncarnation, Storage
 from callboard.log.format.columns import Columns
 from callboard.log.partition.partition_log import LogSettings, PartitionLog
 from callboard.log.seams.disk import SyncDirectory, Unlink
+from callboard.simulations.disk.memory_disk import MemoryDisk
 from callboard.simulations.entropy import SeededEntropy
-from callboard.simulations.memory_disk import MemoryDisk
 
 DIRECTORY = "topics/t/0"
 

@@ -10,7 +10,7 @@ import pytest
 
 from callboard.log.errors import StaleIncarnation, StorageError
 from callboard.log.seams.disk import Create, Rename, Sync, SyncDirectory, Write
-from callboard.simulations.memory_disk import keep_unsynced, lose_unsynced
+from callboard.simulations.disk.memory_disk import keep_unsynced, lose_unsynced
 
 
 def keep_some(seed: int) -> Any:

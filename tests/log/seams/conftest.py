@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from callboard.log.host.disk import HostDisk
-from callboard.simulations.memory_disk import MemoryDisk
+from callboard.simulations.disk.memory_disk import MemoryDisk
 
 KINDS = ("host", "host-inline", "host-unfused", "memory")
 

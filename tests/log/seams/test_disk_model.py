@@ -28,7 +28,7 @@ from callboard.log.seams.disk import (
     Write,
     Zero,
 )
-from callboard.simulations.memory_disk import MemoryDisk
+from callboard.simulations.disk.memory_disk import MemoryDisk
 
 # Few names, in few directories, so that plans collide.
 PATHS = ["a", "b", "d", "d/a", "d/e", "d/e/a"]

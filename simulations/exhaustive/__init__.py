@@ -1,0 +1,1 @@
+"""Every short history of a log, with power lost at every verb and every way of losing what was not synced."""

@@ -59,9 +59,10 @@ def join_items(items: Sequence[bytes | None], what: str) -> tuple[Buffer, array[
         # The quick way: C-level passes only. None has no length and cannot be joined: then the careful way.
         joined = b"".join(items)  # type: ignore[arg-type]
         count = len(items)
-        if count and len(joined) == count * len(items[0]) and len(set(map(len, items))) == 1:  # type: ignore[arg-type]
-            return joined, even_ends(len(items[0]), count), None  # type: ignore[arg-type]
-        ends = array("I", accumulate(map(len, items), initial=0))  # type: ignore[arg-type]
+        lengths = list(map(len, items))  # type: ignore[arg-type]
+        if count and lengths.count(lengths[0]) == count and len(joined) == count * lengths[0]:
+            return joined, even_ends(lengths[0], count), None
+        ends = array("I", accumulate(lengths, initial=0))
         if ends[-1] == len(joined):
             return joined, ends, None
     except TypeError:

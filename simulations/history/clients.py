@@ -1,0 +1,392 @@
+"""Observed clients: thin wrappers over the public face that record what they do and see. They change nothing.
+
+Each passes a probe of the world when it acts ("publish", "deliver", "ack", "nack", "release", "extend", "flush"), so
+that faults can wait for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import trio
+
+from callboard.log.errors import CallboardError, LeaseLost, PartialPublish
+from callboard.message import Receipt
+from callboard.received import ReceivedBatch, ReceivedMessage
+from callboard.simulations.history.entry import SETTLEMENTS
+from callboard.simulations.history.recorder import History
+
+__all__ = ["ObservedConsumer", "ObservedTopic", "Surroundings", "consume"]
+
+RETRY_AFTER_S = 0.5
+
+
+class Surroundings(Protocol):
+    """What clients need of the world."""
+
+    history: History
+    retry_budget: int
+    consumers: dict[str, Any]
+
+    def probe(self, name: str, about: str = "") -> None:
+        """A countable point was passed."""
+
+
+class ObservedTopic:
+    """A topic as one publisher uses it. `topic` is a `callboard.Topic`, `machine` the number of the machine."""
+
+    def __init__(self, world: Surroundings, machine: int, topic: Any, who: str) -> None:
+        self.topic = topic
+        self.who = who
+        self._world = world
+        self._history = world.history
+        self._machine = machine
+        self._unheard: list[int] = []
+
+    async def publish(
+        self, value: bytes, *, key: bytes | None = None, partition: int | None = None, acks: str = "all"
+    ) -> str:
+        """Publish; returns how it ended: "published", "refused" or "unsure".
+
+        After an indefinite error it is tried again while the world's `retry_budget` lasts.
+        """
+        number = self._history.message(value, key)
+        while True:
+            end = await self._publish(number, value, key, partition, acks)
+            if end != "unsure" or acks == "none" or self._world.retry_budget <= 0:
+                return end
+            self._world.retry_budget -= 1
+            await trio.sleep(RETRY_AFTER_S)
+
+    async def _publish(
+        self, number: int, value: bytes, key: bytes | None, partition: int | None, acks: str
+    ) -> str:
+        operation = self._begin((number,), acks)
+        try:
+            receipt = await self.topic.publish(value, key=key, partition=partition, acks=acks)
+        except CallboardError as error:
+            return self._failed(operation, (number,), error)
+        except trio.Cancelled:
+            self._end("unsure", operation, (number,), detail="cancelled")
+            raise
+        if receipt.offset is None:
+            self._unheard.append(number)
+            return self._end("unsure", operation, (number,), detail="not waited for")
+        self._history.stored.add(number)
+        return self._end("published", operation, (number,), receipt.partition, (receipt.offset,), acks)
+
+    async def publish_batch(
+        self,
+        values: Sequence[bytes],
+        *,
+        keys: Sequence[bytes | None] | None = None,
+        partition: int | None = None,
+        acks: str = "all",
+    ) -> str:
+        """Publish a batch; "published" or "refused" when that holds for all of it, else "unsure"."""
+        history = self._history
+        found = keys or [None] * len(values)
+        numbers = tuple(map(history.message, values, found))
+        operation = self._begin(numbers, acks)
+        try:
+            receipts = await self.topic.publish_batch(values, keys=keys, partition=partition, acks=acks)
+        except PartialPublish as partial:
+            self._fates(operation, numbers, partial.receipts, acks)
+            return "unsure"
+        except CallboardError as error:
+            return self._failed(operation, numbers, error)
+        except trio.Cancelled:
+            self._end("unsure", operation, numbers, detail="cancelled")
+            raise
+        for stored in receipts.stored:
+            first = stored.first_offset
+            if first is None:
+                self._unheard.extend(numbers)
+                return self._end("unsure", operation, numbers, detail="not waited for")
+            here = tuple([numbers[index] for index in stored.indexes])
+            history.stored.update(here)
+            offsets = tuple(range(first, first + len(here)))
+            self._end("published", operation, here, stored.partition, offsets, acks)
+        return "published"
+
+    def _fates(self, operation: int, numbers: tuple[int, ...], fates: Sequence[Any], acks: str) -> None:
+        """A batch that was stored in part: how it ended, message by message."""
+        for number, fate in zip(numbers, fates, strict=True):
+            if isinstance(fate, CallboardError):
+                self._failed(operation, (number,), fate)
+            elif isinstance(fate, Receipt) and fate.offset is not None:
+                self._history.stored.add(number)
+                self._end("published", operation, (number,), fate.partition, (fate.offset,), acks)
+            else:
+                self._end("unsure", operation, (number,), detail="not waited for")
+
+    async def flush(self) -> None:
+        """Wait until everything is synced; only then what was not waited for is known to be stored."""
+        unheard, self._unheard = tuple(self._unheard), []
+        self._world.probe("flush", self.who)
+        try:
+            await self.topic.flush()
+        except CallboardError as error:
+            self._history.note("remark", f"flush failed: {type(error).__name__}", who=self.who)
+            return
+        if unheard:
+            self._history.stored.update(unheard)
+            self._history.record(
+                self._machine, "flushed", self.who, topic=self.topic.name, ids=unheard, detail="all"
+            )
+
+    def _begin(self, numbers: tuple[int, ...], acks: str) -> int:
+        history = self._history
+        operation = history.operation()
+        history.attempted.update(numbers)
+        history.record(
+            self._machine, "publish", self.who, operation, self.topic.name, ids=numbers, detail=acks
+        )
+        self._world.probe("publish", self.who)
+        return operation
+
+    def _failed(self, operation: int, numbers: tuple[int, ...], error: CallboardError) -> str:
+        kind = "unsure" if error.indefinite else "refused"
+        return self._end(kind, operation, numbers, detail=type(error).__name__)
+
+    def _end(
+        self,
+        kind: str,
+        operation: int,
+        numbers: tuple[int, ...],
+        partition: int = -1,
+        offsets: tuple[int, ...] = (),
+        detail: str = "",
+    ) -> str:
+        self._history.record(
+            self._machine,
+            kind,
+            self.who,
+            operation,
+            self.topic.name,
+            partition,
+            ids=numbers,
+            offsets=offsets,
+            detail=detail,
+        )
+        return kind
+
+
+class ObservedConsumer:
+    """A consumer in its group, for one life. `inner` is an entered `callboard.Consumer`; see `consume`."""
+
+    def __init__(self, world: Surroundings, machine: int, inner: Any, topic: str, who: str) -> None:
+        self.inner = inner
+        self.who = who
+        self.topic = topic
+        self.life = world.history.operation()
+        self.is_crashed = False
+        self._world = world
+        self._history = world.history
+        self._machine = machine
+        self._scope = trio.CancelScope()
+        self._lazy: list[tuple[int, int, tuple[int, ...]]] = []
+
+    def crash(self) -> bool:
+        """Let the consumer's task die now; False when it is dead already."""
+        if self.is_crashed:
+            return False
+        self.is_crashed = True
+        self._scope.cancel()
+        return True
+
+    # -- receiving
+
+    def __aiter__(self) -> ObservedConsumer:
+        return self
+
+    async def __anext__(self) -> ReceivedMessage:
+        message: ReceivedMessage = await self.inner.__anext__()
+        self._delivered(message)
+        return message
+
+    async def get(self, *, timeout: float | None = None) -> ReceivedMessage | None:
+        """The next message, None when there is none within `timeout` seconds."""
+        message: ReceivedMessage | None = await self.inner.get(timeout=timeout)
+        if message is not None:
+            self._delivered(message)
+        return message
+
+    def receive(self, *, timeout: float | None = None) -> ObservedReceiving:
+        """Hold one message while a body runs."""
+        return ObservedReceiving(self, self.inner.receive(timeout=timeout))
+
+    async def next_batch(self, *, max_records: int = 100, max_wait: float = 0.01) -> ReceivedBatch:
+        """The next batch."""
+        batch: ReceivedBatch = await self.inner.batches(
+            max_records=max_records, max_wait=max_wait
+        ).__anext__()
+        identify = self._history.identify
+        self._record(
+            "delivered",
+            self.life,
+            batch.partition,
+            tuple(batch.offsets()),
+            ids=tuple(map(identify, batch.values(), batch.keys())),
+            attempts=tuple(batch.attempts()),
+            until=next(iter(batch)).deadline,
+        )
+        self._world.probe("deliver", self.who)
+        return batch
+
+    def _delivered(self, message: ReceivedMessage) -> None:
+        self._record(
+            "delivered",
+            self.life,
+            message.partition,
+            (message.offset,),
+            ids=(self._history.identify(message.value, message.key),),
+            attempts=(message.attempt,),
+            until=message.deadline,
+        )
+        self._world.probe("deliver", self.who)
+
+    # -- settling
+
+    async def ack(self, held: ReceivedMessage | ReceivedBatch, *, wait: bool = True) -> str:
+        """Ack; returns how it ended. Without `wait` that is "unsure" until `flush`."""
+        return await self._settle("ack", held, lambda: held.ack(wait=wait), lazy=not wait)
+
+    async def nack(self, held: ReceivedMessage | ReceivedBatch, *, delay: float = 0.0) -> str:
+        """Nack; returns how it ended."""
+        return await self._settle("nack", held, lambda: held.nack(delay=delay))
+
+    async def release(self, held: ReceivedMessage | ReceivedBatch) -> str:
+        """Give back; returns how it ended."""
+        return await self._settle("release", held, held.release)
+
+    async def extend(self, message: ReceivedMessage, seconds: float) -> str:
+        """Keep longer; returns how it ended."""
+        return await self._settle("extend", message, lambda: message.extend(seconds))
+
+    async def _settle(self, verb: str, held: Any, call: Callable[[], Any], *, lazy: bool = False) -> str:
+        offsets = tuple(held.offsets()) if isinstance(held, ReceivedBatch) else (held.offset,)
+        operation = self._history.operation()
+        self._record(verb, operation, held.partition, offsets)
+        self._world.probe(verb, self.who)
+        try:
+            await call()
+        except LeaseLost:
+            return self._record("lost", operation, held.partition, offsets)
+        except CallboardError as error:
+            return self._record("unsure", operation, held.partition, offsets, detail=type(error).__name__)
+        except trio.Cancelled:
+            self._record("unsure", operation, held.partition, offsets, detail="cancelled")
+            raise
+        if lazy:
+            self._lazy.append((operation, held.partition, offsets))
+            return "unsure"
+        until = held.deadline if verb == "extend" else 0.0
+        return self._record(SETTLEMENTS[verb], operation, held.partition, offsets, until=until)
+
+    async def flush(self) -> None:
+        """Wait until all acks that nobody waited for are synced. When one failed, none is known to have happened."""
+        lazy, self._lazy = self._lazy, []
+        self._world.probe("flush", self.who)
+        try:
+            await self.inner.flush()
+        except CallboardError as error:
+            for operation, partition, offsets in lazy:
+                self._record("unsure", operation, partition, offsets, detail=type(error).__name__)
+            return
+        for operation, partition, offsets in lazy:
+            self._record("acked", operation, partition, offsets)
+
+    def _record(
+        self,
+        kind: str,
+        operation: int,
+        partition: int = -1,
+        offsets: tuple[int, ...] = (),
+        *,
+        ids: tuple[int, ...] = (),
+        attempts: tuple[int, ...] = (),
+        until: float = 0.0,
+        detail: str = "",
+    ) -> str:
+        self._history.record(
+            self._machine,
+            kind,
+            self.who,
+            operation,
+            self.topic,
+            partition,
+            self.inner.group,
+            ids,
+            offsets,
+            attempts,
+            until,
+            detail,
+        )
+        return kind
+
+
+class ObservedReceiving:
+    """`async with consumer.receive() as message`, recorded: how it is settled follows from how the body ends."""
+
+    def __init__(self, consumer: ObservedConsumer, inner: Any) -> None:
+        self._consumer = consumer
+        self._inner = inner
+        self._message: ReceivedMessage | None = None
+
+    async def __aenter__(self) -> ReceivedMessage | None:
+        self._message = await self._inner.__aenter__()
+        if self._message is not None:
+            self._consumer._delivered(self._message)
+        return self._message
+
+    async def __aexit__(self, kind: Any, error: BaseException | None, traceback: Any) -> bool:
+        consumer, message = self._consumer, self._message
+        if message is None or message.settled:
+            return bool(await self._inner.__aexit__(kind, error, traceback))
+        verb = "ack" if error is None else "nack" if isinstance(error, Exception) else "release"
+        operation = consumer._history.operation()
+        place = message.partition, (message.offset,)
+        consumer._record(verb, operation, *place)
+        consumer._world.probe(verb, consumer.who)
+        end = "unsure"
+        try:
+            absorbed = bool(await self._inner.__aexit__(kind, error, traceback))
+            end = SETTLEMENTS["ack"] if verb == "ack" else "unsure"
+        except LeaseLost:
+            end = "lost"
+            raise
+        finally:
+            consumer._record(end, operation, *place)
+        return absorbed
+
+
+async def consume(
+    world: Surroundings,
+    machine: int,
+    topic: Any,
+    group: str,
+    who: str,
+    work: Callable[[ObservedConsumer], Any],
+    **settings: Any,
+) -> bool:
+    """Subscribe, run `work(consumer)`, and leave; True when the consumer was crashed by a fault.
+
+    While it lives, `world.consumers[who]` is the consumer, for faults to crash.
+    """
+    inner = topic.subscribe(group, **settings)
+    consumer = ObservedConsumer(world, machine, inner, topic.name, who)
+    with consumer._scope:
+        try:
+            async with inner:
+                consumer._record("joined", consumer.life)
+                world.consumers[who] = consumer
+                try:
+                    await work(consumer)
+                finally:
+                    consumer._record("left", consumer.life, detail="crashed" if consumer.is_crashed else "")
+        finally:
+            if world.consumers.get(who) is consumer:
+                del world.consumers[who]
+    return consumer.is_crashed

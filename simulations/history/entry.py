@@ -1,0 +1,145 @@
+"""Entry: one line of a history, flat, and how it is told in words.
+
+Vocabulary
+----------
+An *operation* is begun by one entry (`publish`, `ack`, `nack`, `release`, `extend`) and ended by at most one other with
+the same `operation` number. How it ended:
+
+=============  ========================================================================================
+published      it happened, at these offsets
+acked, ...     the settlement happened (acked, nacked, released, extended)
+refused        a definite failure: it did not happen, and never will
+unsure         an indefinite failure, or cancelled: it happened, or not
+lost           the lease was lost: the settlement had no effect
+(no entry)     its machine ended first: it happened, or not
+=============  ========================================================================================
+
+A *life* is the time from a consumer's `joined` to its `left`; deliveries carry its number as their `operation`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+__all__ = ["ALTERED", "ENDED_WELL", "SETTLEMENTS", "Entry"]
+
+ALTERED: Final = -1
+"""The id of bytes that nobody published."""
+SETTLEMENTS: Final = {"ack": "acked", "nack": "nacked", "release": "released", "extend": "extended"}
+ENDED_WELL: Final = frozenset({"published", *SETTLEMENTS.values()})
+
+
+class Entry(NamedTuple):
+    """One thing that was done or seen. Which fields say something depends on `kind`."""
+
+    number: int
+    """Rises by one; the only order there is."""
+    time: float
+    """Virtual seconds."""
+    machine: int
+    """The life of the computer in which it was done; 0 for the world outside of it."""
+    kind: str
+    who: str = ""
+    """The client, or an actor's path."""
+    operation: int = 0
+    topic: str = ""
+    partition: int = -1
+    group: str = ""
+    ids: tuple[int, ...] = ()
+    """Message ids; `ALTERED` where the bytes are nobody's."""
+    offsets: tuple[int, ...] = ()
+    attempts: tuple[int, ...] = ()
+    until: float = 0.0
+    """Deliveries: when the lease ends. Restarts: the delay in seconds."""
+    detail: str = ""
+
+    def words(self) -> str:
+        """The entry as a sentence without its full stop."""
+        tell = _WORDS.get(self.kind)
+        if tell is not None:
+            return tell(self)
+        subject = f"{self.who}: " if self.who else ""
+        return f"{subject}{self.kind}{f' ({self.detail})' if self.detail else ''}"
+
+    def line(self) -> str:
+        """The entry for the trace: short, and complete enough to differ when runs do."""
+        kind, who, operation, topic, partition, group, ids, offsets, attempts, _, detail = self[3:]
+        if topic:
+            return f"{kind} {who} {operation} {group} {topic}/{partition} {offsets} {ids} {attempts} {detail}"
+        return f"{kind} {who} {operation} {detail}"
+
+    @property
+    def place(self) -> str:
+        """Where: `orders/1@17`, `orders/1@17..20 and 25`, or the topic alone when that is all that is known."""
+        if self.partition < 0:
+            return self.topic
+        if not self.offsets:
+            return f"{self.topic}/{self.partition}"
+        return f"{self.topic}/{self.partition}@{spans(self.offsets)}"
+
+    @property
+    def messages(self) -> str:
+        """Which: `message 5`, `messages 5..9`."""
+        noun = "message" if len(self.ids) == 1 else f"{len(self.ids)} messages"
+        return f"{noun} {spans(self.ids)}".replace(str(ALTERED), "with foreign bytes")
+
+
+def spans(numbers: tuple[int, ...]) -> str:
+    """Numbers in words, neighbours as ranges; at most four parts are named."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and parts[-1][1] + 1 == number:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    named = [f"{first}" if first == last else f"{first}..{last}" for first, last in parts[:4]]
+    more = f" and {len(parts) - 4} more" if len(parts) > 4 else ""
+    return ", ".join(named) + more
+
+
+def _attempt(entry: Entry) -> str:
+    numbers = sorted(set(entry.attempts))
+    if not numbers:
+        return ""
+    return f" (attempt {numbers[0]})" if len(numbers) == 1 else f" (attempts {numbers[0]} to {numbers[-1]})"
+
+
+def _of_group(entry: Entry) -> str:
+    return f"consumer {entry.who} of {entry.group}"
+
+
+_WORDS: Final[dict[str, Callable[[Entry], str]]] = {
+    "publish": lambda e: f"publisher {e.who} published {e.messages} to {e.place} ({e.detail})",
+    "published": lambda e: (
+        f"publisher {e.who} was told that {e.messages} is stored at {e.place} ({e.detail})"
+    ),
+    "refused": lambda e: f"{e.who} was told that this did not happen: {e.messages} at {e.place} ({e.detail})",
+    "unsure": lambda e: (
+        f"{e.who} does not know whether this happened: {e.messages} at {e.place} ({e.detail})"
+    ),
+    "flushed": lambda e: f"publisher {e.who} was told that all of {e.messages} is synced",
+    "delivered": lambda e: f"{_of_group(e)} was handed {e.place}{_attempt(e)}: {e.messages}",
+    "ack": lambda e: f"{_of_group(e)} acks {e.place}",
+    "acked": lambda e: f"{_of_group(e)} was told that its ack of {e.place} is synced",
+    "nack": lambda e: f"{_of_group(e)} nacks {e.place}{f' ({e.detail})' if e.detail else ''}",
+    "nacked": lambda e: f"{_of_group(e)} was told that its nack of {e.place} counts",
+    "release": lambda e: f"{_of_group(e)} gives {e.place} back",
+    "released": lambda e: f"{_of_group(e)} was told that {e.place} is given back",
+    "extend": lambda e: f"{_of_group(e)} asks to keep {e.place} for {e.until:g} s",
+    "extended": lambda e: f"{_of_group(e)} was told that it keeps {e.place}",
+    "lost": lambda e: f"{_of_group(e)} was told that its lease on {e.place} is lost",
+    "joined": lambda e: f"{_of_group(e)} joined",
+    "left": lambda e: f"{_of_group(e)} left{f' ({e.detail})' if e.detail else ''}",
+    "booted": lambda e: f"machine {e.operation} booted",
+    "power cut": lambda e: f"the power of machine {e.operation} was cut",
+    "killed": lambda e: f"the process on machine {e.operation} was killed",
+    "closed": lambda e: f"machine {e.operation} was done",
+    "healed": lambda e: "from here on nothing fails any more",
+    "fault": lambda e: f"fault {e.who}: {e.detail}",
+    "ActorRestarted": lambda e: f"actor {e.who} is restarted after {e.until:g} s ({e.detail})",
+    "IncarnationCrashed": lambda e: f"actor {e.who} crashed ({e.detail})",
+    "ActorStarted": lambda e: f"actor {e.who} started",
+    "Escalated": lambda e: f"supervisor {e.who} gave up ({e.detail})",
+    "ActorFailed": lambda e: f"actor {e.who} stays down: it crashed too often ({e.detail})",
+}

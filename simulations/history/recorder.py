@@ -1,0 +1,149 @@
+"""History: the flat list of entries that a run adds up, and the messages that exist.
+
+A message is known by its bytes: `message` gives out its id, and `identify` finds the id of bytes that came back.
+Bytes that come back altered are nobody's. So values must be unique within a run.
+
+Invariants
+----------
+Y1  Entries are in the order in which things were done; `entries[n].number == n`.
+Y2  After `ended(machine)`, nothing more is recorded of that machine: a dead computer does and sees nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import trio
+
+from callboard.simulations.history.entry import ALTERED, Entry
+
+__all__ = ["History"]
+
+ENDS: Final = frozenset({"power cut", "killed", "closed"})
+"""How a machine's life ends."""
+
+
+class History:
+    """What was done and seen. `now` is virtual time, `tell` takes one line of trace per entry."""
+
+    def __init__(
+        self, now: Callable[[], float] = trio.current_time, tell: Callable[[str], object] | None = None
+    ) -> None:
+        self.entries: list[Entry] = []
+        self.tell = tell
+        self.ids: dict[bytes, int] = {}
+        self.keys: dict[int, bytes | None] = {}
+        self.attempted: set[int] = set()
+        """Ids of messages that somebody has begun to publish."""
+        self.stored: set[int] = set()
+        """Ids of messages whose publisher was told that they are stored."""
+        self._now = now
+        self._operations = 0
+        self._ended = 0
+
+    # -- messages
+
+    def message(self, value: bytes, key: bytes | None = None) -> int:
+        """The id of a message, a new one unless these bytes have one."""
+        number = self.ids.setdefault(value, len(self.ids))
+        self.keys[number] = key
+        return number
+
+    def identify(self, value: bytes, key: bytes | None) -> int:
+        """The id of bytes that came back; `ALTERED` when nobody published them, or under another key."""
+        number = self.ids.get(value, ALTERED)
+        return number if number >= 0 and self.keys[number] == key else ALTERED
+
+    # -- recording
+
+    def record(
+        self,
+        machine: int,
+        kind: str,
+        who: str = "",
+        operation: int = 0,
+        topic: str = "",
+        partition: int = -1,
+        group: str = "",
+        ids: tuple[int, ...] = (),
+        offsets: tuple[int, ...] = (),
+        attempts: tuple[int, ...] = (),
+        until: float = 0.0,
+        detail: str = "",
+    ) -> None:
+        """Add an entry; nothing when the machine is dead (Y2)."""
+        if 0 < machine <= self._ended:
+            return
+        entries = self.entries
+        entry = Entry(
+            len(entries),
+            self._now(),
+            machine,
+            kind,
+            who,
+            operation,
+            topic,
+            partition,
+            group,
+            ids,
+            offsets,
+            attempts,
+            until,
+            detail,
+        )
+        entries.append(entry)
+        if self.tell is not None:
+            self.tell(entry.line())
+
+    def operation(self) -> int:
+        """A number for a new operation, or a new life of a consumer."""
+        self._operations += 1
+        return self._operations
+
+    def note(self, kind: str, detail: str = "", *, who: str = "") -> None:
+        """Something that the world did: a fault, a remark, healing."""
+        self.record(0, kind, who, detail=detail)
+
+    def event(self, machine: int, event: Any) -> None:
+        """An event of an actor system, by the name of its class."""
+        detail = getattr(event, "cause", None) or getattr(event, "reason", None) or ""
+        child = getattr(event, "child", "")
+        self.record(
+            machine,
+            type(event).__name__,
+            getattr(event, "path", ""),
+            detail=f"{child}: {detail}" if child else str(detail),
+            attempts=(getattr(event, "incarnation", 0),),
+            until=getattr(event, "delay_s", 0.0),
+        )
+
+    def booted(self, machine: int) -> None:
+        """A machine's life begins."""
+        self.record(0, "booted", operation=machine)
+
+    def ended(self, machine: int, how: str) -> None:
+        """A machine's life is over (`how`: "power cut", "killed", "closed"); it records nothing from here on (Y2)."""
+        self.record(0, how, operation=machine)
+        self._ended = max(self._ended, machine)
+
+    def healed(self) -> None:
+        """From here on nothing fails."""
+        self.record(0, "healed")
+
+    # -- looking
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def of(self, *kinds: str) -> list[Entry]:
+        """Entries of these kinds, in order."""
+        return [entry for entry in self.entries if entry.kind in kinds]
+
+    def story(self, about: Callable[[Entry], bool] | None = None) -> list[str]:
+        """The history in words, a line per entry, of those that `about` picks."""
+        return [
+            f"{entry.time:10.3f} s  {entry.words()}"
+            for entry in self.entries
+            if about is None or about(entry)
+        ]

@@ -102,6 +102,7 @@ class Runtime:
         clock: Clock | None,
         entropy: Entropy | None,
         seed: int | None,
+        on_event: Callable[[Any], object] | None,
     ) -> None:
         if (directory is None) == (disk is None):
             raise InvalidArgument("open_runtime takes a directory, or a disk, and not both.")
@@ -109,6 +110,7 @@ class Runtime:
         self._path = directory
         self._inline = sync_inline
         self._control = control
+        self._on_event = on_event
         self.clock: Clock = clock or HostClock()
         self.entropy: Entropy = entropy or HostEntropy(seed)
         self.holds = Holds()
@@ -140,6 +142,8 @@ class Runtime:
             self._server = self._control_server()
             self._lock = await disk.lock({"program": "callboard"})
             self._system = open_system(self._spec(), clock=self.clock, entropy=self.entropy, disk=disk)
+            if self._on_event is not None:
+                self._system.events.subscribe(self._on_event)
             supervisors = self._system.root
             self._directory.attach(supervisors.supervisor("topics"), supervisors.supervisor("groups"))
             self._directory.catalog = supervisors.child("catalog")
@@ -312,8 +316,12 @@ class Runtime:
         await supervisor.restart_child(name)
 
     def crash(self, path: str, error: BaseException) -> None:
-        """Make the actor at `path` fail with `error`, as if it had raised it: for tests and drills."""
-        self.check_open()
+        """Make the actor at `path` fail with `error`, as if it had raised it: for tests and drills.
+
+        Also while the runtime opens, for those who hear of it by `on_event`.
+        """
+        if self._state != "opening":
+            self.check_open()
         self._system.actor(path).crash(error)
 
     def tree(self) -> TreeNode:
@@ -383,13 +391,15 @@ def open_runtime(
     disk: Disk | None = None,
     clock: Clock | None = None,
     entropy: Entropy | None = None,
+    on_event: Callable[[Any], object] | None = None,
 ) -> Runtime:
     """Open the runtime on a directory: `async with callboard.open_runtime("data") as runtime`.
 
     The directory is made when missing, and written by one process at a time. With `control`, a socket in it answers
     `callboard tree` and the like. `sync_inline` syncs in the event loop's own thread: a single publisher gains a third,
     and every timer of the program waits for the disk. `seed` fixes the runtime's randomness. `disk`, `clock` and
-    `entropy` replace the real ones, for simulation.
+    `entropy` replace the real ones, for simulation. `on_event` hears every event of the tree from the first one on, those
+    of opening included; it must not block.
 
     Raises `DirectoryLocked` naming the holder, `StorageError` for an unreadable directory, `FormatTooNew`, `LogCorrupt`
     for a damaged catalog, `UnsupportedPlatform`.
@@ -402,4 +412,5 @@ def open_runtime(
         clock=clock,
         entropy=entropy,
         seed=seed,
+        on_event=on_event,
     )

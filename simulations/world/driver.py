@@ -1,0 +1,217 @@
+"""The driver: stands between trio's loop and a scheduler, and keeps back tasks that must not run.
+
+Theory of operation
+-------------------
+At each tick trio hands over all runnable tasks. The driver takes out those of dead machines (for ever, until the run is torn
+down), those that are paused or slowed by a fault (until released or due), and lets the scheduler order, and thin out, the
+rest. trio's own tasks always run, first. What is taken out is kept here and put back on trio's queue when its time comes;
+while it is here trio sees nobody runnable and lets virtual time jump, at most to what is due next.
+
+Invariants
+----------
+W1  A task of a dead machine is never stepped before the run is torn down: no `finally` of a cut process runs.
+W2  Every task that was taken out is in exactly one place: frozen, parked under one hold, or waiting for its due time.
+W3  Between two steps nothing here depends on more than the order of creation of tasks, virtual time, and the scheduler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from heapq import heappop, heappush
+from typing import Any, Final, Protocol
+
+import attrs
+
+from callboard.simulations.world.schedulers import Scheduler
+from callboard.simulations.world.tape import FIFO, Decision, Tape
+from callboard.simulations.world.trace import Trace, clean
+from callboard.simulations.world.trio_hooks import NEVER, TickingClock, put_back, task_number
+
+__all__ = ["MEMBER", "Driver", "Member"]
+
+
+class Member(Protocol):
+    """What tasks belong to: a machine, or the world outside of machines."""
+
+    dead: bool
+
+
+MEMBER: Final[ContextVar[Member | None]] = ContextVar("callboard_simulation_member", default=None)
+"""Inherited by child tasks. None in trio's own."""
+
+
+@attrs.define
+class _Hold:
+    delay_s: float | None
+    """None: until released."""
+    only_main: bool
+    parked: list[Any] = attrs.field(factory=list)
+
+    def covers(self, prefix: str, name: str) -> bool:
+        return name == prefix or (not self.only_main and name.startswith(f"{prefix}:"))
+
+
+class Driver(TickingClock):
+    """Decides, per tick, which tasks are stepped. `ended(why)` is called when the run cannot or must not go on."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        trace: Trace,
+        *,
+        record: bool,
+        virtual_limit_s: float,
+        tick_limit: int,
+        ended: Callable[[str], None],
+    ) -> None:
+        self.scheduler = scheduler
+        self.ticks = 0
+        self._trace = trace
+        self._tape: list[Decision] | None = [] if record else None
+        self._virtual_limit_s = virtual_limit_s
+        self._tick_limit = tick_limit
+        self._ended = ended
+        self._torn_down = False
+        self._anyone_dead = False
+        self._frozen: list[Any] = []
+        self._holds: dict[str, _Hold] = {}
+        self._slowed: list[tuple[float, int, Any]] = []
+        self._passed: set[Any] = set()
+        self._sequence = 0
+
+    @property
+    def tape(self) -> Tape | None:
+        """The decisions taken so far, if they are recorded."""
+        return None if self._tape is None else Tape(tuple(self._tape)).trimmed()
+
+    # -- what faults ask for
+
+    def freeze_dead(self) -> None:
+        """From here on step no task of a dead machine (W1)."""
+        self._anyone_dead = True
+
+    def hold(self, prefix: str) -> None:
+        """Step no task named `prefix`, or beginning with `prefix:`, until `release`."""
+        self._set(prefix, _Hold(None, only_main=False))
+
+    def slow(self, prefix: str, delay_s: float, *, mailbox_only: bool = False) -> None:
+        """Step such tasks `delay_s` later than they could, until `release`; `mailbox_only`: only the actor's main task."""
+        self._set(prefix, _Hold(delay_s, only_main=mailbox_only))
+
+    def _set(self, prefix: str, hold: _Hold) -> None:
+        earlier = self._holds.get(prefix)
+        if earlier is not None:
+            hold.parked = earlier.parked
+        self._holds[prefix] = hold
+
+    def release(self, prefix: str) -> None:
+        """End a hold or slowness."""
+        hold = self._holds.pop(prefix, None)
+        if hold is not None:
+            for task in hold.parked:
+                put_back(task)
+
+    unslow = release
+
+    def release_all(self) -> None:
+        """End all of them."""
+        for prefix in tuple(self._holds):
+            self.release(prefix)
+
+    def tear_down(self) -> None:
+        """The run is over: everybody runs, to his end."""
+        self._torn_down = True
+        self.release_all()
+        for task in self._frozen:
+            put_back(task)
+        self._frozen.clear()
+        while self._slowed:
+            put_back(heappop(self._slowed)[2])
+
+    # -- what the clock asks
+
+    def next_due(self) -> float:
+        """When the first slowed task is due."""
+        return self._slowed[0][0] if self._slowed else NEVER
+
+    def stuck(self, now: float) -> None:
+        """Everybody waits, and for nothing that time will bring."""
+        self._ended("every task waits for something that never happens: nothing runs, and no deadline is set")
+
+    def late(self, until: float) -> bool:
+        """Whether virtual time has gone on long enough."""
+        if until <= self._virtual_limit_s or self._torn_down:
+            return False
+        self._ended(f"the run did not end within {self._virtual_limit_s:,.0f} virtual seconds")
+        return True
+
+    # -- what trio's loop asks
+
+    def decide(self, batch: list[Any]) -> None:
+        """Order and thin out `batch`, which is in order of creation and is stepped from its end."""
+        self.ticks += 1
+        if self._torn_down:
+            batch.reverse()
+            return
+        if self.ticks >= self._tick_limit:
+            self._tick_limit *= 2
+            self._ended(f"the run did not end within {self.ticks:,} scheduler ticks")
+        if self._slowed and self._slowed[0][0] <= self._trace.now():
+            self._take_due(batch)
+        ours: list[Any] = []
+        system: list[Any] = []
+        for task in batch:
+            member = task.context.get(MEMBER)
+            if member is None:
+                system.append(task)
+            elif member.dead and self._anyone_dead:
+                self._frozen.append(task)
+            elif self._holds and self._held_back(task):
+                pass
+            else:
+                ours.append(task)
+        if len(ours) > 1:
+            ours = self._choose(ours)
+        if self._trace.on and ours:
+            self._trace.step(" ".join([str(task_number(task)) for task in ours]))
+        batch[:] = ours[::-1]
+        batch += system
+
+    def _choose(self, tasks: list[Any]) -> list[Any]:
+        decision = self.scheduler.decide(
+            [task_number(task) for task in tasks], [clean(task.name) for task in tasks]
+        )
+        if self._tape is not None:
+            self._tape.append(decision)
+        if decision == FIFO:
+            return tasks
+        if len(decision) < len(tasks):
+            chosen = set(decision)
+            for position, task in enumerate(tasks):
+                if position not in chosen:
+                    put_back(task)
+        return [tasks[position] for position in decision]
+
+    def _held_back(self, task: Any) -> bool:
+        if task in self._passed:
+            self._passed.discard(task)
+            return False
+        name = task.name
+        for prefix, hold in self._holds.items():
+            if hold.covers(prefix, name):
+                if hold.delay_s is None:
+                    hold.parked.append(task)
+                else:
+                    self._sequence += 1
+                    heappush(self._slowed, (self._trace.now() + hold.delay_s, self._sequence, task))
+                return True
+        return False
+
+    def _take_due(self, batch: list[Any]) -> None:
+        now = self._trace.now()
+        while self._slowed and self._slowed[0][0] <= now:
+            task = heappop(self._slowed)[2]
+            self._passed.add(task)
+            batch.append(task)
+        batch.sort(key=task_number)

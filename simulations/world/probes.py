@@ -1,0 +1,56 @@
+"""Probes: countable points that a run passes, and who waits for the n-th passing of one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+__all__ = ["Probes"]
+
+
+class _Waiter:
+    __slots__ = ("about", "call", "left")
+
+    def __init__(self, count: int, about: str, call: Callable[[], None]) -> None:
+        self.left = count
+        self.about = about
+        self.call = call
+
+
+class Probes:
+    """Counts passings by name, and calls those that wait, at once."""
+
+    __slots__ = ("_waiting", "counts")
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self._waiting: dict[str, list[_Waiter]] = {}
+
+    def wait(self, probe: str, count: int, about: str, call: Callable[[], None]) -> Callable[[], None]:
+        """Call `call()` at the `count`-th passing from now on whose subject contains `about`; returns what ends that."""
+        waiter = _Waiter(count, about, call)
+        self._waiting.setdefault(probe, []).append(waiter)
+
+        def forget() -> None:
+            waiters = self._waiting.get(probe, [])
+            if waiter in waiters:
+                waiters.remove(waiter)
+
+        return forget
+
+    def passed(self, probe: str, about: str) -> None:
+        """The point was passed."""
+        self.counts[probe] += 1
+        waiters = self._waiting.get(probe)
+        if not waiters:
+            return
+        due = []
+        for waiter in waiters:
+            if waiter.about in about:
+                waiter.left -= 1
+                if waiter.left <= 0:
+                    due.append(waiter)
+        for waiter in due:
+            waiters.remove(waiter)
+        for waiter in due:
+            waiter.call()

@@ -1,0 +1,240 @@
+"""One deterministic run: the same seed, plan, workload and code give the same trace, byte for byte, in any process."""
+
+from __future__ import annotations
+
+import gc
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import trio
+
+from callboard.log.errors import CallboardError
+from callboard.simulations.disk.memory_disk import MemoryDisk
+from callboard.simulations.faults import NO_FAULTS, Plan
+from callboard.simulations.faults.injector import Injector
+from callboard.simulations.history import History
+from callboard.simulations.violations import Violation
+from callboard.simulations.world import schedulers
+from callboard.simulations.world.driver import MEMBER, Driver
+from callboard.simulations.world.escapes import EscapeMode, guard
+from callboard.simulations.world.tape import Tape
+from callboard.simulations.world.trace import Trace, TraceMode
+from callboard.simulations.world.trio_hooks import VirtualTrioClock, installed, live_async_generators
+from callboard.simulations.world.world import CURRENT, OUTSIDE, SimulationStuck, World
+
+if TYPE_CHECKING:
+    from callboard.simulations.world.schedulers import Scheduler
+
+__all__ = ["LiveAsyncGenerator", "Run", "Settings", "run"]
+
+DAY_S: Final = 86_400.0
+
+
+class LiveAsyncGenerator(CallboardError):
+    """An async generator was begun and not ended: when it ends is up to the garbage collector."""
+
+
+@attrs.frozen
+class Settings:
+    """How to run, apart from what. Limits are virtual seconds and scheduler ticks."""
+
+    scheduler: str | None = None
+    """None: drawn from the seed."""
+    starvable: tuple[str, ...] = ()
+    """Paths of actors of which a drawn scheduler may starve one."""
+    trace: TraceMode = "digest"
+    sink: Callable[[str], None] | None = None
+    """Takes the lines of a full trace instead of `Trace.lines`."""
+    record_schedule: bool = False
+    virtual_limit_s: float = 30 * DAY_S
+    tick_limit: int = 20_000_000
+    escapes: EscapeMode = "refuse"
+
+
+@attrs.frozen
+class Run:
+    """How a run went. `failure` is what its main raised, or the first violation; None when it ended well."""
+
+    seed: int
+    plan: Plan
+    scheduler: str
+    failure: BaseException | None
+    history: History
+    hits: dict[int, int]
+    """Per index in `plan.faults`: how often it had an effect."""
+    fault_counts: Counter[str]
+    probes: Counter[str]
+    trace: Trace
+    tape: Tape | None
+    virtual_s: float
+    ticks: int
+    boots: int
+    disk: MemoryDisk
+
+
+def run(
+    main: Callable[[World], Awaitable[object]],
+    *,
+    seed: int,
+    plan: Plan = NO_FAULTS,
+    tape: Tape | None = None,
+    settings: Settings = Settings(),
+) -> Run:
+    """Run `main(world)` in a trio run of its own, and tell how it went; what it raises is in `Run.failure`.
+
+    `tape` replays a schedule, and overrules the scheduler. Not reentrant: one simulation at a time in a process, and no
+    other trio run beside it. Raises `SimulatorUnsupported` for a release of trio that it cannot steer, and lets
+    `KeyboardInterrupt` and `SystemExit` pass.
+    """
+    return _Running(main, seed, plan, tape, settings).go()
+
+
+class _Running:
+    """A run in the making."""
+
+    def __init__(
+        self,
+        main: Callable[[World], Awaitable[object]],
+        seed: int,
+        plan: Plan,
+        tape: Tape | None,
+        settings: Settings,
+    ) -> None:
+        self._main = main
+        self._settings = settings
+        scheduler: Scheduler
+        source = random.Random(f"{seed}/scheduler")
+        if tape is not None:
+            scheduler = schedulers.Player(tape)
+        else:
+            name = settings.scheduler or schedulers.draw_name(source, settings.starvable)
+            scheduler = schedulers.make(name, source)
+        self._trace = Trace(settings.trace, lambda: self._clock.current_time(), settings.sink)
+        self._world = World(seed, plan, self._trace)
+        self._driver = self._world.scheduler = Driver(
+            scheduler,
+            self._trace,
+            record=settings.record_schedule,
+            virtual_limit_s=settings.virtual_limit_s,
+            tick_limit=settings.tick_limit,
+            ended=self._stop,
+        )
+        self._clock = VirtualTrioClock(self._driver)
+        self._scope = trio.CancelScope()
+        self._stopped: SimulationStuck | None = None
+        self._failure: BaseException | None = None
+        self._virtual_s = 0.0
+
+    def go(self) -> Run:
+        world, driver = self._world, self._driver
+        library = random.Random(f"{world.seed}/library")
+        with (
+            installed(driver.decide),
+            guard(self._settings.escapes, library, world.clock.wall_us, self._clock.current_time),
+            _no_collection(),
+        ):
+            try:
+                trio.run(self._run, clock=self._clock)
+            except trio.TrioInternalError as error:
+                if self._stopped is None:
+                    raise
+                self._failure = self._failure or self._stopped
+                self._failure.add_note(f"It could not even be torn down: {error.__cause__!r}")
+        return Run(
+            seed=world.seed,
+            plan=world.plan,
+            scheduler=driver.scheduler.name,
+            failure=world.violation or self._failure,
+            history=world.history,
+            hits=dict(world.hits),
+            fault_counts=world.fault_counts,
+            probes=world.probes.counts,
+            trace=self._trace,
+            tape=driver.tape,
+            virtual_s=self._virtual_s,
+            ticks=driver.ticks,
+            boots=world.boots,
+            disk=world.disk,
+        )
+
+    async def _run(self) -> None:
+        world = self._world
+        CURRENT.set(world)
+        MEMBER.set(OUTSIDE)
+        try:
+            async with trio.open_nursery() as nursery:
+                world.begin(nursery)
+                Injector(world).install()
+                try:
+                    with self._scope:
+                        await self._main(world)
+                        self._check_generators()
+                except (KeyboardInterrupt, SystemExit):
+                    raise
+                except BaseException as error:  # noqa: BLE001 - the run's outcome
+                    self._fail(error)
+                self._virtual_s = world.now
+                self._trace.line("end", _kind(self._stopped or world.violation or self._failure))
+                self._trace.close()
+                world.tear_down()
+                nursery.cancel_scope.cancel()
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 - a task of the world failed, and so the run
+            self._fail(error)
+        self._failure = self._stopped or self._failure
+
+    def _fail(self, error: BaseException) -> None:
+        if self._failure is None and not isinstance(error, trio.Cancelled):
+            self._failure = _plain(error)
+
+    def _stop(self, why: str) -> None:
+        """End the run from outside of all tasks."""
+        if self._stopped is not None:
+            raise self._stopped
+        world = self._world
+        self._stopped = SimulationStuck(f"{why}. It is at virtual second {world.now:g}, boot {world.boots}.")
+        self._scope.cancel()
+        if world.machine is not None:
+            world.machine.over.set()
+
+    def _check_generators(self) -> None:
+        alive = live_async_generators()
+        if alive:
+            raise LiveAsyncGenerator(
+                f"the run ended with live async generators: {', '.join(alive)}. When they end is up to the garbage "
+                "collector, so runs would differ. Close each in the task that began it (contextlib.aclosing)."
+            )
+
+
+def _plain(error: BaseException) -> BaseException:
+    """The violation in a group of exceptions, or the only exception in it, else the group."""
+    if isinstance(error, BaseExceptionGroup):
+        broken, _ = error.split(Violation)
+        found = broken if broken is not None else error
+        while isinstance(found, BaseExceptionGroup) and (
+            len(found.exceptions) == 1 or isinstance(found.exceptions[0], Violation)
+        ):
+            found = found.exceptions[0]
+        return found
+    return error
+
+
+def _kind(error: BaseException | None) -> str:
+    return "well" if error is None else type(error).__name__
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """When garbage is collected depends on the process: not in a run."""
+    was: Any = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()

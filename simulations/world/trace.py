@@ -1,0 +1,88 @@
+"""The trace: what a run did, one line per event, or a digest of these lines.
+
+Two runs of one seed have the same trace, byte for byte; that is what determinism means here, and the first line in which
+two differ is where it was lost. A line is `virtual seconds`, what, and details, without anything that depends on the
+process: no addresses, no hashes, no wall time of the machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable
+from typing import Final, Literal
+
+__all__ = ["Trace", "TraceMode", "clean"]
+
+TraceMode = Literal["off", "digest", "full"]
+FLUSH_AT: Final = 1_024
+ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")
+
+
+def clean(name: str) -> str:
+    """A name without addresses."""
+    return ADDRESS.sub("", name) if " at 0x" in name else name
+
+
+class Trace:
+    """Lines as they come. `sink` gets every line of a full trace instead of `lines`."""
+
+    __slots__ = ("_closed", "_digest", "_pending", "_sink", "count", "lines", "mode", "now")
+
+    def __init__(
+        self, mode: TraceMode, now: Callable[[], float], sink: Callable[[str], None] | None = None
+    ) -> None:
+        self.mode = mode
+        self.now = now
+        self.lines: list[str] = []
+        self.count = 0
+        self._sink = sink
+        self._digest = hashlib.blake2b(digest_size=16)
+        self._pending: list[str] = []
+        self._closed = False
+
+    @property
+    def on(self) -> bool:
+        """Whether lines are looked at: ask before an expensive one is made."""
+        return self.mode != "off" and not self._closed
+
+    def line(self, what: str, details: str = "") -> None:
+        """Something happened."""
+        if self.mode == "off" or self._closed:
+            return
+        self._take(f"{self.now():.6f} {what} {details}" if details else f"{self.now():.6f} {what}")
+
+    def step(self, numbers: str) -> None:
+        """A tick stepped the tasks with these numbers (spaces between)."""
+        if self._closed:
+            return
+        self._take(f"{self.now():.6f} step {numbers}" if self.mode == "full" else numbers)
+
+    def _take(self, line: str) -> None:
+        self.count += 1
+        if self.mode == "full":
+            if self._sink is None:
+                self.lines.append(line)
+            else:
+                self._sink(line)
+        self._pending.append(line)
+        if len(self._pending) >= FLUSH_AT:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._digest.update(("\n".join(self._pending) + "\n").encode("utf-8", "surrogatepass"))
+        self._pending.clear()
+
+    def close(self) -> None:
+        """The run is over: what its tasks do while it is torn down is no part of it."""
+        self.digest  # noqa: B018 - takes in what is pending
+        self._closed = True
+
+    @property
+    def digest(self) -> str:
+        """A digest of all lines so far; digests of a full trace and of a `digest` one differ. Empty when off."""
+        if self.mode == "off":
+            return ""
+        if self._pending:
+            self._flush()
+        return self._digest.hexdigest()

@@ -1,0 +1,219 @@
+"""Every private part of trio that a deterministic run needs, and nothing else.
+
+trio has no public way to decide which runnable task steps next. It has one old, stable, private one: with
+`_ALLOW_DETERMINISTIC_SCHEDULING` set, each tick sorts the runnable tasks by creation order and gives the batch to
+`_r.shuffle`. What that leaves in the list is stepped, last one first; what it takes out is not stepped, and may be put on
+the run queue again later. (The same in every release from 0.25 to 0.35; hypothesis and pytest-trio use it too.)
+
+Three more things depend on addresses in memory and are replaced for the length of a run: the hash of tasks (nursery
+children and cancellation walk sets of them), the hash of cancel statuses (the same), and the order of deadlines that tie.
+
+Whatever is missing in another release of trio is named by `SimulatorUnsupported`, before anything runs.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from heapq import heappush
+from typing import Any, Final
+
+import trio
+import trio.testing
+
+from callboard.log.errors import CallboardError
+
+_run: Any = trio._core._run
+
+__all__ = [
+    "SimulatorUnsupported",
+    "TickingClock",
+    "VirtualTrioClock",
+    "installed",
+    "live_async_generators",
+    "missing_hooks",
+    "put_back",
+    "task_number",
+]
+
+NEVER: Final = float("inf")
+AGES_S: Final = 999_999_999.0
+"""What trio is told to sleep when only a jump of the clock can wake anybody; the jump comes at once."""
+
+
+class SimulatorUnsupported(CallboardError):
+    """This release of trio lacks something that a deterministic run needs."""
+
+
+class TickingClock:
+    """What a `VirtualTrioClock` asks before it jumps. Subclassed by the run."""
+
+    def next_due(self) -> float:
+        """The virtual time at which something that is held back is due; infinity if nothing is."""
+        return NEVER
+
+    def stuck(self, now: float) -> None:
+        """Nobody can run, and no deadline will ever come."""
+
+    def late(self, until: float) -> bool:
+        """Whether virtual time must not go on to `until`; it then ends the run by itself."""
+        return False
+
+
+class VirtualTrioClock(trio.abc.Clock):
+    """A trio clock that stands still while anybody can run, and then jumps to what comes next."""
+
+    def __init__(self, ticking: TickingClock) -> None:
+        self._ticking = ticking
+        self._now = 0.0
+
+    def start_clock(self) -> None:
+        """Called by trio before its first task: the earliest moment at which a run's own state can be changed."""
+        runner = _run.GLOBAL_RUN_CONTEXT.runner
+        runner.clock_autojump_threshold = 0.0
+        runner.deadlines = _ordered_deadlines()
+
+    def current_time(self) -> float:
+        """Virtual seconds since the run began."""
+        return self._now
+
+    def deadline_to_sleep_time(self, deadline: float) -> float:
+        """Zero for what is due; else as good as for ever."""
+        return 0.0 if deadline <= self._now else AGES_S
+
+    def _autojump(self) -> None:
+        deadline = _run.GLOBAL_RUN_CONTEXT.runner.deadlines.next_deadline()
+        coming = min(deadline, self._ticking.next_due())
+        if coming == NEVER:
+            self._ticking.stuck(self._now)
+        elif not self._ticking.late(coming) and coming > self._now:
+            self._now = coming
+
+
+# trio only lets its own mock clock jump, which may not be subclassed, and asks with isinstance.
+trio.testing.MockClock.register(VirtualTrioClock)
+
+
+class _Decisions(random.Random):
+    """Stands where trio keeps its source of randomness; `shuffle` is the scheduling decision."""
+
+    def __init__(self, decide: Callable[[list[Any]], None]) -> None:
+        super().__init__(0)
+        self.decide = decide
+
+    def shuffle(self, x: Any) -> None:
+        """trio steps what is left in `x`, from its end to its beginning."""
+        self.decide(x)
+
+
+def missing_hooks() -> list[str]:
+    """What this release of trio lacks; empty when a deterministic run is possible."""
+    found = {
+        "trio._core._run._ALLOW_DETERMINISTIC_SCHEDULING": hasattr(_run, "_ALLOW_DETERMINISTIC_SCHEDULING"),
+        "trio._core._run._r": isinstance(getattr(_run, "_r", None), random.Random),
+        "trio._core._run.GLOBAL_RUN_CONTEXT": hasattr(_run, "GLOBAL_RUN_CONTEXT"),
+        "trio._core._run.Deadlines.add": hasattr(getattr(_run, "Deadlines", None), "add"),
+        "trio._core._run.CancelStatus": isinstance(getattr(_run, "CancelStatus", None), type),
+        "trio._core._run.Task._counter": "_counter" in getattr(_run.Task, "__slots__", ())
+        or hasattr(_run.Task, "_counter"),
+        "trio._core._run.Runner.clock_autojump_threshold": hasattr(_run.Runner, "clock_autojump_threshold"),
+        "trio.testing.MockClock._autojump": hasattr(trio.testing.MockClock, "_autojump"),
+    }
+    return [name for name, there in found.items() if not there]
+
+
+@contextmanager
+def installed(decide: Callable[[list[Any]], None]) -> Iterator[None]:
+    """For one `trio.run` inside: `decide(batch)` orders, and thins out, each tick's runnable tasks.
+
+    Not reentrant, and for the whole process: no other trio run may happen meanwhile, in any thread.
+    """
+    missing = missing_hooks()
+    if missing:
+        raise SimulatorUnsupported(
+            f"trio {trio.__version__} has no {', '.join(missing)}. Nothing was run. A simulation needs them: "
+            "use a release of trio that callboard was tested with (0.25 to 0.35)."
+        )
+    if isinstance(_run._r, _Decisions):
+        raise SimulatorUnsupported("a simulation runs in this process already. Run one after the other.")
+    before = _run._ALLOW_DETERMINISTIC_SCHEDULING, _run._r, _run.CancelStatus
+    _run._ALLOW_DETERMINISTIC_SCHEDULING = True
+    _run._r = _Decisions(decide)
+    _run.CancelStatus = _numbered_cancel_status()
+    _run.Task.__hash__ = task_number
+    _first.clear()
+    try:
+        yield
+    finally:
+        _run._ALLOW_DETERMINISTIC_SCHEDULING, _run._r, _run.CancelStatus = before
+        del _run.Task.__hash__
+
+
+_first: list[int] = []
+"""The counter of the run's first task. An absolute number would order sets otherwise in a process's second run."""
+
+
+def task_number(task: Any) -> int:
+    """A task's number in order of creation, counted from the run's first task."""
+    if not _first:
+        _first.append(task._counter)
+    return int(task._counter - _first[0])
+
+
+def put_back(task: Any) -> None:
+    """Let a task that `decide` took out of its batch be runnable again."""
+    _run.GLOBAL_RUN_CONTEXT.runner.runq.append(task)
+
+
+def live_async_generators() -> list[str]:
+    """The names of the async generators that were begun and have not ended: garbage collection would end them."""
+    alive = _run.GLOBAL_RUN_CONTEXT.runner.asyncgens.alive
+    return sorted(generator.__qualname__ for generator in tuple(alive))
+
+
+_made: dict[str, Any] = {}
+"""The subclasses below, made once."""
+
+
+def _numbered_cancel_status() -> Any:
+    """trio's class with a hash that is the number of the object in order of creation."""
+    if "status" not in _made:
+        base = _run.CancelStatus
+
+        class NumberedCancelStatus(base):  # type: ignore[misc, valid-type]
+            __slots__ = ("number",)
+            born = 0
+
+            def __init__(self, *args: Any, **kwargs: Any) -> None:
+                kind = NumberedCancelStatus
+                kind.born += 1
+                self.number = kind.born
+                super().__init__(*args, **kwargs)
+
+            def __hash__(self) -> int:
+                return int(self.number)
+
+        _made["status"] = NumberedCancelStatus
+    made = _made["status"]
+    made.born = 0
+    return made
+
+
+def _ordered_deadlines() -> Any:
+    """trio's heap of deadlines, in which those that tie keep the order in which they were set."""
+    if "deadlines" not in _made:
+        base = _run.Deadlines
+
+        class OrderedDeadlines(base):  # type: ignore[misc, valid-type]
+            def __init__(self) -> None:
+                super().__init__()
+                self.added = 0
+
+            def add(self, deadline: float, cancel_scope: Any) -> None:
+                self.added += 1
+                heappush(self._heap, (deadline, self.added, cancel_scope))
+                self._active += 1
+
+        _made["deadlines"] = OrderedDeadlines
+    return _made["deadlines"]()

@@ -1,0 +1,279 @@
+"""The world: everything that one simulated run consists of, as its code sees it.
+
+A run's *main* gets the world. It boots machines in it (`machine_until_done`), in which the programs under test run; its own
+tasks, and the fault injector's, are outside of any machine and survive power cuts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import trio
+
+from callboard.log.errors import CallboardError, InvalidArgument
+from callboard.simulations.clock import VirtualClock
+from callboard.simulations.disk.memory_disk import MemoryDisk
+from callboard.simulations.disk.survival import Survival
+from callboard.simulations.entropy import SeededEntropy
+from callboard.simulations.history import History
+from callboard.simulations.violations import Violation
+from callboard.simulations.world.driver import MEMBER, Driver
+from callboard.simulations.world.machine import Machine
+from callboard.simulations.world.probes import Probes
+from callboard.simulations.world.trace import Trace
+
+if TYPE_CHECKING:
+    from callboard.simulations.faults import Plan
+
+T = TypeVar("T")
+
+__all__ = ["CURRENT", "SimulationStuck", "World"]
+
+SOMETIMES: Final = "sometimes: "
+
+
+class SimulationStuck(CallboardError):
+    """The run did not come to an end: everybody waits for ever, or it went past its limits."""
+
+
+class _Outside:
+    """The membership of tasks outside of machines."""
+
+    dead = False
+
+
+OUTSIDE: Final = _Outside()
+CURRENT: Final[ContextVar[World | None]] = ContextVar("callboard_world", default=None)
+"""The world that a task runs in."""
+
+
+class World:
+    """One simulated run. Made by `run`."""
+
+    scheduler: Driver
+
+    def __init__(self, seed: int, plan: Plan, trace: Trace) -> None:
+        self.seed = seed
+        self.plan = plan
+        self.trace = trace
+        self.entropy = SeededEntropy(seed)
+        self.clock = VirtualClock()
+        self.disk = MemoryDisk(clock=self.clock)
+        self.history = History(now=trace.now, tell=self._tell)
+        self.probes = Probes()
+        self.machine: Machine | None = None
+        """The machine that is up."""
+        self.boots = 0
+        self.retry_budget = 0
+        """How many more times observed publishers may publish again what may have happened."""
+        self.consumers: dict[str, Any] = {}
+        """Observed consumers by name, for those who let them crash."""
+        self.hits: Counter[int] = Counter()
+        self.fault_counts: Counter[str] = Counter()
+        self.healed = trio.Event()
+        self.on_heal: list[Callable[[], None]] = []
+        self.violation: Violation | None = None
+        """The first broken promise, whoever swallowed its exception."""
+        self._expected_sometimes: set[str] = set()
+        self._nursery: trio.Nursery
+        self._down_s = 0.0
+        self._over = trio.Event()
+        self.disk.observer = self._verb
+        self.disk.halted = self._halted
+
+    def _tell(self, line: str) -> None:
+        self.trace.line("history", line)
+
+    @property
+    def now(self) -> float:
+        """Virtual seconds since the run began."""
+        return self.trace.now()
+
+    # -- points that are counted, and promises
+
+    def probe(self, name: str, about: str = "") -> None:
+        """A countable point was passed, concerning `about`. Faults may wait for it, and happen now."""
+        self.probes.passed(name, about)
+
+    def sometimes(self, name: str, condition: bool = True) -> None:
+        """A situation that a good search meets now and then: counted when `condition` holds, and expected of a sweep."""
+        point = SOMETIMES + name
+        if condition:
+            self.probes.passed(point, "")
+        elif point not in self.probes.counts:
+            self.probes.counts[point] = 0
+
+    def always(self, condition: bool, words: str) -> None:
+        """Raise `Violation` with `words` unless `condition` holds."""
+        if not condition:
+            raise self.broken(Violation("always", words))
+
+    async def eventually(self, predicate: Callable[[], bool], *, within: float, words: str) -> None:
+        """Wait until `predicate()` holds, at most `within` virtual seconds; then raise `Violation` with `words`."""
+        end = self.now + within
+        pause = min(0.001, within / 16) or 0.001
+        while not predicate():
+            if self.now >= end:
+                raise self.broken(Violation("eventually", f"{words}: not within {within:g} virtual seconds"))
+            await trio.sleep(min(pause, max(end - self.now, 1e-6)))
+            pause *= 1.25
+
+    def broken(self, violation: Violation) -> Violation:
+        """Keep the first violation of the run, and hand `violation` back to be raised."""
+        if self.violation is None:
+            self.violation = violation
+            self.trace.line("violation", str(violation))
+        return violation
+
+    def note(self, words: str, **fields: object) -> None:
+        """A remark in history and trace."""
+        more = "".join(f" {name}={value!r}" for name, value in fields.items())
+        self.history.note("note", f"{words}{more}")
+
+    def hit(self, index: int, label: str) -> None:
+        """Fault number `index` of the plan had an effect; `label` names its kind for the counts."""
+        self.hits[index] += 1
+        self.fault_counts[label] += 1
+
+    # -- tasks and machines
+
+    def spawn(self, async_fn: Callable[..., Awaitable[object]], *args: Any, name: str | None = None) -> None:
+        """Run a task of the world itself: it survives power cuts, and is cancelled when the run ends."""
+        before = MEMBER.set(OUTSIDE)
+        try:
+            self._nursery.start_soon(async_fn, *args, name=name or f"world: {async_fn.__qualname__}")
+        finally:
+            MEMBER.reset(before)
+
+    async def machine_until_done(self, boot: Callable[[Machine], Awaitable[T]]) -> T:
+        """Boot a machine, and again after each power cut, until a boot returns; gives what it returned.
+
+        `boot(machine)` finds what the disk kept. An exception from it ends this call with it. One machine at a time.
+        """
+        if self.machine is not None:
+            raise InvalidArgument("a machine is up already. Boot one after the other.")
+        while True:
+            self.boots += 1
+            machine = self.machine = Machine(self, self.boots)
+            outcome: list[T] = []
+            errors: list[BaseException] = []
+            self.history.booted(machine.number)
+            before = MEMBER.set(machine)
+            try:
+                self._nursery.start_soon(
+                    _live, machine, boot, outcome, errors, name=f"machine {machine.number}"
+                )
+            finally:
+                MEMBER.reset(before)
+            await machine.over.wait()
+            if machine.dead:
+                await trio.sleep(self._down_s)
+                continue
+            self.machine = None
+            self.history.ended(machine.number, "closed")
+            if errors:
+                raise errors[0]
+            return outcome[0]
+
+    def cut_power(self, survival: Survival | None = None, down_s: float = 1.0) -> bool:
+        """Cut the machine's power now: what was not synced survives as `survival` says (None: not at all).
+
+        No task of the machine is stepped any more; one that is being stepped runs to its next await, behind the fence of
+        the disk. The next boot comes `down_s` virtual seconds later. Returns whether a machine was up.
+        """
+        machine = self._end("power cut", down_s)
+        if machine is None:
+            return False
+        if survival is None:
+            self.disk.crash()
+        else:
+            self.disk.crash(survival)
+        return True
+
+    def kill_process(self, down_s: float = 0.0) -> bool:
+        """Kill the machine's process now (SIGKILL): like `cut_power`, but the page cache lives on."""
+        machine = self._end("killed", down_s)
+        if machine is None:
+            return False
+        self.disk.kill()
+        return True
+
+    def _end(self, how: str, down_s: float) -> Machine | None:
+        machine = self.machine
+        if machine is None or machine.dead:
+            return None
+        machine.dead = True
+        machine.runtime = None
+        self.consumers.clear()
+        self._down_s = down_s
+        self.history.ended(machine.number, how)
+        self.scheduler.freeze_dead()
+        machine.over.set()
+        return machine
+
+    def heal(self) -> None:
+        """From here on nothing fails: faults that wait never come, and those that last end."""
+        if self.healed.is_set():
+            return
+        self.healed.set()
+        for end in self.on_heal:
+            end()
+        self.disk.heal()
+        self.scheduler.release_all()
+        self.history.healed()
+
+    # -- what the run hears
+
+    def heard(self, machine: Machine, event: Any) -> None:
+        """An event of the machine's runtime."""
+        if machine.dead:
+            return
+        self.history.event(machine.number, event)
+        self.probe(f"event.{type(event).__name__}", getattr(event, "path", ""))
+
+    def _verb(self, owner: str, verb: str, path: str) -> None:
+        if self.trace.on:
+            self.trace.line("disk", f"{verb} {path} by {owner}")
+        self.probes.passed(f"disk.{verb}", path)
+
+    async def _halted(self) -> None:
+        """Where a plan of a dead machine ends up: it never comes back while the run lasts."""
+        with trio.CancelScope(shield=True):
+            await self._over.wait()
+
+    # -- for `run`
+
+    def begin(self, nursery: trio.Nursery) -> None:
+        """Tasks may be started from now on."""
+        self._nursery = nursery
+
+    def tear_down(self) -> None:
+        """The run is over: what is left of machines is fenced off and may end."""
+        if self.machine is not None and not self.machine.dead:
+            self.machine.dead = True
+            self.disk.kill()
+        self.disk.unhang()
+        self._over.set()
+        self.scheduler.tear_down()
+
+
+async def _live(
+    machine: Machine, boot: Callable[[Machine], Awaitable[T]], outcome: list[T], errors: list[BaseException]
+) -> None:
+    try:
+        outcome.append(await boot(machine))
+    except trio.Cancelled:
+        raise
+    except BaseException as error:  # noqa: BLE001 - handed to the one who booted the machine
+        if machine.dead:
+            return
+        errors.append(error)
+    finally:
+        if not machine.dead:
+            machine.over.set()
+
+
+Main = Callable[[World], Coroutine[Any, Any, object]]

@@ -29,7 +29,7 @@ from callboard.log.errors import (
     TopicNotFound,
 )
 from callboard.log.format.columns import Columns
-from callboard.log.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, KEY_BYTES_MAX, MIB
+from callboard.log.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, KEY_BYTES_MAX
 from callboard.message import (
     Headers,
     Message,
@@ -41,9 +41,8 @@ from callboard.message import (
     check_key,
     to_us,
 )
+from callboard.publish_columns import FRAME_BYTES_TARGET, chunked, columns_of, unpacked
 
-FRAME_BYTES_TARGET = 8 * MIB
-"""A batch larger than this goes into several frames, so that readers need not hold all of it at once."""
 REFUSING = frozenset({"stuck", "failed"})
 
 
@@ -87,13 +86,28 @@ class Publisher:
         if headers is not None:
             size += check_headers(headers)
             headers = dict(headers)
-        if size > self.live.settings.max_message_bytes:
+        live = self.live
+        if size > live.settings.max_message_bytes:
             raise self._too_large(size)
         event_us = None if timestamp is None else to_us(timestamp)
         port = self._port(key, size, partition)
         message = PublishOne(value, key, headers, event_us, level, size)
-        offset = await self._send(port, message, 1)
-        return Receipt(self.live.name, port.index, offset)
+        budget = port.budget
+        if level is Level.NONE or port.state in REFUSING or not budget.take_nowait(size):
+            return Receipt(live.name, port.index, await self._send(port, message, 1))
+        # `_send` once more, without its call: with many publishers the processor is what bounds them.
+        try:
+            try:
+                reply = port.ref.ask_nowait(message)
+            except MailboxFull:
+                offset = await port.ref.ask(message)
+            else:
+                offset = await reply.settled()
+        except ActorStopped as error:
+            raise self._stopped() from error
+        finally:
+            budget.give_back(size)
+        return Receipt(live.name, port.index, offset)
 
     def _port(self, key: bytes | None, size: int, partition: int | None) -> PartitionPort:
         ports = self.live.ports
@@ -259,7 +273,7 @@ class Publisher:
         level: Level,
     ) -> Receipts:
         count = len(values)
-        plain, keys, headers, timestamps = _unpacked(values, keys, headers, timestamps)
+        plain, keys, headers, timestamps = unpacked(values, keys, headers, timestamps)
         for what, column in (("keys", keys), ("headers", headers), ("timestamps", timestamps)):
             if column is not None and len(column) != count:
                 raise InvalidArgument(f"{count} values but {len(column)} {what}. Nothing was written.")
@@ -267,8 +281,8 @@ class Publisher:
         times = None if timestamps is None else [None if t is None else to_us(t) for t in timestamps]
         sendings = []
         for place, indexes in self._parts(count, size, keys, index):
-            for chunk in _chunks(indexes, plain, size):
-                columns = _columns(chunk, count, plain, keys, headers, times)
+            for chunk in chunked(indexes, plain, size):
+                columns = columns_of(chunk, count, plain, keys, headers, times)
                 bytes_here = size if len(chunk) == count else columns.size_bytes
                 sendings.append((self.live.ports[place], chunk, PublishMany(columns, level, bytes_here)))
         if len(sendings) == 1:
@@ -429,68 +443,3 @@ def _level(acks: str) -> Level:
         raise InvalidArgument(
             f'acks is {acks!r:.40}, not "none", "leader" or "all". Nothing was written.'
         ) from None
-
-
-def _unpacked(
-    values: Sequence[bytes | Message],
-    keys: Sequence[bytes | None] | None,
-    headers: Sequence[Headers | None] | None,
-    timestamps: Sequence[datetime | None] | None,
-) -> tuple[
-    Sequence[bytes],
-    Sequence[bytes | None] | None,
-    Sequence[Headers | None] | None,
-    Sequence[datetime | None] | None,
-]:
-    """Columns from a batch that may hold `Message`s."""
-    kinds = set(map(type, values))
-    if kinds == {bytes}:
-        return values, keys, headers, timestamps  # type: ignore[return-value]
-    if Message not in kinds:
-        return [check_bytes("value", value) for value in values], keys, headers, timestamps
-    if keys is not None or headers is not None or timestamps is not None:
-        raise InvalidArgument(
-            "a batch holds Message objects and separate keys, headers or timestamps. Nothing was written. Use one form."
-        )
-    messages = [value if isinstance(value, Message) else Message(value) for value in values]
-    return (
-        [check_bytes("value", message.value) for message in messages],
-        [message.key for message in messages],
-        [message.headers for message in messages] if any(m.headers is not None for m in messages) else None,
-        [message.timestamp for message in messages]
-        if any(m.timestamp is not None for m in messages)
-        else None,
-    )
-
-
-def _chunks(indexes: Sequence[int], values: Sequence[bytes], size: int) -> list[Sequence[int]]:
-    """`indexes` cut where a frame would grow past its target."""
-    if size <= FRAME_BYTES_TARGET:
-        return [indexes]
-    chunks: list[Sequence[int]] = []
-    first = held = 0
-    for position, index in enumerate(indexes):
-        held += len(values[index])
-        if held > FRAME_BYTES_TARGET and position > first:
-            chunks.append(indexes[first:position])
-            first, held = position, len(values[index])
-    chunks.append(indexes[first:])
-    return chunks
-
-
-def _columns(
-    indexes: Sequence[int],
-    count: int,
-    values: Sequence[bytes],
-    keys: Sequence[bytes | None] | None,
-    headers: Sequence[Headers | None] | None,
-    times: Sequence[int | None] | None,
-) -> Columns:
-    if len(indexes) == count:
-        return Columns.build(values, keys, headers, times)
-    return Columns.build(
-        [values[index] for index in indexes],
-        None if keys is None else [keys[index] for index in indexes],
-        None if headers is None else [headers[index] for index in indexes],
-        None if times is None else [times[index] for index in indexes],
-    )

@@ -14,7 +14,7 @@ S3  Every reply that came in goes out with exactly one commit.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import attrs
@@ -31,35 +31,23 @@ COMMIT_BYTES_MAX: Final = 16 * MIB
 class _Singles:
     """Neighbouring single records on their way into one frame."""
 
-    __slots__ = (
-        "headers",
-        "keyed",
-        "keys",
-        "level",
-        "replies",
-        "size_bytes",
-        "timed",
-        "times",
-        "titled",
-        "values",
-    )
+    __slots__ = ("level", "messages", "replies", "size_bytes")
 
     def __init__(self) -> None:
-        self.values: list[bytes] = []
-        self.keys: list[bytes | None] = []
-        self.headers: list[Mapping[str, bytes | str] | None] = []
-        self.times: list[int | None] = []
+        self.messages: list[PublishOne] = []
         self.replies: list[ReplyLike | None] = []
-        self.keyed = self.titled = self.timed = False
         self.level = Level.NONE
         self.size_bytes = 0
 
     def columns(self) -> Columns:
+        messages = self.messages
+        headers = [message.headers for message in messages]
+        times = [message.event_us for message in messages]
         return Columns.build(
-            self.values,
-            self.keys if self.keyed else None,
-            self.headers if self.titled else None,
-            self.times if self.timed else None,
+            [message.value for message in messages],
+            [message.key for message in messages],
+            headers if any(headers) else None,
+            None if times.count(None) == len(times) else times,
         )
 
 
@@ -125,23 +113,15 @@ class Sequencer:
         if singles is None:
             singles = self._singles = _Singles()
             self._parts.append(singles)
-        singles.values.append(message.value)
-        singles.keys.append(message.key)
-        singles.headers.append(message.headers)
-        singles.times.append(message.event_us)
+        singles.messages.append(message)
         singles.replies.append(message.unheard if reply is None else reply)
-        if message.key is not None:
-            singles.keyed = True
-        if message.headers is not None:
-            singles.titled = True
-        if message.event_us is not None:
-            singles.timed = True
         if message.level > singles.level:
             singles.level = message.level
-        singles.size_bytes += message.size_bytes
-        self.size_bytes += message.size_bytes
+        size = message.size_bytes
+        singles.size_bytes += size
+        self.size_bytes += size
         self.records += 1
-        if singles.size_bytes >= COMMIT_BYTES_MAX or len(singles.values) >= BATCH_RECORDS_MAX:
+        if singles.size_bytes >= COMMIT_BYTES_MAX or len(singles.messages) >= BATCH_RECORDS_MAX:
             self._singles = None
 
     def add_many(self, message: PublishMany, reply: ReplyLike | None) -> None:

@@ -1,13 +1,45 @@
-"""Errors that a test plants in a memory disk, and the count of those that really hit."""
+"""Faults that wait on a memory disk for a verb or a read, and the count of those that really had an effect.
+
+Vocabulary. A *fault* is planted, waits for a *kind* of thing to happen on a path, and strikes. It *hits* when that
+changed something: a fault that never met its verb, or a misdirected write that changed no byte, is no hit.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Literal
+from errno import errorcode
+from typing import Final, Literal
 
 import attrs
 
-__all__ = ["Fault", "Faults", "Read"]
+from callboard.log.seams.disk import (
+    Close,
+    Create,
+    Link,
+    MakeDirectory,
+    Open,
+    RemoveDirectory,
+    Rename,
+    Sync,
+    SyncDirectory,
+    Truncate,
+    Unlink,
+    Write,
+    Zero,
+)
+
+__all__ = [
+    "VERB_NAMES",
+    "VERB_TYPES",
+    "Fault",
+    "Faults",
+    "Mapping",
+    "Misdirection",
+    "Read",
+    "ShortRead",
+    "Slowness",
+    "Stall",
+]
 
 
 @attrs.frozen
@@ -15,22 +47,74 @@ class Read:
     """Stands for a read where a verb type is asked for; reads are no verbs of a plan."""
 
 
-@attrs.define
-class Fault:
-    """An error waiting for verbs of one type whose path contains `path_contains`.
+@attrs.frozen
+class Mapping:
+    """Stands for the mapping of a mark where a verb type is asked for."""
 
-    The first `after` matching verbs pass, the next `times` fail. A write, or zeroing, puts down `partial` bytes
-    before it fails. A failed sync marks the file's dirty pages clean: "kept" pages stay readable, "reverted" ones show
-    the durable bytes; neither reaches the disk by a later sync.
+
+class ShortRead:
+    """The kind of a fault that cuts a read short."""
+
+
+class Misdirection:
+    """The kind of a fault that puts a write elsewhere."""
+
+
+class Slowness:
+    """The kind of a fault that makes plans and reads take time."""
+
+
+class Stall:
+    """The kind of a fault that stops plans and reads."""
+
+
+VERB_NAMES: Final[dict[type, str]] = {
+    Open: "open",
+    Create: "create",
+    Write: "write",
+    Zero: "zero",
+    Sync: "sync",
+    Truncate: "truncate",
+    Close: "close",
+    Rename: "rename",
+    Link: "link",
+    Unlink: "unlink",
+    MakeDirectory: "make_directory",
+    RemoveDirectory: "remove_directory",
+    SyncDirectory: "sync_directory",
+    Read: "read",
+    Mapping: "mark",
+}
+"""What observers and fault plans call each verb; reads and marks are no verbs of a plan, but are observed, too."""
+
+VERB_TYPES: Final[dict[str, type]] = {name: kind for kind, name in VERB_NAMES.items()}
+
+
+NO_ERROR: Final = OSError()
+
+
+@attrs.define(eq=False)
+class Fault:
+    """Something that waits for verbs of one type, or another kind of thing, on paths that contain `path_contains`.
+
+    The first `after` matching verbs pass, the next `times` are hit: they fail with `error`. A write, or zeroing, puts
+    down `partial` bytes before it fails; below 0, `draw` says how many, some but not all. A failed sync marks the
+    file's dirty pages clean: "kept" pages stay readable, "reverted" ones show the durable bytes; neither reaches the
+    disk by a later sync. Slowness delays by `latency_s` seconds.
+
+    `hits` tells how often it really had an effect so far.
     """
 
     verb_type: type
-    error: OSError
+    error: OSError = NO_ERROR
     path_contains: str = ""
     times: int = 1
     after: int = 0
     pages: Literal["kept", "reverted"] = "kept"
     partial: int = 0
+    draw: int = 0
+    latency_s: float = 0.0
+    hits: int = 0
 
     def fresh_error(self, path: str) -> OSError:
         """The error anew for each hit, so that tracebacks do not pile up on one object."""
@@ -38,26 +122,42 @@ class Fault:
 
 
 class Faults:
-    """The planted faults of one disk."""
+    """The planted faults of one disk, and what they did."""
 
-    __slots__ = ("hits", "planted")
+    __slots__ = ("counts", "hits", "planted")
 
     def __init__(self) -> None:
         self.planted: list[Fault] = []
         self.hits: Counter[tuple[str, int | None]] = Counter()
+        """Verbs that failed: by the verb's type name and the error's number."""
+        self.counts: Counter[str] = Counter()
+        """Everything that had an effect, in words: "sync EIO", "sectors lost", "names lost", "rot"..."""
 
-    def plant(self, fault: Fault) -> None:
+    def plant(self, fault: Fault) -> Fault:
         """Add a fault; the earliest planted that matches wins."""
         self.planted.append(fault)
+        return fault
+
+    def withdraw(self, fault: Fault) -> None:
+        """Take back a fault; one that is spent already is no error."""
+        if fault in self.planted:
+            self.planted.remove(fault)
 
     def clear(self) -> None:
         """Heal: forget every planted fault. The counts stay."""
         self.planted.clear()
 
-    def take(self, verb_type: type, path: str) -> Fault | None:
-        """The fault that befalls this verb now, if any."""
+    def find(self, kind: type, path: str) -> Fault | None:
+        """The fault that waits for this, if any; it goes on waiting."""
         for fault in self.planted:
-            if fault.verb_type is not verb_type or fault.path_contains not in path:
+            if fault.verb_type is kind and fault.path_contains in path:
+                return fault
+        return None
+
+    def take(self, kind: type, path: str) -> Fault | None:
+        """The fault that befalls this now, if any: one of its times is used up. The caller counts the hit."""
+        for fault in self.planted:
+            if fault.verb_type is not kind or fault.path_contains not in path:
                 continue
             if fault.after > 0:
                 fault.after -= 1
@@ -65,6 +165,16 @@ class Faults:
             fault.times -= 1
             if fault.times <= 0:
                 self.planted.remove(fault)
-            self.hits[verb_type.__name__, fault.error.errno] += 1
             return fault
         return None
+
+    def count(self, fault: Fault | None, words: str) -> None:
+        """Something had an effect."""
+        self.counts[words] += 1
+        if fault is not None:
+            fault.hits += 1
+
+    def count_failure(self, fault: Fault | None, kind: type, number: int | None) -> None:
+        """A verb of this type failed with this error."""
+        self.hits[kind.__name__, number] += 1
+        self.count(fault, f"{VERB_NAMES[kind]} {errorcode.get(number or 0, 'error')}")

@@ -6,16 +6,22 @@ Pure: no clock, no waiting, no faults. `inodes.py` has the vocabulary and what p
 from __future__ import annotations
 
 import errno
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from .inodes import Choose, Directory, Inode, Node, Unsynced
+from .inodes import LENGTH, Choose, Directory, Garbage, Inode, Node, Unsynced
 
 __all__ = ["FileTree", "failure"]
 
 
 WORDS: Final = {
+    errno.EACCES: "Permission denied",
+    errno.EDQUOT: "Disk quota exceeded",
     errno.EEXIST: "File exists",
+    errno.EIO: "Input/output error",
+    errno.EMFILE: "Too many open files",
+    errno.EROFS: "Read-only file system",
     errno.EINVAL: "Invalid argument",
     errno.EISDIR: "Is a directory",
     errno.ENOENT: "No such file or directory",
@@ -28,7 +34,7 @@ WORDS: Final = {
 
 def failure(number: int, path: str) -> OSError:
     """The OSError (its right subclass) that the system would raise."""
-    return OSError(number, WORDS[number], path)
+    return OSError(number, WORDS.get(number, "Error"), path)
 
 
 class FileTree:
@@ -171,10 +177,15 @@ class FileTree:
             raise failure(errno.ENOTEMPTY, path)
         folder.change({name: None})
 
-    # -- losing
+    # -- copying and losing
 
-    def lose_power(self, choose: Choose) -> None:
-        """Forget what was not synced, but for what `choose` keeps (M1)."""
+    def clone(self) -> FileTree:
+        """A copy of everything, links and what is durable included."""
+        return FileTree(self.root.clone({}))
+
+    def lose_power(self, choose: Choose) -> Counter[str]:
+        """Forget what was not synced, but for what `choose` keeps (M1). Returns what that came to, in words."""
+        counts: Counter[str] = Counter()
         done: set[int] = set()
         waiting: list[tuple[str, Node]] = [("", self.root)]
         while waiting:
@@ -182,15 +193,45 @@ class FileTree:
             if id(node) in done:
                 continue
             done.add(id(node))
-            is_directory = isinstance(node, Directory)
             items = node.unsynced
-            node.lose_power(choose(Unsynced(path, is_directory, items)) if items else ())
             if isinstance(node, Directory):
+                kept = tuple(choose(Unsynced(path, True, items))) if items else ()
+                node.lose_power(kept)
+                _count_names(counts, items, kept)
                 entries = node.volatile
                 waiting += [
                     (f"{path}/{name}" if path else name, entries[name])
                     for name in sorted(entries, reverse=True)
                 ]
+            else:
+                kept = tuple(choose(Unsynced(path, False, items, node))) if items else ()
+                node.lose_power(kept)
+                _count_sectors(counts, items, kept)
+        return +counts
+
+
+def _count_names(counts: Counter[str], items: tuple[int, ...], kept: tuple[int | Garbage, ...]) -> None:
+    survived = len(set(items).intersection(kept))
+    counts["names kept"] += survived
+    counts["names lost"] += len(items) - survived
+
+
+def _count_sectors(counts: Counter[str], items: tuple[int, ...], kept: tuple[int | Garbage, ...]) -> None:
+    """What became of a file's dirty sectors, and whether it was torn, or is longer than what was saved of it."""
+    if not items:
+        return
+    sectors = len(items) - (items[0] == LENGTH)
+    trashed = len({item.sector for item in kept if isinstance(item, Garbage)})
+    survived = len(set(items).intersection(kept))
+    length_kept = LENGTH in kept
+    applied = survived - length_kept
+    lost = sectors - applied - trashed
+    counts["sectors applied"] += applied
+    counts["sectors trashed"] += trashed
+    counts["sectors lost"] += lost
+    counts["files torn"] += bool(applied and (lost or trashed))
+    counts["lengths lost"] += items[0] == LENGTH and not length_kept
+    counts["lengths alone"] += length_kept and lost > 0
 
 
 def _check_replaceable(moved: Node, replaced: Node, target: str, *, inside: bool) -> None:

@@ -4,28 +4,35 @@ Vocabulary. An *inode* is a file's content under any number of names. *Volatile*
 power loss leaves. A *sector* is 512 bytes. A sector is *dirty* when it was written since the last sync. A file's length
 is one more thing that may be lost, so the pseudo sector `LENGTH` stands for it. A *change* is one operation on a
 directory's names: a rename within a directory is one change, and one across two directories is a change in each.
+*Garbage* is what a sector holds when power failed while it was written and neither the old nor the new is left.
 
 Invariants
 ----------
 M1  A power loss leaves each file with its durable content plus those dirty sectors, and perhaps the length, that were
-    chosen; and each directory with its durable names plus the chosen changes, in the order in which they were made.
+    chosen (or garbage in their place); and each directory with its durable names plus the chosen changes, in the order
+    in which they were made.
 M2  A sync moves dirty sectors and the length to durable. Sectors that a failed sync has marked clean stay behind: no
     later sync moves them unless they are written again (what ext4 and XFS do).
+
+Dirty sectors whose durable and volatile bytes are equal are not offered for choosing: whichever survives, the file is
+the same. So megabytes of zeros written over zeros cost nothing.
 """
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable
 from typing import Final
 
 import attrs
+
+from .content import Content
 
 __all__ = [
     "LENGTH",
     "SECTOR_BYTES",
     "Choose",
     "Directory",
+    "Garbage",
     "Inode",
     "Node",
     "Unsynced",
@@ -39,20 +46,29 @@ LENGTH: Final = -1
 
 
 @attrs.frozen
+class Garbage:
+    """What a sector of a file is left with, in place of the old and of the new bytes."""
+
+    sector: int
+    data: bytes
+
+
+@attrs.frozen
 class Unsynced:
     """What of one file or directory power loss may take.
 
     `items` are a file's dirty sectors in ascending order, after `LENGTH` if that changed; or the numbers, from 0, of a
-    directory's changes, in the order in which they were made.
+    directory's changes, in the order in which they were made. `inode` is the file, to look at.
     """
 
     path: str
     is_directory: bool
     items: tuple[int, ...]
+    inode: Inode | None = attrs.field(default=None, eq=False, repr=False)
 
 
-Choose = Callable[[Unsynced], Iterable[int]]
-"""Says which of the items survive a power loss."""
+Choose = Callable[[Unsynced], Iterable[int | Garbage]]
+"""Says which of the items survive a power loss, and which sectors are left with garbage."""
 
 
 def lose_unsynced(_: Unsynced) -> Iterable[int]:
@@ -71,45 +87,68 @@ class Inode:
     __slots__ = ("_dirty", "durable", "volatile")
 
     def __init__(self) -> None:
-        self.durable = bytearray()
-        self.volatile = bytearray()
+        self.durable = Content()
+        self.volatile = Content()
         self._dirty: list[tuple[int, int]] = []
 
-    def __deepcopy__(self, memo: dict[int, object]) -> Inode:
-        twin = Inode()
-        twin.durable, twin.volatile, twin._dirty = self.durable[:], self.volatile[:], self._dirty[:]
-        memo[id(self)] = twin
-        return twin
+    def clone(self, memo: dict[int, Node]) -> Inode:
+        """A copy, the same for every name of the file."""
+        twin = memo.get(id(self))
+        if twin is None:
+            twin = memo[id(self)] = Inode()
+            twin.durable, twin.volatile = self.durable.copy(), self.volatile.copy()
+            twin._dirty = self._dirty[:]
+        return twin  # type: ignore[return-value]
 
     @property
     def dirty_sectors(self) -> list[int]:
-        """The sectors written since the last sync, ascending."""
-        return sorted({sector for first, end in self._dirty for sector in range(first, end)})
+        """The sectors written since the last sync whose durable bytes are others, ascending."""
+        limit = -(-max(len(self.volatile.stored), len(self.durable.stored)) // SECTOR_BYTES)
+        ranges = ((first, min(end, limit)) for first, end in self._dirty)
+        return [
+            sector
+            for sector in sorted({at for pair in ranges for at in range(*pair)})
+            if self._differs(sector)
+        ]
+
+    def _differs(self, sector: int) -> bool:
+        start = sector * SECTOR_BYTES
+        stop = min(start + SECTOR_BYTES, self.volatile.length)
+        new, old = self.volatile.stored[start:stop], self.durable.stored[start:stop]
+        return new != old and new.ljust(SECTOR_BYTES, b"\0") != old.ljust(SECTOR_BYTES, b"\0")
 
     @property
     def unsynced(self) -> tuple[int, ...]:
         """`LENGTH`, if it changed, and the dirty sectors."""
-        sectors = self.dirty_sectors
-        return (LENGTH, *sectors) if len(self.volatile) != len(self.durable) else tuple(sectors)
+        sectors = self.dirty_sectors if self._dirty else []
+        return (LENGTH, *sectors) if self.volatile.length != self.durable.length else tuple(sectors)
 
     def write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
         """Put `data` at `offset`; a gap before it reads as zeros."""
-        size = len(self.volatile)
-        if offset > size and len(data):
-            self.truncate(offset)
-        end = offset + len(data)
-        self.volatile[offset:end] = data
-        self._touch(offset, end)
+        if not len(data):
+            return
+        size = self.volatile.length
+        if offset > size:
+            self._touch(size, offset)
+        self.volatile.write(offset, data)
+        self._touch(offset, offset + len(data))
+
+    def zero(self, offset: int, length: int) -> None:
+        """Write zeros."""
+        if not length:
+            return
+        size = self.volatile.length
+        self.volatile.zero(offset, offset + length)
+        self._touch(min(size, offset), offset + length)
 
     def truncate(self, length: int) -> None:
         """Cut, or extend with zeros."""
-        size = len(self.volatile)
+        size = self.volatile.length
+        self.volatile.resize(length)
         if length < size:
-            del self.volatile[length:]
             last = -(-length // SECTOR_BYTES)
             self._dirty = [(first, min(end, last)) for first, end in self._dirty if first < last]
         else:
-            self.volatile += bytes(length - size)
             self._touch(size, length)
 
     def _touch(self, start: int, end: int) -> None:
@@ -125,42 +164,50 @@ class Inode:
 
     def sync(self) -> None:
         """Make all of it durable, but for sectors that a failed sync has marked clean (M2)."""
-        self._set_durable_length()
+        self.durable.resize(self.volatile.length)
         for first, end in self._dirty:
-            self._persist(first, end)
+            self.durable.take(self.volatile, first * SECTOR_BYTES, end * SECTOR_BYTES)
         self._dirty.clear()
 
-    def _set_durable_length(self) -> None:
-        length = len(self.volatile)
-        if len(self.durable) > length:
-            del self.durable[length:]
-        else:
-            self.durable += bytes(length - len(self.durable))
+    def fail_sync(self, *, reverted: bool) -> bool:
+        """A sync that failed: dirty sectors are marked clean unsaved. Reads see them still, or the old ones.
 
-    def _persist(self, first: int, end: int) -> None:
-        start, stop = first * SECTOR_BYTES, min(end * SECTOR_BYTES, len(self.durable))
-        if start < stop:
-            piece = self.volatile[start:stop]
-            self.durable[start : start + len(piece)] = piece
-
-    def fail_sync(self, *, reverted: bool) -> None:
-        """A sync that failed: dirty sectors are marked clean unsaved. Reads see them still, or the old ones."""
+        Returns whether any were dropped.
+        """
+        dropped = bool(self._dirty)
         if reverted:
-            for sector in self.dirty_sectors:
-                start = sector * SECTOR_BYTES
-                stop = min(start + SECTOR_BYTES, len(self.volatile))
-                self.volatile[start:stop] = self.durable[start:stop].ljust(stop - start, b"\0")
+            for first, end in self._dirty:
+                start, stop = first * SECTOR_BYTES, min(end * SECTOR_BYTES, self.volatile.length)
+                if start < stop:
+                    self.volatile.zero(start, stop)
+                    self.volatile.take(self.durable, start, stop)
+        self._dirty.clear()
+        return dropped
+
+    def sector(self, number: int) -> tuple[bytes, bytes]:
+        """The durable and the volatile bytes of a sector, each filled up with zeros to the volatile one's length."""
+        start = number * SECTOR_BYTES
+        new = self.volatile.read(start, start + SECTOR_BYTES)
+        return self.durable.read(start, start + len(new)).ljust(len(new), b"\0"), new
+
+    def lose_power(self, kept: Iterable[int | Garbage]) -> None:
+        """Keep the durable content and the `kept` items of `unsynced` (M1)."""
+        sectors = list(kept)
+        if LENGTH in sectors:
+            self.durable.resize(self.volatile.length)
+        for item in sectors:
+            if isinstance(item, Garbage):
+                self._trash(item)
+            elif item != LENGTH:
+                self.durable.take(self.volatile, item * SECTOR_BYTES, (item + 1) * SECTOR_BYTES)
+        self.volatile = self.durable.copy()
         self._dirty.clear()
 
-    def lose_power(self, kept: Iterable[int]) -> None:
-        """Keep the durable content and the `kept` items of `unsynced` (M1)."""
-        for item in sorted(kept):
-            if item == LENGTH:
-                self._set_durable_length()
-            else:
-                self._persist(item, item + 1)
-        self.volatile = self.durable[:]
-        self._dirty.clear()
+    def _trash(self, garbage: Garbage) -> None:
+        start = garbage.sector * SECTOR_BYTES
+        data = garbage.data[: max(0, self.durable.length - start)]
+        if data:
+            self.durable.write(start, data)
 
 
 class Directory:
@@ -173,13 +220,18 @@ class Directory:
         self.volatile: dict[str, Node] = {}
         self.changes: list[dict[str, Node | None]] = []
 
-    def __deepcopy__(self, memo: dict[int, object]) -> Directory:
-        twin = Directory()
-        memo[id(self)] = twin
-        twin.durable = copy.deepcopy(self.durable, memo)
-        twin.volatile = copy.deepcopy(self.volatile, memo)
-        twin.changes = copy.deepcopy(self.changes, memo)
-        return twin
+    def clone(self, memo: dict[int, Node]) -> Directory:
+        """A copy of it and of all below it, links kept."""
+        twin = memo.get(id(self))
+        if twin is None:
+            twin = memo[id(self)] = made = Directory()
+            made.durable = {name: node.clone(memo) for name, node in self.durable.items()}
+            made.volatile = {name: node.clone(memo) for name, node in self.volatile.items()}
+            made.changes = [
+                {name: None if node is None else node.clone(memo) for name, node in names.items()}
+                for names in self.changes
+            ]
+        return twin  # type: ignore[return-value]
 
     @property
     def unsynced(self) -> tuple[int, ...]:
@@ -197,9 +249,9 @@ class Directory:
             _apply(self.durable, names)
         self.changes.clear()
 
-    def lose_power(self, kept: Iterable[int]) -> None:
+    def lose_power(self, kept: Iterable[int | Garbage]) -> None:
         """Keep the durable names and the `kept` changes (M1)."""
-        for number in sorted(kept):
+        for number in sorted(item for item in kept if isinstance(item, int)):
             _apply(self.durable, self.changes[number])
         self.changes.clear()
         self.volatile = dict(self.durable)

@@ -12,46 +12,28 @@ Invariants
 ----------
 D1 to D5 of `log/seams/disk.py`, M1 and M2 of `inodes.py`, and
 M3  After a kill or crash no task of an earlier incarnation changes anything: its plan in flight stops before the
-    next verb and raises `StaleIncarnation`.
+    next verb and raises `StaleIncarnation`, or waits for ever where `halted` says so.
 """
 
 from __future__ import annotations
 
-import copy
-import errno
 import json
-from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Any, Final, Literal
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final, NamedTuple, NoReturn
 
-import attrs
 import trio
 
 from callboard.log.errors import DirectoryLocked
 from callboard.log.seams.clock import Clock
-from callboard.log.seams.disk import (
-    Buffer,
-    Close,
-    Create,
-    Link,
-    MakeDirectory,
-    Open,
-    RemoveDirectory,
-    Rename,
-    Sync,
-    SyncDirectory,
-    Truncate,
-    Unlink,
-    Verb,
-    Write,
-    Zero,
-)
+from callboard.log.seams.disk import Verb
 from callboard.log.seams.plans import path_of, plan_failed, stale
 
-from .disk_faults import Fault, Faults, Read
-from .file_tree import FileTree, failure
-from .inodes import Choose, Directory, Inode, keep_unsynced, lose_unsynced
+from .disk_faults import VERB_NAMES, Read, ShortRead
+from .file_tree import FileTree
+from .inodes import Choose, Inode, keep_unsynced, lose_unsynced
 from .memory_incarnation import MemoryHandle, MemoryIncarnation, MemoryMark
+from .verbs import VerbRunner
 
 __all__ = [
     "Executed",
@@ -66,12 +48,9 @@ __all__ = [
 
 LOCK_NAME: Final = "lock"
 EXECUTED_KEPT: Final = 10_000
-PLENTY_BYTES: Final = 1 << 40
-"""Free space of a disk without a capacity."""
 
 
-@attrs.frozen
-class Executed:
+class Executed(NamedTuple):
     """One verb that ran: by whom, what, on which path."""
 
     owner: str
@@ -92,19 +71,25 @@ class MemoryLock:
         self._disk.unlock(self)
 
 
-class MemoryDisk:
+class MemoryDisk(VerbRunner):
     """A disk in memory. `clock` tells when plans were submitted; trio's time without it.
 
     Knobs, to be turned at any time: `capacity_bytes` (None: no limit), `cold` (`read_cached` finds nothing),
-    `latency_s` (how long each plan and read takes, on trio's clock).
+    `latency_s` (how long each plan and read takes, on trio's clock), `atlas` (what may be damaged). `planting.py` has
+    the calls that let things fail.
+
+    `observer` is called with the owner, the verb's name in `VERB_NAMES` and the path before each verb of a plan, each
+    read that is answered, and each mapping and store of a mark. It may `kill` or `crash`: the verb does not run then.
+
+    `halted` is awaited by tasks that find themselves on a dead machine, in place of `StaleIncarnation`: a simulator
+    parks them for ever. Calls that cannot wait raise nevertheless.
     """
 
     def __init__(self, *, clock: Clock | None = None) -> None:
-        self.tree = FileTree()
-        self.faults = Faults()
-        self.capacity_bytes: int | None = None
+        super().__init__()
+        self.observer: Callable[[str, str, str], None] | None = None
+        self.halted: Callable[[], Awaitable[object]] | None = None
         self.cold = False
-        self.latency_s = 0.0
         self.plans: deque[Executed] = deque(maxlen=EXECUTED_KEPT)
         """The last verbs that ran."""
         self.verbs_executed = 0
@@ -118,23 +103,6 @@ class MemoryDisk:
         self._births: dict[str, trio.Lock] = {}
         self._lock: MemoryLock | None = None
         self._holder: dict[str, Any] = {}
-        self._hung: list[str] = []
-        self._hanging = trio.lowlevel.ParkingLot()
-        self._verbs: dict[type, Callable[[MemoryIncarnation, Any], None]] = {
-            Open: self._open,
-            Create: self._create,
-            Write: self._write,
-            Zero: self._zero,
-            Sync: self._sync,
-            Truncate: self._truncate,
-            Close: self._close,
-            Rename: lambda _, verb: self.tree.rename(verb.source, verb.target),
-            Link: lambda _, verb: self.tree.link(verb.source, verb.target),
-            Unlink: lambda _, verb: self.tree.unlink(verb.path),
-            MakeDirectory: lambda _, verb: self.tree.make_directory(verb.path),
-            RemoveDirectory: lambda _, verb: self.tree.remove_directory(verb.path),
-            SyncDirectory: lambda _, verb: self.tree.directory(verb.path).sync(),
-        }
 
     @property
     def root(self) -> str:
@@ -157,6 +125,8 @@ class MemoryDisk:
                 earlier.is_fenced = True
                 await earlier.drain()
             if epoch != self._epoch:
+                if self.halted is not None:
+                    await self.halted()
                 raise stale(owner)
             born = self._current[owner] = MemoryIncarnation(owner, self)
             return born
@@ -220,11 +190,16 @@ class MemoryDisk:
         self._lock = None
         self._hanging.unpark_all()
 
-    def crash(self, choose: Choose = lose_unsynced) -> None:
-        """Power loss: besides, everything unsynced is gone, but for what `choose` keeps. Reopen at will."""
+    def crash(self, choose: Choose = lose_unsynced) -> Counter[str]:
+        """Power loss: besides, everything unsynced is gone, but for what `choose` keeps. Reopen at will.
+
+        Returns what became of it, in words; `faults.counts` sums that up.
+        """
         self.kill()
         self._fuse = None
-        self.tree.lose_power(choose)
+        fates = self.tree.lose_power(choose)
+        self.faults.counts.update(fates)
+        return fates
 
     def crash_after(self, verbs: int, choose: Choose = lose_unsynced, *, answered: bool = True) -> None:
         """Lose power when `verbs` more verbs have run, failed ones included, and stay off until `power_on`.
@@ -244,31 +219,6 @@ class MemoryDisk:
     def is_off(self) -> bool:
         """Whether `crash_after` struck and `power_on` was not called yet."""
         return self._is_off
-
-    # -- planting faults
-
-    def fail_next(
-        self,
-        verb_type: type,
-        error: OSError,
-        *,
-        path_contains: str = "",
-        times: int = 1,
-        after: int = 0,
-        pages: Literal["kept", "reverted"] = "kept",
-        partial: int = 0,
-    ) -> None:
-        """Let verbs of a type (or `Read`) fail; see `Fault`."""
-        self.faults.plant(Fault(verb_type, error, path_contains, times, after, pages, partial))
-
-    def hang(self, path_contains: str = "") -> None:
-        """Let plans and reads that touch such a path wait until `unhang`; no cancellation ends that (D1)."""
-        self._hung.append(path_contains)
-
-    def unhang(self) -> None:
-        """Let everything go on."""
-        self._hung.clear()
-        self._hanging.unpark_all()
 
     # -- looking and damaging
 
@@ -301,177 +251,126 @@ class MemoryDisk:
     def flip(self, path: str, byte: int, mask: int = 1) -> None:
         """Rot: flip the bits of `mask` in one byte, in the page cache and on the disk."""
         inode = self.tree.inode(path)
-        inode.volatile[byte] ^= mask
-        if byte < len(inode.durable):
-            inode.durable[byte] ^= mask
+        for content in (inode.volatile, inode.durable):
+            if byte < content.length:
+                content.write(byte, bytes([content.read(byte, byte + 1)[0] ^ mask]))
 
-    def snapshot(self) -> Directory:
+    def snapshot(self) -> FileTree:
         """A copy of everything, for `restore`."""
-        return copy.deepcopy(self.tree.root)
+        return self.tree.clone()
 
-    def restore(self, snapshot: Directory) -> None:
+    def restore(self, snapshot: FileTree) -> None:
         """Put the disk back as it was; all incarnations are fenced as by `kill`."""
         self.kill()
-        self.tree = FileTree(copy.deepcopy(snapshot))
+        self.tree = snapshot.clone()
 
-    @property
-    def used_bytes(self) -> int:
-        """The bytes of all files, those without a name but open included."""
-        sizes = {id(node): len(node.volatile) for _, node in self.tree.walk() if isinstance(node, Inode)}
-        for incarnation in self._current.values():
-            for handle in incarnation.handles:
-                if handle.inode is not None:
-                    sizes[id(handle.inode)] = len(handle.inode.volatile)
-        return sum(sizes.values())
-
-    @property
-    def free_bytes(self) -> int:
-        """Bytes that may still be written."""
-        return PLENTY_BYTES if self.capacity_bytes is None else max(0, self.capacity_bytes - self.used_bytes)
+    def _open_inodes(self) -> Iterable[Inode]:
+        return [
+            handle.inode
+            for incarnation in self._current.values()
+            for handle in incarnation.handles
+            if handle.inode is not None
+        ]
 
     # -- running plans
 
-    async def pause(self) -> None:
-        """The time that a plan or a read takes; cancellation is not delivered in it."""
+    async def pause(self, *paths: str) -> None:
+        """The time that a plan or a read on `paths` takes; cancellation is not delivered in it."""
+        delay = self._delay(paths)
         with trio.CancelScope(shield=True):
-            if self.latency_s > 0:
-                await trio.sleep(self.latency_s)
+            if delay > 0:
+                await trio.sleep(delay)
             else:
                 await trio.lowlevel.checkpoint()
 
-    async def visit(self, incarnation: MemoryIncarnation, path: str) -> None:
-        """What every read does before it looks."""
+    async def visit(self, incarnation: MemoryIncarnation, path: str, *, reads: bool = False) -> None:
+        """What every call but `submit` does before it looks; `reads`: it is one that is observed."""
         await trio.lowlevel.checkpoint_if_cancelled()
-        await self.pause()
+        await self.pause(path)
         await self._hang(incarnation, path)
+        if reads and self.observer is not None:
+            self.observer(incarnation.owner, "read", path)
+        if reads and self.faults.planted:
+            fault = self.faults.take(ShortRead, path)
+            if fault is not None:
+                self.faults.count(fault, "short read")
+                await self.pause(path)
+        if incarnation.is_dead:
+            await self._end(incarnation)
+
+    def glance(self, incarnation: MemoryIncarnation, path: str) -> bool:
+        """What every cached read does before it looks: whether the bytes are in memory."""
+        if self.cold:
+            return False
+        if self.observer is not None:
+            self.look_out(incarnation, "read", path)
+        if self.faults.planted:
+            fault = self.faults.take(ShortRead, path)
+            if fault is not None:
+                self.faults.count(fault, "short read")
+                return False
+        return True
+
+    def look_out(self, incarnation: MemoryIncarnation, verb: str, path: str) -> None:
+        """Tell the observer, in a call that cannot wait. Raises `StaleIncarnation` when that was the machine's end."""
+        if self.observer is not None:
+            self.observer(incarnation.owner, verb, path)
+            if incarnation.is_dead:
+                raise stale(incarnation.owner)
 
     async def _hang(self, incarnation: MemoryIncarnation, path: str) -> None:
-        while not incarnation.is_dead and any(part in path for part in self._hung):
+        counted: set[int] = set()
+        while not incarnation.is_dead:
+            fault = self._stall(path)
+            if fault is None:
+                return
+            if id(fault) not in counted:
+                counted.add(id(fault))
+                self.faults.count(fault, "stall")
             with trio.CancelScope(shield=True):
                 await self._hanging.park()
-        if incarnation.is_dead:
-            raise stale(incarnation.owner)
+        await self._end(incarnation)
+
+    async def _end(self, incarnation: MemoryIncarnation) -> NoReturn:
+        """Where a task of a dead machine comes to rest."""
+        if self.halted is not None:
+            await self.halted()
+        raise stale(incarnation.owner)
 
     async def run(self, incarnation: MemoryIncarnation, plan: tuple[Verb, ...]) -> None:
-        """Run the verbs in order (D2)."""
+        """Run the verbs in order (D2), until the machine dies (M3)."""
         for index, verb in enumerate(plan):
-            await self._hang(incarnation, path_of(verb))
-            self._burn(incarnation, answered=True)
-            error = self._execute(incarnation, verb)
+            path = path_of(verb)
+            if self._hung:
+                await self._hang(incarnation, path)
+            if self.observer is not None and not incarnation.is_dead:
+                self.observer(incarnation.owner, VERB_NAMES[type(verb)], path)
+            if incarnation.is_dead or self._burns(answered=True):
+                await self._end(incarnation)
+            self.plans.append(Executed(incarnation.owner, type(verb).__name__, path))
+            error = self.run_verb(incarnation, verb, path)
             self.verbs_executed += 1
-            self._burn(incarnation, answered=False)
+            if self._burns(answered=False):
+                await self._end(incarnation)
             if error is not None:
                 raise plan_failed(self.root, index, verb, error)
         if incarnation.is_dead:
-            raise stale(incarnation.owner)
+            await self._end(incarnation)
 
-    def _burn(self, incarnation: MemoryIncarnation, *, answered: bool) -> None:
+    def _burns(self, *, answered: bool) -> bool:
         """Strike, if `crash_after` says that it is time."""
         if self._fuse is None:
-            return
+            return False
         left, choose, wants_answer = self._fuse
         if wants_answer is answered and left <= (0 if answered else 1):
             self.crash(choose)
             self._is_off = True
             self.crashed.set()
-            raise stale(incarnation.owner)
+            return True
         if not answered:
             self._fuse = (left - 1, choose, wants_answer)
-
-    def _execute(self, incarnation: MemoryIncarnation, verb: Verb) -> OSError | None:
-        path = path_of(verb)
-        self.plans.append(Executed(incarnation.owner, type(verb).__name__, path))
-        fault = self.faults.take(type(verb), path)
-        try:
-            if fault is None:
-                self._verbs[type(verb)](incarnation, verb)
-                return None
-            self._fail(verb, fault)
-        except OSError as error:
-            return error
-        return fault.fresh_error(path)
-
-    def _fail(self, verb: Any, fault: Fault) -> None:
-        """What a failing verb leaves behind."""
-        handle: Any = verb.handle if type(verb) in {Sync, Write, Zero} else None
-        if type(verb) is Sync:
-            handle.opened().fail_sync(reverted=fault.pages == "reverted")
-        elif handle is not None and fault.partial:
-            data = bytes(verb.length) if type(verb) is Zero else b"".join(verb.buffers)
-            handle.opened().write(verb.offset, data[: fault.partial])
+        return False
 
     def _check_power(self, owner: str) -> None:
         if self._is_off:
             raise stale(owner)
-
-    # -- verbs on files
-
-    def _open(self, incarnation: MemoryIncarnation, verb: Open) -> None:
-        handle = self._closed(verb.handle)
-        handle.inode = self.tree.inode(handle.path)
-        incarnation.handles[handle] = None
-
-    def _create(self, incarnation: MemoryIncarnation, verb: Create) -> None:
-        handle = self._closed(verb.handle)
-        handle.inode = self.tree.create(handle.path)
-        incarnation.handles[handle] = None
-
-    @staticmethod
-    def _closed(handle: Any) -> MemoryHandle:
-        if handle.inode is not None:
-            raise OSError(errno.EBUSY, "the handle is open already", handle.path)
-        return handle  # type: ignore[no-any-return]
-
-    def _write(self, _: MemoryIncarnation, verb: Write) -> None:
-        self._put(verb.handle, verb.offset, verb.buffers)
-
-    def _zero(self, _: MemoryIncarnation, verb: Zero) -> None:
-        if verb.length < 0:
-            raise failure(errno.EINVAL, verb.handle.path)
-        self._put(verb.handle, verb.offset, (bytes(verb.length),))
-
-    def _put(self, handle: Any, offset: int, buffers: Sequence[Buffer]) -> None:
-        inode: Inode = handle.opened()
-        data = buffers[0] if len(buffers) == 1 else b"".join(buffers)
-        view = memoryview(data).cast("B")
-        if not len(view):
-            return
-        if offset < 0:
-            raise failure(errno.EINVAL, handle.path)
-        size = len(inode.volatile)
-        if self.capacity_bytes is not None and offset + len(view) > size:
-            room = size + self.free_bytes - offset
-            if room < len(view):
-                inode.write(offset, view[: max(0, room)])
-                self.faults.hits[Write.__name__, errno.ENOSPC] += 1
-                raise failure(errno.ENOSPC, handle.path)
-        inode.write(offset, view)
-
-    def _sync(self, _: MemoryIncarnation, verb: Sync) -> None:
-        handle: Any = verb.handle
-        handle.opened().sync()
-
-    def _truncate(self, _: MemoryIncarnation, verb: Truncate) -> None:
-        handle: Any = verb.handle
-        inode = handle.opened()
-        if verb.length < 0:
-            raise failure(errno.EINVAL, handle.path)
-        inode.truncate(verb.length)
-
-    def _close(self, incarnation: MemoryIncarnation, verb: Close) -> None:
-        handle: Any = verb.handle
-        handle.inode = None
-        incarnation.handles.pop(handle, None)
-
-    def map(self, path: str, length: int) -> Inode:
-        """The file behind a mark, made and filled with zeros as needed."""
-        try:
-            inode = self.tree.inode(path)
-        except FileNotFoundError:
-            inode = self.tree.create(path)
-        missing = length - len(inode.volatile)
-        if missing > 0:
-            if missing > self.free_bytes:
-                raise failure(errno.ENOSPC, path)
-            inode.write(len(inode.volatile), bytes(missing))
-        return inode

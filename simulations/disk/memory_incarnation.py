@@ -12,9 +12,9 @@ import trio
 
 from callboard.log.errors import InvalidArgument
 from callboard.log.seams.disk import Entry, Handle, Plan
-from callboard.log.seams.plans import check_path, check_plan, stale, storage_error
+from callboard.log.seams.plans import check_path, check_plan, path_of, stale, storage_error
 
-from .disk_faults import Read
+from .disk_faults import Mapping, Read
 from .file_tree import failure
 from .inodes import Directory, Inode, Node
 
@@ -71,11 +71,12 @@ class MemoryMark:
                 path=self._path,
             )
         if self._inode is not None:
+            self._incarnation.look_out("mark", self._path)
             self._inode.write(0, data)
 
     def load(self) -> bytes:
         """The content now; empty once closed."""
-        return b"" if self._inode is None else bytes(self._inode.volatile[: self._length])
+        return b"" if self._inode is None else self._inode.volatile.read(0, self._length)
 
     def close(self) -> None:
         """Unmap. Later calls do nothing."""
@@ -120,7 +121,7 @@ class MemoryIncarnation:
         self._flown = number = self._flown + 1
         self._flights[number] = self._disk.now()
         try:
-            await self._disk.pause()
+            await self._disk.pause(*map(path_of, plan))
             await self._disk.run(self, plan)
         finally:
             del self._flights[number]
@@ -130,7 +131,7 @@ class MemoryIncarnation:
     async def read(self, handle: Handle, offset: int, length: int) -> bytes:
         """Up to `length` bytes from `offset`; fewer only at the end of the file. Raises `StorageError`."""
         file = self._own(handle)
-        await self._disk.visit(self, file.path)
+        await self._disk.visit(self, file.path, reads=True)
         try:
             return self._read(file, offset, length)
         except OSError as error:
@@ -139,7 +140,7 @@ class MemoryIncarnation:
     def read_cached(self, handle: Handle, offset: int, length: int) -> bytes | None:
         """What is in memory: everything, or None while the disk is `cold`."""
         file = self._own(handle)
-        if self._disk.cold:
+        if not self._disk.glance(self, file.path):
             return None
         try:
             return self._read(file, offset, length)
@@ -150,10 +151,20 @@ class MemoryIncarnation:
         inode = file.opened()
         if offset < 0 or length < 0:
             raise failure(errno.EINVAL, file.path)
-        fault = self._disk.faults.take(Read, file.path)
+        self._meet_fault(Read, file.path)
+        return inode.volatile.read(offset, offset + length)
+
+    def _meet_fault(self, kind: type, path: str) -> None:
+        """Fail if a fault waits for that."""
+        faults = self._disk.faults
+        fault = faults.take(kind, path) if faults.planted else None
         if fault is not None:
-            raise fault.fresh_error(file.path)
-        return bytes(inode.volatile[offset : offset + length])
+            faults.count_failure(fault, kind, fault.error.errno)
+            raise fault.fresh_error(path)
+
+    def look_out(self, verb: str, path: str) -> None:
+        """Tell the observer before a call that cannot wait."""
+        self._disk.look_out(self, verb, path)
 
     async def size(self, handle: Handle) -> int:
         """The file's length in bytes."""
@@ -184,7 +195,9 @@ class MemoryIncarnation:
         if length <= 0:
             raise InvalidArgument(f"a mark of {length} bytes cannot be mapped. Nothing was done.", path=path)
         await self._disk.visit(self, path)
+        self.look_out("mark", path)
         try:
+            self._meet_fault(Mapping, path)
             inode = self._disk.map(path, length)
         except OSError as error:
             raise storage_error("mapping", self._disk.root, path, error) from error

@@ -1,0 +1,70 @@
+"""The fault atlas: which damage a run may be given while a guarantee is checked.
+
+The log promises: what was acknowledged at `all` survives power loss, failing verbs and full disks, unaltered. It does
+not promise to survive a disk that loses what it has confirmed. It promises then to say so: which offsets are lost.
+
+So there are two modes.
+
+| | promised: every acknowledged record must be there | beyond: every lost offset must be named |
+|---|---|---|
+| power loss | any part of what was not synced is lost or torn | the same |
+| garbage at power loss | in the bytes being written (*powersafe overwrite*) | in the whole sector around them |
+| rot | only in what can be made anew: indexes, quarantined bytes | in any durable byte |
+| misdirected writes | none | any |
+| failing verbs, short and slow ones, full disks | any | any |
+
+*Powersafe overwrite* is SQLite's word: a power cut may spoil the bytes that were being written, but not their
+neighbours in the sector. Frames are not aligned to sectors, so a disk without it may spoil an acknowledged record by
+writing the next one; that is damage beyond the promise, and has to be reported like any other.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+
+__all__ = ["Atlas", "Hurt"]
+
+REDUNDANT_SUFFIXES: Final = (".index", ".index.new")
+REDUNDANT_FOLDERS: Final = ("quarantine",)
+
+
+@attrs.frozen
+class Hurt:
+    """Durable bytes that were damaged: `[start, end)` of a file."""
+
+    kind: str
+    path: str
+    start: int
+    end: int
+
+
+@attrs.define(eq=False)
+class Atlas:
+    """What may be damaged, and what was. One per disk."""
+
+    beyond: bool = False
+    hurts: list[Hurt] = attrs.field(factory=list)
+    """Damage to durable bytes that cannot be made anew, in the order in which it was done; only in `beyond` mode."""
+
+    def may_spoil(self, path: str) -> bool:
+        """Whether durable bytes of a file may be damaged."""
+        return self.beyond or self.is_redundant(path)
+
+    def is_redundant(self, path: str) -> bool:
+        """Whether everything in a file can be made anew from others, so that damage costs nothing."""
+        *folders, name = path.split("/")
+        return name.endswith(REDUNDANT_SUFFIXES) or not set(REDUNDANT_FOLDERS).isdisjoint(folders)
+
+    def note(self, kind: str, path: str, start: int, end: int) -> None:
+        """Something durable was damaged."""
+        if not self.is_redundant(path):
+            self.hurts.append(Hurt(kind, path, start, end))
+
+    def span(self, old: bytes, new: bytes) -> tuple[int, int]:
+        """Which bytes of a sector may hold garbage after power was lost while `new` was written over `old`."""
+        if self.beyond:
+            return 0, len(new)
+        differing = [at for at, (before, after) in enumerate(zip(old, new, strict=True)) if before != after]
+        return (differing[0], differing[-1] + 1) if differing else (0, 0)

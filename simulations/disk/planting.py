@@ -1,0 +1,175 @@
+"""What may go wrong on a memory disk while it runs: the calls that plant faults, and those that damage at once.
+
+Every call returns a `Fault`, whose `hits` tells how often it really had an effect, or whether it had one at once.
+`path_contains` is a part of the paths that are meant; `""` means all. `draw` is any number: it chooses among the
+possibilities, the same on the same disk.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterable
+from typing import Final, Literal
+
+import trio
+
+from .atlas import Atlas
+from .damaging import flip_a_bit
+from .disk_faults import VERB_TYPES, Fault, Faults, Misdirection, Read, ShortRead, Slowness, Stall
+from .file_tree import FileTree, failure
+from .inodes import Inode
+
+__all__ = ["Planting"]
+
+PLENTY_BYTES: Final = 1 << 40
+"""Free space of a disk without a capacity."""
+
+
+class Planting:
+    """The part of a memory disk that fails. Knobs: `capacity_bytes` (None: no limit), `latency_s`."""
+
+    def __init__(self) -> None:
+        self.tree = FileTree()
+        self.faults = Faults()
+        self.atlas = Atlas()
+        self.capacity_bytes: int | None = None
+        self.latency_s = 0.0
+        self._slow: list[Fault] = []
+        self._hung: list[Fault] = []
+        self._full: Fault | None = None
+        self._hanging = trio.lowlevel.ParkingLot()
+
+    # -- verbs that fail
+
+    def fail_next(
+        self,
+        verb: type | str,
+        error: OSError | str,
+        *,
+        path_contains: str = "",
+        times: int = 1,
+        after: int = 0,
+        pages: Literal["kept", "reverted"] = "kept",
+        partial: int = 0,
+    ) -> Fault:
+        """Let verbs of a type fail, see `Fault`: `verb` is a verb type, `Read`, `Mapping`, or a name in `VERB_NAMES`.
+
+        `error` is an OSError, or the name of its number: "EIO", "ENOSPC"...
+        """
+        if isinstance(error, str):
+            error = failure(getattr(errno, error), path_contains)
+        kind = VERB_TYPES[verb] if isinstance(verb, str) else verb
+        return self.faults.plant(Fault(kind, error, path_contains, times, after, pages, partial))
+
+    def fail_read(self, path_contains: str = "", *, times: int = 1) -> Fault:
+        """Let the next reads, of both kinds, fail with EIO."""
+        return self.fail_next(Read, "EIO", path_contains=path_contains, times=times)
+
+    def short_write_next(self, path_contains: str = "", draw: int = 0, *, error: str = "EIO") -> Fault:
+        """Let the next write put down some of its bytes, but not all, and then fail.
+
+        A short write that the system lets go on is none: the contract has it continued. This is one that ends there.
+        """
+        fault = self.fail_next("write", error, path_contains=path_contains)
+        fault.draw = draw
+        fault.partial = -1
+        return fault
+
+    def short_read_next(self, path_contains: str = "", *, times: int = 1) -> Fault:
+        """Let the next reads come back short: a cached one finds nothing, a waiting one takes its time twice."""
+        return self.faults.plant(Fault(ShortRead, path_contains=path_contains, times=times))
+
+    def misdirect_next(self, path_contains: str = "", draw: int = 0) -> Fault:
+        """Let the next write land elsewhere in its file: instead of where it belongs, or, with an odd `draw`, as well.
+
+        It hits only where it changes bytes that are there already, and only files that the atlas gives free; it waits
+        for a write where both hold.
+        """
+        return self.faults.plant(Fault(Misdirection, path_contains=path_contains, draw=draw))
+
+    # -- damage at once
+
+    def rot(self, path_contains: str = "", draw: int = 0) -> bool:
+        """Flip one bit of a durable byte that is not zero, in the page cache as well. False when there is none.
+
+        Which ones, the atlas decides: see `atlas.py`.
+        """
+        spoiled = flip_a_bit(self.tree, path_contains, draw, self.atlas)
+        if spoiled:
+            self.faults.count(None, "rot")
+        return spoiled
+
+    # -- space
+
+    def fill(self, slack_bytes: int = 0) -> Fault:
+        """Leave space for `slack_bytes` more and no more, until `free`. `hits` counts what failed for want of it."""
+        self.capacity_bytes = self.used_bytes + slack_bytes
+        self._full = Fault(VERB_TYPES["write"], failure(errno.ENOSPC, ""))
+        return self._full
+
+    def free(self) -> None:
+        """Let there be space again, without limit."""
+        self.capacity_bytes = self._full = None
+
+    @property
+    def used_bytes(self) -> int:
+        """The bytes of all files, those without a name but open included."""
+        sizes = {id(node): len(node.volatile) for _, node in self.tree.walk() if isinstance(node, Inode)}
+        for inode in self._open_inodes():
+            sizes[id(inode)] = len(inode.volatile)
+        return sum(sizes.values())
+
+    @property
+    def free_bytes(self) -> int:
+        """Bytes that may still be written."""
+        return PLENTY_BYTES if self.capacity_bytes is None else max(0, self.capacity_bytes - self.used_bytes)
+
+    def _open_inodes(self) -> Iterable[Inode]:
+        """The files that are open, whether or not they have a name."""
+        return ()
+
+    # -- time
+
+    def slow(self, path_contains: str, latency_s: float) -> Fault:
+        """Let every plan and read that touches such a path take `latency_s` seconds longer, until `unslow`."""
+        fault = Fault(Slowness, path_contains=path_contains, latency_s=latency_s)
+        self._slow.append(fault)
+        return fault
+
+    def unslow(self, fault: Fault | None = None) -> None:
+        """End one slowness, or all."""
+        self._slow = [] if fault is None else [other for other in self._slow if other is not fault]
+
+    def hang(self, path_contains: str = "") -> Fault:
+        """Let plans and reads that touch such a path wait until `unhang`; no cancellation ends that (D1)."""
+        fault = Fault(Stall, path_contains=path_contains)
+        self._hung.append(fault)
+        return fault
+
+    def unhang(self, fault: Fault | None = None) -> None:
+        """End one stall, or all: what waits goes on."""
+        self._hung = [] if fault is None else [other for other in self._hung if other is not fault]
+        self._hanging.unpark_all()
+
+    def heal(self) -> None:
+        """No fault from here on: forget what is planted, free space, end slowness and stalls. Damage stays."""
+        self.faults.clear()
+        self.free()
+        self.unslow()
+        self.unhang()
+
+    # -- what befalls whom
+
+    def _delay(self, paths: Iterable[str]) -> float:
+        """How long something on these paths takes."""
+        delay = self.latency_s
+        touched = tuple(paths) if self._slow else ()
+        for fault in self._slow:
+            if any(fault.path_contains in path for path in touched):
+                delay += fault.latency_s
+                self.faults.count(fault, "slow")
+        return delay
+
+    def _stall(self, path: str) -> Fault | None:
+        """What stops something on this path."""
+        return next((fault for fault in self._hung if fault.path_contains in path), None)

@@ -1,0 +1,190 @@
+"""Running one verb on a tree of files, with the faults that befall it."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from callboard.log.seams.disk import (
+    Close,
+    Create,
+    Link,
+    MakeDirectory,
+    Open,
+    RemoveDirectory,
+    Rename,
+    Sync,
+    SyncDirectory,
+    Truncate,
+    Unlink,
+    Verb,
+    Write,
+    Zero,
+)
+
+from .damaging import put_elsewhere
+from .disk_faults import Fault, Misdirection
+from .file_tree import failure
+from .inodes import Inode
+from .planting import Planting
+
+if TYPE_CHECKING:
+    from .memory_incarnation import MemoryHandle, MemoryIncarnation
+
+__all__ = ["VerbRunner"]
+
+
+class VerbRunner(Planting):
+    """The part of a memory disk that runs verbs, in one step each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._verbs: dict[type, Callable[[MemoryIncarnation, Any], None]] = {
+            Open: self._open,
+            Create: self._create,
+            Write: self._write,
+            Zero: self._zero,
+            Sync: self._sync,
+            Truncate: self._truncate,
+            Close: self._close,
+            Rename: lambda _, verb: self.tree.rename(verb.source, verb.target),
+            Link: lambda _, verb: self.tree.link(verb.source, verb.target),
+            Unlink: lambda _, verb: self.tree.unlink(verb.path),
+            MakeDirectory: lambda _, verb: self.tree.make_directory(verb.path),
+            RemoveDirectory: lambda _, verb: self.tree.remove_directory(verb.path),
+            SyncDirectory: lambda _, verb: self.tree.directory(verb.path).sync(),
+        }
+
+    def run_verb(self, incarnation: MemoryIncarnation, verb: Verb, path: str) -> OSError | None:
+        """Run it, or let it fail. Returns the error."""
+        kind = type(verb)
+        fault = self.faults.take(kind, path) if self.faults.planted else None
+        try:
+            if fault is None:
+                self._verbs[kind](incarnation, verb)
+                return None
+            self._fail(verb, fault)
+        except OSError as error:
+            return error
+        self.faults.count_failure(fault, kind, fault.error.errno)
+        return fault.fresh_error(path)
+
+    def _fail(self, verb: Any, fault: Fault) -> None:
+        """What a failing verb leaves behind."""
+        kind = type(verb)
+        if kind is Sync:
+            if verb.handle.opened().fail_sync(reverted=fault.pages == "reverted"):
+                self.faults.count(None, f"pages {fault.pages}")
+        elif kind is Write and fault.partial:
+            data = b"".join(verb.buffers)
+            count = fault.partial
+            if count < 0:
+                count = 1 + fault.draw % (len(data) - 1) if len(data) > 1 else 0
+                self.faults.count(None, "short write")
+            verb.handle.opened().write(verb.offset, data[:count])
+        elif kind is Zero and fault.partial:
+            verb.handle.opened().zero(verb.offset, min(abs(fault.partial), verb.length))
+
+    # -- verbs on files
+
+    def _open(self, incarnation: MemoryIncarnation, verb: Open) -> None:
+        handle = self._closed(verb.handle)
+        handle.inode = self.tree.inode(handle.path)
+        incarnation.handles[handle] = None
+
+    def _create(self, incarnation: MemoryIncarnation, verb: Create) -> None:
+        handle = self._closed(verb.handle)
+        handle.inode = self.tree.create(handle.path)
+        incarnation.handles[handle] = None
+
+    @staticmethod
+    def _closed(handle: Any) -> MemoryHandle:
+        if handle.inode is not None:
+            raise OSError(errno.EBUSY, "the handle is open already", handle.path)
+        return handle  # type: ignore[no-any-return]
+
+    def _write(self, _: MemoryIncarnation, verb: Write) -> None:
+        handle: Any = verb.handle
+        inode: Inode = handle.opened()
+        buffers = verb.buffers
+        data = memoryview(buffers[0] if len(buffers) == 1 else b"".join(buffers)).cast("B")
+        if not len(data):
+            return
+        if verb.offset < 0:
+            raise failure(errno.EINVAL, handle.path)
+        room = self._room(inode, verb.offset, len(data))
+        if room < len(data):
+            inode.write(verb.offset, data[:room])
+            raise self._no_space(Write, handle.path)
+        if self.faults.planted and self._misdirect(inode, handle.path, verb.offset, data):
+            return
+        inode.write(verb.offset, data)
+
+    def _misdirect(self, inode: Inode, path: str, offset: int, data: memoryview) -> bool:
+        """Whether the bytes landed elsewhere, and not where they belong."""
+        fault = self.faults.find(Misdirection, path)
+        if fault is None or not self.atlas.may_spoil(path):
+            return False
+        landed = put_elsewhere(inode, path, offset, data, fault.draw, self.atlas)
+        if landed is None:
+            return False
+        self.faults.take(Misdirection, path)
+        self.faults.count(fault, "misdirected write")
+        _, as_well = landed
+        if not as_well:
+            # The file is as long as the system believes, but its new bytes are not there.
+            self.atlas.note("misdirected", path, offset, offset + len(data))
+            if offset + len(data) > inode.volatile.length:
+                inode.truncate(offset + len(data))
+        return not as_well
+
+    def _zero(self, _: MemoryIncarnation, verb: Zero) -> None:
+        handle: Any = verb.handle
+        inode: Inode = handle.opened()
+        if verb.length < 0 or (verb.length and verb.offset < 0):
+            raise failure(errno.EINVAL, handle.path)
+        room = self._room(inode, verb.offset, verb.length)
+        inode.zero(verb.offset, min(room, verb.length))
+        if room < verb.length:
+            raise self._no_space(Zero, handle.path)
+
+    def _room(self, inode: Inode, offset: int, length: int) -> int:
+        """How many of the bytes fit."""
+        size = inode.volatile.length
+        if self.capacity_bytes is None or offset + length <= size:
+            return length
+        return min(length, max(0, size + self.free_bytes - offset))
+
+    def _no_space(self, kind: type, path: str) -> OSError:
+        self.faults.count_failure(self._full, kind, errno.ENOSPC)
+        return failure(errno.ENOSPC, path)
+
+    def _sync(self, _: MemoryIncarnation, verb: Sync) -> None:
+        handle: Any = verb.handle
+        handle.opened().sync()
+
+    def _truncate(self, _: MemoryIncarnation, verb: Truncate) -> None:
+        handle: Any = verb.handle
+        inode: Inode = handle.opened()
+        if verb.length < 0:
+            raise failure(errno.EINVAL, handle.path)
+        inode.truncate(verb.length)
+
+    def _close(self, incarnation: MemoryIncarnation, verb: Close) -> None:
+        handle: Any = verb.handle
+        handle.inode = None
+        incarnation.handles.pop(handle, None)
+
+    def map(self, path: str, length: int) -> Inode:
+        """The file behind a mark, made and filled with zeros as needed."""
+        try:
+            inode = self.tree.inode(path)
+        except FileNotFoundError:
+            inode = self.tree.create(path)
+        missing = length - inode.volatile.length
+        if missing > 0:
+            if missing > self.free_bytes:
+                raise failure(errno.ENOSPC, path)
+            inode.zero(inode.volatile.length, missing)
+        return inode

@@ -12,6 +12,7 @@ Y2  After `ended(machine)`, nothing more is recorded of that machine: a dead com
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 from typing import Any, Final
 
 import trio
@@ -31,6 +32,7 @@ class History:
         self, now: Callable[[], float] = trio.current_time, tell: Callable[[str], object] | None = None
     ) -> None:
         self.entries: list[Entry] = []
+        self._by_kind: dict[str, list[Entry]] = {}
         self.tell = tell
         self.ids: dict[bytes, int] = {}
         self.keys: dict[int, bytes | None] = {}
@@ -93,6 +95,7 @@ class History:
             detail,
         )
         entries.append(entry)
+        self._by_kind.setdefault(kind, []).append(entry)
         if self.tell is not None:
             self.tell(entry.line())
 
@@ -138,7 +141,9 @@ class History:
 
     def of(self, *kinds: str) -> list[Entry]:
         """Entries of these kinds, in order."""
-        return [entry for entry in self.entries if entry.kind in kinds]
+        if len(kinds) == 1:
+            return self._by_kind.get(kinds[0], [])
+        return sorted(chain.from_iterable(self._by_kind.get(kind, ()) for kind in kinds))
 
     def story(self, about: Callable[[Entry], bool] | None = None) -> list[str]:
         """The history in words, a line per entry, of those that `about` picks."""

@@ -1,0 +1,65 @@
+"""The promises, each as a pure function of what clients did and saw, and of what is left on the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from callboard.simulations.checkers import (
+    attempts,
+    conservation,
+    definite_failures,
+    key_order,
+    liveness,
+    nothing_altered,
+    nothing_lost,
+    offsets,
+    one_holder,
+    recovery,
+    settled_stays_settled,
+    supervision,
+)
+from callboard.simulations.checkers.intensity import Intensity
+from callboard.simulations.checkers.terms import DEFAULT, Terms
+from callboard.simulations.history.recorder import History
+from callboard.simulations.history.surviving import Surviving
+from callboard.simulations.violations import Violation
+
+__all__ = ["CHECKERS", "Checker", "Intensity", "Terms", "check_all", "enforce"]
+
+Checker = Callable[[History, Surviving, Terms], list[Violation]]
+
+CHECKERS: Final[dict[str, Checker]] = {
+    nothing_lost.PROMISE: nothing_lost.check,
+    nothing_altered.PROMISE: nothing_altered.check,
+    definite_failures.PROMISE: definite_failures.check,
+    offsets.PROMISE: offsets.check,
+    key_order.PROMISE: key_order.check,
+    attempts.PROMISE: attempts.check,
+    settled_stays_settled.PROMISE: settled_stays_settled.check,
+    one_holder.PROMISE: one_holder.check,
+    conservation.PROMISE: conservation.check,
+    recovery.PROMISE: recovery.check,
+    "verify is clean after recovery": recovery.check_damage,
+    supervision.PROMISE: supervision.check,
+    liveness.PROMISE: liveness.check,
+}
+"""By promise."""
+
+
+def check_all(
+    history: History,
+    surviving: Surviving,
+    terms: Terms = DEFAULT,
+    checkers: Iterable[Checker] = tuple(CHECKERS.values()),
+) -> list[Violation]:
+    """Every violation, in the order of the entries at which they show; those without an entry last."""
+    found = [violation for check in checkers for violation in check(history, surviving, terms)]
+    return sorted(found, key=lambda violation: violation.first.number if violation.first else len(history))
+
+
+def enforce(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> None:
+    """Raise the first violation, if there is one."""
+    found = check_all(history, surviving, terms)
+    if found:
+        raise found[0]

@@ -1,0 +1,69 @@
+"""Attempts are numbered and bounded.
+
+The number that a consumer sees starts at 1 and never falls; after a nack that counted it has risen. It rises by at
+most one per delivery, but for leases that nobody saw: those that ran out before they were handed on, one per
+visibility timeout at most, and those that a crash of the machine voided, one per boot.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from callboard.simulations.checkers.terms import DEFAULT, Terms
+from callboard.simulations.history.entry import Entry
+from callboard.simulations.history.recorder import History
+from callboard.simulations.history.surviving import Surviving
+from callboard.simulations.violations import Violation
+
+__all__ = ["PROMISE", "check"]
+
+PROMISE = "attempts are numbered and bounded"
+VISIBILITY_S = 30.0
+
+
+class _Last(NamedTuple):
+    attempt: int = 0
+    time: float = 0.0
+    machine: int = 1
+    is_nacked: bool = False
+
+
+_NEVER = _Last()
+
+
+def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:
+    """Deliveries whose attempt cannot be."""
+    found: list[Violation] = []
+    last: dict[tuple[str, str, int, int], _Last] = {}
+    for entry in history.of("delivered", "nacked"):
+        group, topic, partition = entry.group, entry.topic, entry.partition
+        if entry.kind == "nacked":
+            for offset in entry.offsets:
+                place = (group, topic, partition, offset)
+                last[place] = last.get(place, _NEVER)._replace(is_nacked=True)
+            continue
+        visibility_s = terms.visibility_s.get(group, VISIBILITY_S)
+        for offset, attempt in zip(entry.offsets, entry.attempts, strict=True):
+            place = (group, topic, partition, offset)
+            before = last.get(place)
+            last[place] = _Last(attempt, entry.time, entry.machine)
+            if before is None and attempt == 1:
+                continue
+            problem = _problem(before or _NEVER, attempt, entry, visibility_s)
+            if problem:
+                words = f"{group} was handed {topic}/{partition}@{offset} as attempt {attempt}: {problem}"
+                found.append(Violation(PROMISE, words, entry))
+    return found
+
+
+def _problem(before: _Last, attempt: int, entry: Entry, visibility_s: float) -> str | None:
+    if attempt < 1:
+        return "attempts begin at 1"
+    if attempt < before.attempt:
+        return f"it had been attempt {before.attempt}"
+    if before.is_nacked and attempt == before.attempt:
+        return "the one before was nacked, and has the same number"
+    unseen = entry.machine - before.machine + int((entry.time - before.time) / visibility_s)
+    if attempt > before.attempt + 1 + unseen:
+        return f"the one before was {before.attempt}, and at most {unseen} can have gone unseen"
+    return None

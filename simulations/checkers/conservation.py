@@ -1,0 +1,63 @@
+"""Conservation: what was published is settled, leased, ready, or lost and reported; nothing else, nothing twice.
+
+Per group and partition, from the state after recovery and from what clients did:
+
+- below the floor everything is settled: a record there that nobody ever began to ack was lost silently, unless the
+  group counts it as lost;
+- what is pending is at least what nobody began to ack, and at most what nobody was told to be settled;
+- after recovery nobody holds a lease, and what is ready is part of what is pending.
+"""
+
+from __future__ import annotations
+
+from callboard.simulations.checkers.terms import DEFAULT, Terms
+from callboard.simulations.history.recorder import History
+from callboard.simulations.history.surviving import GroupLeft, PartitionLeft, Surviving
+from callboard.simulations.violations import Violation
+
+__all__ = ["PROMISE", "check"]
+
+PROMISE = "published = settled + leased + ready + lost and reported"
+Offsets = dict[tuple[str, str, int], set[int]]
+
+
+def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:
+    """Sums that do not add up."""
+    maybe, sure = _offsets(history, "ack"), _offsets(history, "acked")
+    found = []
+    for left in surviving.partitions:
+        if left.state == "failed":
+            continue
+        for group in left.groups:
+            place = (group.name, left.topic, left.index)
+            problem = _problem(left, group, maybe.get(place, set()), sure.get(place, set()), terms)
+            if problem is not None:
+                found.append(Violation(PROMISE, f"{group.name} in {left.label}: {problem}", None))
+    return found
+
+
+def _offsets(history: History, kind: str) -> Offsets:
+    found: Offsets = {}
+    for entry in history.of(kind):
+        found.setdefault((entry.group, entry.topic, entry.partition), set()).update(entry.offsets)
+    return found
+
+
+def _problem(
+    left: PartitionLeft, group: GroupLeft, maybe: set[int], sure: set[int], terms: Terms
+) -> str | None:
+    untouched = [offset for offset in left.records if offset not in maybe]
+    silent = [offset for offset in untouched if offset < group.floor]
+    reported = group.lost_records if terms.drops_unread or terms.beyond else 0
+    unsettled_at_most = sum(offset not in sure for offset in range(group.floor, left.end))
+    if len(silent) > reported:
+        return f"offset {silent[0]} counts as settled, and nobody began to ack it ({len(silent)} such)"
+    if group.leased:
+        return f"{group.leased} messages are leased after recovery"
+    if group.pending + reported < len(untouched):
+        return f"{group.pending} are pending, and {len(untouched)} were never acked"
+    if group.pending > max(0, unsettled_at_most):
+        return f"{group.pending} are pending, and only {unsettled_at_most} are not known to be settled"
+    if group.ready > group.pending:
+        return f"{group.ready} are ready, and only {group.pending} pending"
+    return None

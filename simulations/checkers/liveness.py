@@ -1,0 +1,36 @@
+"""Liveness: once nothing fails any more, every message is settled by every group within a stated virtual time."""
+
+from __future__ import annotations
+
+from callboard.simulations.checkers.terms import DEFAULT, Terms
+from callboard.simulations.history.recorder import History
+from callboard.simulations.history.surviving import Surviving
+from callboard.simulations.violations import Violation
+
+__all__ = ["PROMISE", "check"]
+
+PROMISE = "after healing every message is settled in time"
+
+
+def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:
+    """What is pending in the end, and what was settled too late."""
+    if terms.liveness_s is None:
+        return []
+    found = []
+    for left in surviving.partitions:
+        states = {group.name: group for group in left.groups}
+        for name in terms.groups:
+            group = states.get(name)
+            pending = group.pending if group is not None else len(left.records)
+            if pending:
+                found.append(
+                    Violation(PROMISE, f"{pending} messages of {left.label} are pending in {name}", None)
+                )
+    healed = history.of("healed")
+    settled = history.of("acked")
+    if healed and settled:
+        late = settled[-1].time - healed[-1].time
+        if late > terms.liveness_s:
+            words = f"{settled[-1].place} was settled {late:.1f} s after healing, promised: {terms.liveness_s:g} s"
+            found.append(Violation(PROMISE, words, settled[-1]))
+    return found

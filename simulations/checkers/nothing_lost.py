@@ -1,0 +1,62 @@
+"""Nothing acknowledged is lost.
+
+A publish that returned with `acks="all"` is in the log at its offset, until retention drops it. At level `leader` a
+power cut, or a failing disk, may take it. What was not waited for counts from the flush on that returned after it.
+"""
+
+from __future__ import annotations
+
+from callboard.simulations.checkers.terms import DEFAULT, Terms
+from callboard.simulations.history.entry import Entry
+from callboard.simulations.history.recorder import History
+from callboard.simulations.history.surviving import PartitionLeft, Surviving
+from callboard.simulations.violations import Violation
+
+__all__ = ["PROMISE", "check"]
+
+PROMISE = "nothing acknowledged is lost"
+
+
+def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:
+    """One violation per message that is not where it must be."""
+    cuts = history.of("power cut")
+    last_cut = cuts[-1].number if cuts else -1
+    partitions = {(left.topic, left.index): left for left in surviving.partitions}
+    found = []
+    for entry in history.of("published"):
+        left = partitions.get((entry.topic, entry.partition))
+        if left is None:
+            found.append(Violation(PROMISE, f"{entry.place} is gone with its partition", entry))
+            continue
+        may_vanish = entry.detail == "leader" and (last_cut > entry.number or terms.leader_may_vanish)
+        get = left.records.get
+        for number, offset in zip(entry.ids, entry.offsets, strict=True):
+            if get(offset) != number and not may_vanish:
+                found += _missing(entry, left, number, offset, terms)
+    return found + _flushed(history, surviving)
+
+
+def _missing(entry: Entry, left: PartitionLeft, number: int, offset: int, terms: Terms) -> list[Violation]:
+    if offset in left.records:
+        words = (
+            f"{left.label}@{offset} holds message {left.records[offset]}, and {entry.who} was told {number}"
+        )
+        return [Violation(PROMISE, words, entry)]
+    if offset < left.start or (terms.beyond and left.reports(offset) is not None):
+        return []
+    why = left.reports(offset) or left.explains(offset) or "nothing says why"
+    words = f"message {number}, acknowledged at {left.label}@{offset}, is not in the log ({why})"
+    return [Violation(PROMISE, words, entry)]
+
+
+def _flushed(history: History, surviving: Surviving) -> list[Violation]:
+    flushed = history.of("flushed")
+    if not flushed or any(left.start > 0 for left in surviving.partitions):
+        return []
+    there = {number for left in surviving.partitions for number in left.records.values()}
+    return [
+        Violation(PROMISE, f"message {number} was flushed and is not in the log", entry)
+        for entry in flushed
+        for number in entry.ids
+        if number not in there
+    ]

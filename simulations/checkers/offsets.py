@@ -1,0 +1,86 @@
+"""Offsets rise, are never used twice, and every gap is explained.
+
+An offset that anybody saw with one message never shows another, neither to a publisher, nor to a consumer, nor in the
+log afterwards. A publish that began after another one of its partition had returned lies behind it. Offsets between
+the first and the last that hold no record are named by the log, with a reason.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from itertools import pairwise
+
+from callboard.simulations.checkers.terms import DEFAULT, Terms
+from callboard.simulations.history.entry import Entry
+from callboard.simulations.history.recorder import History
+from callboard.simulations.history.surviving import PartitionLeft, Surviving
+from callboard.simulations.violations import Violation
+
+__all__ = ["PROMISE", "check"]
+
+PROMISE = "offsets rise, are never used twice, and gaps are explained"
+
+
+def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:
+    """Violations of uniqueness, of order, and gaps that nobody explains."""
+    found = _used_twice(history, surviving) + _out_of_turn(history)
+    for left in surviving.partitions:
+        if any(later <= earlier for earlier, later in pairwise(left.order)):
+            found.append(Violation(PROMISE, f"the offsets of {left.label} do not rise", None))
+        found += _gaps(left, terms)
+    return found
+
+
+def _used_twice(history: History, surviving: Surviving) -> list[Violation]:
+    found = []
+    seen: dict[tuple[str, int, int], int] = {}
+    for entry in history.of("published", "delivered"):
+        topic, partition = entry.topic, entry.partition
+        for offset, number in zip(entry.offsets, entry.ids, strict=True):
+            before = seen.setdefault((topic, partition, offset), number)
+            if before != number:
+                words = f"{topic}/{partition}@{offset} was message {before}, and now it is {number}"
+                found.append(Violation(PROMISE, words, entry))
+    for left in surviving.partitions:
+        for offset, number in left.records.items():
+            if seen.get((left.topic, left.index, offset), number) != number:
+                before = seen[left.topic, left.index, offset]
+                words = f"{left.label}@{offset} was message {before}, and in the end it is {number}"
+                found.append(Violation(PROMISE, words, None))
+    return found
+
+
+def _out_of_turn(history: History) -> list[Violation]:
+    """Publishes that got an offset below one that had been told before they began."""
+    begun = {entry.operation: entry.number for entry in history.of("publish")}
+    ends: dict[tuple[str, int], list[Entry]] = {}
+    for entry in history.of("published"):
+        ends.setdefault((entry.topic, entry.partition), []).append(entry)
+    found = []
+    for entries in ends.values():
+        numbers = [entry.number for entry in entries]
+        highest = [-1]
+        for entry in entries:
+            highest.append(max(highest[-1], entry.offsets[-1]))
+        for entry in entries:
+            before = highest[bisect_left(numbers, begun[entry.operation])]
+            if entry.offsets[0] <= before:
+                words = f"{entry.place} was given after {before} had been told"
+                found.append(Violation(PROMISE, words, entry))
+    return found
+
+
+def _gaps(left: PartitionLeft, terms: Terms) -> list[Violation]:
+    if len(left.records) == left.end - left.start:
+        return []
+    missing = [offset for offset in range(left.start, left.end) if offset not in left.records]
+    unexplained = [
+        offset
+        for offset in missing
+        if left.explains(offset) is None and not (terms.beyond and left.reports(offset) is not None)
+    ]
+    if not unexplained:
+        return []
+    damage = left.reports(unexplained[0])
+    words = f"{left.label} holds no record at {unexplained[0]}, nor at {len(unexplained) - 1} more offsets"
+    return [Violation(PROMISE, f"{words}: {damage or 'no gap is recorded there'}", None)]

@@ -1,0 +1,54 @@
+"""A lease is held by one consumer at a time.
+
+From its delivery on a message is its consumer's until the lease runs out, the consumer begins to settle it, leaves or
+dies, or the machine does. Until then nobody of the group is handed it.
+"""
+
+from __future__ import annotations
+
+from callboard.simulations.checkers.terms import DEFAULT, Terms
+from callboard.simulations.history.entry import Entry
+from callboard.simulations.history.recorder import History
+from callboard.simulations.history.surviving import Surviving
+from callboard.simulations.violations import Violation
+
+__all__ = ["PROMISE", "check"]
+
+PROMISE = "a lease is held by one consumer at a time"
+SLACK_S = 1e-6
+"""Deadlines are floats."""
+
+
+def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:
+    """One violation per delivery of what somebody else still held."""
+    held: dict[tuple[str, str, int, int], Entry] = {}
+    gone: set[int] = set()
+    found = []
+    for entry in history.of("delivered", "ack", "nack", "release", "left"):
+        kind, group, topic, partition = entry.kind, entry.group, entry.topic, entry.partition
+        if kind == "left":
+            gone.add(entry.operation)
+            continue
+        for offset in entry.offsets:
+            place = (group, topic, partition, offset)
+            holder = held.get(place)
+            if kind != "delivered":
+                if holder is not None and holder.who == entry.who:
+                    del held[place]
+                continue
+            if holder is not None and _holds(holder, entry, gone):
+                words = (
+                    f"{entry.who} of {group} was handed {topic}/{partition}@{offset} at {entry.time:.3f} s, and "
+                    f"{holder.who} held it until {holder.until:.3f} s"
+                )
+                found.append(Violation(PROMISE, words, entry))
+            held[place] = entry
+    return found
+
+
+def _holds(holder: Entry, entry: Entry, gone: set[int]) -> bool:
+    return (
+        holder.machine == entry.machine
+        and holder.operation not in gone
+        and entry.time < holder.until - SLACK_S
+    )

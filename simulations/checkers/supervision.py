@@ -1,0 +1,100 @@
+"""Supervision keeps within its stated intensity, and answers every crash.
+
+Within any window of a supervisor's period it restarts at most as often as its intensity says; a restart waits for its
+backoff, and no longer than the longest; and after every crash the actor is restarted, given up, or its supervisor is.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from callboard.simulations.checkers.intensity import Intensity
+from callboard.simulations.checkers.terms import DEFAULT, Terms
+from callboard.simulations.history.entry import Entry
+from callboard.simulations.history.recorder import History
+from callboard.simulations.history.surviving import Surviving
+from callboard.simulations.violations import Violation
+
+__all__ = ["PROMISE", "check"]
+
+PROMISE = "supervision stays within its intensity"
+SLACK_S = 1e-6
+EVENTS = ("ActorStarted", "IncarnationCrashed", "ActorRestarted", "ActorFailed", "ActorStopped", "Escalated")
+
+
+def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:
+    """Windows with too many restarts, starts before their time, and crashes that nobody answered."""
+    events = history.of(*EVENTS)
+    found = _started_early(events) + _unanswered(history, events)
+    for stated in terms.intensities:
+        found += _too_many(stated, events)
+    return found
+
+
+def _too_many(stated: Intensity, events: list[Entry]) -> list[Violation]:
+    windows: dict[tuple[int, str], deque[float]] = {}
+    found = []
+    supervisor = stated.path.rstrip("/")
+    for entry in events:
+        if entry.kind == "Escalated" or (entry.kind == "ActorFailed" and stated.each):
+            if stated.each or entry.who.rstrip("/") == supervisor:
+                windows.clear()
+            continue
+        if entry.kind != "ActorRestarted" or not stated.covers(entry.who):
+            continue
+        if entry.until > stated.delay_s_max + SLACK_S:
+            words = (
+                f"{entry.who} waits {entry.until:g} s, and {stated.delay_s_max:g} s is the longest backoff"
+            )
+            found.append(Violation(PROMISE, words, entry))
+        window = windows.setdefault((entry.machine, entry.who if stated.each else ""), deque())
+        window.append(entry.time)
+        while entry.time - window[0] > stated.period_s:
+            window.popleft()
+        if len(window) > stated.restarts:
+            words = (
+                f"{entry.who} is restarted for the {len(window)}th time within {stated.period_s:g} s, and "
+                f"{stated.restarts} are allowed"
+            )
+            found.append(Violation(PROMISE, words, entry))
+    return found
+
+
+def _started_early(events: list[Entry]) -> list[Violation]:
+    due: dict[tuple[int, str], float] = {}
+    found = []
+    for entry in events:
+        actor = (entry.machine, entry.who)
+        if entry.kind == "ActorRestarted":
+            due[actor] = entry.time + entry.until
+        elif entry.kind == "ActorStarted":
+            at = due.pop(actor, 0.0)
+            if entry.time < at - SLACK_S:
+                words = f"{entry.who} started at {entry.time:.3f} s, and its backoff lasts until {at:.3f} s"
+                found.append(Violation(PROMISE, words, entry))
+        elif entry.kind in ("Escalated", "ActorFailed"):
+            due.clear()  # whoever is started again after this begins anew
+    return found
+
+
+def _unanswered(history: History, events: list[Entry]) -> list[Violation]:
+    crashed: dict[tuple[int, str], Entry] = {}
+    for entry in events:
+        actor = (entry.machine, entry.who)
+        if entry.kind == "IncarnationCrashed":
+            crashed[actor] = entry
+        elif entry.kind == "Escalated":
+            path = entry.who.rstrip("/")
+            crashed = {
+                found: crash
+                for found, crash in crashed.items()
+                if found[0] != entry.machine or (path and not found[1].startswith(path))
+            }
+        else:
+            crashed.pop(actor, None)
+    lives = {entry.operation for entry in history.of("power cut", "killed", "closed")}
+    return [
+        Violation(PROMISE, f"{crash.who} crashed, and nobody restarted it or gave it up", crash)
+        for (machine, _), crash in crashed.items()
+        if machine not in lives
+    ]

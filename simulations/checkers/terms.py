@@ -1,0 +1,32 @@
+"""Terms: what a scenario promises in particular, where a promise has numbers or exceptions. Plain data for checkers."""
+
+from __future__ import annotations
+
+import attrs
+
+from callboard.simulations.checkers.intensity import Intensity
+
+__all__ = ["DEFAULT", "Terms"]
+
+
+@attrs.frozen(kw_only=True)
+class Terms:
+    """All of it optional: what is left out is the strictest."""
+
+    visibility_s: dict[str, float] = attrs.Factory(dict)
+    """By group: how long a lease lasts. Groups that are not named have 30 s."""
+    groups: tuple[str, ...] = ()
+    """Groups that must have settled everything at the end."""
+    liveness_s: float | None = None
+    """Virtual seconds after healing within which they must; None: not demanded."""
+    drops_unread: bool = False
+    """Retention may drop what a group has not settled, if it counts it."""
+    leader_may_vanish: bool = False
+    """Faults of the disk may take records at level `leader`; power cuts always may."""
+    beyond: bool = False
+    """More is damaged than the promise covers: what is lost must be reported, not there."""
+    intensities: tuple[Intensity, ...] = ()
+    """What supervisors state."""
+
+
+DEFAULT = Terms()

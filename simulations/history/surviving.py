@@ -1,0 +1,197 @@
+"""What is left of a run: read from the disk by the runtime that recovers it, and then again by offline means.
+
+`collect` opens the directory as a program would after a crash, asks for the state of every partition and group,
+closes it, and then reads every record, and every explanation for one that is missing, without the runtime. `Surviving`
+is plain data: checkers look at it and at the history, and at nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from callboard.actors.broker.partition_room import partition_directory
+from callboard.log.offline.reader import LogReader
+from callboard.log.offline.verify import LogReport, verify_directory
+from callboard.simulations.history.recorder import History
+
+if TYPE_CHECKING:
+    from callboard.log.seams.disk import Disk, Incarnation
+
+__all__ = ["GroupLeft", "Lost", "PartitionLeft", "Surviving", "collect"]
+
+READ_RECORDS = 10_000
+
+
+@attrs.frozen
+class Lost:
+    """Offsets `first` to `last` that hold no record, and what the log says of it."""
+
+    first: int
+    last: int
+    why: str
+
+
+@attrs.frozen
+class GroupLeft:
+    """A group's state in a partition after recovery."""
+
+    name: str
+    floor: int
+    ready: int
+    leased: int
+    pending: int
+    lost_records: int = 0
+    """Settled without delivery because retention dropped them unread, or because they are damaged."""
+
+
+@attrs.frozen
+class PartitionLeft:
+    """A partition after recovery."""
+
+    topic: str
+    index: int
+    state: str = "running"
+    start: int = 0
+    end: int = 0
+    """The visible end."""
+    records: dict[int, int] = attrs.Factory(dict)
+    """Offset to message id, in the order in which they were read; `ALTERED` for bytes that nobody published."""
+    order: tuple[int, ...] = ()
+    """Offsets as they were read, also where one came twice."""
+    explained: tuple[Lost, ...] = ()
+    """Gaps with a reason that needs no repair."""
+    damaged: tuple[Lost, ...] = ()
+    """What verify calls damage."""
+    groups: tuple[GroupLeft, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """For example `orders/1`."""
+        return f"{self.topic}/{self.index}"
+
+    def explains(self, offset: int) -> str | None:
+        """Why `offset` holds no record, or None when nothing says so."""
+        for lost in self.explained:
+            if lost.first <= offset <= lost.last:
+                return lost.why
+        return None
+
+    def reports(self, offset: int) -> str | None:
+        """The damage that took `offset`, or None."""
+        for lost in self.damaged:
+            if lost.first <= offset <= lost.last:
+                return lost.why
+        return None
+
+
+@attrs.frozen
+class Surviving:
+    """Everything that is left."""
+
+    partitions: tuple[PartitionLeft, ...]
+    problems: tuple[str, ...] = ()
+    """All that verify calls damage, in words."""
+    digests: tuple[str, ...] = ()
+    """A fingerprint of what each recovery in a row made of the disk; one, or two."""
+
+    def partition(self, topic: str, index: int) -> PartitionLeft | None:
+        """That partition, None when it is gone."""
+        for found in self.partitions:
+            if found.index == index and found.topic == topic:
+                return found
+        return None
+
+
+async def collect(
+    history: History, disk: Disk, open_runtime: Callable[[], Any], *, recoveries: int = 1
+) -> Surviving:
+    """Recover the disk with `open_runtime()` and read it. With two `recoveries`, both results are kept to compare.
+
+    Raises what opening raises: a disk that a run has left must be readable.
+    """
+    found: list[Surviving] = []
+    for _ in range(recoveries):
+        async with open_runtime() as runtime:
+            statistics = await runtime.stats()
+            topics = {topic.name: topic.topic_id for topic in runtime.topics()}
+        groups = {group.group_id: group.name for group in statistics.groups}
+        report = await verify_directory(disk)
+        logs = {log.path: log for log in report.logs}
+        files = await disk.incarnate("surviving")
+        partitions = []
+        for numbers in statistics.partitions:
+            directory = partition_directory(topics[numbers.topic], numbers.partition)
+            partitions.append(await _read(history, files, directory, numbers, groups, logs.get(directory)))
+        problems = tuple(f"{problem.path}: {problem.kind}: {problem.message}" for problem in report.problems)
+        found.append(Surviving(tuple(partitions), problems))
+    last = found[-1]
+    return attrs.evolve(last, digests=tuple(_digest(each) for each in found))
+
+
+async def _read(
+    history: History,
+    files: Incarnation,
+    directory: str,
+    numbers: Any,
+    groups: dict[int, str],
+    report: LogReport | None,
+) -> PartitionLeft:
+    reader = await LogReader.open(files, directory)
+    records: dict[int, int] = {}
+    order: list[int] = []
+    lost: list[Lost] = []
+    place, end = reader.start_offset, reader.visible_end
+    while place < end:
+        reading = await reader.read(place, max_records=READ_RECORDS)
+        for columns in reading.batches:
+            offsets = list(columns.offset_list())
+            values: list[Any] = columns.value_list()
+            order += offsets
+            records.update(zip(offsets, map(history.identify, values, columns.key_list()), strict=True))
+        lost += [Lost(first, last, "passed over by the reader") for first, last in reading.lost]
+        place = reading.next_offset
+    start = reader.start_offset
+    await reader.close()
+    return PartitionLeft(
+        topic=numbers.topic,
+        index=numbers.partition,
+        state=numbers.state,
+        start=start,
+        end=end,
+        records=records,
+        order=tuple(order),
+        explained=_losses(report.notes if report else ()),
+        damaged=_losses(report.problems if report else ()),
+        groups=tuple(
+            GroupLeft(
+                groups.get(group.group_id, f"group {group.group_id}"),
+                group.floor,
+                group.ready,
+                group.leased,
+                group.pending,
+                group.lost_records,
+            )
+            for group in numbers.groups
+        ),
+    )
+
+
+def _losses(problems: Any) -> tuple[Lost, ...]:
+    return tuple(
+        Lost(problem.first_offset, problem.last_offset, f"{problem.kind}: {problem.message}")
+        for problem in problems
+        if problem.first_offset is not None and problem.last_offset is not None
+    )
+
+
+def _digest(found: Surviving) -> str:
+    """A partition's records, gaps and groups in one line each, to compare two recoveries by."""
+    lines = []
+    for left in found.partitions:
+        held = sorted(left.records.items())
+        groups = sorted((group.name, group.floor, group.pending) for group in left.groups)
+        lines.append(f"{left.label} {left.state} {left.start}..{left.end} {held} {groups}")
+    return "\n".join([*lines, *found.problems])

@@ -398,8 +398,8 @@ def open_runtime(
     The directory is made when missing, and written by one process at a time. With `control`, a socket in it answers
     `callboard tree` and the like. `sync_inline` syncs in the event loop's own thread: a single publisher gains a third,
     and every timer of the program waits for the disk. `seed` fixes the runtime's randomness. `disk`, `clock` and
-    `entropy` replace the real ones, for simulation. `on_event` hears every event of the tree from the first one on, those
-    of opening included; it must not block.
+    `entropy` replace the real ones, for simulation. `on_event` hears every event of the tree from the first one on,
+    those of opening included; it must not block.
 
     Raises `DirectoryLocked` naming the holder, `StorageError` for an unreadable directory, `FormatTooNew`, `LogCorrupt`
     for a damaged catalog, `UnsupportedPlatform`.

@@ -2,9 +2,9 @@
 
 Theory of operation
 -------------------
-At each tick trio hands over all runnable tasks. The driver takes out those of dead machines (for ever, until the run is torn
-down), those that are paused or slowed by a fault (until released or due), and lets the scheduler order, and thin out, the
-rest. trio's own tasks always run, first. What is taken out is kept here and put back on trio's queue when its time comes;
+At each tick trio hands over all runnable tasks. The driver takes out those of dead machines (until the run is torn
+down), those that are paused or slowed by a fault (until released or due), and lets the scheduler order, and thin out,
+the rest. trio's own tasks always run, first. What is taken out is kept here and put back on trio's queue in its time;
 while it is here trio sees nobody runnable and lets virtual time jump, at most to what is due next.
 
 Invariants
@@ -96,7 +96,7 @@ class Driver(TickingClock):
         self._set(prefix, _Hold(None, only_main=False))
 
     def slow(self, prefix: str, delay_s: float, *, mailbox_only: bool = False) -> None:
-        """Step such tasks `delay_s` later than they could, until `release`; `mailbox_only`: only the actor's main task."""
+        """Step such tasks `delay_s` later than they could, until `release`; `mailbox_only`: only the main task."""
         self._set(prefix, _Hold(delay_s, only_main=mailbox_only))
 
     def _set(self, prefix: str, hold: _Hold) -> None:

@@ -1,9 +1,10 @@
 """Escapes: calls that reach around the seams, and so make two runs of one seed differ.
 
-For the length of a run the usual doors are replaced: wall and monotonic time, sleeping, randomness, unique ids, threads,
-processes, sockets. What code of the run does through them is refused by `EscapedDeterminism`, which names the call and
-the line; or, on request, controlled: time is then virtual and randomness comes from the seed. Threads, processes and
-sockets are refused either way. Calls by trio, pytest, hypothesis and logging are let through: they do not decide anything.
+For the length of a run the usual doors are replaced: wall and monotonic time, sleeping, randomness, unique ids,
+threads, processes, sockets. What code of the run does through them is refused by `EscapedDeterminism`, which names the
+call and the line; or, on request, controlled: time is then virtual and randomness comes from the seed. Threads,
+processes and sockets are refused either way. Calls by trio, pytest, hypothesis and logging are let through: they do not
+decide anything.
 
 What cannot be replaced: methods of C types (`datetime.now`), and names that were imported before (`from time import
 time`). They are found by running a seed twice.
@@ -154,7 +155,7 @@ def _door(
             return control(*args, **kwargs)
         where = f"{frame.f_code.co_filename}:{frame.f_lineno}"
         raise EscapedDeterminism(
-            f"{call}() was called at {where}, in a simulated run: what it returns, or does, is not decided by the seed. "
+            f"{call}() was called at {where}, in a simulated run: what it returns or does is not decided by the seed. "
             "Take time from the clock, randomness from the entropy and files from the disk of the world; or, if the "
             'call is in a library, run with escapes="control".',
             call=call,

@@ -27,7 +27,7 @@ class Probes:
         self._waiting: dict[str, list[_Waiter]] = {}
 
     def wait(self, probe: str, count: int, about: str, call: Callable[[], None]) -> Callable[[], None]:
-        """Call `call()` at the `count`-th passing from now on whose subject contains `about`; returns what ends that."""
+        """Call `call()` at the `count`-th passing from now on whose subject contains `about`; returns an end to it."""
         waiter = _Waiter(count, about, call)
         self._waiting.setdefault(probe, []).append(waiter)
 

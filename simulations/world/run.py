@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ import trio
 
 from callboard.log.errors import CallboardError
 from callboard.simulations.disk.memory_disk import MemoryDisk
+from callboard.simulations.entropy import Generator
 from callboard.simulations.faults import NO_FAULTS, Plan
 from callboard.simulations.faults.injector import Injector
 from callboard.simulations.history import History
@@ -107,7 +107,7 @@ class _Running:
         self._main = main
         self._settings = settings
         scheduler: Scheduler
-        source = random.Random(f"{seed}/scheduler")
+        source = Generator(f"{seed}/scheduler")
         if tape is not None:
             scheduler = schedulers.Player(tape)
         else:
@@ -131,7 +131,7 @@ class _Running:
 
     def go(self) -> Run:
         world, driver = self._world, self._driver
-        library = random.Random(f"{world.seed}/library")
+        library = Generator(f"{world.seed}/library")
         with (
             installed(driver.decide),
             guard(self._settings.escapes, library, world.clock.wall_us, self._clock.current_time),

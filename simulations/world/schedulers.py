@@ -9,18 +9,18 @@ the scheduler itself:
 - `walk`: one random task per tick.
 - `pct:D`: one task per tick, by random priorities with D - 1 random moments at which the running task's priority
   drops below all others: finds a bug of depth D with a known probability (Burckhardt et al., ASPLOS 2010).
-- `starve:PATH`: all in random order, but tasks of the actor at PATH only when nobody else can run, or each has waited long.
+- `starve:PATH`: all in random order, but tasks of the actor at PATH only when nobody else can run, or now and then.
 
 A task that is stepped very often while others wait is demoted, so that one that only yields cannot stop the world.
 """
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from typing import Final, Protocol
 
 from callboard.log.errors import InvalidArgument
+from callboard.simulations.entropy import Generator
 from callboard.simulations.world.tape import FIFO, Decision, StaleTape, Tape
 
 __all__ = ["Fifo", "Pct", "Player", "Scheduler", "Shuffle", "Starve", "Walk", "draw_name", "make"]
@@ -58,7 +58,7 @@ class Shuffle:
 
     name = "shuffle"
 
-    def __init__(self, source: random.Random) -> None:
+    def __init__(self, source: Generator) -> None:
         self._source = source
 
     def decide(self, numbers: Sequence[int], labels: Sequence[str]) -> Decision:
@@ -72,7 +72,7 @@ class Walk:
 
     name = "walk"
 
-    def __init__(self, source: random.Random) -> None:
+    def __init__(self, source: Generator) -> None:
         self._source = source
 
     def decide(self, numbers: Sequence[int], labels: Sequence[str]) -> Decision:
@@ -82,7 +82,7 @@ class Walk:
 class Pct:
     """The task with the highest random priority, which drops at `depth - 1` random steps."""
 
-    def __init__(self, source: random.Random, depth: int) -> None:
+    def __init__(self, source: Generator, depth: int) -> None:
         self.name = f"pct:{depth}"
         self._source = source
         self._priorities: dict[int, float] = {}
@@ -119,7 +119,7 @@ class Pct:
 class Starve:
     """All but the tasks of one actor, in random order; those only now and then."""
 
-    def __init__(self, source: random.Random, path: str) -> None:
+    def __init__(self, source: Generator, path: str) -> None:
         self.name = f"starve:{path}"
         self._source = source
         self._path = path
@@ -158,13 +158,13 @@ class Player:
         self._at += 1
         if decision and max(decision) >= len(numbers):
             raise StaleTape(
-                f"decision {self._at} of the tape steps task {max(decision) + 1} of {len(numbers)} that can run: it was "
-                "recorded with other code, another workload or another plan. Search again with the seed."
+                f"decision {self._at} of the tape steps task {max(decision) + 1} of {len(numbers)} that can run. It "
+                "was recorded with other code, another workload or another plan. Search again with the seed."
             )
         return decision
 
 
-def draw_name(source: random.Random, actors: Sequence[str] = ()) -> str:
+def draw_name(source: Generator, actors: Sequence[str] = ()) -> str:
     """The scheduler of a seed. `actors`: paths, of which one may be starved."""
     kinds = ["fifo", "shuffle", "shuffle", "walk", "walk", "pct", "pct", *(["starve"] if actors else [])]
     kind = source.choice(kinds)
@@ -173,7 +173,7 @@ def draw_name(source: random.Random, actors: Sequence[str] = ()) -> str:
     return f"starve:{source.choice(list(actors))}" if kind == "starve" else kind
 
 
-def make(name: str, source: random.Random) -> Scheduler:
+def make(name: str, source: Generator) -> Scheduler:
     """The scheduler of that name, drawing from `source`. Raises `InvalidArgument`."""
     kind, _, argument = name.partition(":")
     if kind == "fifo" and not argument:

@@ -1,7 +1,7 @@
 """The tape: every scheduling decision of a run as numbers, to be kept, replayed and made simpler.
 
-A decision is taken at each tick at which more than one task could be stepped. It is the tuple of positions, in order of the
-tasks' creation, of those that are stepped now, in the order in which they are; those that are missing wait for the
+A decision is taken at each tick at which more than one task could be stepped. It is the tuple of positions, in order of
+the tasks' creation, of those that are stepped now, in the order in which they are; those that are missing wait for the
 next tick. The empty tuple stands for "all, in order of creation", so the simplest tape is one of empty tuples.
 """
 

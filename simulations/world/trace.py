@@ -1,8 +1,8 @@
 """The trace: what a run did, one line per event, or a digest of these lines.
 
-Two runs of one seed have the same trace, byte for byte; that is what determinism means here, and the first line in which
-two differ is where it was lost. A line is `virtual seconds`, what, and details, without anything that depends on the
-process: no addresses, no hashes, no wall time of the machine.
+Two runs of one seed have the same trace, byte for byte; that is what determinism means here, and the first line in
+which two differ is where it was lost. A line is `virtual seconds`, what, and details, without anything that depends on
+the process: no addresses, no hashes, no wall time of the machine.
 """
 
 from __future__ import annotations

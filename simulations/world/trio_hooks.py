@@ -2,18 +2,18 @@
 
 trio has no public way to decide which runnable task steps next. It has one old, stable, private one: with
 `_ALLOW_DETERMINISTIC_SCHEDULING` set, each tick sorts the runnable tasks by creation order and gives the batch to
-`_r.shuffle`. What that leaves in the list is stepped, last one first; what it takes out is not stepped, and may be put on
-the run queue again later. (The same in every release from 0.25 to 0.35; hypothesis and pytest-trio use it too.)
+`_r.shuffle`. What that leaves in the list is stepped, last one first; what it takes out is not stepped, and may be put
+on the run queue again later. (The same in every release from 0.25 to 0.35; hypothesis and pytest-trio use it too.)
 
 Three more things depend on addresses in memory and are replaced for the length of a run: the hash of tasks (nursery
-children and cancellation walk sets of them), the hash of cancel statuses (the same), and the order of deadlines that tie.
+children and cancellation walk sets of them), the hash of cancel statuses (the same), and the order of deadlines that
+tie.
 
 Whatever is missing in another release of trio is named by `SimulatorUnsupported`, before anything runs.
 """
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from heapq import heappush
@@ -23,6 +23,7 @@ import trio
 import trio.testing
 
 from callboard.log.errors import CallboardError
+from callboard.simulations.entropy import Generator
 
 _run: Any = trio._core._run
 
@@ -95,7 +96,7 @@ class VirtualTrioClock(trio.abc.Clock):
 trio.testing.MockClock.register(VirtualTrioClock)
 
 
-class _Decisions(random.Random):
+class _Decisions(Generator):
     """Stands where trio keeps its source of randomness; `shuffle` is the scheduling decision."""
 
     def __init__(self, decide: Callable[[list[Any]], None]) -> None:
@@ -111,7 +112,7 @@ def missing_hooks() -> list[str]:
     """What this release of trio lacks; empty when a deterministic run is possible."""
     found = {
         "trio._core._run._ALLOW_DETERMINISTIC_SCHEDULING": hasattr(_run, "_ALLOW_DETERMINISTIC_SCHEDULING"),
-        "trio._core._run._r": isinstance(getattr(_run, "_r", None), random.Random),
+        "trio._core._run._r": isinstance(getattr(_run, "_r", None), Generator),
         "trio._core._run.GLOBAL_RUN_CONTEXT": hasattr(_run, "GLOBAL_RUN_CONTEXT"),
         "trio._core._run.Deadlines.add": hasattr(getattr(_run, "Deadlines", None), "add"),
         "trio._core._run.CancelStatus": isinstance(getattr(_run, "CancelStatus", None), type),

@@ -1,7 +1,7 @@
 """The world: everything that one simulated run consists of, as its code sees it.
 
-A run's *main* gets the world. It boots machines in it (`machine_until_done`), in which the programs under test run; its own
-tasks, and the fault injector's, are outside of any machine and survive power cuts.
+A run's *main* gets the world. It boots machines in it (`machine_until_done`), in which the programs under test run; its
+own tasks, and the fault injector's, are outside of any machine and survive power cuts.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class World:
         self.probes.passed(name, about)
 
     def sometimes(self, name: str, condition: bool = True) -> None:
-        """A situation that a good search meets now and then: counted when `condition` holds, and expected of a sweep."""
+        """A situation that a good search meets now and then: counted when `condition` holds, expected of a sweep."""
         point = SOMETIMES + name
         if condition:
             self.probes.passed(point, "")
@@ -181,8 +181,8 @@ class World:
     def cut_power(self, survival: Survival | None = None, down_s: float = 1.0) -> bool:
         """Cut the machine's power now: what was not synced survives as `survival` says (None: not at all).
 
-        No task of the machine is stepped any more; one that is being stepped runs to its next await, behind the fence of
-        the disk. The next boot comes `down_s` virtual seconds later. Returns whether a machine was up.
+        No task of the machine is stepped any more; one that is being stepped runs to its next await, behind the fence
+        of the disk. The next boot comes `down_s` virtual seconds later. Returns whether a machine was up.
         """
         machine = self._end("power cut", down_s)
         if machine is None:

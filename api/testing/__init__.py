@@ -1,0 +1,76 @@
+"""Test your own trio code in Callboard's simulator: many schedules, faults and crashes, each of them repeatable.
+
+`simulate` turns `async def test_x(world)` into a pytest test that runs it once per seed, under virtual time and
+with faults that the seed draws. `sometimes`, `always`, `eventually` and `note` are for the test and what it calls.
+The pytest plugin (`callboard.testing.plugin`) brings the options `--callboard-seeds`, `--callboard-seed`,
+`--callboard-strict` and the fixture `simulation`. Names are loaded when first used, so that the plugin costs nobody
+anything.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from callboard.simulations.faults import FaultSpace as FaultSpace
+    from callboard.simulations.faults import Plan as Plan
+    from callboard.simulations.violations import Violation as Violation
+    from callboard.simulations.world import Machine as Machine
+    from callboard.simulations.world import Run as Run
+    from callboard.simulations.world import World as World
+    from callboard.testing import strategies as strategies
+    from callboard.testing.decorator import simulate as simulate
+    from callboard.testing.errors import DrawnInside as DrawnInside
+    from callboard.testing.errors import NeverHit as NeverHit
+    from callboard.testing.errors import NotRepeatable as NotRepeatable
+    from callboard.testing.points import always as always
+    from callboard.testing.points import eventually as eventually
+    from callboard.testing.points import note as note
+    from callboard.testing.points import sometimes as sometimes
+    from callboard.testing.simulation import Simulation as Simulation
+
+_HOMES = {
+    "simulations.faults": ("FaultSpace", "Plan"),
+    "simulations.violations": ("Violation",),
+    "simulations.world": ("Machine", "Run", "World"),
+    "testing.decorator": ("simulate",),
+    "testing.errors": ("DrawnInside", "NeverHit", "NotRepeatable"),
+    "testing.points": ("always", "eventually", "note", "sometimes"),
+    "testing.simulation": ("Simulation",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "DrawnInside",
+    "FaultSpace",
+    "Machine",
+    "NeverHit",
+    "NotRepeatable",
+    "Plan",
+    "Run",
+    "Simulation",
+    "Violation",
+    "World",
+    "always",
+    "eventually",
+    "note",
+    "simulate",
+    "sometimes",
+    "strategies",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "strategies":  # needs hypothesis
+        return import_module("callboard.testing.strategies")
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'callboard.testing' has no attribute {name!r}")
+    found = getattr(import_module(f"callboard.{home}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

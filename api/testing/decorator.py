@@ -1,0 +1,145 @@
+"""`simulate`: makes a plain pytest test out of `async def test_x(world)`.
+
+The test that pytest sees is an ordinary function: whatever runs async tests (pytest-trio, anyio) leaves it alone, and
+Hypothesis can stand above it. Its arguments are those of the body without `world` (and `workload`).
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any, overload
+
+from callboard.log.errors import ConfigurationError
+from callboard.simulations.faults import FaultSpace, Plan
+from callboard.simulations.world import World
+from callboard.testing.search import search
+from callboard.testing.session import CURRENT, Asked
+from callboard.testing.static import points_in
+from callboard.testing.trial import Escapes, Trial, Workload, trial_problems
+
+__all__ = ["SEEDS", "simulate"]
+
+SEEDS = 100
+"""Runs of a test that does not say how many."""
+
+Body = Callable[..., Awaitable[object]]
+Test = Callable[..., None]
+
+
+@overload
+def simulate(body: Body, /) -> Test: ...
+
+
+@overload
+def simulate(
+    *,
+    seeds: int = SEEDS,
+    faults: FaultSpace | Plan | None = None,
+    scheduler: str | None = None,
+    within: float | None = None,
+    workload: Workload | None = None,
+    escapes: Escapes = "refuse",
+) -> Callable[[Body], Test]: ...
+
+
+def simulate(
+    body: Body | None = None,
+    /,
+    *,
+    seeds: int = SEEDS,
+    faults: FaultSpace | Plan | None = None,
+    scheduler: str | None = None,
+    within: float | None = None,
+    workload: Workload | None = None,
+    escapes: Escapes = "refuse",
+) -> Test | Callable[[Body], Test]:
+    """Run the test `async def test_x(world, ...)` in a simulated world, once for each of `seeds` seeds: 0, 1, 2, ...
+
+    - `faults`: a `FaultSpace`, out of which each seed draws a plan, or a `Plan`, the same for all seeds. None: no
+      faults, only schedules. An argument of the test that is called `plan` (drawn by Hypothesis, say) takes its place.
+    - `scheduler`: "fifo", "shuffle", "walk", "pct:3" or "starve:<actor path>". None: each seed draws its own.
+    - `within`: virtual seconds after which a run has failed for being stuck, and before which faults begin. None: 30
+      days, and 30 seconds for the faults.
+    - `escapes`: what to do about calls that no seed decides, such as `time.time()`: "refuse" fails the test and
+      names the call and its place; "control" gives virtual time and seeded randomness. Threads, processes and
+      sockets are refused either way.
+    - `workload`: a function `f(entropy)` that draws what the test does, as numbers, strings, tuples and frozen attrs
+      classes; the test takes it as its argument `workload`, and it is shrunk when the test fails.
+
+    Other arguments of the test are pytest's: parameters, and fixtures that are not async; all seeds share their
+    values.
+
+    The first seed that fails is shrunk: fewer faults, a smaller workload, a simpler schedule. The test then fails
+    with what its body raised; a note has the story, the seed and the command that runs this seed again. Raises
+    `ConfigurationError` with every problem of the decorator when the module is imported.
+    """
+
+    def decorate(body: Body) -> Test:
+        problems = _body_problems(body, workload)
+        if not isinstance(seeds, int) or isinstance(seeds, bool) or seeds < 1:
+            problems.append(f"seeds={seeds!r}: wants a number of seeds, 1 or more")
+        problems += trial_problems(faults, scheduler, within, workload, escapes)
+        if problems:
+            raise ConfigurationError(
+                f"@simulate on {getattr(body, '__qualname__', body)!s}: {'; '.join(problems)}.",
+                problems=tuple(problems),
+            )
+        return _test(body, seeds, faults, scheduler, within, workload, escapes)
+
+    return decorate if body is None else decorate(body)
+
+
+def _test(
+    body: Body,
+    seeds: int,
+    faults: FaultSpace | Plan | None,
+    scheduler: str | None,
+    within: float | None,
+    workload: Workload | None,
+    escapes: Escapes,
+) -> Test:
+    @functools.wraps(body)
+    def test(*given: Any, **arguments: Any) -> None:
+        __tracebackhide__ = True
+
+        async def main(world: World, drawn: Any) -> None:
+            drawn_too = {} if workload is None else {"workload": drawn}
+            await body(*given, world=world, **drawn_too, **arguments)
+
+        trial = Trial(
+            file=body.__code__.co_filename,
+            body=main,
+            faults=arguments.get("plan", faults),
+            scheduler=scheduler,
+            within_s=within,
+            workload=workload,
+            escapes=escapes,
+        )
+        asked = CURRENT.get() or Asked()
+        for point in points_in(body):
+            asked.points.setdefault(point, 0)
+        search(trial, asked.only(seeds), asked)
+
+    ours = {"world", "workload"} if workload is not None else {"world"}
+    signature = inspect.signature(body)
+    kept = [parameter for name, parameter in signature.parameters.items() if name not in ours]
+    test.__signature__ = signature.replace(parameters=kept, return_annotation=None)  # type: ignore[attr-defined]
+    # Where a module or a class is marked for pytest-trio as a whole, this says that there is nothing left to wrap.
+    test._trio_test_runner_wrapped = True  # type: ignore[attr-defined]
+    return test
+
+
+def _body_problems(body: Any, workload: Workload | None) -> list[str]:
+    if getattr(body, "is_hypothesis_test", False):
+        return ["@given stands below it: put @given above @simulate, so that it draws before the run"]
+    if not inspect.iscoroutinefunction(body):
+        return ["the test is not an `async def` function"]
+    parameters = inspect.signature(body).parameters
+    problems = []
+    if "world" not in parameters:
+        problems.append("the test has no argument `world`")
+    if workload is not None and "workload" not in parameters:
+        problems.append("the test has no argument `workload`")
+    return problems

@@ -1,0 +1,105 @@
+"""The pytest plugin: options, the fixture `simulation`, and the list of `sometimes` points that were never hit.
+
+pytest loads it in every run of everybody who has Callboard installed: it imports next to nothing until a simulated
+test runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from callboard.testing.session import CURRENT, Asked
+
+if TYPE_CHECKING:
+    from callboard.testing.simulation import Simulation
+
+NEVER_HIT = "callboard_never_hit"
+"""The property of a report that names a point; reports also travel between processes."""
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError(text)
+    return number
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options."""
+    group = parser.getgroup("callboard", "simulated tests (callboard.testing)")
+    group.addoption(
+        "--callboard-seeds",
+        type=_count,
+        metavar="N",
+        help="run every simulated test under N seeds, instead of the number in its decorator",
+    )
+    group.addoption(
+        "--callboard-seed", type=int, metavar="S", help="run every simulated test under this one seed only"
+    )
+    group.addoption(
+        "--callboard-strict",
+        action="store_true",
+        help="fail a simulated test in which a sometimes() point was hit under no seed",
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Let a simulated test know the options and its name, and keep what it counted."""
+    __tracebackhide__ = True
+    option = item.config.getoption
+    asked = Asked(
+        item.nodeid,
+        seeds=option("--callboard-seeds"),
+        seed=option("--callboard-seed"),
+    )
+    token = CURRENT.set(asked)
+    try:
+        result = yield
+    finally:
+        CURRENT.reset(token)
+    missed = tuple(name for name, hits in asked.points.items() if not hits and asked.seed is None)
+    if missed:
+        item.user_properties.extend((NEVER_HIT, name) for name in missed)
+        if option("--callboard-strict"):
+            raise _never_hit(missed)
+    return result
+
+
+def _never_hit(points: tuple[str, ...]) -> Exception:
+    from callboard.testing.errors import NeverHit
+
+    names = ", ".join(map(repr, points))
+    return NeverHit(
+        f"sometimes() points were hit under no seed: {names}. "
+        "Give the test more seeds, more faults or a longer workload, or take them out.",
+        points=points,
+    )
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """List the points that were never hit, by test."""
+    missed: dict[str, list[str]] = {}
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if getattr(report, "when", None) == "call":
+                names = [str(name) for key, name in report.user_properties if key == NEVER_HIT]
+                if names:
+                    missed[report.nodeid] = names
+    if not missed:
+        return
+    terminalreporter.section("callboard: sometimes() points hit under no seed")
+    for node, names in missed.items():
+        for name in names:
+            terminalreporter.line(f"{node}: {name!r}", yellow=True)
+
+
+@pytest.fixture(scope="session")
+def simulation() -> Simulation:
+    """Runs a function in the simulated world: `run = simulation(main, seed=3)`. See `callboard.testing.Simulation`."""
+    from callboard.testing.simulation import Simulation
+
+    return Simulation()

@@ -1,0 +1,57 @@
+"""Searching the seeds of a trial for one that fails, and saying so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from callboard.simulations.search.shrink import Case
+from callboard.simulations.world import Run
+from callboard.testing.errors import NotRepeatable
+from callboard.testing.failure import account, way_back, without_machinery
+from callboard.testing.guard import is_control, is_drawing
+from callboard.testing.session import Asked
+from callboard.testing.shrinking import smallest
+from callboard.testing.trial import Trial
+
+__all__ = ["search"]
+
+POINT = "sometimes: "
+
+
+def search(trial: Trial, seeds: Iterable[int], asked: Asked) -> None:
+    """Run the trial under each seed; raises what the first that fails raised, with a note of all that is known."""
+    __tracebackhide__ = True
+    for seed in seeds:
+        case = trial.case(seed)
+        run = trial.run(seed, case)
+        _count_points(run, asked)
+        if run.failure is not None:
+            raise _explained(trial, seed, case, run, run.failure, asked)
+
+
+def _count_points(run: Run, asked: Asked) -> None:
+    for probe, hits in run.probes.items():
+        if probe.startswith(POINT):
+            name = probe.removeprefix(POINT)
+            asked.points[name] = asked.points.get(name, 0) + hits
+
+
+def _explained(
+    trial: Trial, seed: int, case: Case, run: Run, failure: BaseException, asked: Asked
+) -> BaseException:
+    """What to raise for this run."""
+    if is_control(failure):
+        return failure
+    if is_drawing():  # Hypothesis runs the test again and again, and shrinks by itself
+        failure.add_note(f"It failed under seed {seed}, with scheduler {run.scheduler!r}.")
+        return without_machinery(failure, trial.file)
+    small = smallest(trial, seed, case, failure)
+    if small is None or small.run.failure is None:
+        return NotRepeatable(
+            f"seed {seed} failed ({type(failure).__name__}: {failure}), and then it did not, or not in the same way. "
+            "Something that the simulator does not control decides: sets ordered by identity, threads, state that one "
+            f"run leaves to the next in globals or fixtures. To look again: {way_back(asked, seed)}",
+            seed=seed,
+        )
+    small.run.failure.add_note(account(seed, case, run, small, way_back(asked, seed)))
+    return without_machinery(small.run.failure, trial.file)

@@ -1,0 +1,63 @@
+"""Making a failure small: fewer faults, less work, a plainer schedule, as long as the same promise breaks."""
+
+from __future__ import annotations
+
+import re
+import traceback
+
+import attrs
+
+from callboard.simulations.search.shrink import Budget, Case, shrink
+from callboard.simulations.violations import Violation
+from callboard.simulations.world import Run, StaleTape, Tape
+from callboard.testing.trial import Trial
+
+NUMBER = re.compile(r"\d+(\.\d+)?")
+
+__all__ = ["RUNS_MAX", "TICKS_MAX", "Small", "smallest"]
+
+RUNS_MAX = 400
+"""Attempts; more would make a failing test slow for a story that is hardly shorter."""
+TICKS_MAX = 2_000_000
+"""Scheduler ticks of all attempts together, some ten or twenty seconds; as a time, the same failure would not always
+shrink to the same."""
+
+
+@attrs.frozen
+class Small:
+    """A failure made small: what is left of the case and its schedule, and a run of that."""
+
+    case: Case
+    run: Run
+    runs: int
+
+
+def smallest(trial: Trial, seed: int, case: Case, failure: BaseException) -> Small | None:
+    """Make the failure of this seed small. None if the same seed does not fail in the same way again."""
+    wanted = _kind(failure, trial.file)
+    ticks = 0
+
+    def fails(tried: Case, *, record: bool) -> Tape | None:
+        nonlocal ticks
+        run = trial.run(seed, tried, record_schedule=record)
+        ticks += run.ticks
+        if isinstance(run.failure, StaleTape) or _kind(run.failure, trial.file) != wanted:
+            return None
+        return run.tape or Tape()
+
+    if fails(case, record=False) is None:
+        return None
+    found = shrink(case, fails, Budget(RUNS_MAX, lambda: ticks > TICKS_MAX))
+    return Small(found.case, trial.run(seed, found.case, trace="full", record_schedule=True), found.runs)
+
+
+def _kind(failure: BaseException | None, file: str) -> object:
+    """What must stay the same: the promise, numbers in its words apart; of other errors the type and the place."""
+    if failure is None:
+        return None
+    if isinstance(failure, Violation):
+        return failure.promise, NUMBER.sub("0", failure.words)
+    if isinstance(failure, BaseExceptionGroup):
+        return frozenset(_kind(inner, file) for inner in failure.exceptions)
+    lines = [at.lineno for at in traceback.extract_tb(failure.__traceback__) if at.filename == file]
+    return type(failure), tuple(lines[-1:])

@@ -1,0 +1,86 @@
+"""What the pytest fixture `simulation` gives: runs of the simulated world, one at a time or searched."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal
+
+import attrs
+
+from callboard.log.errors import ConfigurationError
+from callboard.simulations.faults import FaultSpace, Plan
+from callboard.simulations.world import Run, Tape, World
+from callboard.testing.search import search
+from callboard.testing.session import CURRENT, Asked
+from callboard.testing.trial import Escapes, Trial, trial_problems
+
+__all__ = ["Simulation"]
+
+
+class Simulation:
+    """Runs functions in the simulated world. Stateless; call it from a plain `def` test, not from an async one."""
+
+    def __call__(
+        self,
+        main: Callable[[World], Awaitable[object]],
+        *,
+        seed: int = 0,
+        faults: FaultSpace | Plan | None = None,
+        scheduler: str | None = None,
+        within: float | None = None,
+        escapes: Escapes = "refuse",
+        tape: Tape | None = None,
+        trace: Literal["off", "digest", "full"] = "digest",
+        record_schedule: bool = False,
+    ) -> Run:
+        """Run `await main(world)` once and return all that is known of it; what `main` raised is in `run.failure`.
+
+        `faults`, `scheduler`, `within` (virtual seconds) and `escapes` are those of `simulate`. `trace` says how
+        much of the run to keep: nothing, a digest that is the same for the same run, or every line. With
+        `record_schedule` the run has a `tape`, which replays its schedule. Raises `ConfigurationError` for
+        arguments that cannot be.
+        """
+        trial = _trial(main, faults, scheduler, within, escapes)
+        case = attrs.evolve(trial.case(seed), tape=tape)
+        return trial.run(seed, case, trace=trace, record_schedule=record_schedule)
+
+    def search(
+        self,
+        main: Callable[[World], Awaitable[object]],
+        *,
+        seeds: int = 100,
+        faults: FaultSpace | Plan | None = None,
+        scheduler: str | None = None,
+        within: float | None = None,
+        escapes: Escapes = "refuse",
+    ) -> None:
+        """Do what `simulate` does, here and now: run `main` under each seed, shrink the first failure and raise it."""
+        __tracebackhide__ = True
+        asked = CURRENT.get() or Asked()
+        search(_trial(main, faults, scheduler, within, escapes), asked.only(seeds), asked)
+
+
+def _trial(
+    main: Callable[[World], Awaitable[object]],
+    faults: FaultSpace | Plan | None,
+    scheduler: str | None,
+    within: float | None,
+    escapes: Escapes,
+) -> Trial:
+    problems = trial_problems(faults, scheduler, within, None, escapes)
+    if problems:
+        raise ConfigurationError(
+            f"This simulation cannot be: {'; '.join(problems)}.", problems=tuple(problems)
+        )
+
+    async def body(world: World, _workload: Any) -> None:
+        await main(world)
+
+    return Trial(
+        file=getattr(getattr(main, "__code__", None), "co_filename", ""),
+        body=body,
+        faults=faults,
+        scheduler=scheduler,
+        within_s=within,
+        escapes=escapes,
+    )

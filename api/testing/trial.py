@@ -1,0 +1,102 @@
+"""A trial: a user's function with everything that one seed needs to run it.
+
+Vocabulary: a *case* is what a seed draws before the run, the fault plan and the workload. It is plain data, so that
+it can be printed, and made smaller. The *schedule* is what the seed decides during the run; a case with a tape
+replays one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Literal
+
+import attrs
+import trio
+
+from callboard.log.errors import InvalidArgument
+from callboard.simulations.entropy import SeededEntropy
+from callboard.simulations.faults import NO_FAULTS, FaultSpace, Plan, draw_plan
+from callboard.simulations.search.shrink import Case
+from callboard.simulations.world import Run, Settings, World, run
+from callboard.testing.guard import no_draws
+
+__all__ = ["HORIZON_S", "Body", "Escapes", "Trial", "Workload", "trial_problems"]
+
+HORIZON_S = 30.0
+"""Virtual seconds in which faults begin, when the trial states no limit of its own."""
+
+SCHEDULER = re.compile(r"fifo|shuffle|walk|pct:[1-9]|starve:.+")
+
+Escapes = Literal["refuse", "control"]
+Body = Callable[[World, Any], Awaitable[object]]
+Workload = Callable[[SeededEntropy], Any]
+
+
+@attrs.frozen(kw_only=True)
+class Trial:
+    """`body(world, workload)` and how it is to be run."""
+
+    file: str
+    """Where the body stands, for tracebacks."""
+    body: Body
+    faults: FaultSpace | Plan | None = None
+    scheduler: str | None = None
+    within_s: float | None = None
+    workload: Workload | None = None
+    escapes: Escapes = "refuse"
+
+    def case(self, seed: int) -> Case:
+        """What this seed draws: the same always."""
+        entropy = SeededEntropy(seed)
+        plan = NO_FAULTS
+        if isinstance(self.faults, FaultSpace):
+            plan = draw_plan(entropy.fork("plan"), self.faults, self.within_s or HORIZON_S)
+        elif self.faults is not None:
+            plan = self.faults
+        workload = None if self.workload is None else self.workload(entropy.fork("workload"))
+        return Case(workload, plan)
+
+    def run(
+        self,
+        seed: int,
+        case: Case,
+        *,
+        trace: Literal["off", "digest", "full"] = "off",
+        record_schedule: bool = False,
+    ) -> Run:
+        """One run. What the body raised is in its `failure`."""
+        if trio.lowlevel.in_trio_run():
+            raise InvalidArgument(
+                "a simulated world cannot run inside another trio run. Call it from a plain `def` test."
+            )
+        settings = Settings(
+            scheduler=self.scheduler, trace=trace, record_schedule=record_schedule, escapes=self.escapes
+        )
+        if self.within_s is not None:
+            settings = attrs.evolve(settings, virtual_limit_s=self.within_s)
+        main = partial(self._main, workload=case.workload)
+        with no_draws():
+            return run(main, seed=seed, plan=case.plan, tape=case.tape, settings=settings)
+
+    async def _main(self, world: World, *, workload: Any) -> None:
+        await self.body(world, workload)
+
+
+def trial_problems(
+    faults: object, scheduler: object, within: float | None, workload: object, escapes: object
+) -> list[str]:
+    """What is wrong with these settings of a trial, in words."""
+    problems = []
+    if not (faults is None or isinstance(faults, FaultSpace | Plan)):
+        problems.append(f"faults={faults!r}: wants a FaultSpace, a Plan or None")
+    if scheduler is not None and (not isinstance(scheduler, str) or not SCHEDULER.fullmatch(scheduler)):
+        problems.append(f"scheduler={scheduler!r}: wants fifo, shuffle, walk, pct:<depth> or starve:<path>")
+    if within is not None and not within > 0:
+        problems.append(f"within={within!r}: wants virtual seconds above 0")
+    if not (workload is None or callable(workload)):
+        problems.append(f"workload={workload!r}: wants a function of the entropy")
+    if escapes not in ("refuse", "control"):
+        problems.append(f"escapes={escapes!r}: wants refuse or control")
+    return problems

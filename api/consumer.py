@@ -273,6 +273,8 @@ class Consumer:
         """One batch; see `batches`."""
         await self._begin_turn()
         try:
+            if self._buffer:
+                self.give_back_buffer()  # fetched for one-by-one iteration: it comes again, as part of a batch
             port, handed = await self._fetch(max_records)
             parts = [handed]
             try:

@@ -111,14 +111,12 @@ def _of_group(entry: Entry) -> str:
 
 _WORDS: Final[dict[str, Callable[[Entry], str]]] = {
     "publish": lambda e: f"publisher {e.who} published {e.messages} to {e.place} ({e.detail})",
-    "published": lambda e: (
-        f"publisher {e.who} was told that {e.messages} is stored at {e.place} ({e.detail})"
-    ),
+    "published": lambda e: f"publisher {e.who} was told that {e.place} holds {e.messages} ({e.detail})",
     "refused": lambda e: f"{e.who} was told that this did not happen: {e.messages} at {e.place} ({e.detail})",
     "unsure": lambda e: (
         f"{e.who} does not know whether this happened: {e.messages} at {e.place} ({e.detail})"
     ),
-    "flushed": lambda e: f"publisher {e.who} was told that all of {e.messages} is synced",
+    "flushed": lambda e: f"publisher {e.who} was told that everything is synced: {e.messages}",
     "delivered": lambda e: f"{_of_group(e)} was handed {e.place}{_attempt(e)}: {e.messages}",
     "ack": lambda e: f"{_of_group(e)} acks {e.place}",
     "acked": lambda e: f"{_of_group(e)} was told that its ack of {e.place} is synced",

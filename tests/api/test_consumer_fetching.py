@@ -300,3 +300,21 @@ async def test_not_wanting_to_wait_still_finds_what_is_there(autojump_clock: Any
                 assert message.value == expected
                 await message.ack()
             assert await consumer.get(timeout=0) is None
+
+
+async def test_batches_do_not_leave_fetched_messages_lying(autojump_clock: Any, world: Any) -> None:
+    """Who goes on in batches after iterating gets what was fetched ahead at once, and as the first attempt."""
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 4)
+        async with topic.subscribe("group") as consumer:
+            for _ in range(2):
+                await (await consumer.get()).ack()
+            assert len(consumer._buffer) == 1
+            started = trio.current_time()
+            found: list[tuple[int, int]] = []
+            while len(found) < 2:
+                batch = await consumer.get_batch(10, 0.0)
+                found += zip(batch.offsets(), batch.attempts(), strict=True)
+                await batch.ack()
+            assert sorted(found) == [(2, 1), (3, 1)]
+            assert trio.current_time() - started < 1.0

@@ -1,0 +1,139 @@
+"""Checkers of deliveries: attempts, settled acks, leases, conservation, liveness."""
+
+import pytest
+
+from callboard.simulations.checkers import (
+    CHECKERS,
+    Terms,
+    attempts,
+    check_all,
+    conservation,
+    enforce,
+    liveness,
+    one_holder,
+    settled_stays_settled,
+)
+from callboard.simulations.violations import Violation
+
+
+def test_attempts_rise_with_failures(script, left):
+    """The second delivery after a nack is the second attempt."""
+    script.deliver(0, 0).settle(0, "nack", "nacked").deliver(0, 0, attempt=2)
+    assert attempts.check(script.history, left()) == []
+
+
+@pytest.mark.parametrize("attempt", [0, 1, 4])
+def test_attempts_that_cannot_be(script, left, attempt):
+    """After a nacked first attempt the next is neither 0, nor 1 again, nor 4 within a second."""
+    script.deliver(0, 0).settle(0, "nack", "nacked").at(1.0).deliver(0, 0, attempt=attempt)
+    (found,) = attempts.check(script.history, left())
+    assert found.first.attempts == (attempt,)
+
+
+def test_leases_that_nobody_saw_count_by_time_and_boots(script, left):
+    """An attempt may be higher by one per boot and per visibility timeout that passed."""
+    script.deliver(0, 0).cut().at(30.0).deliver(0, 0, attempt=4)
+    assert attempts.check(script.history, left()) == []
+    script.deliver(0, 0, attempt=6)
+    assert len(attempts.check(script.history, left())) == 1
+
+
+def test_a_release_does_not_count(script, left):
+    """After a release the same attempt comes again."""
+    script.deliver(0, 0).settle(0, "release", "released").deliver(0, 0, attempt=1)
+    assert attempts.check(script.history, left()) == []
+
+
+def test_nothing_is_delivered_after_its_ack(script, left):
+    """Once an ack has returned the group does not see the message again."""
+    script.deliver(0, 0).settle(0)
+    assert settled_stays_settled.check(script.history, left()) == []
+    script.cut().deliver(0, 0, attempt=2)
+    (found,) = settled_stays_settled.check(script.history, left())
+    assert found.first.attempts == (2,)
+
+
+@pytest.mark.parametrize("end", ["unsure", "lost", None])
+def test_an_ack_that_may_not_have_happened_promises_nothing(script, left, end):
+    """After an ack that ended badly, or not at all, the message may come again."""
+    script.deliver(0, 0).settle(0, end=end).deliver(0, 0, attempt=2)
+    assert settled_stays_settled.check(script.history, left()) == []
+
+
+def test_two_consumers_never_hold_one_message(script, left):
+    """A delivery while somebody else's lease lasts is a violation; after it ended it is none."""
+    script.deliver(0, 0, until=30.0).at(10.0).deliver(0, 0, who="w2", life=901)
+    assert len(one_holder.check(script.history, left())) == 1
+
+
+@pytest.mark.parametrize("how", ["runs out", "settles", "leaves", "dies"])
+def test_a_lease_that_ended_may_be_given_to_another(script, left, how):
+    """A lease ends when it runs out, when its consumer begins to settle or leaves, and with the machine."""
+    script.deliver(0, 0, until=30.0)
+    if how == "settles":
+        script.settle(0, "nack", None)
+    elif how == "leaves":
+        script.member("left", 900)
+    elif how == "dies":
+        script.cut()
+    script.at(30.0 if how == "runs out" else 10.0).deliver(0, 0, who="w2", life=901)
+    assert one_holder.check(script.history, left()) == []
+
+
+def test_the_sums_add_up(script, left):
+    """Acked messages are settled, the others pending."""
+    script.publish(0, 0).publish(1, 1).deliver(0, 0).settle(0)
+    group = {"floor": 1, "ready": 1, "pending": 1}
+    assert conservation.check(script.history, left({0: 0, 1: 1}, group=group)) == []
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        {"floor": 2, "pending": 0},  # the second was never acked
+        {"floor": 0, "ready": 2, "pending": 2},  # the first was
+        {"floor": 1, "ready": 0, "leased": 1, "pending": 1},  # nobody lives to hold it
+        {"floor": 1, "ready": 2, "pending": 1},
+    ],
+)
+def test_sums_that_do_not_add_up(script, left, group):
+    """A state of the group that does not follow from what was acked is a violation."""
+    script.publish(0, 0).publish(1, 1).deliver(0, 0).settle(0)
+    assert len(conservation.check(script.history, left({0: 0, 1: 1}, group=group))) == 1
+
+
+def test_what_retention_drops_unread_is_reported(script, left):
+    """Dropping what was not settled is fine where the topic says so and the group counts it."""
+    script.publish(0, 0)
+    surviving = left({0: 0}, group={"floor": 1, "pending": 0, "lost_records": 1})
+    assert len(conservation.check(script.history, surviving)) == 1
+    assert conservation.check(script.history, surviving, Terms(drops_unread=True)) == []
+
+
+def test_everything_is_settled_in_time(script, left):
+    """After healing nothing is pending, and the last ack came in time."""
+    terms = Terms(groups=("billing",), liveness_s=60.0)
+    script.publish(0, 0).history.healed()
+    script.at(50.0).deliver(0, 0).settle(0)
+    assert liveness.check(script.history, left({0: 0}, group={"floor": 1, "pending": 0}), terms) == []
+
+
+def test_what_is_pending_or_late_is_found(script, left):
+    """Messages that are pending in the end, groups that are missing, and late acks are violations."""
+    terms = Terms(groups=("billing",), liveness_s=60.0)
+    script.publish(0, 0).history.healed()
+    assert len(liveness.check(script.history, left({0: 0}, group={"floor": 0, "pending": 1}), terms)) == 1
+    assert len(liveness.check(script.history, left({0: 0}), terms)) == 1
+    script.at(61.0).deliver(0, 0).settle(0)
+    assert len(liveness.check(script.history, left({0: 0}, group={"floor": 1, "pending": 0}), terms)) == 1
+
+
+def test_the_first_violation_is_raised(script, left):
+    """`enforce` raises the violation that shows first in the history."""
+    script.publish(0, 0).deliver(0, 0).settle(0).deliver(0, 0, attempt=2)
+    surviving = left({0: 0}, group={"floor": 1, "pending": 0})
+    found = check_all(script.history, surviving)
+    assert [violation.promise for violation in found] == [settled_stays_settled.PROMISE]
+    with pytest.raises(Violation) as raised:
+        enforce(script.history, surviving)
+    assert raised.value.promise in CHECKERS

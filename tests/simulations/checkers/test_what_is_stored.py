@@ -1,0 +1,167 @@
+"""Checkers of what is in the log: lost, altered, refused, offsets, keys, recovery."""
+
+from callboard.simulations.checkers import (
+    Terms,
+    definite_failures,
+    key_order,
+    nothing_altered,
+    nothing_lost,
+    offsets,
+    recovery,
+)
+from callboard.simulations.history.surviving import Lost
+
+
+def test_a_publish_that_returned_is_where_its_receipt_says(script, left):
+    """An acknowledged message that is in the log at its offset breaks nothing."""
+    script.publish(0, 0).publish(1, 1)
+    assert nothing_lost.check(script.history, left({0: 0, 1: 1})) == []
+
+
+def test_an_acknowledged_message_that_is_missing_is_found(script, left):
+    """An acknowledged message that is not in the log is a violation, and its publish is named."""
+    script.publish(0, 0).publish(1, 1)
+    (found,) = nothing_lost.check(script.history, left({0: 0}))
+    assert found.promise == nothing_lost.PROMISE
+    assert found.first.ids == (1,)
+
+
+def test_another_message_at_the_offset_is_a_loss(script, left):
+    """A receipt's offset that holds another message is a violation."""
+    script.publish(0, 0)
+    assert len(nothing_lost.check(script.history, left({0: 7}))) == 1
+
+
+def test_retention_may_drop_what_lies_below_the_start(script, left):
+    """What retention dropped is not lost."""
+    script.publish(0, 0).publish(1, 1)
+    assert nothing_lost.check(script.history, left({1: 1}, start=1)) == []
+
+
+def test_leader_records_may_vanish_with_the_power_only(script, left):
+    """A record at level leader survives everything but a later power cut."""
+    script.publish(0, 0, acks="leader")
+    assert len(nothing_lost.check(script.history, left({}))) == 1
+    script.cut()
+    assert nothing_lost.check(script.history, left({})) == []
+
+
+def test_what_was_flushed_is_stored(script, left):
+    """A message that nobody waited for counts from the flush on."""
+    script.publish(0, None, end="unsure", acks="none")
+    assert nothing_lost.check(script.history, left({})) == []
+    script.history.record(1, "flushed", "p1", topic="orders", ids=(0,))
+    assert len(nothing_lost.check(script.history, left({}))) == 1
+    assert nothing_lost.check(script.history, left({0: 0})) == []
+
+
+def test_beyond_the_promise_a_loss_must_be_reported(script, left):
+    """Where more is damaged than promised, a lost message is fine if verify names it."""
+    script.publish(0, 0).publish(1, 1)
+    reported = left({1: 1}, damaged=(Lost(0, 0, "damage"),))
+    assert len(nothing_lost.check(script.history, reported)) == 1
+    assert nothing_lost.check(script.history, reported, Terms(beyond=True)) == []
+
+
+def test_foreign_bytes_are_found(script, left):
+    """Bytes that nobody published are a violation, delivered or stored."""
+    script.publish(0, 0).deliver(0, 0)
+    assert nothing_altered.check(script.history, left({0: 0})) == []
+    script.deliver(0, -1)
+    assert len(nothing_altered.check(script.history, left({0: -1}))) == 2
+
+
+def test_bytes_under_another_key_are_foreign(script):
+    """A message under a key that is not its own is altered."""
+    number = script.history.message(b"value", b"key")
+    assert script.history.identify(b"value", b"key") == number
+    assert script.history.identify(b"value", b"other") == -1
+
+
+def test_a_refused_message_is_never_stored(script, left):
+    """What was refused definitely must not be in the log."""
+    script.publish(0, None, end="refused")
+    assert definite_failures.check(script.history, left({})) == []
+    assert len(definite_failures.check(script.history, left({0: 0}))) == 1
+
+
+def test_an_indefinite_message_may_be_stored_once_per_try(script, left):
+    """After an indefinite error the message may be there or not; repeated, it may be there twice, not thrice."""
+    script.publish(0, None, end="unsure").publish(0, 1)
+    assert definite_failures.check(script.history, left({1: 0})) == []
+    assert definite_failures.check(script.history, left({0: 0, 1: 0})) == []
+    assert len(definite_failures.check(script.history, left({0: 0, 1: 0, 2: 0}))) == 1
+
+
+def test_an_offset_shows_one_message_for_ever(script, left):
+    """An offset that was seen with one message and shows another is a violation."""
+    script.publish(0, 0).deliver(0, 0)
+    assert offsets.check(script.history, left({0: 0})) == []
+    script.deliver(0, 5)
+    assert len(offsets.check(script.history, left({0: 0}))) == 1
+    assert len(offsets.check(script.history, left({0: 5}))) == 2
+
+
+def test_later_publishes_lie_behind(script, left):
+    """A publish that began after another had returned has a higher offset."""
+    script.publish(0, 4)
+    script.publish(1, 3)
+    (found,) = offsets.check(script.history, left({3: 1, 4: 0}, start=3))
+    assert found.first.offsets == (3,)
+
+
+def test_publishes_that_overlap_may_come_in_any_order(script, left):
+    """Of two publishes that were under way together, either may be first."""
+    first, second = script.begin(0), script.begin(1)
+    script.end(first, 0, 1).end(second, 1, 0)
+    assert offsets.check(script.history, left({0: 1, 1: 0})) == []
+
+
+def test_gaps_are_explained(script, left):
+    """An offset without a record needs a reason in the log."""
+    gap = {0: 0, 2: 1}
+    assert len(offsets.check(script.history, left(gap))) == 1
+    assert offsets.check(script.history, left(gap, explained=(Lost(1, 1, "gap"),))) == []
+    damaged = left(gap, damaged=(Lost(1, 1, "damage"),))
+    assert len(offsets.check(script.history, damaged)) == 1
+    assert offsets.check(script.history, damaged, Terms(beyond=True)) == []
+
+
+def test_offsets_rise_in_the_log(script, left):
+    """A log whose offsets come twice, or fall, is a violation."""
+    assert len(offsets.check(script.history, left({0: 0, 1: 1}, order=(0, 1, 1)))) == 1
+
+
+def test_first_deliveries_of_a_key_are_in_order(script, left):
+    """A lone consumer sees the messages of a key in order; what it sees again may come later."""
+    script.publish(0, 0, key=b"k").publish(1, 1, key=b"k").member("joined", 1)
+    script.deliver(0, 0).deliver(1, 1).deliver(0, 0, attempt=2)
+    assert key_order.check(script.history, left({0: 0, 1: 1})) == []
+
+
+def test_a_key_out_of_order_is_found(script, left):
+    """A first delivery after that of a later message of its key is a violation."""
+    script.publish(0, 0, key=b"k").publish(1, 1, key=b"k").member("joined", 1)
+    script.deliver(1, 1).deliver(0, 0)
+    assert len(key_order.check(script.history, left({0: 0, 1: 1}))) == 1
+
+
+def test_consumers_side_by_side_promise_no_order(script, left):
+    """Where two consumers share a group, first deliveries may overtake each other."""
+    script.publish(0, 0, key=b"k").publish(1, 1, key=b"k").member("joined", 1).member("joined", 2, "w2")
+    script.deliver(1, 1).deliver(0, 0, who="w2")
+    assert key_order.check(script.history, left({0: 0, 1: 1})) == []
+
+
+def test_a_second_recovery_changes_nothing(script, left):
+    """Two recoveries in a row leave the same."""
+    assert recovery.check(script.history, left(digests=("a", "a"))) == []
+    assert len(recovery.check(script.history, left(digests=("a\nb", "a\nc")))) == 1
+
+
+def test_within_the_promise_nothing_is_damaged_after_recovery(script, left):
+    """What verify calls damage is a violation unless more was broken than promised."""
+    damaged = left(problems=("a file: damage",))
+    assert recovery.check_damage(script.history, left()) == []
+    assert len(recovery.check_damage(script.history, damaged)) == 1
+    assert recovery.check_damage(script.history, damaged, Terms(beyond=True)) == []

@@ -1,0 +1,70 @@
+"""The checker of supervision."""
+
+import pytest
+
+from callboard.simulations.checkers import Intensity, Terms, supervision
+
+TERMS = Terms(intensities=(Intensity(path="topics/orders/", restarts=2, period_s=10.0, each=True),))
+
+
+def crash(script, path="topics/orders/0", delay=0.1):
+    """A crash, and its restart at once."""
+    script.event("IncarnationCrashed", path).event("ActorRestarted", path, delay=delay)
+    script.at(script.time + delay).event("ActorStarted", path)
+
+
+def test_restarts_within_the_intensity(script, left):
+    """Two restarts in ten seconds, and a third later, keep what was stated."""
+    crash(script)
+    crash(script)
+    script.at(20.0)
+    crash(script)
+    assert supervision.check(script.history, left(), TERMS) == []
+
+
+def test_one_restart_too_many(script, left):
+    """The third restart within the period is a violation."""
+    for _ in range(3):
+        crash(script)
+    (found,) = supervision.check(script.history, left(), TERMS)
+    assert found.first.kind == "ActorRestarted"
+
+
+def test_insignificant_children_have_a_window_each(script, left):
+    """Restarts of two partitions do not add up."""
+    for path in ("topics/orders/0", "topics/orders/1") * 2:
+        crash(script, path)
+    assert supervision.check(script.history, left(), TERMS) == []
+
+
+def test_children_of_one_supervisor_share_a_window(script, left):
+    """Restarts of two significant children add up."""
+    for path in ("a/1", "a/2", "a/1"):
+        crash(script, path)
+    terms = Terms(intensities=(Intensity(path="a/", restarts=2, period_s=10.0),))
+    assert len(supervision.check(script.history, left(), terms)) == 1
+
+
+def test_a_start_before_its_backoff_is_found(script, left):
+    """An actor that starts before its backoff is over is a violation."""
+    script.event("IncarnationCrashed", "a").event("ActorRestarted", "a", delay=1.0).at(0.5)
+    script.event("ActorStarted", "a")
+    assert len(supervision.check(script.history, left(), TERMS)) == 1
+
+
+def test_a_backoff_has_a_longest(script, left):
+    """A delay beyond the longest backoff is a violation."""
+    crash(script, delay=5.0)
+    assert len(supervision.check(script.history, left(), TERMS)) == 1
+
+
+@pytest.mark.parametrize("answer", ["ActorRestarted", "ActorFailed", "ActorStopped", "Escalated", "power"])
+def test_every_crash_is_answered(script, left, answer):
+    """A crash that nobody answers is a violation, unless the machine ended."""
+    script.event("IncarnationCrashed", "topics/orders/0")
+    assert len(supervision.check(script.history, left(), TERMS)) == 1
+    if answer == "power":
+        script.cut()
+    else:
+        script.event(answer, "topics/orders" if answer == "Escalated" else "topics/orders/0")
+    assert supervision.check(script.history, left(), TERMS) == []

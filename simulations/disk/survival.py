@@ -1,0 +1,132 @@
+"""What a power cut leaves of that which was not synced, drawn from a seed.
+
+Each file and each directory draws on its own, from the seed and its path: so taking away one file, or one write to
+another, changes nothing for the rest, and a failing plan can be shrunk.
+
+| drawn | for | decides |
+|---|---|---|
+| `torn` | a file | whether each of its sectors has a fate of its own, or all of them one |
+| `applied` | a sector, or all of a file's | whether it reached the disk |
+| `trashed` | a sector that did | whether it holds garbage instead |
+| `names` | a change of a directory | whether it reached the disk; in half of them none does after one that did not |
+| `zeros` | the length of a file | whether a file may be longer than what was saved of it, with zeros in between |
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import attrs
+
+from callboard.simulations.entropy import SeededEntropy
+
+from .atlas import Atlas
+from .inodes import LENGTH, SECTOR_BYTES, Garbage, Inode, Unsynced
+
+__all__ = ["Choosing", "Survival"]
+
+
+def _check_probability(_: Any, attribute: attrs.Attribute[float], value: float) -> None:
+    if not 0.0 <= value <= 1.0:
+        raise ValueError(f"{attribute.name} is a probability, between 0 and 1, not {value!r}")
+
+
+@attrs.frozen
+class Survival:
+    """The odds at a power cut; see the module's docstring. Zero everywhere: nothing survives that was not synced."""
+
+    seed: int = 0
+    applied: float = attrs.field(default=0.0, validator=_check_probability)
+    torn: float = attrs.field(default=0.0, validator=_check_probability)
+    trashed: float = attrs.field(default=0.0, validator=_check_probability)
+    names: float = attrs.field(default=0.0, validator=_check_probability)
+    zeros: bool = True
+
+    def choosing(self, atlas: Atlas | None = None) -> Choosing:
+        """A `Choose` for `MemoryDisk.crash`. `atlas` bounds the garbage: give it the disk's (`disk.atlas`)."""
+        return Choosing(self, Atlas() if atlas is None else atlas)
+
+
+class Choosing:
+    """A `Choose` that draws as a `Survival` says, and counts what it decided."""
+
+    __slots__ = ("_atlas", "_survival", "counts")
+
+    def __init__(self, survival: Survival, atlas: Atlas) -> None:
+        self._survival = survival
+        self._atlas = atlas
+        self.counts: Counter[str] = Counter()
+        """"applied", "lost", "trashed" sectors, "torn" files, "names kept", "names lost"."""
+
+    def __call__(self, unsynced: Unsynced) -> Iterable[int | Garbage]:
+        entropy = SeededEntropy(self._survival.seed).fork(unsynced.path)
+        if unsynced.is_directory:
+            return self._names(unsynced, entropy)
+        return self._sectors(unsynced, entropy)
+
+    def _names(self, unsynced: Unsynced, entropy: SeededEntropy) -> list[int]:
+        in_order = entropy.random() < 0.5
+        kept: list[int] = []
+        for item in unsynced.items:
+            if entropy.random() < self._survival.names:
+                kept.append(item)
+            elif in_order:
+                break
+        self.counts["names kept"] += len(kept)
+        self.counts["names lost"] += len(unsynced.items) - len(kept)
+        return kept
+
+    def _sectors(self, unsynced: Unsynced, entropy: SeededEntropy) -> list[int | Garbage]:
+        survival = self._survival
+        torn = entropy.random() < survival.torn
+        whole = entropy.random() < survival.applied
+        kept = [item for item in unsynced.items if (entropy.random() < survival.applied if torn else whole)]
+        if not survival.zeros:
+            kept = _without_zeros(unsynced, kept)
+        fates: list[int | Garbage] = []
+        for item in kept:
+            if item != LENGTH and unsynced.inode is not None and entropy.random() < survival.trashed:
+                fates.append(self._garbage(unsynced.path, unsynced.inode, item, entropy))
+            else:
+                fates.append(item)
+        self._count(unsynced, fates)
+        return fates
+
+    def _count(self, unsynced: Unsynced, fates: list[int | Garbage]) -> None:
+        sectors = sum(item != LENGTH for item in unsynced.items)
+        trashed = sum(isinstance(fate, Garbage) for fate in fates)
+        applied = sum(isinstance(fate, int) and fate != LENGTH for fate in fates)
+        self.counts["applied"] += applied
+        self.counts["trashed"] += trashed
+        self.counts["lost"] += sectors - applied - trashed
+        self.counts["torn"] += bool(applied and applied < sectors)
+
+    def _garbage(self, path: str, inode: Inode, sector: int, entropy: SeededEntropy) -> Garbage:
+        """Neither the old bytes nor the new: noise, zeros, or the new ones up to some byte only."""
+        old, new = inode.sector(sector)
+        start, end = self._atlas.span(old, new)
+        if self._atlas.beyond and any(old):
+            self._atlas.note("trashed", path, sector * SECTOR_BYTES, sector * SECTOR_BYTES + len(old))
+        length = end - start
+        match entropy.integer(2):
+            case 0 | 1:
+                spoiled = entropy.bytes(length)
+            case 2:
+                spoiled = bytes(length)
+            case _:
+                cut = start + int(entropy.random() * length)
+                spoiled = new[start:cut] + old[cut:end]
+        return Garbage(sector, old[:start] + spoiled + new[end:])
+
+
+def _without_zeros(unsynced: Unsynced, kept: list[int]) -> list[int]:
+    """The length is written after the bytes that it covers: it is kept only when all of them are."""
+    if not unsynced.items or unsynced.items[0] != LENGTH or unsynced.inode is None:
+        return kept
+    first_new = unsynced.inode.durable.length // SECTOR_BYTES
+    new = [item for item in unsynced.items if item >= first_new]
+    sectors = [item for item in kept if item != LENGTH]
+    complete = set(new).issubset(sectors) and bool(new or LENGTH in kept)
+    return [LENGTH, *sectors] if complete else sectors

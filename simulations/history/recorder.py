@@ -110,6 +110,9 @@ class History:
 
     def event(self, machine: int, event: Any) -> None:
         """An event of an actor system, by the name of its class."""
+        if isinstance(event, str):
+            self.record(machine, "remark", detail=event)
+            return
         detail = getattr(event, "cause", None) or getattr(event, "reason", None) or ""
         child = getattr(event, "child", "")
         self.record(

@@ -1,0 +1,301 @@
+"""A shop: publishers and consumers of one topic on one machine, that goes on wherever the power left it.
+
+What a session does: open the runtime, publish what nobody has begun to publish yet (and, again, what was refused), let
+groups consume, and return when every group has settled everything. An operator is simulated too: a runtime that gives
+up, or cannot be opened, is opened again; a partition that failed is restarted by hand.
+
+Healing comes at a virtual time of its own, whatever the plan: from then on everything must be settled within
+`LIVENESS_S`, or the run ends with a violation.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+import callboard
+from callboard.log.errors import (
+    CallboardError,
+    DiskFull,
+    GroupNotFound,
+    PartitionUnavailable,
+    RuntimeClosed,
+    TopicFull,
+)
+from callboard.received import ReceivedMessage
+from callboard.simulations.checkers import Intensity, Terms, enforce, liveness
+from callboard.simulations.history.clients import ObservedConsumer, ObservedTopic, consume
+from callboard.simulations.history.surviving import Surviving, collect
+from callboard.simulations.scenarios.points import mark
+from callboard.simulations.scenarios.traffic import TOPIC, Traffic
+from callboard.simulations.violations import Violation
+
+if TYPE_CHECKING:
+    from callboard.simulations.world import Machine, World
+
+__all__ = ["HEAL_AT_S", "LIVENESS_S", "Shop"]
+
+HEAL_AT_S: Final = 60.0
+"""When faults end at the latest, after the run began."""
+LIVENESS_S: Final = 120.0
+"""Virtual seconds from healing to the last ack."""
+OPERATOR_S: Final = 1.0
+"""How long an operator takes to open a runtime again."""
+FLUSH_EVERY: Final = 20
+
+
+class HandlerFailed(Exception):
+    """A handler's own failure, raised in the body of `receive`."""
+
+
+class Shop:
+    """The clients of one run."""
+
+    def __init__(self, world: World, traffic: Traffic, *, disk_fails: bool = True, **settings: Any) -> None:
+        self.world = world
+        self.traffic = traffic
+        self.settings = {"partitions": max(1, traffic.partitions), "segment_bytes": traffic.segment_bytes} | settings
+        self.terms = Terms(
+            visibility_s=dict.fromkeys(traffic.groups, traffic.visibility_s),
+            groups=traffic.groups,
+            liveness_s=LIVENESS_S,
+            leader_may_vanish=disk_fails,
+            intensities=(Intensity(path=f"topics/{TOPIC}/", restarts=20, period_s=10.0, each=True, delay_s_max=0.25),),
+        )
+        self.is_done = False
+        self._handled: set[tuple[str, int, int]] = set()
+        history = world.history
+        numbers = [history.message(traffic.value(n), traffic.key(n)) for n in range(traffic.messages)]
+        publishers = max(1, traffic.publishers)
+        self._waiting = [deque(numbers[index::publishers]) for index in range(publishers)]
+
+    # -- a run
+
+    async def run(self) -> Surviving:
+        """Open for business, in as many lives as it takes; then look at what is left and hold it to the promises."""
+        self.world.spawn(self._watch)
+        await self.world.machine_until_done(self.life)
+        self.is_done = True
+        self.world.heal()
+        self.world.disk.crash()
+        surviving = await self.look()
+        mark(self.world, surviving)
+        enforce(self.world.history, surviving, self.terms)
+        return surviving
+
+    async def look(self) -> Surviving:
+        """What is left; in every fourth world it is recovered twice, to compare."""
+        world = self.world
+
+        def open_runtime() -> callboard.Runtime:
+            return callboard.open_runtime(
+                disk=world.disk, clock=world.clock, entropy=world.entropy.fork("surviving")
+            )
+
+        recoveries = 2 if world.seed % 4 == 0 else 1
+        return await collect(world.history, world.disk, open_runtime, recoveries=recoveries)
+
+    async def _watch(self) -> None:
+        """Heal in time, and then have no patience for ever."""
+        world = self.world
+        with trio.move_on_after(HEAL_AT_S):
+            await world.healed.wait()
+        world.heal()
+        await trio.sleep(LIVENESS_S)
+        if not self.is_done:
+            words = f"{self._unsettled()} after {LIVENESS_S:g} virtual seconds without any fault"
+            raise world.broken(Violation(liveness.PROMISE, words))
+
+    def _unsettled(self) -> str:
+        history = self.world.history
+        waiting = sum(map(len, self._waiting))
+        acked = {(e.group, e.partition, offset) for e in history.of("acked") for offset in e.offsets}
+        return f"{waiting} messages were not published, and {len(acked)} acks had returned"
+
+    # -- a life
+
+    async def life(self, machine: Machine) -> None:
+        """Sessions until one comes to its end; what an operator would try again is tried again."""
+        while True:
+            try:
+                await self.session(machine)
+            except (CallboardError, BaseExceptionGroup) as error:
+                if not _is_passing(error):
+                    raise
+                self.world.note(f"the runtime ended: {_leaf(error)}")
+                self.world.probe("operator")
+                await trio.sleep(OPERATOR_S)
+            else:
+                return
+
+    async def session(self, machine: Machine) -> None:
+        """From opening the runtime to closing it, with everything published and settled."""
+        async with machine.open_runtime() as runtime:
+            topic = await runtime.create_topic(TOPIC, **self.settings)
+            async with trio.open_nursery() as nursery:
+                for group, style in zip(self.traffic.groups, self.traffic.styles, strict=True):
+                    for index in range(max(1, self.traffic.consumers)):
+                        who = f"{group}.{index + 1}"
+                        nursery.start_soon(self._consumer, machine, topic, group, style, who, name=who)
+                async with trio.open_nursery() as publishing:
+                    for index in range(len(self._waiting)):
+                        publishing.start_soon(self._publisher, machine, topic, index, name=f"p{index + 1}")
+                await self._until_settled(runtime)
+                nursery.cancel_scope.cancel()
+
+    # -- publishing
+
+    async def _publisher(self, machine: Machine, topic: Any, index: int) -> None:
+        traffic, waiting = self.traffic, self._waiting[index]
+        observed = ObservedTopic(self.world, machine.number, topic, f"p{index + 1}")
+        turn = index
+        while waiting:
+            acks = traffic.acks[turn % len(traffic.acks)] if traffic.acks else "all"
+            turn += 1
+            numbers = [waiting.popleft() for _ in range(min(len(waiting), max(1, traffic.batch)))]
+            end = await self._publish(observed, numbers, acks)
+            if end == "refused":
+                waiting.extendleft(reversed(numbers))
+                await trio.sleep(OPERATOR_S)
+            elif traffic.pause_s > 0:
+                await trio.sleep(traffic.pause_s)
+        if "none" in traffic.acks:
+            await observed.flush()
+
+    async def _publish(self, topic: ObservedTopic, numbers: list[int], acks: str) -> str:
+        traffic = self.traffic
+        if len(numbers) == 1:
+            number = numbers[0]
+            return await topic.publish(traffic.value(number), key=traffic.key(number), acks=acks)
+        keys = [traffic.key(number) for number in numbers] if traffic.keys > 0 else None
+        return await topic.publish_batch([traffic.value(number) for number in numbers], keys=keys, acks=acks)
+
+    # -- consuming
+
+    async def _consumer(self, machine: Machine, topic: Any, group: str, style: str, who: str) -> None:
+        work = self.work_of(style)
+        while True:
+            try:
+                crashed = await consume(
+                    self.world,
+                    machine.number,
+                    topic,
+                    group,
+                    who,
+                    work,
+                    visibility_timeout=max(0.05, self.traffic.visibility_s),
+                    backoff=0.1,
+                    max_backoff=1.0,
+                )
+            except (PartitionUnavailable, GroupNotFound):
+                crashed = True
+            if crashed:
+                await trio.sleep(OPERATOR_S / 4)
+
+    def work_of(self, style: str) -> Callable[[ObservedConsumer], Any]:
+        """How a consumer of that style works."""
+        return {"receive": self._receive, "batches": self._batches, "lazy": self._lazy}.get(style, self._iterate)
+
+    def _fate(self, consumer: ObservedConsumer, message: ReceivedMessage) -> str:
+        """What a consumer does with a message: ack it, or fail with it once."""
+        place = consumer.inner.group, message.partition, message.offset
+        if place in self._handled:
+            return "ack"
+        self._handled.add(place)
+        traffic = self.traffic
+        if traffic.nack_every > 0 and message.offset % traffic.nack_every == traffic.nack_every - 1:
+            return "nack"
+        if traffic.forget_every > 0 and message.offset % traffic.forget_every == traffic.forget_every - 1:
+            return "forget"
+        return "ack"
+
+    async def _handle(self) -> None:
+        if self.traffic.handling_s > 0:
+            await trio.sleep(self.traffic.handling_s)
+
+    async def _iterate(self, consumer: ObservedConsumer) -> None:
+        async for message in consumer:
+            await self._handle()
+            fate = self._fate(consumer, message)
+            if fate == "ack":
+                await consumer.ack(message)
+            elif fate == "nack":
+                await consumer.nack(message, delay=0.1)
+
+    async def _receive(self, consumer: ObservedConsumer) -> None:
+        while True:
+            try:
+                async with consumer.receive() as message:
+                    await self._handle()
+                    if message is not None and self._fate(consumer, message) == "nack":
+                        raise HandlerFailed
+            except HandlerFailed:
+                continue
+            except (PartitionUnavailable, RuntimeClosed, GroupNotFound):
+                raise
+            except CallboardError:
+                continue  # recorded: the lease was lost, or the ack is indefinite
+
+    async def _batches(self, consumer: ObservedConsumer) -> None:
+        while True:
+            batch = await consumer.next_batch(max_records=20)
+            await self._handle()
+            fate = self._fate(consumer, next(iter(batch)))
+            if fate == "nack":
+                await consumer.nack(batch)
+            elif fate == "ack":
+                await consumer.ack(batch)
+
+    async def _lazy(self, consumer: ObservedConsumer) -> None:
+        unflushed = 0
+        while True:
+            message = await consumer.get(timeout=0.1 if unflushed else None)
+            if message is None or unflushed >= FLUSH_EVERY:
+                await consumer.flush()
+                unflushed = 0
+            if message is None:
+                continue
+            await self._handle()
+            if self._fate(consumer, message) != "forget":
+                await consumer.ack(message, wait=False)
+                unflushed += 1
+
+    # -- the end
+
+    async def _until_settled(self, runtime: Any) -> None:
+        """Wait until every group has settled everything; restart by hand what has failed."""
+        wanted = set(self.traffic.groups)
+        while True:
+            statistics = await runtime.stats()
+            names = {group.group_id: group.name for group in statistics.groups}
+            settled = True
+            for partition in statistics.partitions:
+                if partition.state == "failed":
+                    await runtime.restart(f"topics/{partition.topic}/{partition.partition}")
+                pending = {names.get(group.group_id): group.pending for group in partition.groups}
+                settled &= all(pending.get(name, 1) == 0 for name in wanted)
+                settled &= partition.state == "running" or not self.world.healed.is_set()
+            if settled:
+                return
+            await trio.sleep(max(0.05, self.traffic.poll_s))
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
+    return [error]
+
+
+def _leaf(error: BaseException) -> str:
+    return ", ".join(sorted({type(leaf).__name__ for leaf in _leaves(error)}))
+
+
+def _is_passing(error: BaseException) -> bool:
+    """Whether an operator would just open the runtime again: the disk failed, or an actor crashed too often."""
+    return all(
+        isinstance(leaf, CallboardError) and not isinstance(leaf, Violation | callboard.InternalError)
+        for leaf in _leaves(error)
+    ) and not any(isinstance(leaf, DiskFull | TopicFull) for leaf in _leaves(error))

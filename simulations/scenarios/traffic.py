@@ -1,0 +1,85 @@
+"""Traffic: what publishers and consumers of a broker scenario do, as plain data that can be stored and shrunk."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+
+from callboard.log.limits import KIB, SEGMENT_BYTES_MIN
+from callboard.log.seams.entropy import Entropy
+from callboard.simulations.scenarios.draws import between, one_of, uniform
+
+__all__ = ["STYLES", "TOPIC", "Traffic", "draw_traffic"]
+
+TOPIC: Final = "orders"
+STYLES: Final = ("one by one", "receive", "batches", "lazy")
+"""How a group consumes: iterating and acking each, holding each while a body runs, in batches, or flushing acks."""
+
+
+@attrs.frozen(kw_only=True)
+class Traffic:
+    """A workload. Numbers may be shrunk to anything from 0 on: what is nonsense is read as the least that makes sense."""
+
+    messages: int = 200
+    partitions: int = 2
+    publishers: int = 3
+    batch: int = 1
+    """Messages per publish."""
+    keys: int = 5
+    """Keys to publish under; 0 for none."""
+    value_bytes: int = 40
+    pause_s: float = 0.02
+    """Between two publishes of a publisher."""
+    acks: tuple[str, ...] = ("all",)
+    """Levels, in turns."""
+    segment_bytes: int = SEGMENT_BYTES_MIN
+    styles: tuple[str, ...] = ("one by one", "batches")
+    """A group each."""
+    consumers: int = 2
+    """Per group."""
+    visibility_s: float = 5.0
+    handling_s: float = 0.0
+    """How long a consumer handles a message, or a batch."""
+    nack_every: int = 0
+    """Every so many-th offset is nacked at first; 0 for none."""
+    forget_every: int = 0
+    """Every so many-th offset is forgotten at first: its lease runs out; 0 for none."""
+    poll_s: float = 0.2
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Names of the groups."""
+        return tuple(f"group-{index}" for index in range(len(self.styles)))
+
+    def value(self, number: int) -> bytes:
+        """The payload of a message: nobody else's."""
+        text = b"message %d " % number
+        return text + b"." * (self.value_bytes - len(text))
+
+    def key(self, number: int) -> bytes | None:
+        """The key of a message."""
+        return b"key %d" % (number % self.keys) if self.keys > 0 else None
+
+
+def draw_traffic(entropy: Entropy, *, messages: tuple[int, int] = (150, 250)) -> Traffic:
+    """Some traffic for a broker: a few publishers, one to three groups, short leases now and then."""
+    levels = one_of(entropy, (("all",), ("all",), ("all", "leader"), ("all", "leader", "none")))
+    return Traffic(
+        messages=between(entropy, *messages),
+        partitions=between(entropy, 1, 3),
+        publishers=between(entropy, 1, 6),
+        batch=one_of(entropy, (1, 1, 5, 20)),
+        keys=one_of(entropy, (0, 1, 7)),
+        value_bytes=one_of(entropy, (20, 100, 600, 2000)),
+        pause_s=one_of(entropy, (0.0, 0.01, 0.05)),
+        acks=levels,
+        segment_bytes=one_of(entropy, (SEGMENT_BYTES_MIN, 1024 * KIB)),
+        styles=tuple(one_of(entropy, STYLES) for _ in range(between(entropy, 1, 3))),
+        consumers=between(entropy, 1, 3),
+        visibility_s=one_of(entropy, (0.5, 2.0, 10.0)),
+        handling_s=one_of(entropy, (0.0, 0.0, 0.01, 0.05)),
+        nack_every=one_of(entropy, (0, 0, 13)),
+        forget_every=one_of(entropy, (0, 0, 29)),
+        poll_s=uniform(entropy, 0.05, 0.5),
+    )

@@ -1,0 +1,406 @@
+"""The kinds of faults, as data: what goes wrong, where, and when. `injector.py` makes them happen.
+
+Vocabulary. A *path* of an actor is its whole path in the tree ("topics/orders/0"); a *path* on the disk is a part of the
+paths that are meant ("" means all). Times are virtual seconds. A *draw* is any number: it chooses among possibilities, the
+same on the same disk. A fault *hits* when it had an effect.
+
+Each kind says in `happening` what it does, as the rest of a sentence that begins with its moment; `words` is the whole.
+To add a kind: a class here with `@kind`, an entry in `injector.ACTIONS`, one in `swarm.DRAWS`, and one in
+tests/simulations/faults/test_every_kind.py.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final, TypeVar
+
+import attrs
+
+from callboard.simulations.disk.disk_faults import VERB_NAMES
+from callboard.simulations.disk.survival import Survival
+from callboard.simulations.faults.errors import plan_error
+from callboard.simulations.faults.shapes import Choice, Number, Remains, Text, Whole, field, shapes_of, shown
+from callboard.simulations.faults.when import SECONDS_MAX, After, At, When
+
+__all__ = [
+    "ERRNOS",
+    "KINDS",
+    "VERBS",
+    "CrashActor",
+    "CrashConsumer",
+    "CrashInBatch",
+    "CrashInRecovery",
+    "DelayMailbox",
+    "FailRead",
+    "FailVerb",
+    "Fault",
+    "FillMailbox",
+    "FullDisk",
+    "JumpClock",
+    "KillProcess",
+    "Misdirect",
+    "PauseActor",
+    "PowerCut",
+    "RetryIndefinite",
+    "Rot",
+    "ShortRead",
+    "ShortWrite",
+    "SlowActor",
+    "SlowDisk",
+    "Stall",
+    "words",
+]
+
+VERBS: Final = tuple(name for name in VERB_NAMES.values() if name != "read")
+"""What `FailVerb` may fail; reads have a kind of their own."""
+ERRNOS: Final = ("EIO", "ENOSPC", "EDQUOT", "EROFS", "EACCES", "EPERM", "EMFILE", "ENOMEM")
+JUMP_S_MAX: Final = 1_000_000_000.0
+"""31 years, either way: wall time stays after 1970."""
+BYTES_MAX: Final = 1 << 40
+COUNT_MAX: Final = 1_000_000
+
+ACTOR = Text(may_be_empty=False)
+SPAN = Number(0.0, SECONDS_MAX)
+COUNT = Whole(1, COUNT_MAX)
+DRAW = Whole(0, 2**64 - 1)
+
+
+@attrs.frozen
+class Fault:
+    """What all kinds have. Raises `PlanError` for values that no fault can have, when it is made."""
+
+    beyond: ClassVar[bool] = False
+    """Whether it is damage that no log survives, so that only a clear report is promised; see the disk's atlas."""
+
+    when: When
+
+    def __attrs_post_init__(self) -> None:
+        problems = [
+            f"{type(self).__name__}.{name} {problem}"
+            for name, shape in shapes_of(type(self)).items()
+            if (problem := shape.problem(getattr(self, name))) is not None
+        ]
+        if not isinstance(self.when, At | After):
+            problems.append(f"{type(self).__name__}.when must be At or After, not {shown(self.when)}")
+        if problems:
+            raise plan_error(problems)
+
+    @property
+    def label(self) -> str:
+        """The name under which its hits are counted."""
+        return type(self).__name__
+
+    def happening(self) -> str:
+        """What happens, as the rest of a sentence."""
+        return self.label
+
+    def words(self) -> str:
+        """Moment and happening as a sentence without its full stop."""
+        return f"{self.when.words()} {self.happening()}"
+
+
+def words(fault: Fault) -> str:
+    """The fault as one English sentence without its full stop, beginning in lower case."""
+    return fault.words()
+
+
+KINDS: Final[dict[str, type[Fault]]] = {}
+"""Every kind by its name, which is what plans are written with."""
+
+K = TypeVar("K", bound=Fault)
+
+
+def kind(made: type[K]) -> type[K]:
+    """Enter a kind in the registry."""
+    KINDS[made.__name__] = made
+    return made
+
+
+# -- actors -------------------------------------------------------------------------------------------------
+
+
+@kind
+@attrs.frozen
+class CrashActor(Fault):
+    """The actor's code raises an exception."""
+
+    path: str = field(ACTOR)
+
+    def happening(self) -> str:
+        return f"the actor {self.path} crashes"
+
+
+@kind
+@attrs.frozen
+class CrashInBatch(Fault):
+    """The actor's code raises while it has messages in hand: some of a batch handled, some not."""
+
+    path: str = field(ACTOR)
+
+    def happening(self) -> str:
+        return f"the actor {self.path} crashes with messages in hand"
+
+
+@kind
+@attrs.frozen
+class CrashInRecovery(Fault):
+    """The actor crashes, and crashes again after so many disk verbs of its next incarnation, before that has started."""
+
+    path: str = field(ACTOR)
+    verbs: int = field(COUNT, 1)
+
+    def happening(self) -> str:
+        return f"the actor {self.path} crashes, and again at disk verb {self.verbs:,} of its recovery"
+
+
+@kind
+@attrs.frozen
+class PauseActor(Fault):
+    """Nothing of the actor runs for a while, as in a long pause of its process; then it goes on as if nothing had been."""
+
+    path: str = field(ACTOR)
+    for_s: float = field(SPAN)
+
+    def happening(self) -> str:
+        return f"the actor {self.path} stands still for {self.for_s:g} s"
+
+
+@kind
+@attrs.frozen
+class SlowActor(Fault):
+    """Every step of the actor's tasks comes later than it could."""
+
+    path: str = field(ACTOR)
+    delay_s: float = field(SPAN)
+    for_s: float = field(SPAN)
+
+    def happening(self) -> str:
+        return f"every step of the actor {self.path} comes {self.delay_s:g} s late, for {self.for_s:g} s"
+
+
+@kind
+@attrs.frozen
+class DelayMailbox(Fault):
+    """The actor's loop looks into its mailbox later than it could; its other tasks go on."""
+
+    path: str = field(ACTOR)
+    delay_s: float = field(SPAN)
+    for_s: float = field(SPAN)
+
+    def happening(self) -> str:
+        return f"messages to the actor {self.path} come {self.delay_s:g} s late, for {self.for_s:g} s"
+
+
+@kind
+@attrs.frozen
+class FillMailbox(Fault):
+    """The actor stands still, and its mailbox has room for `capacity` messages only, until one more finds it full."""
+
+    path: str = field(ACTOR)
+    for_s: float = field(SPAN)
+    capacity: int = field(COUNT, 1)
+
+    def happening(self) -> str:
+        return (
+            f"the actor {self.path} stands still until its mailbox is full ({self.capacity:,} messages), "
+            f"at most {self.for_s:g} s"
+        )
+
+
+# -- the machine, its clock, and clients ---------------------------------------------------------------------
+
+
+@kind
+@attrs.frozen
+class PowerCut(Fault):
+    """The power fails: no code runs on, and of what was not synced a part survives."""
+
+    survival: Survival = field(Remains(), Survival())
+    down_s: float = field(SPAN, 1.0)
+
+    def happening(self) -> str:
+        survival = self.survival
+        kept = f"each sector is there with {survival.applied:.0%}"
+        if survival.torn:
+            kept += f" (on its own with {survival.torn:.0%})"
+        if survival.trashed:
+            kept += f", as garbage with {survival.trashed:.0%}"
+        return f"the power is cut for {self.down_s:g} s; of what was not synced {kept}, each name with {survival.names:.0%}"
+
+
+@kind
+@attrs.frozen
+class KillProcess(Fault):
+    """The process is killed (SIGKILL, out of memory): no code runs on, but the system writes what it was given."""
+
+    down_s: float = field(SPAN, 1.0)
+
+    def happening(self) -> str:
+        return f"the process is killed and comes back after {self.down_s:g} s"
+
+
+@kind
+@attrs.frozen
+class JumpClock(Fault):
+    """Wall time jumps, either way; monotonic time does not notice."""
+
+    seconds: float = field(Number(-JUMP_S_MAX, JUMP_S_MAX))
+
+    def happening(self) -> str:
+        return f"wall time jumps {'back' if self.seconds < 0 else 'forward'} by {abs(self.seconds):g} s"
+
+
+@kind
+@attrs.frozen
+class CrashConsumer(Fault):
+    """A consumer dies with what it has in hand."""
+
+    consumer: str = field(ACTOR)
+
+    def happening(self) -> str:
+        return f"the consumer {self.consumer} dies"
+
+
+@kind
+@attrs.frozen
+class RetryIndefinite(Fault):
+    """Publishers publish again, so many times in all, what may have been stored: duplicates are then expected."""
+
+    times: int = field(COUNT, 1)
+
+    def happening(self) -> str:
+        times = "once" if self.times == 1 else f"{self.times:,} times"
+        return f"publishers begin to publish again, {times} in all, what may have been stored"
+
+
+# -- the disk -----------------------------------------------------------------------------------------------
+
+
+def _on(path: str) -> str:
+    return f" on {path}" if path else ""
+
+
+def _next(noun: str, path: str, times: int) -> str:
+    return f"the next {noun}{_on(path)}" if times == 1 else f"the next {times:,} {noun}s{_on(path)}"
+
+
+@kind
+@attrs.frozen
+class FailVerb(Fault):
+    """Verbs of one sort fail. A write puts down `partial` bytes first; a failed sync loses what it should have saved.
+
+    After a failed sync, `pages` that are "kept" still show what was written, "reverted" ones what is on the disk.
+    """
+
+    verb: str = field(Choice(VERBS))
+    errno: str = field(Choice(ERRNOS), "EIO")
+    path: str = field(Text(), "")
+    times: int = field(COUNT, 1)
+    pages: str = field(Choice(("kept", "reverted")), "kept")
+    partial: int = field(Whole(0, BYTES_MAX), 0)
+
+    @property
+    def label(self) -> str:
+        return f"FailVerb:{self.verb}:{self.errno}"
+
+    def happening(self) -> str:
+        after = f" after {self.partial:,} bytes" if self.partial else ""
+        return f"{_next(self.verb.replace('_', ' '), self.path, self.times)} fails with {self.errno}{after}"
+
+
+@kind
+@attrs.frozen
+class FailRead(Fault):
+    """Reads fail with EIO."""
+
+    path: str = field(Text(), "")
+    times: int = field(COUNT, 1)
+
+    def happening(self) -> str:
+        return f"{_next('read', self.path, self.times)} fails with EIO"
+
+
+@kind
+@attrs.frozen
+class ShortRead(Fault):
+    """Reads come back short and have to be continued."""
+
+    path: str = field(Text(), "")
+    times: int = field(COUNT, 1)
+
+    def happening(self) -> str:
+        return f"{_next('read', self.path, self.times)} comes back short"
+
+
+@kind
+@attrs.frozen
+class ShortWrite(Fault):
+    """A write puts down some of its bytes, but not all, and fails."""
+
+    path: str = field(Text(), "")
+    draw: int = field(DRAW, 0)
+
+    def happening(self) -> str:
+        return f"the next write{_on(self.path)} puts down a part of its bytes and fails"
+
+
+@kind
+@attrs.frozen
+class FullDisk(Fault):
+    """The disk has space for `slack_bytes` more and no more, for a while."""
+
+    for_s: float = field(SPAN)
+    slack_bytes: int = field(Whole(0, BYTES_MAX), 0)
+
+    def happening(self) -> str:
+        return f"the disk has space for {self.slack_bytes:,} bytes more, for {self.for_s:g} s"
+
+
+@kind
+@attrs.frozen
+class Rot(Fault):
+    """One bit of a durable byte flips."""
+
+    path: str = field(Text(), "")
+    draw: int = field(DRAW, 0)
+
+    def happening(self) -> str:
+        return f"one bit{_on(self.path)} flips on the disk"
+
+
+@kind
+@attrs.frozen
+class Misdirect(Fault):
+    """A write lands elsewhere in its file: instead of where it belongs, or, with an odd `draw`, as well."""
+
+    beyond: ClassVar[bool] = True
+
+    path: str = field(Text(), "")
+    draw: int = field(DRAW, 0)
+
+    def happening(self) -> str:
+        return f"the next write{_on(self.path)} lands elsewhere{' as well' if self.draw % 2 else ''}"
+
+
+@kind
+@attrs.frozen
+class SlowDisk(Fault):
+    """Plans and reads take longer."""
+
+    path: str = field(Text(), "")
+    latency_s: float = field(SPAN, 0.1)
+    for_s: float = field(SPAN, 1.0)
+
+    def happening(self) -> str:
+        return f"everything{_on(self.path or 'the disk')} takes {self.latency_s:g} s longer, for {self.for_s:g} s"
+
+
+@kind
+@attrs.frozen
+class Stall(Fault):
+    """Plans and reads wait, and no cancellation ends that."""
+
+    path: str = field(Text(), "")
+    for_s: float = field(SPAN, 1.0)
+
+    def happening(self) -> str:
+        return f"the disk does not answer{_on(self.path)} for {self.for_s:g} s"

@@ -117,6 +117,10 @@ class DeliveryState:
         """Offsets settled out of order."""
         return self._settled.count
 
+    def settled_ranges(self) -> list[OffsetRange]:
+        """The offsets settled out of order, in ranges."""
+        return list(self._settled)
+
     @property
     def ready_again(self) -> int:
         """Offsets that wait to be redelivered now."""

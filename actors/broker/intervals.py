@@ -301,6 +301,11 @@ class IntervalSet(IntervalMap):
         """Add `[start, stop)`, of which any part may be present; returns how many offsets are new."""
         if start >= stop:
             return 0
+        if self._chunks and (stops := self._chunks[-1][1])[-1] == start:
+            # The common case beside a hole: the last range grows.
+            stops[-1] = stop
+            self.count += stop - start
+            return stop - start
         before = self.count
         if self._chunks and start < self.last_stop:
             self.carve(start, stop)

@@ -1,0 +1,272 @@
+"""What the consumers of one group know of one partition, and the rules that every delivery and answer must keep.
+
+The ledger is told what consumers see (a grant handed over, a settlement answered) and what the journal holds by then;
+it knows nothing of how the delivery works. Per offset, in flat arrays, so that a range costs one slice:
+
+- *asked*     somebody asked to settle it, or the log has lost it and said so.
+- *settled*   an ack of it was answered: synced.
+- *holder*    the lease by which a consumer may believe to hold it; 0 for none.
+- *expected*  the number of its next attempt. Below 0 when what the power took with it leaves that open: then at most
+              so many, without the sign.
+
+Rules, by the names of the promises: "acked" (no delivery after a settled ack), "leases" (held by one consumer at a
+time, until it runs out), "attempts" (numbered and bounded), "delays" (not before its time), "conservation".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from callboard.actors.broker.delivery import Delivery
+from callboard.actors.broker.receipts import Grant, OffsetRange
+from callboard.simulations.violations import Violation
+
+__all__ = ["Ledger"]
+
+Claim = tuple[float, tuple[tuple[int, int, int], ...], int]
+"""Until when a consumer may believe in its lease, what was handed over, and to whom."""
+
+TOLERANCE_S = 1e-3
+"""Delays are kept as wall time in between."""
+
+
+class Ledger:
+    """The rules of one group in one partition."""
+
+    __slots__ = ("asked", "claims", "delayed", "expected", "holder", "settled", "uncounted")
+
+    def __init__(self) -> None:
+        self.asked = bytearray()
+        self.settled = bytearray()
+        self.holder: list[int] = []
+        self.expected: list[int] = []
+        self.claims: dict[int, Claim] = {}
+        """Leases that a consumer has."""
+        self.uncounted: dict[int, list[OffsetRange]] = {}
+        """What consumers held when their process ended; it counts once the next one has written so."""
+        self.delayed: dict[int, float] = {}
+        """Offsets that are not to be handed over before an instant."""
+
+    def grow(self, end: int) -> None:
+        """The log reaches `end` now."""
+        more = end - len(self.asked)
+        if more > 0:
+            self.asked += bytes(more)
+            self.settled += bytes(more)
+            self.holder += [0] * more
+            self.expected += [1] * more
+
+    # -- what consumers see ---------------------------------------------------------------------------------
+
+    def hand_over(self, grant: Grant, now: float) -> None:
+        """A consumer gets these offsets."""
+        lease_id, ranges, consumer, deadline = grant
+        holder, expected = self.holder, self.expected
+        for start, stop, attempt in ranges:
+            if stop - start == 1:
+                if self.settled[start]:
+                    raise _delivered_again(start, lease_id)
+                if holder[start]:
+                    self._check_free(start, stop, lease_id, now)
+                if expected[start] != attempt:
+                    self._check_attempts(start, stop, attempt)
+                holder[start] = lease_id
+                continue
+            span = stop - start
+            again = self.settled.find(1, start, stop)
+            if again >= 0:
+                raise _delivered_again(again, lease_id)
+            if any(holder[start:stop]):
+                self._check_free(start, stop, lease_id, now)
+            if expected[start:stop].count(attempt) != span:
+                self._check_attempts(start, stop, attempt)
+            holder[start:stop] = [lease_id] * span
+        self.claims[lease_id] = (deadline, ranges, consumer)
+        if self.delayed:
+            self._check_delays(ranges, now)
+
+    def extended(self, lease_id: int, deadline: float) -> None:
+        """The consumer heard that its lease lasts until `deadline`."""
+        claim = self.claims.get(lease_id)
+        if claim is not None:
+            self.claims[lease_id] = (deadline, claim[1], claim[2])
+
+    def asks(self, lease_id: int, ranges: Iterable[OffsetRange]) -> None:
+        """The consumer hands `ranges` back, settled or not: it believes no more that it holds them."""
+        holder = self.holder
+        for start, stop in ranges:
+            if stop - start == 1:
+                if holder[start] == lease_id:
+                    holder[start] = 0
+            else:
+                _let_go(holder, lease_id, start, stop)
+
+    def asks_to_settle(self, lease_id: int, ranges: Iterable[OffsetRange]) -> None:
+        """The consumer says that it is done with `ranges`."""
+        asked, holder = self.asked, self.holder
+        for start, stop in ranges:
+            if stop - start == 1:
+                asked[start] = 1
+                if holder[start] == lease_id:
+                    holder[start] = 0
+            else:
+                asked[start:stop] = b"\1" * (stop - start)
+                _let_go(holder, lease_id, start, stop)
+
+    def refused(self, lease_id: int, ranges: Sequence[OffsetRange], now: float) -> None:
+        """The consumer hears, before it gave anything back, that `ranges` are no longer its own."""
+        claim = self.claims.get(lease_id)
+        if claim is None or claim[0] <= now:
+            return
+        for start, stop in ranges:
+            for offset in range(start, stop):
+                if self.holder[offset] == lease_id:
+                    raise Violation(
+                        "leases",
+                        f"the lease {lease_id} of offset {offset} was lost at {now:.3f} s; it was to last until "
+                        f"{claim[0]:.3f} s",
+                    )
+
+    def gives_up(self, lease_id: int) -> None:
+        """The consumer is gone, or believes no more in this lease."""
+        claim = self.claims.pop(lease_id, None)
+        if claim is not None:
+            self.asks(lease_id, [row[:2] for row in claim[1]])
+
+    # -- what the journal holds -----------------------------------------------------------------------------
+
+    def attempts_counted(self, ranges: Iterable[Sequence[int]]) -> None:
+        """An attempt at `ranges` failed, and that is written."""
+        expected = self.expected
+        for row in ranges:
+            for offset in range(row[0], row[1]):
+                number = expected[offset]
+                expected[offset] = number + 1 if number > 0 else number - 1
+
+    def loosen(self, ranges: Iterable[Sequence[int]], more: int) -> None:
+        """Something about `ranges` may or may not be written: up to `more` attempts more, or fewer."""
+        expected = self.expected
+        for row in ranges:
+            for offset in range(row[0], row[1]):
+                expected[offset] = -(abs(expected[offset]) + more)
+
+    def synced(self, ranges: Iterable[OffsetRange]) -> None:
+        """An ack of `ranges` was answered."""
+        settled = self.settled
+        for start, stop in ranges:
+            if stop - start == 1:
+                settled[start] = 1
+            else:
+                settled[start:stop] = b"\1" * (stop - start)
+
+    def lost(self, start: int, stop: int) -> None:
+        """The log says that it has no record at these offsets."""
+        self.asked[start:stop] = b"\1" * (stop - start)
+
+    def ran_out(self, grant: Grant) -> None:
+        """It is written that the lease ran out: each offset that was left in it has had its attempt."""
+        claim = self.claims.get(grant.lease_id)
+        if claim is not None and claim[0] > grant.deadline:
+            raise Violation(
+                "leases",
+                f"lease {grant.lease_id} ran out at {grant.deadline:.3f} s; its consumer heard {claim[0]:.3f} s",
+            )
+        self.uncounted.pop(grant.lease_id, None)
+        self.gives_up(grant.lease_id)
+        self.attempts_counted(grant.ranges)
+
+    def voided(self) -> None:
+        """It is written that all leases of an earlier process are void."""
+        for held in self.uncounted.values():
+            self.attempts_counted(held)
+        self.uncounted.clear()
+
+    def ended(self, unwritten: Collection[int]) -> None:
+        """The process is gone, and with it every consumer: what they held counts as an attempt.
+
+        Leases in `unwritten` are unknown to the next process: their attempts do not count.
+        """
+        holder = self.holder
+        for lease_id, (_, ranges, _) in self.claims.items():
+            if lease_id not in unwritten:
+                self.uncounted[lease_id] = [
+                    (offset, offset + 1)
+                    for start, stop, _ in ranges
+                    for offset in range(start, stop)
+                    if holder[offset] == lease_id
+                ]
+        self.claims.clear()
+        self.delayed.clear()
+        self.holder = [0] * len(holder)
+
+    def cut(self, end: int) -> None:
+        """The log ends at `end` now: offsets from there on will belong to other records."""
+        settled = self.settled.find(1, end)
+        if settled >= 0:
+            raise Violation("offsets", f"offset {settled} was settled, and the log goes on at {end}")
+        for row in (self.asked, self.settled, self.holder, self.expected):
+            del row[end:]
+
+    def prune(self, now: float) -> None:
+        """Forget the claims that time has ended."""
+        self.claims = {lease_id: claim for lease_id, claim in self.claims.items() if claim[0] > now}
+
+    # -- judging --------------------------------------------------------------------------------------------
+
+    def _check_free(self, start: int, stop: int, lease_id: int, now: float) -> None:
+        for offset in range(start, stop):
+            earlier = self.holder[offset]
+            claim = self.claims.get(earlier)
+            if claim is not None and claim[0] > now:
+                raise Violation(
+                    "leases",
+                    f"offset {offset} was handed over under lease {lease_id} at {now:.3f} s while lease {earlier} "
+                    f"lasts until {claim[0]:.3f} s",
+                )
+
+    def _check_attempts(self, start: int, stop: int, attempt: int) -> None:
+        for offset in range(start, stop):
+            number = self.expected[offset]
+            if number == attempt or (number < 0 and 1 <= attempt <= -number):
+                self.expected[offset] = attempt
+                continue
+            most = "at most " if number < 0 else ""
+            raise Violation(
+                "attempts", f"offset {offset} came as attempt {attempt}; it was to be {most}{abs(number)}"
+            )
+
+    def _check_delays(self, ranges: Iterable[tuple[int, int, int]], now: float) -> None:
+        for start, stop, _ in ranges:
+            for offset in range(start, stop):
+                due = self.delayed.pop(offset, now)
+                if due > now + TOLERANCE_S:
+                    raise Violation("delays", f"offset {offset} came at {now:.3f} s, not to come before {due:.3f} s")
+
+    def check(self, delivery: Delivery, visible_end: int) -> None:
+        """Conservation: everything published is settled, leased, ready or delayed; settled only what was asked for."""
+        pending = delivery.pending_count(visible_end)
+        known = delivery.leased + delivery.ready_count(visible_end) + delivery.delayed
+        if known != pending:
+            raise Violation(
+                "conservation", f"{pending} of {visible_end} offsets are not settled, but {known} are to be had"
+            )
+        unasked = self.asked.find(0, 0, min(delivery.floor, visible_end))
+        for start, stop in delivery.settled_ranges():
+            if unasked >= 0:
+                break
+            unasked = self.asked.find(0, start, min(stop, visible_end))
+        if unasked >= 0:
+            raise Violation("conservation", f"offset {unasked} is settled, and nobody asked for that")
+
+
+def _delivered_again(offset: int, lease_id: int) -> Violation:
+    return Violation("acked", f"offset {offset} was handed over under lease {lease_id} after its ack was answered")
+
+
+def _let_go(holder: list[int], lease_id: int, start: int, stop: int) -> None:
+    span = stop - start
+    held = holder[start:stop].count(lease_id)
+    if held == span:
+        holder[start:stop] = [0] * span
+    elif held:
+        holder[start:stop] = [0 if found == lease_id else found for found in holder[start:stop]]

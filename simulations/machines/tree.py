@@ -1,0 +1,257 @@
+"""The supervisor of all places, as its shell runs it, with the rules of supervision beside it.
+
+The roster decides; what it hands out is carried out here at once, or after a drawn while: a life that begins becomes
+ready, a life that is asked to end ends, or hangs until it is killed. Besides the places there are *extras*, members
+of all terms that end by themselves.
+
+Rules, all under the promise "supervision": one life at a time; no restart before its backoff is over; never more than
+`intensity` restarts within `period`; a kill when the grace is over, and once; in one_for_all and rest_for_one no start
+while a member before it is on its way up or down.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from callboard.actors import EndingKind
+from callboard.simulations.violations import Violation
+from callboard.supervision.backoff import Backoff
+from callboard.supervision.roster import Fail, Gone, Kill, Restarting, Roster, Start, Step, Stop, Terms
+from callboard.supervision.strategy import Strategy
+
+__all__ = ["Tree"]
+
+STRATEGIES: Final[tuple[Strategy, ...]] = ("one_for_one", "one_for_one", "one_for_all", "rest_for_one")
+EXTRA_TERMS: Final = (
+    Terms("transient", significant=False, grace_s=0.5),
+    Terms("temporary", grace_s=0.1),
+    Terms("permanent", significant=False, grace_s=2.0, backoff=Backoff(initial=0.2, maximum=5.0)),
+    Terms("transient", grace_s=1.0),
+)
+REOPEN_S: Final = 0.5
+"""How long whoever stands above waits before it opens a roster that gave up."""
+
+Agenda = Callable[[float, Callable[[float], None]], None]
+"""Have something done at an instant."""
+
+
+class Tree:
+    """One supervisor. `start` and `stop` are told which place begins and ends a life."""
+
+    def __init__(
+        self,
+        places: list[str],
+        draw: Callable[[], int],
+        agenda: Agenda,
+        *,
+        start: Callable[[str, float], None],
+        stop: Callable[[str, float], None],
+    ) -> None:
+        self._places = frozenset(places)
+        self._draw = draw
+        self._agenda = agenda
+        self._start_place = start
+        self._stop_place = stop
+        bits = draw()
+        self.strategy = STRATEGIES[bits & 3]
+        self.intensity = 1 + (bits >> 2) % 8
+        self.period_s = 1.0 + (bits >> 8) % 30
+        self.extras = [f"extra-{number}" for number in range((bits >> 16) % 5)]
+        self.events = 0
+        self._roster: Roster
+        self._begin()
+
+    def _begin(self) -> None:
+        self.epoch = getattr(self, "epoch", 0) + 1
+        self._roster = Roster(self.strategy, self.intensity, self.period_s)
+        self._alive: dict[str, str] = {}
+        """Members with a life: "starting", "up" or "stopping"."""
+        self._not_before: dict[str, float] = {}
+        self._kill_at: dict[str, float] = {}
+        self._windows: dict[str, deque[float]] = {}
+        self._terms: dict[str, Terms] = {}
+        for name in sorted(self._places):
+            self._add(name, Terms())
+        for number, name in enumerate(self.extras):
+            self._add(name, EXTRA_TERMS[number % len(EXTRA_TERMS)])
+
+    def _add(self, name: str, terms: Terms) -> None:
+        self._terms[name] = terms
+        self._windows.pop(name, None)
+        self._roster.add(name, terms, listed=name in self._places)
+
+    # -- what happens ---------------------------------------------------------------------------------------
+
+    def open(self, now: float) -> None:
+        """Begin: at the start, and after the roster gave up."""
+        for name in self.extras:
+            if self._roster.phase(name) is None:
+                self._add(name, self._terms[name])
+        self._windows.clear()
+        self._not_before.clear()
+        self._roster.open()
+        self.stir(now)
+
+    def power_lost(self) -> None:
+        """The process is gone, and this supervisor with it; `open` begins anew."""
+        self._begin()
+
+    def crash(self, name: str, now: float) -> bool:
+        """A life ends by an error; False when there is none."""
+        return self._end(name, "crashed", now)
+
+    def unrest(self, now: float, bits: int) -> int:
+        """An extra ends by itself, is dismissed, restarted, or comes back."""
+        if not self.extras:
+            return 0
+        name = self.extras[bits % len(self.extras)]
+        deed = (bits >> 4) & 7
+        phase = self._roster.phase(name)
+        if phase is None:
+            if deed or self._roster.is_closing:
+                return 0
+            self._add(name, self._terms[name])
+        elif deed < 5:
+            kinds: tuple[EndingKind, ...] = ("crashed", "crashed", "finished", "killed", "crashed")
+            return int(self._end(name, kinds[deed], now))
+        elif deed == 5 and not self._roster.is_closing:
+            self._not_before.pop(name, None)
+            self._windows.pop(name, None)
+            self._roster.restart(name)
+        elif deed == 6 and not self._roster.is_closing:
+            self._roster.dismiss(name)
+        else:
+            return 0
+        self.stir(now)
+        return 1
+
+    def _end(self, name: str, kind: EndingKind, now: float) -> bool:
+        if self._alive.pop(name, None) is None:
+            return False
+        self._kill_at.pop(name, None)
+        self.events += 1
+        had_given_up = self._roster.gave_up is not None
+        self._roster.ended(name, kind, None, now=now, chance=(self._draw() & 1023) / 1024)
+        if self._roster.gave_up is not None and not had_given_up:
+            self._check_giving_up(name, now)
+        self.stir(now)
+        return True
+
+    def wake_at(self, now: float) -> float:
+        """When the roster will have something to do by itself."""
+        return self._roster.wake_at(now)
+
+    # -- carrying out ---------------------------------------------------------------------------------------
+
+    def stir(self, now: float) -> None:
+        """Carry out what the roster hands out, until it has nothing more."""
+        while steps := self._roster.steps(now):
+            self.events += 1
+            for step in steps:
+                self._perform(step, now)
+        if self._roster.is_closing and self._roster.is_down and self._roster.gave_up is not None:
+            self._later(now + REOPEN_S, self._reopen)
+
+    def _reopen(self, now: float) -> None:
+        if self._roster.is_closing and self._roster.is_down:
+            self.open(now)
+
+    def _perform(self, step: Step, now: float) -> None:
+        name = step.name
+        match step:
+            case Start():
+                self._check_start(name, now)
+                self._alive[name] = "starting"
+                self._later(now + self._while(), lambda at: self._ready(name, at))
+            case Stop():
+                if self._alive.get(name) not in ("starting", "up"):
+                    raise _broken(f"{name} was asked to stop without a life, at {now:.3f} s")
+                self._alive[name] = "stopping"
+                self._kill_at[name] = now + self._terms[name].grace_s
+                if name in self._places:
+                    self._stop_place(name, now)
+                if self._draw() & 3:
+                    self._later(now + self._while(), lambda at: self._ends_as_asked(name, at, "finished"))
+            case Kill():
+                if now < self._kill_at.get(name, now + 1.0):
+                    raise _broken(f"{name} was killed at {now:.3f} s, before its grace was over or twice")
+                del self._kill_at[name]
+                self._later(now, lambda at: self._ends_as_asked(name, at, "killed"))
+            case Restarting(_, _, delay_s):
+                self._check_intensity(name, now)
+                for other in self._taken_along(name):
+                    self._not_before[other] = max(self._not_before.get(other, 0.0), now + delay_s)
+            case Fail() | Gone():
+                if name in self._alive:
+                    raise _broken(f"{name} failed or left at {now:.3f} s while it had a life")
+
+    def _ready(self, name: str, now: float) -> None:
+        if self._alive.get(name) not in ("starting", "stopping"):
+            return
+        if self._alive[name] == "starting":
+            self._alive[name] = "up"
+            if name in self._places:
+                self._start_place(name, now)
+        self._roster.ready(name)
+        self.events += 1
+        self.stir(now)
+
+    def _ends_as_asked(self, name: str, now: float, kind: EndingKind) -> None:
+        if self._alive.get(name) == "stopping":
+            self._end(name, kind, now)
+
+    def _while(self) -> float:
+        """Mostly at once, sometimes a little, seldom long."""
+        bits = self._draw()
+        return (0.0, 0.0, 0.01, 0.3)[bits & 3] * ((bits >> 2) & 15)
+
+    def _later(self, at: float, deed: Callable[[float], None]) -> None:
+        epoch = self.epoch
+
+        def unless_gone(now: float) -> None:
+            if self.epoch == epoch:
+                deed(now)
+
+        self._agenda(at, unless_gone)
+
+    # -- rules ----------------------------------------------------------------------------------------------
+
+    def _taken_along(self, name: str) -> list[str]:
+        names = self._roster.names
+        if self.strategy == "one_for_one" or name not in names:
+            return [name]
+        return names if self.strategy == "one_for_all" else names[names.index(name) :]
+
+    def _check_start(self, name: str, now: float) -> None:
+        if name in self._alive:
+            raise _broken(f"{name} was started at {now:.3f} s while it had a life")
+        if now < self._not_before.get(name, 0.0):
+            raise _broken(f"{name} was started at {now:.3f} s, its backoff lasts until {self._not_before[name]:.3f} s")
+        if self.strategy != "one_for_one":
+            for other in self._roster.names:
+                if other == name:
+                    break
+                if self._alive.get(other) in ("starting", "stopping"):
+                    raise _broken(f"{name} was started at {now:.3f} s while {other} is {self._alive[other]}")
+
+    def _check_intensity(self, name: str, now: float) -> None:
+        key = "" if self._terms[name].significant else name
+        window = self._windows.setdefault(key, deque())
+        while window and now - window[0] > self.period_s:
+            window.popleft()
+        window.append(now)
+        if len(window) > self.intensity:
+            raise _broken(
+                f"{len(window)} restarts within {self.period_s:g} s at {now:.3f} s; {self.intensity} are allowed"
+            )
+
+    def _check_giving_up(self, name: str, now: float) -> None:
+        recent = [at for at in self._windows.get("", ()) if now - at <= self.period_s]
+        if len(recent) < self.intensity:
+            raise _broken(f"gave up over {name} at {now:.3f} s after {len(recent)} of {self.intensity} restarts")
+
+
+def _broken(words: str) -> Violation:
+    return Violation("supervision", words)

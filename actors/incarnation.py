@@ -213,7 +213,7 @@ class Incarnation(Generic[M]):
             with scope:
                 await async_fn(*args)
 
-        self._nursery.start_soon(task, name=name or f"{self.cell.path}: {async_fn!r}")
+        self._nursery.start_soon(task, name=f"{self.cell.path}: {name or _name(async_fn)}")
         return scope
 
     # -- the end --------------------------------------------------------------------------------------------
@@ -265,3 +265,8 @@ class Incarnation(Generic[M]):
         cell.retried = None
         if reply is None:
             cell.bury(envelope.message, "crashed")
+
+
+def _name(async_fn: Callable[..., object]) -> str:
+    """A name without an address in it, so that two runs of one program name their tasks alike."""
+    return getattr(async_fn, "__qualname__", type(async_fn).__qualname__)

@@ -15,7 +15,6 @@ from callboard.log.errors import CallboardError
 from callboard.simulations.disk.memory_disk import MemoryDisk
 from callboard.simulations.entropy import Generator
 from callboard.simulations.faults import NO_FAULTS, Plan
-from callboard.simulations.faults.injector import Injector
 from callboard.simulations.history import History
 from callboard.simulations.violations import Violation
 from callboard.simulations.world import schedulers
@@ -23,7 +22,12 @@ from callboard.simulations.world.driver import MEMBER, Driver
 from callboard.simulations.world.escapes import EscapeMode, guard
 from callboard.simulations.world.tape import Tape
 from callboard.simulations.world.trace import Trace, TraceMode
-from callboard.simulations.world.trio_hooks import VirtualTrioClock, installed, live_async_generators
+from callboard.simulations.world.trio_hooks import (
+    VirtualTrioClock,
+    end_shields,
+    installed,
+    live_async_generators,
+)
 from callboard.simulations.world.world import CURRENT, OUTSIDE, SimulationStuck, World
 
 if TYPE_CHECKING:
@@ -126,6 +130,7 @@ class _Running:
         self._clock = VirtualTrioClock(self._driver)
         self._scope = trio.CancelScope()
         self._stopped: SimulationStuck | None = None
+        self._forced = False
         self._failure: BaseException | None = None
         self._virtual_s = 0.0
 
@@ -168,7 +173,10 @@ class _Running:
         try:
             async with trio.open_nursery() as nursery:
                 world.begin(nursery)
-                Injector(world).install()
+                if world.plan.faults:
+                    from callboard.simulations.faults.injector import Injector
+
+                    Injector(world).install()
                 try:
                     with self._scope:
                         await self._main(world)
@@ -194,9 +202,13 @@ class _Running:
 
     def _stop(self, why: str) -> None:
         """End the run from outside of all tasks."""
-        if self._stopped is not None:
-            raise self._stopped
         world = self._world
+        if self._stopped is not None:
+            if self._forced:
+                raise self._stopped
+            self._forced = True
+            end_shields()
+            return
         self._stopped = SimulationStuck(f"{why}. It is at virtual second {world.now:g}, boot {world.boots}.")
         self._scope.cancel()
         if world.machine is not None:
@@ -212,13 +224,11 @@ class _Running:
 
 
 def _plain(error: BaseException) -> BaseException:
-    """The violation in a group of exceptions, or the only exception in it, else the group."""
+    """The first violation in a group of exceptions, or the only exception in it, else the group."""
     if isinstance(error, BaseExceptionGroup):
         broken, _ = error.split(Violation)
-        found = broken if broken is not None else error
-        while isinstance(found, BaseExceptionGroup) and (
-            len(found.exceptions) == 1 or isinstance(found.exceptions[0], Violation)
-        ):
+        found: BaseException = error if broken is None else broken
+        while isinstance(found, BaseExceptionGroup) and (broken is not None or len(found.exceptions) == 1):
             found = found.exceptions[0]
         return found
     return error

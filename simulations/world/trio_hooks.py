@@ -31,6 +31,7 @@ __all__ = [
     "SimulatorUnsupported",
     "TickingClock",
     "VirtualTrioClock",
+    "end_shields",
     "installed",
     "live_async_generators",
     "missing_hooks",
@@ -116,6 +117,7 @@ def missing_hooks() -> list[str]:
         "trio._core._run.GLOBAL_RUN_CONTEXT": hasattr(_run, "GLOBAL_RUN_CONTEXT"),
         "trio._core._run.Deadlines.add": hasattr(getattr(_run, "Deadlines", None), "add"),
         "trio._core._run.CancelStatus": isinstance(getattr(_run, "CancelStatus", None), type),
+        "trio._core._run.CancelStatus._children": hasattr(getattr(_run, "CancelStatus", None), "_children"),
         "trio._core._run.Task._counter": "_counter" in getattr(_run.Task, "__slots__", ())
         or hasattr(_run.Task, "_counter"),
         "trio._core._run.Runner.clock_autojump_threshold": hasattr(_run.Runner, "clock_autojump_threshold"),
@@ -165,6 +167,19 @@ def task_number(task: Any) -> int:
 def put_back(task: Any) -> None:
     """Let a task that `decide` took out of its batch be runnable again."""
     _run.GLOBAL_RUN_CONTEXT.runner.runq.append(task)
+
+
+def end_shields() -> None:
+    """Let cancellation reach everybody: shields of all scopes are lowered. For a run that could not end otherwise."""
+    top = _run.GLOBAL_RUN_CONTEXT.runner.main_task._cancel_status
+    while top._parent is not None:
+        top = top._parent
+    waiting = [top]
+    while waiting:
+        status = waiting.pop()
+        waiting += sorted(status._children, key=hash)
+        if status._scope.shield:
+            status._scope.shield = False
 
 
 def live_async_generators() -> list[str]:

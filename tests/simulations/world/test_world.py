@@ -1,0 +1,401 @@
+"""The world: machines, power cuts, holds, limits, and what a run tells of itself."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import trio
+
+from callboard.simulations.violations import Violation
+from callboard.simulations.world import (
+    LiveAsyncGenerator,
+    Machine,
+    Settings,
+    SimulationStuck,
+    World,
+    run,
+)
+
+
+async def nothing(world: World) -> None:
+    """A main that does nothing."""
+
+
+def test_a_run_tells_how_it_went() -> None:
+    """Virtual time, ticks, boots and the scheduler are there; no failure."""
+
+    async def main(world: World) -> None:
+        await trio.sleep(3600)
+
+    result = run(main, seed=1, settings=Settings(scheduler="walk"))
+    assert result.failure is None
+    assert result.virtual_s == 3600
+    assert (result.boots, result.scheduler, result.seed) == (0, "walk", 1)
+
+
+def test_what_main_raises_is_told_not_raised() -> None:
+    """The failure is the exception itself."""
+
+    async def main(world: World) -> None:
+        raise KeyError("x")
+
+    assert isinstance(run(main, seed=1).failure, KeyError)
+
+
+def test_a_task_of_the_world_that_fails_fails_the_run() -> None:
+    """Nothing is swallowed."""
+
+    async def broken() -> None:
+        raise KeyError("x")
+
+    async def main(world: World) -> None:
+        world.spawn(broken)
+        await trio.sleep_forever()
+
+    failure = run(main, seed=1).failure
+    assert isinstance(failure, KeyError)
+
+
+def test_time_is_virtual_and_a_day_costs_nothing() -> None:
+    """Trio's clock, the world's and the machine's wall clock agree."""
+    seen = []
+
+    async def main(world: World) -> None:
+        wall = world.clock.wall_us()
+        await trio.sleep(86_400)
+        seen.append((trio.current_time(), world.now, world.clock.wall_us() - wall))
+
+    run(main, seed=1)
+    assert seen == [(86_400.0, 86_400.0, 86_400 * 10**6)]
+
+
+def test_deadlines_that_tie_keep_their_order() -> None:
+    """Whoever set it first wakes first under the plain scheduler."""
+    order: list[int] = []
+
+    async def sleeper(number: int) -> None:
+        await trio.sleep_until(5)
+        order.append(number)
+
+    async def main(world: World) -> None:
+        async with trio.open_nursery() as nursery:
+            for number in range(20):
+                nursery.start_soon(sleeper, number)
+
+    run(main, seed=1, settings=Settings(scheduler="fifo"))
+    assert order == sorted(order)
+
+
+def test_a_power_cut_runs_no_finally() -> None:
+    """Not of tasks that wait, nor of those that can run, nor of nurseries; and the next boot comes after the down time."""
+    ran: list[str] = []
+    boots: list[tuple[int, float]] = []
+
+    async def waits() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            ran.append("finally")
+
+    async def works() -> None:
+        try:
+            while True:
+                await trio.sleep(0.5)
+        finally:
+            ran.append("finally of one that could run")
+
+    async def boot(machine: Machine) -> str:
+        boots.append((machine.number, machine.world.now))
+        if machine.number > 2:
+            return "done"
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(waits)
+            nursery.start_soon(works)
+            try:
+                await trio.sleep(10)
+            finally:
+                ran.append("finally of boot")
+        return "never"
+
+    async def main(world: World) -> None:
+        async def cut() -> None:
+            for _ in range(2):
+                await trio.sleep(4)
+                world.cut_power(None, 2.0)
+
+        world.spawn(cut)
+        assert await world.machine_until_done(boot) == "done"
+        assert ran == []
+
+    result = run(main, seed=3, settings=Settings(scheduler="shuffle"))
+    assert result.failure is None
+    assert boots == [(1, 0.0), (2, 6.0), (3, 10.0)]
+    assert result.boots == 3
+
+
+def test_what_a_dead_machine_still_does_is_not_in_the_history() -> None:
+    """The task that was running goes on to its next await: what it records there is ignored."""
+
+    async def boot(machine: Machine) -> None:
+        if machine.number == 1:
+            machine.world.cut_power(None, 1.0)
+            machine.world.history.record(machine.number, "after death")
+            await trio.sleep(1)
+            machine.world.history.record(machine.number, "long after death")
+
+    async def main(world: World) -> None:
+        await world.machine_until_done(boot)
+
+    kinds = [entry.kind for entry in run(main, seed=1).history.entries]
+    assert kinds == ["booted", "power cut", "booted", "closed"]
+
+
+def test_what_a_boot_raises_ends_the_run() -> None:
+    """With that exception."""
+
+    async def boot(machine: Machine) -> None:
+        raise KeyError("boot")
+
+    async def main(world: World) -> None:
+        await world.machine_until_done(boot)
+
+    assert isinstance(run(main, seed=1).failure, KeyError)
+
+
+def test_a_violation_counts_even_when_it_is_swallowed() -> None:
+    """The first broken promise is the run's failure, whatever the program does about it."""
+
+    async def main(world: World) -> None:
+        try:
+            world.always(1 > 2, "one is more than two")
+        except Violation:
+            pass
+
+    failure = run(main, seed=1).failure
+    assert isinstance(failure, Violation)
+    assert "one is more than two" in str(failure)
+
+
+def test_a_violation_comes_out_of_groups() -> None:
+    """Nurseries wrap it; the run unwraps it."""
+
+    async def main(world: World) -> None:
+        async with trio.open_nursery() as outer, trio.open_nursery() as inner:
+            outer.start_soon(trio.sleep_forever)
+            inner.start_soon(trio.sleep_forever)
+            world.always(False, "no")
+
+    assert isinstance(run(main, seed=1).failure, Violation)
+
+
+def test_eventually_waits_in_virtual_time() -> None:
+    """It returns soon after the condition holds, and raises when the time is over."""
+    state = {"ready": False}
+
+    async def later() -> None:
+        await trio.sleep(5)
+        state["ready"] = True
+
+    async def main(world: World) -> None:
+        world.spawn(later)
+        await world.eventually(lambda: state["ready"], within=10, words="ready")
+        assert 5 <= world.now < 7
+        await world.eventually(lambda: False, within=3, words="never true")
+
+    failure = run(main, seed=1).failure
+    assert isinstance(failure, Violation)
+    assert "never true: not within 3 virtual seconds" in str(failure)
+
+
+def test_a_run_in_which_everybody_waits_ends() -> None:
+    """With words, not with a hang."""
+
+    async def main(world: World) -> None:
+        await trio.sleep_forever()
+
+    assert isinstance(run(main, seed=1).failure, SimulationStuck)
+
+
+def test_a_machine_in_which_everybody_waits_ends_the_run() -> None:
+    """The boot's tasks are no exception."""
+
+    async def boot(machine: Machine) -> None:
+        await trio.Event().wait()
+
+    async def main(world: World) -> None:
+        await world.machine_until_done(boot)
+
+    assert isinstance(run(main, seed=1).failure, SimulationStuck)
+
+
+def test_virtual_time_and_ticks_have_limits() -> None:
+    """Whatever ticks for ever, in time or without it, is ended."""
+
+    async def sleeps(world: World) -> None:
+        while True:
+            await trio.sleep(1)
+
+    async def spins(world: World) -> None:
+        while True:
+            await trio.lowlevel.checkpoint()
+
+    late = run(sleeps, seed=1, settings=Settings(virtual_limit_s=100)).failure
+    busy = run(spins, seed=1, settings=Settings(tick_limit=500)).failure
+    assert isinstance(late, SimulationStuck)
+    assert "virtual seconds" in str(late)
+    assert isinstance(busy, SimulationStuck)
+    assert "ticks" in str(busy)
+
+
+def test_a_shielded_wait_cannot_hang_the_simulator() -> None:
+    """Nothing can end it but the simulator's own way out, which says so."""
+
+    async def main(world: World) -> None:
+        with trio.CancelScope(shield=True):
+            await trio.sleep_forever()
+
+    failure = run(main, seed=1).failure
+    assert isinstance(failure, SimulationStuck)
+    assert run(nothing, seed=1).failure is None
+
+
+async def worker(log: list[float], count: int) -> None:
+    """Takes a step of a virtual second, so many times."""
+    for _ in range(count):
+        await trio.sleep(1)
+        log.append(trio.current_time())
+
+
+@pytest.mark.parametrize("scheduler", ["fifo", "walk", "pct:3"])
+def test_a_held_task_waits_until_it_is_released(scheduler: str) -> None:
+    """Virtual time goes on without it."""
+    log: list[float] = []
+
+    async def main(world: World) -> None:
+        async def pause() -> None:
+            await trio.sleep(1.5)
+            world.scheduler.hold("a")
+            await trio.sleep(5)
+            world.scheduler.release("a")
+
+        world.spawn(pause)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(worker, log, 3, name="a: helper")
+
+    run(main, seed=1, settings=Settings(scheduler=scheduler))
+    assert log == [1.0, 6.5, 7.5]
+
+
+def test_a_slowed_task_steps_later() -> None:
+    """Each of its steps by the delay; others are as fast as ever."""
+    slow: list[float] = []
+    fast: list[float] = []
+
+    async def main(world: World) -> None:
+        world.scheduler.slow("a", 0.25)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(worker, slow, 2, name="a")
+            nursery.start_soon(worker, fast, 2, name="ab")
+
+    run(main, seed=1)
+    assert fast == [1.0, 2.0]
+    assert slow == [1.5, 2.75]
+
+
+def test_a_schedule_can_be_replayed() -> None:
+    """The tape of a run, given to another, gives the same trace."""
+
+    async def hop(log: list[int], number: int) -> None:
+        for _ in range(5):
+            await trio.lowlevel.checkpoint()
+            log.append(number)
+
+    def main_with(log: list[int]) -> Any:
+        async def main(world: World) -> None:
+            async with trio.open_nursery() as nursery:
+                for number in range(4):
+                    nursery.start_soon(hop, log, number)
+
+        return main
+
+    first: list[int] = []
+    again: list[int] = []
+    settings = Settings(scheduler="pct:3", record_schedule=True)
+    recorded = run(main_with(first), seed=5, settings=settings)
+    assert recorded.tape is not None
+    assert recorded.tape.choices
+    replayed = run(main_with(again), seed=99, tape=recorded.tape, settings=Settings(record_schedule=True))
+    assert first == again
+    assert replayed.tape == recorded.tape
+    assert replayed.trace.digest == recorded.trace.digest
+
+
+def test_live_async_generators_fail_the_run_by_name() -> None:
+    """When they end would be up to the garbage collector."""
+
+    async def leaking() -> Any:
+        yield 1
+
+    generators = []
+
+    async def main(world: World) -> None:
+        generator = leaking()
+        generators.append(generator)
+        await generator.__anext__()
+
+    failure = run(main, seed=1).failure
+    assert isinstance(failure, LiveAsyncGenerator)
+    assert "leaking" in str(failure)
+
+
+def test_probes_call_those_who_wait() -> None:
+    """At the count-th passing about the subject, synchronously."""
+    calls: list[str] = []
+
+    async def main(world: World) -> None:
+        world.probes.wait("p", 2, "orders", lambda: calls.append("now"))
+        for about in ("x", "orders/1", "billing", "orders/2", "orders/3"):
+            world.probe("p", about)
+            calls.append(about)
+
+    result = run(main, seed=1)
+    assert calls == ["x", "orders/1", "billing", "now", "orders/2", "orders/3"]
+    assert result.probes["p"] == 5
+
+
+def test_a_sometimes_point_that_was_never_met_is_known() -> None:
+    """Its count is zero, which is not the same as being unknown."""
+
+    async def main(world: World) -> None:
+        world.sometimes("it rains", False)
+        world.sometimes("it shines")
+
+    probes = run(main, seed=1).probes
+    assert probes["sometimes: it shines"] == 1
+    assert "sometimes: it rains" in probes
+
+
+def test_trace_modes_agree_on_what_happened() -> None:
+    """Off says nothing, a digest is short, a full trace has lines in virtual time."""
+
+    async def main(world: World) -> None:
+        await trio.sleep(1)
+        world.note("hello", answer=42)
+
+    full = run(main, seed=1, settings=Settings(trace="full"))
+    off = run(main, seed=1, settings=Settings(trace="off"))
+    assert any("hello answer=42" in line for line in full.trace.lines)
+    assert all(math.isfinite(float(line.split()[0])) for line in full.trace.lines)
+    assert off.trace.digest == ""
+    assert off.trace.lines == []
+
+
+def test_simulations_do_not_nest() -> None:
+    """A second one inside says so."""
+
+    async def main(world: World) -> None:
+        run(nothing, seed=1)
+
+    assert "one after the other" in str(run(main, seed=1).failure)

@@ -100,13 +100,19 @@ def _test(
     workload: Workload | None,
     escapes: Escapes,
 ) -> Test:
+    signature = inspect.signature(body)
+    ours = {"world", "workload"} if workload is not None else {"world"}
+    theirs = [parameter for name, parameter in signature.parameters.items() if name not in ours]
+    signature = signature.replace(parameters=theirs)
+
     @functools.wraps(body)
-    def test(*given: Any, **arguments: Any) -> None:
+    def test(*given: Any, **named: Any) -> None:
         __tracebackhide__ = True
+        arguments = signature.bind(*given, **named).arguments
 
         async def main(world: World, drawn: Any) -> None:
-            drawn_too = {} if workload is None else {"workload": drawn}
-            await body(*given, world=world, **drawn_too, **arguments)
+            own = {"world": world, "workload": drawn}
+            await body(**{name: own[name] for name in ours}, **arguments)
 
         trial = Trial(
             file=body.__code__.co_filename,
@@ -122,10 +128,7 @@ def _test(
             asked.points.setdefault(point, 0)
         search(trial, asked.only(seeds), asked)
 
-    ours = {"world", "workload"} if workload is not None else {"world"}
-    signature = inspect.signature(body)
-    kept = [parameter for name, parameter in signature.parameters.items() if name not in ours]
-    test.__signature__ = signature.replace(parameters=kept, return_annotation=None)  # type: ignore[attr-defined]
+    test.__signature__ = signature  # type: ignore[attr-defined]
     # Where a module or a class is marked for pytest-trio as a whole, this says that there is nothing left to wrap.
     test._trio_test_runner_wrapped = True  # type: ignore[attr-defined]
     return test

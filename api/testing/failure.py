@@ -26,7 +26,7 @@ def account(seed: int, case: Case, run: Run, small: Small, command: str) -> str:
     if small.case.workload is not None:
         lines += ["", f"Workload: {small.case.workload!r}"]
     if small.case.plan.faults:
-        lines += ["", "Faults:", *(f"  {fault!r}" for fault in small.case.plan.faults)]
+        lines += ["", "Faults:", *(f"  {fault.words()}" for fault in small.case.plan.faults)]
     if len(small.run.history):
         lines += ["", "Story:", *(f"  {line}" for line in _story(small.run))]
     return "\n".join([*lines, "", f"Run it again: {command}"])

@@ -1,0 +1,27 @@
+"""A pytest of its own for each test: the files of a user, run with the plugin, beside pytest-trio and Hypothesis."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable
+
+import pytest
+
+HEAD = """
+import attrs
+import trio
+import callboard
+from callboard.testing import always, eventually, note, simulate, sometimes
+"""
+
+
+@pytest.fixture
+def run_file(pytester: pytest.Pytester) -> Callable[..., pytest.RunResult]:
+    """Write a test file and run it in a process of its own: `result = run_file(source, "--callboard-strict")`."""
+    pytester.makeini("[pytest]\ntrio_mode = true\nfilterwarnings = error")
+
+    def run(source: str, *options: str) -> pytest.RunResult:
+        pytester.makepyfile(test_it=HEAD + textwrap.dedent(source))
+        return pytester.runpytest_subprocess("-p", "no:cacheprovider", *options)
+
+    return run

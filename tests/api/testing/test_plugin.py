@@ -1,0 +1,28 @@
+"""The plugin itself: what it costs those who do not use it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import entry_points
+
+
+def test_loading_the_plugin_imports_next_to_nothing() -> None:
+    """pytest loads it for everybody who has Callboard installed: no trio, no hypothesis, no engine."""
+    code = (
+        "import sys, pytest; before = set(sys.modules); import callboard.testing.plugin; "
+        "print(*sorted(set(sys.modules) - before))"
+    )
+    run = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == [
+        "callboard",
+        "callboard.testing",
+        "callboard.testing.plugin",
+        "callboard.testing.session",
+    ]
+
+
+def test_pytest_finds_the_plugin_by_itself() -> None:
+    """The installed distribution names it."""
+    (found,) = entry_points(group="pytest11", name="callboard")
+    assert found.value == "callboard.testing.plugin"

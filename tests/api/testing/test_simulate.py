@@ -1,0 +1,238 @@
+"""`simulate`: seeds, failures and what they say, arguments, and mistakes in its use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from callboard import ConfigurationError
+from callboard.testing import simulate
+
+pytest_plugins = ["pytester"]
+
+RACE = """
+    class Account:
+        def __init__(self):
+            self.balance = 100
+
+        async def withdraw(self, amount):
+            if self.balance >= amount:
+                await trio.sleep(0.01)
+                self.balance -= amount
+                note("withdrawn", amount=amount)
+
+    def amounts(entropy):
+        return tuple(entropy.integer(7) for _ in range(2 + entropy.integer(4)))
+
+    @simulate(workload=amounts)
+    async def test_race(world, workload):
+        account = Account()
+        async with trio.open_nursery() as nursery:
+            for amount in workload:
+                nursery.start_soon(account.withdraw, amount)
+        always(account.balance >= 0, f"the balance is {account.balance}")
+"""
+
+
+def test_each_seed_is_run(run_file: Any) -> None:
+    """The body runs once per seed, from 0 on, in virtual time."""
+    result = run_file(
+        """
+        seen = []
+
+        @simulate(seeds=7)
+        async def test_it(world):
+            seen.append(world.seed)
+            await trio.sleep(86_400)
+
+        def test_seeds():
+            assert seen == [0, 1, 2, 3, 4, 5, 6]
+        """
+    )
+    result.assert_outcomes(passed=2)
+
+
+def test_options_choose_the_seeds(run_file: Any) -> None:
+    """The command line's number of seeds, or its one seed, take the place of the decorator's."""
+    source = """
+        @simulate
+        async def test_it(world):
+            print(f"<{world.seed}>")
+        """
+    run_file(source, "-s", "--callboard-seeds=2").stdout.fnmatch_lines(["*<0>*", "*<1>*"])
+    one = run_file(source, "-s", "--callboard-seed=41")
+    one.stdout.fnmatch_lines(["*<41>*"])
+    one.stdout.no_fnmatch_line("*<0>*")
+
+
+def test_a_race_is_found_shrunk_and_told(run_file: Any) -> None:
+    """The failure has the smallest workload, the story of notes, the seed and the command that runs it again."""
+    result = run_file(RACE)
+    result.assert_outcomes(failed=1)
+    result.stdout.re_match_lines(
+        [
+            r".*Violation: always: the balance is -\d+",
+            r"E +Seed \d+ failed, with scheduler '.+'\. Shrunk by \d+ more runs: every task in its turn\.",
+            r"E +Workload: \(\d+, \d+\)",
+            r"E +Story:",
+            r"E .*withdrawn amount=",
+            r"E .*withdrawn amount=",
+            r"E +Run it again: pytest test_it.py::test_race --callboard-seed=\d+",
+        ],
+    )
+
+
+def test_the_command_leads_back(run_file: Any) -> None:
+    """The seed that was named fails again, with the same account."""
+    first = run_file(RACE)
+    (command,) = [line for line in first.outlines if "Run it again" in line]
+    again = run_file(RACE, command.rpartition(" ")[2])
+    again.assert_outcomes(failed=1)
+    assert _account(again) == _account(first)
+
+
+def _account(result: Any) -> list[str]:
+    return [line for line in result.outlines if line.startswith("E ")]
+
+
+def test_assertions_are_shown_as_usual(run_file: Any) -> None:
+    """A failing assert in the body shows its values, without a line of the machinery between."""
+    result = run_file(
+        """
+        @simulate(seeds=3)
+        async def test_it(world):
+            total = 3
+            await trio.sleep(1)
+            assert total == 4
+        """
+    )
+    result.stdout.fnmatch_lines([">       assert total == 4", "E       assert 3 == 4"])
+    result.stdout.no_fnmatch_line("*trio/_core*")
+
+
+def test_an_escape_names_its_call_and_place(run_file: Any) -> None:
+    """Real time in a simulated test fails it, by name; on request it is virtual time instead."""
+    source = """
+        import time
+
+        @simulate(seeds=2{})
+        async def test_it(world):
+            before = time.monotonic()
+            await trio.sleep(5)
+            assert time.monotonic() - before == 5
+        """
+    result = run_file(source.format(""))
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*EscapedDeterminism: time.monotonic() was called at *test_it.py:*"])
+    run_file(source.format(', escapes="control"')).assert_outcomes(passed=1)
+
+
+def test_a_stuck_body_fails(run_file: Any) -> None:
+    """Waiting for ever, and not being done within the stated virtual time, are failures."""
+    result = run_file(
+        """
+        @simulate(seeds=2)
+        async def test_for_ever(world):
+            await trio.sleep_forever()
+
+        @simulate(seeds=2, within=60)
+        async def test_too_long(world):
+            await trio.sleep(61)
+        """
+    )
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(["*SimulationStuck: *", "*SimulationStuck: *"])
+
+
+def test_what_cannot_be_repeated_is_said(run_file: Any) -> None:
+    """A failure that depends on what an earlier run left behind is told as such, not as a failure of the seed."""
+    result = run_file(
+        """
+        runs = []
+
+        @simulate(seeds=5)
+        async def test_it(world):
+            runs.append(world.seed)
+            assert len(runs) != 3
+        """
+    )
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*NotRepeatable: seed 2 failed*"])
+
+
+def test_pytest_arguments_reach_the_body(run_file: Any) -> None:
+    """Parameters, fixtures, classes and skipping work as in any test."""
+    result = run_file(
+        """
+        import pytest
+
+        @pytest.fixture
+        def base():
+            return 40
+
+        class TestIt:
+            @pytest.mark.parametrize("more", [1, 2])
+            @simulate(seeds=2)
+            async def test_it(self, world, base, more):
+                assert base + more in (41, 42)
+
+        @simulate(seeds=2)
+        async def test_skipped(world):
+            pytest.skip("not today")
+        """
+    )
+    result.assert_outcomes(passed=2, skipped=1)
+
+
+def test_async_tests_of_others_are_left_to_them(run_file: Any) -> None:
+    """pytest-trio takes plain async tests, also in a module that is marked for it as a whole, and not simulated ones."""
+    result = run_file(
+        """
+        import pytest
+
+        pytestmark = pytest.mark.trio
+
+        async def test_plain(nursery):
+            await trio.sleep(0)
+
+        @simulate(seeds=2)
+        async def test_simulated(world):
+            await trio.sleep(3600)
+        """
+    )
+    result.assert_outcomes(passed=2)
+
+
+def test_a_runtime_runs_in_it(run_file: Any) -> None:
+    """The whole production runtime runs on the machine of the world."""
+    result = run_file(
+        """
+        @simulate(seeds=3)
+        async def test_it(world):
+            async def boot(machine):
+                async with machine.open_runtime() as runtime:
+                    topic = await runtime.create_topic("orders")
+                    await topic.publish(b"two teas")
+                    async with topic.subscribe("kitchen") as consumer:
+                        async with consumer.receive() as message:
+                            return message.value
+
+            assert await world.machine_until_done(boot) == b"two teas"
+        """
+    )
+    result.assert_outcomes(passed=1)
+
+
+def test_mistakes_are_told_at_once() -> None:
+    """All that is wrong with a decorator is one error, when the module is imported."""
+    with pytest.raises(ConfigurationError) as raised:
+
+        @simulate(seeds=0, scheduler="round robin", within=-1)
+        async def test_it() -> None: ...
+
+    assert len(raised.value.problems) == 4
+    with pytest.raises(ConfigurationError):
+
+        @simulate  # type: ignore[call-overload]
+        def test_plain(world: Any) -> None: ...

@@ -187,10 +187,10 @@ class World:
         machine = self._end("power cut", down_s)
         if machine is None:
             return False
-        if survival is None:
-            self.disk.crash()
-        else:
-            self.disk.crash(survival)
+        choosing = (survival or Survival()).choosing(self.disk.atlas)
+        self.disk.crash(choosing)
+        for fate, count in sorted(choosing.counts.items()):
+            self.fault_counts[f"at a power cut: {fate}"] += count
         return True
 
     def kill_process(self, down_s: float = 0.0) -> bool:

@@ -89,7 +89,7 @@ def test_deadlines_that_tie_keep_their_order() -> None:
 
 
 def test_a_power_cut_runs_no_finally() -> None:
-    """Not of tasks that wait, nor of those that can run, nor of nurseries; and the next boot comes after the down time."""
+    """Not of tasks that wait, nor of those that can run; the next boot comes after the down time."""
     ran: list[str] = []
     boots: list[tuple[int, float]] = []
 
@@ -101,7 +101,7 @@ def test_a_power_cut_runs_no_finally() -> None:
 
     async def works() -> None:
         try:
-            while True:
+            while True:  # noqa: ASYNC110 - it is to be found running
                 await trio.sleep(0.5)
         finally:
             ran.append("finally of one that could run")
@@ -234,7 +234,7 @@ def test_virtual_time_and_ticks_have_limits() -> None:
     """Whatever ticks for ever, in time or without it, is ended."""
 
     async def sleeps(world: World) -> None:
-        while True:
+        while True:  # noqa: ASYNC110 - nothing else takes virtual time
             await trio.sleep(1)
 
     async def spins(world: World) -> None:

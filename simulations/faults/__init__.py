@@ -29,6 +29,7 @@ from callboard.simulations.faults.kinds import (
     words,
 )
 from callboard.simulations.faults.plan import NO_FAULTS, Plan
+from callboard.simulations.faults.swarm import FaultSpace, draw_plan
 from callboard.simulations.faults.when import After, At, When
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "FailRead",
     "FailVerb",
     "Fault",
+    "FaultSpace",
     "FillMailbox",
     "FullDisk",
     "JumpClock",
@@ -62,5 +64,6 @@ __all__ = [
     "Stall",
     "Survival",
     "When",
+    "draw_plan",
     "words",
 ]

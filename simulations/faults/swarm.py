@@ -1,0 +1,300 @@
+"""Swarm: fault plans drawn from a seed.
+
+A search that always mixes everything a little meets some situations never: a queue only fills where nothing
+empties it. So a seed first draws which kinds of faults exist at all in its run, then how often each comes, and only
+then the faults (Groce et al., Swarm Testing, 2012). The space says what may be drawn; the seed decides all the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import attrs
+
+from callboard.log.errors import join_problems
+from callboard.log.seams.entropy import Entropy
+from callboard.simulations.disk.survival import Survival
+from callboard.simulations.faults import kinds
+from callboard.simulations.faults.kinds import ERRNOS, KINDS, VERBS, Fault
+from callboard.simulations.faults.plan import FAULTS_MAX, NO_FAULTS, Plan
+from callboard.simulations.faults.shapes import shapes_of
+from callboard.simulations.faults.when import After, At, When
+
+__all__ = ["PROBES", "FaultSpace", "draw_plan"]
+
+PROBES: Final[dict[str, int]] = {
+    "disk.write": 200,
+    "disk.sync": 100,
+    "disk.sync_directory": 30,
+    "disk.create": 30,
+    "disk.rename": 10,
+    "disk.open": 30,
+    "disk.read": 50,
+    "event.ActorStarted": 20,
+    "publish": 200,
+    "deliver": 200,
+    "ack": 200,
+}
+"""Points that a run of the broker passes, each with the last passing that a fault may wait for."""
+
+FAILING: Final = ("write", "sync", "sync_directory", "create", "open", "truncate", "rename", "unlink", "zero")
+EXISTS: Final = 0.5
+"""How probable it is that a kind exists in a run at all."""
+QUIET: Final = 0.04
+"""How probable it is that nothing goes wrong in a run: then every promise holds without an excuse."""
+
+ACTOR_KINDS: Final = frozenset(name for name, kind in KINDS.items() if shapes_of(kind).get("path") == kinds.ACTOR)
+
+Span = tuple[float, float]
+
+
+def _pairs(value: Any) -> Any:
+    return tuple(value.items()) if isinstance(value, Mapping) else value
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _named(default: Any) -> Any:
+    return attrs.field(default=default, converter=_pairs)
+
+
+def _listed(*default: Any) -> Any:
+    return attrs.field(default=default, converter=_tuple)
+
+
+@attrs.frozen(kw_only=True)
+class FaultSpace:
+    """What may go wrong in the runs of a scenario, and how often. Raises `ConfigurationError` with all problems.
+
+    Maps may be given as such. Spans are pairs, low and high, in virtual seconds; small values come as often as large ones.
+    """
+
+    weights: tuple[tuple[str, float], ...] = _named({name: 1.0 for name, kind in KINDS.items() if not kind.beyond})
+    """Per kind how often it comes, compared to others; a kind that is not named never comes. `{"PowerCut": 3, "Rot": 1}`"""
+    limits: tuple[tuple[str, int], ...] = _named({})
+    """Per kind how many there are at most in a plan."""
+    faults: tuple[int, int] = _listed(1, 6)
+    """How many faults a plan holds."""
+    horizon_s: float = 5.0
+    """Faults at a moment come within so much virtual time from the beginning."""
+    actors: tuple[str, ...] = _listed()
+    """Paths of actors that may crash, stand still, be slow. Without any, no such fault is drawn."""
+    consumers: tuple[str, ...] = _listed()
+    """Names of observed consumers that may die. Without any, none does."""
+    paths: tuple[str, ...] = _listed("")
+    """Parts of paths on the disk that disk faults may be about; "" is everything."""
+    verbs: tuple[str, ...] = _listed(*FAILING)
+    errnos: tuple[str, ...] = _listed("EIO", "EIO", "ENOSPC")
+    """What failing verbs fail with; one that stands twice comes twice as often."""
+    probes: tuple[tuple[str, int], ...] = _named(PROBES)
+    """Points that faults may wait for, each with the last passing that is drawn. Without any, faults come at moments."""
+    down_s: Span = _listed(0.01, 5.0)
+    for_s: Span = _listed(0.01, 5.0)
+    delay_s: Span = _listed(0.001, 0.5)
+    latency_s: Span = _listed(0.001, 1.0)
+    jump_s: Span = _listed(1.0, 100_000.0)
+    slack_bytes: tuple[int, int] = _listed(0, 65_536)
+    times: tuple[int, int] = _listed(1, 5)
+
+    def __attrs_post_init__(self) -> None:
+        problems = [*_name_problems(self), *_span_problems(self)]
+        if problems:
+            raise join_problems("FaultSpace", problems)
+
+    def kinds(self) -> tuple[str, ...]:
+        """The names of the kinds that plans from here may hold."""
+        return tuple(
+            name
+            for name, weight in self.weights
+            if weight > 0
+            and dict(self.limits).get(name, 1) > 0
+            and (self.actors or name not in ACTOR_KINDS)
+            and (self.consumers or name != "CrashConsumer")
+        )
+
+    def labels(self) -> tuple[str, ...]:
+        """The labels under which hits of plans from here are counted."""
+        found: list[str] = []
+        for name in self.kinds():
+            if name != "FailVerb":
+                found.append(name)
+                continue
+            found += [f"FailVerb:{verb}:{errno}" for verb in self.verbs for errno in dict.fromkeys(self.errnos)]
+        return tuple(found)
+
+
+def _name_problems(space: FaultSpace) -> list[str]:
+    problems = [
+        f"{field} names {name!r}, which is no kind of fault"
+        for field, pairs in (("weights", space.weights), ("limits", space.limits))
+        for name, _ in pairs
+        if name not in KINDS
+    ]
+    problems += [f"the weight of {name} is {weight!r}" for name, weight in space.weights if not 0 <= weight < 1e9]
+    problems += [f"verbs holds {verb!r}; there are {', '.join(VERBS)}" for verb in space.verbs if verb not in VERBS]
+    problems += [f"errnos holds {name!r}; there are {', '.join(ERRNOS)}" for name in space.errnos if name not in ERRNOS]
+    problems += [f"probe {name!r} is drawn up to {last!r}" for name, last in space.probes if last < 1]
+    return problems + [f"{name} is empty" for name in ("paths", "verbs", "errnos") if not getattr(space, name)]
+
+
+def _span_problems(space: FaultSpace) -> list[str]:
+    problems = []
+    for name in ("faults", "down_s", "for_s", "delay_s", "latency_s", "jump_s", "slack_bytes", "times"):
+        low, high = getattr(space, name)
+        if not 0 <= low <= high < 1e12:
+            problems.append(f"{name} must be a pair from low to high, not {(low, high)!r}")
+    if not 0 <= space.faults[1] <= FAULTS_MAX:
+        problems.append(f"a plan holds at most {FAULTS_MAX:,} faults")
+    if space.times[0] < 1:
+        problems.append("times begins at 1")
+    if not 0 <= space.horizon_s < 1e9:
+        problems.append(f"horizon_s is {space.horizon_s!r}")
+    return problems
+
+
+# -- drawing ------------------------------------------------------------------------------------------------
+
+
+class _Draws:
+    """Draws of an entropy, within a space."""
+
+    def __init__(self, entropy: Entropy, space: FaultSpace, horizon_s: float) -> None:
+        self.space = space
+        self.horizon_s = horizon_s
+        self._entropy = entropy
+        self._at_share = self.chance()
+
+    def chance(self) -> float:
+        return self._entropy.random()
+
+    def bits(self, count: int) -> int:
+        return self._entropy.integer(count)
+
+    def whole(self, low: int, high: int) -> int:
+        return low + int(self.chance() * (high - low + 1))
+
+    def small(self, low: int, high: int) -> int:
+        """Small numbers as often as large ones."""
+        return low + round(float(high - low + 1) ** self.chance()) - 1
+
+    def span(self, pair: Span) -> float:
+        """A number of three digits, small ones as often as large ones."""
+        low, high = max(pair[0], 1e-6), max(pair[1], 1e-6)
+        return min(max(float(f"{low * (high / low) ** self.chance():.3g}"), pair[0]), pair[1])
+
+    def one(self, choices: tuple[Any, ...]) -> Any:
+        return choices[int(self.chance() * len(choices))]
+
+    def share(self) -> float:
+        """A probability: often none or all."""
+        drawn = self.chance()
+        return 0.0 if drawn < 0.3 else 1.0 if drawn > 0.85 else round(self.chance(), 2)
+
+    def when(self) -> When:
+        """At a moment, or at a passing: how often which, each run draws for itself."""
+        if not self.space.probes or self.chance() < self._at_share:
+            return At(float(f"{self.chance() * self.horizon_s:.4g}"))
+        probe, last = self.one(self.space.probes)
+        return After(probe, self.small(1, last))
+
+
+def _survival(draws: _Draws) -> Survival:
+    return Survival(
+        seed=draws.bits(32),
+        applied=draws.share(),
+        torn=draws.share(),
+        trashed=draws.share() if draws.chance() < 0.5 else 0.0,
+        names=draws.share(),
+        zeros=draws.chance() < 0.5,
+    )
+
+
+def _actor(draws: _Draws) -> str:
+    return str(draws.one(draws.space.actors))
+
+
+def _path(draws: _Draws) -> str:
+    return str(draws.one(draws.space.paths))
+
+
+def _times(draws: _Draws) -> int:
+    return draws.small(*draws.space.times)
+
+
+DRAWS: Final[dict[str, Callable[[_Draws, When], Fault]]] = {
+    "CrashActor": lambda d, when: kinds.CrashActor(when, _actor(d)),
+    "CrashInBatch": lambda d, when: kinds.CrashInBatch(when, _actor(d)),
+    "CrashInRecovery": lambda d, when: kinds.CrashInRecovery(when, _actor(d), d.small(1, 30)),
+    "PauseActor": lambda d, when: kinds.PauseActor(when, _actor(d), d.span(d.space.for_s)),
+    "SlowActor": lambda d, when: kinds.SlowActor(when, _actor(d), d.span(d.space.delay_s), d.span(d.space.for_s)),
+    "DelayMailbox": lambda d, when: kinds.DelayMailbox(
+        when, _actor(d), d.span(d.space.delay_s), d.span(d.space.for_s)
+    ),
+    "FillMailbox": lambda d, when: kinds.FillMailbox(when, _actor(d), d.span(d.space.for_s), d.small(1, 16)),
+    "PowerCut": lambda d, when: kinds.PowerCut(when, _survival(d), d.span(d.space.down_s)),
+    "KillProcess": lambda d, when: kinds.KillProcess(when, d.span(d.space.down_s)),
+    "JumpClock": lambda d, when: kinds.JumpClock(when, d.span(d.space.jump_s) * d.one((1.0, -1.0))),
+    "CrashConsumer": lambda d, when: kinds.CrashConsumer(when, str(d.one(d.space.consumers))),
+    "RetryIndefinite": lambda d, when: kinds.RetryIndefinite(when, _times(d)),
+    "FailVerb": lambda d, when: kinds.FailVerb(
+        when,
+        verb=d.one(d.space.verbs),
+        errno=d.one(d.space.errnos),
+        path=_path(d),
+        times=_times(d),
+        pages=d.one(("kept", "reverted")),
+        partial=d.one((0, 0, d.small(1, 4096))),
+    ),
+    "FailRead": lambda d, when: kinds.FailRead(when, _path(d), _times(d)),
+    "ShortRead": lambda d, when: kinds.ShortRead(when, _path(d), _times(d)),
+    "ShortWrite": lambda d, when: kinds.ShortWrite(when, _path(d), d.bits(32)),
+    "FullDisk": lambda d, when: kinds.FullDisk(when, d.span(d.space.for_s), d.small(*d.space.slack_bytes)),
+    "Rot": lambda d, when: kinds.Rot(when, _path(d), d.bits(32)),
+    "Misdirect": lambda d, when: kinds.Misdirect(when, _path(d), d.bits(32)),
+    "SlowDisk": lambda d, when: kinds.SlowDisk(when, _path(d), d.span(d.space.latency_s), d.span(d.space.for_s)),
+    "Stall": lambda d, when: kinds.Stall(when, _path(d), d.span(d.space.for_s)),
+}
+"""How each kind is drawn."""
+
+
+def draw_plan(entropy: Entropy, space: FaultSpace, horizon_s: float | None = None) -> Plan:
+    """A plan out of `space`: the same for the same entropy. `horizon_s` takes the place of the space's own."""
+    draws = _Draws(entropy, space, space.horizon_s if horizon_s is None else horizon_s)
+    rates = _existing(draws)
+    if not rates or (space.faults[0] <= 1 and draws.chance() < QUIET):
+        return NO_FAULTS
+    left = {name: dict(space.limits).get(name, FAULTS_MAX) for name in rates}
+    faults: list[Fault] = []
+    for _ in range(draws.whole(*space.faults)):
+        rates = {name: rate for name, rate in rates.items() if left[name] > 0}
+        if not rates:
+            break
+        name = _weighted(draws.chance(), rates)
+        left[name] -= 1
+        faults.append(DRAWS[name](draws, draws.when()))
+    return Plan(tuple(sorted(faults, key=_moment)))
+
+
+def _existing(draws: _Draws) -> dict[str, float]:
+    """The kinds that exist in this run, and the rate of each."""
+    weights = dict(draws.space.weights)
+    names = draws.space.kinds()
+    there = [name for name in names if draws.chance() < EXISTS] or ([draws.one(names)] if names else [])
+    return {name: weights[name] * 4.0 ** (2.0 * draws.chance() - 1.0) for name in there}
+
+
+def _weighted(chance: float, rates: dict[str, float]) -> str:
+    point = chance * sum(rates.values())
+    for name, rate in rates.items():
+        point -= rate
+        if point < 0:
+            return name
+    return name
+
+
+def _moment(fault: Fault) -> tuple[int, float]:
+    """Moments first, in order; then those that wait for a passing, in the order in which they were drawn."""
+    return (0, fault.when.seconds) if isinstance(fault.when, At) else (1, 0.0)

@@ -84,15 +84,24 @@ class Cell(Generic[M]):
             self.system.events.emit(MessageDropped(self.path, reason, self.dropped))
 
     def _answer_questions(self, error: Callable[[], errors.CallboardError]) -> None:
-        """Fail every question that waits; statements keep waiting."""
+        """Fail every question that waits; statements keep waiting.
+
+        One that was put back after a crash fails as what it was: in hand, so that it may have been acted on.
+        """
         statements = []
         for envelope in self.mailbox.backlog.drain():
             if envelope.reply is None:
                 statements.append(envelope)
+            elif self._was_tried(envelope):
+                envelope.reply.fail(crashed(self.path, error().__cause__))
             else:
                 envelope.reply.fail(error())
         for envelope in statements:
             self.mailbox.backlog.force(envelope)
+
+    def _was_tried(self, envelope: Envelope[M]) -> bool:
+        """Whether an incarnation had the message in hand when it crashed."""
+        return self.retried is not None and self.retried[0] is envelope
 
     # -- failing, reviving, closing -------------------------------------------------------------------------
 
@@ -133,7 +142,7 @@ class Cell(Generic[M]):
         self.mailbox.refuse(refusal)
         self._answer_questions(refusal)
         for envelope in self.mailbox.backlog.drain():
-            self.bury(envelope.message, "stopped")
+            self.bury(envelope.message, "crashed" if self._was_tried(envelope) else "stopped")
         self.system.discharge(self.path)
         self.system.events.emit(ActorStopped(self.path, None if cause is None else describe(cause)))
         self._terminated = Terminated(self.path, cause)

@@ -9,6 +9,7 @@ from callboard.simulations.checkers import (
     attempts,
     conservation,
     definite_failures,
+    handled,
     key_order,
     liveness,
     nothing_altered,
@@ -42,6 +43,7 @@ CHECKERS: Final[dict[str, Checker]] = {
     recovery.PROMISE: recovery.check,
     "verify is clean after recovery": recovery.check_damage,
     supervision.PROMISE: supervision.check,
+    handled.PROMISE: handled.check,
     liveness.PROMISE: liveness.check,
 }
 """By promise."""

@@ -25,6 +25,8 @@ class Terms:
     """Faults of the disk may take records at level `leader`; power cuts always may."""
     beyond: bool = False
     """More is damaged than the promise covers: what is lost must be reported, not there."""
+    retries_in_hand: int = 0
+    """How often actors try a message again that was in hand when they crashed."""
     intensities: tuple[Intensity, ...] = ()
     """What supervisors state."""
 

@@ -78,7 +78,9 @@ def _again(history: History) -> set[str]:
 def _indefinite(history: History, surviving: Surviving) -> tuple[bool, bool]:
     stored = {number for left in surviving.partitions for number in left.records.values()}
     ended = {entry.operation for entry in history.of("published", "refused")}
-    unsure = {number for entry in history.of("publish") if entry.operation not in ended for number in entry.ids}
+    unsure = {
+        number for entry in history.of("publish") if entry.operation not in ended for number in entry.ids
+    }
     unsure -= history.stored
     return bool(unsure & stored), bool(unsure - stored)
 

@@ -57,13 +57,18 @@ class Shop:
     def __init__(self, world: World, traffic: Traffic, *, disk_fails: bool = True, **settings: Any) -> None:
         self.world = world
         self.traffic = traffic
-        self.settings = {"partitions": max(1, traffic.partitions), "segment_bytes": traffic.segment_bytes} | settings
+        self.settings = {
+            "partitions": max(1, traffic.partitions),
+            "segment_bytes": traffic.segment_bytes,
+        } | settings
         self.terms = Terms(
             visibility_s=dict.fromkeys(traffic.groups, traffic.visibility_s),
             groups=traffic.groups,
             liveness_s=LIVENESS_S,
             leader_may_vanish=disk_fails,
-            intensities=(Intensity(path=f"topics/{TOPIC}/", restarts=20, period_s=10.0, each=True, delay_s_max=0.25),),
+            intensities=(
+                Intensity(path=f"topics/{TOPIC}/", restarts=20, period_s=10.0, each=True, delay_s_max=0.25),
+            ),
         )
         self.is_done = False
         self._handled: set[tuple[str, int, int]] = set()
@@ -197,7 +202,9 @@ class Shop:
 
     def work_of(self, style: str) -> Callable[[ObservedConsumer], Any]:
         """How a consumer of that style works."""
-        return {"receive": self._receive, "batches": self._batches, "lazy": self._lazy}.get(style, self._iterate)
+        return {"receive": self._receive, "batches": self._batches, "lazy": self._lazy}.get(
+            style, self._iterate
+        )
 
     def _fate(self, consumer: ObservedConsumer, message: ReceivedMessage) -> str:
         """What a consumer does with a message: ack it, or fail with it once."""

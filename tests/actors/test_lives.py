@@ -6,7 +6,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from callboard.actors import Actor, Terminated
 from callboard.actors.events import HookFailed, IncarnationCrashed
-from callboard.log.errors import ActorCrashed, ActorStopped, InvalidArgument
+from callboard.log.errors import ActorCrashed, ActorStopped, CallboardError, InvalidArgument
 from callboard.supervision import ChildSpec
 
 
@@ -95,6 +95,27 @@ async def test_retry_in_hand(autojump_clock, stage):
         assert await ref.ask("good") == "done"
         assert system.dead_letters.by_reason == {"crashed": 1}
     assert tries == ["bad"] * 3 + ["weak"] * 3 + ["bad"] * 3 + ["good"]
+
+
+@pytest.mark.parametrize("child", [{"restart": "temporary"}, {"significant": False}])
+async def test_a_message_that_was_tried_is_indefinite_when_its_actor_ends(autojump_clock, stage, child):
+    """A question put back for another try, and never tried again, may have been acted on: it says so."""
+    reached = trio.Event()
+
+    class Flaky(Actor):
+        async def receive(self, message):
+            reached.set()
+            raise ValueError(message)
+
+    async with stage(a={"start": Flaky, "retry_in_hand": 1} | child, supervisor={"intensity": 0}) as system:
+        tried, waiting = system.actor("a").ask_nowait("tried"), system.actor("a").ask_nowait("waiting")
+        with pytest.raises(ActorCrashed) as caught:
+            await tried.wait()
+        assert caught.value.indefinite
+        with pytest.raises(CallboardError) as refused:
+            await waiting.wait()
+        assert not refused.value.indefinite
+        assert reached.is_set()
 
 
 async def test_a_failing_task_crashes_the_actor_with_its_own_error(autojump_clock, stage, notes):

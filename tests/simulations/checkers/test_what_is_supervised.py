@@ -2,7 +2,7 @@
 
 import pytest
 
-from callboard.simulations.checkers import Intensity, Terms, supervision
+from callboard.simulations.checkers import Intensity, Terms, handled, supervision
 
 TERMS = Terms(intensities=(Intensity(path="topics/orders/", restarts=2, period_s=10.0, each=True),))
 
@@ -68,3 +68,39 @@ def test_every_crash_is_answered(script, left, answer):
     else:
         script.event(answer, "topics/orders" if answer == "Escalated" else "topics/orders/0")
     assert supervision.check(script.history, left(), TERMS) == []
+
+
+def ask(script, number, end=None, *, handled=1):
+    """A question to an actor, how it ended, and how often it was handled."""
+    operation = script.history.operation()
+    script.history.record(1, "ask", "asker", operation, "worker", ids=(number,))
+    for _ in range(handled):
+        script.history.record(1, "handled", "worker", ids=(number,))
+    if end:
+        script.history.record(1, end, "asker", operation, "worker", ids=(number,))
+
+
+def test_questions_are_handled_once(script, left):
+    """What was answered was handled, what failed definitely was not, what is unsure may have been."""
+    ask(script, 0, "answered")
+    ask(script, 1, "refused", handled=0)
+    ask(script, 2, "unsure")
+    ask(script, 3, "unsure", handled=0)
+    assert handled.check(script.history, left()) == []
+
+
+@pytest.mark.parametrize(("end", "times"), [("answered", 0), ("refused", 1), ("unsure", 2)])
+def test_questions_that_were_handled_too_often_or_not_at_all(script, left, end, times):
+    """An answer from nobody, a refusal that was handled, and a second handling are violations."""
+    ask(script, 0, end, handled=times)
+    assert handled.check(script.history, left())
+    if times == 2:
+        assert handled.check(script.history, left(), Terms(retries_in_hand=1)) == []
+
+
+def test_questions_of_one_asker_keep_their_order(script, left):
+    """An actor that handles a later question first breaks the order."""
+    ask(script, 0, handled=0)
+    ask(script, 1)
+    script.history.record(1, "handled", "worker", ids=(0,))
+    assert len(handled.check(script.history, left())) == 1

@@ -60,8 +60,7 @@ def simulate(
     - `faults`: a `FaultSpace`, out of which each seed draws a plan, or a `Plan`, the same for all seeds. None: no
       faults, only schedules. An argument of the test that is called `plan` (drawn by Hypothesis, say) takes its place.
     - `scheduler`: "fifo", "shuffle", "walk", "pct:3" or "starve:<actor path>". None: each seed draws its own.
-    - `within`: virtual seconds after which a run has failed for being stuck, and before which faults begin. None: 30
-      days, and 30 seconds for the faults.
+    - `within`: virtual seconds after which a run that has not ended has failed. None: 30 days.
     - `escapes`: what to do about calls that no seed decides, such as `time.time()`: "refuse" fails the test and
       names the call and its place; "control" gives virtual time and seeded randomness. Threads, processes and
       sockets are refused either way.

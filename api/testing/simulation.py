@@ -12,7 +12,7 @@ from callboard.simulations.faults import FaultSpace, Plan
 from callboard.simulations.world import Run, Tape, World
 from callboard.testing.search import search
 from callboard.testing.session import CURRENT, Asked
-from callboard.testing.trial import Escapes, Trial, trial_problems
+from callboard.testing.trial import Escapes, Trial, Workload, trial_problems
 
 __all__ = ["Simulation"]
 
@@ -40,47 +40,54 @@ class Simulation:
         `record_schedule` the run has a `tape`, which replays its schedule. Raises `ConfigurationError` for
         arguments that cannot be.
         """
-        trial = _trial(main, faults, scheduler, within, escapes)
+        trial = _trial(main, faults, scheduler, within, None, escapes)
         case = attrs.evolve(trial.case(seed), tape=tape)
         return trial.run(seed, case, trace=trace, record_schedule=record_schedule)
 
     def search(
         self,
-        main: Callable[[World], Awaitable[object]],
+        main: Callable[..., Awaitable[object]],
         *,
         seeds: int = 100,
         faults: FaultSpace | Plan | None = None,
         scheduler: str | None = None,
         within: float | None = None,
+        workload: Workload | None = None,
         escapes: Escapes = "refuse",
     ) -> None:
-        """Do what `simulate` does, here and now: run `main` under each seed, shrink the first failure and raise it."""
+        """Do what `simulate` does, here and now: run `main` under each seed, shrink the first failure and raise it.
+
+        Runs `main(world)`, or `main(world, drawn)` with what `workload(entropy)` drew.
+        """
         __tracebackhide__ = True
         asked = CURRENT.get() or Asked()
-        search(_trial(main, faults, scheduler, within, escapes), asked.only(seeds), asked)
+        search(_trial(main, faults, scheduler, within, workload, escapes), asked.only(seeds), asked)
 
 
 def _trial(
-    main: Callable[[World], Awaitable[object]],
+    main: Callable[..., Awaitable[object]],
     faults: FaultSpace | Plan | None,
     scheduler: str | None,
     within: float | None,
+    workload: Workload | None,
     escapes: Escapes,
 ) -> Trial:
-    problems = trial_problems(faults, scheduler, within, None, escapes)
+    problems = trial_problems(faults, scheduler, within, workload, escapes)
     if problems:
         raise ConfigurationError(
             f"This simulation cannot be: {'; '.join(problems)}.", problems=tuple(problems)
         )
 
-    async def body(world: World, _workload: Any) -> None:
-        await main(world)
+    async def body(world: World, drawn: Any) -> None:
+        await (main(world) if workload is None else main(world, drawn))
 
+    code = getattr(getattr(main, "func", main), "__code__", None)  # of a partial, what it calls
     return Trial(
-        file=getattr(getattr(main, "__code__", None), "co_filename", ""),
+        file=getattr(code, "co_filename", ""),
         body=body,
         faults=faults,
         scheduler=scheduler,
         within_s=within,
+        workload=workload,
         escapes=escapes,
     )

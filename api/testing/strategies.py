@@ -6,16 +6,14 @@ from hypothesis import strategies as st
 
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.faults import FaultSpace, Plan, draw_plan
-from callboard.testing.trial import HORIZON_S
 
 __all__ = ["plans"]
 
 SEED_MAX = 2**32 - 1
 
 
-def plans(space: FaultSpace, *, within: float = HORIZON_S) -> st.SearchStrategy[Plan]:
-    """Fault plans out of `space`; the faults begin within so many virtual seconds. Shrinks to fewer faults, then to
-    none.
+def plans(space: FaultSpace) -> st.SearchStrategy[Plan]:
+    """Fault plans out of `space`. Shrinks to fewer faults, and to none.
 
     A test that takes an argument `plan` runs under it; `@given` stands above `@simulate`:
 
@@ -23,10 +21,10 @@ def plans(space: FaultSpace, *, within: float = HORIZON_S) -> st.SearchStrategy[
         @simulate(seeds=5)
         async def test_transfers(world, plan, amounts): ...
     """
-    return _plans(space, within)
+    return _plans(space)
 
 
 @st.composite
-def _plans(draw: st.DrawFn, space: FaultSpace, within_s: float) -> Plan:
-    drawn = draw_plan(SeededEntropy(draw(st.integers(0, SEED_MAX))), space, within_s)
+def _plans(draw: st.DrawFn, space: FaultSpace) -> Plan:
+    drawn = draw_plan(SeededEntropy(draw(st.integers(0, SEED_MAX))), space)
     return Plan(tuple(fault for fault in drawn.faults if draw(st.booleans())))

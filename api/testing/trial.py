@@ -22,10 +22,7 @@ from callboard.simulations.search.shrink import Case
 from callboard.simulations.world import Run, Settings, World, run
 from callboard.testing.guard import no_draws
 
-__all__ = ["HORIZON_S", "Body", "Escapes", "Trial", "Workload", "trial_problems"]
-
-HORIZON_S = 30.0
-"""Virtual seconds in which faults begin, when the trial states no limit of its own."""
+__all__ = ["Body", "Escapes", "Trial", "Workload", "trial_problems"]
 
 SCHEDULER = re.compile(r"fifo|shuffle|walk|pct:[1-9]|starve:.+")
 
@@ -52,7 +49,7 @@ class Trial:
         entropy = SeededEntropy(seed)
         plan = NO_FAULTS
         if isinstance(self.faults, FaultSpace):
-            plan = draw_plan(entropy.fork("plan"), self.faults, self.within_s or HORIZON_S)
+            plan = draw_plan(entropy.fork("plan"), self.faults)
         elif self.faults is not None:
             plan = self.faults
         workload = None if self.workload is None else self.workload(entropy.fork("workload"))

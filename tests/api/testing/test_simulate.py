@@ -186,7 +186,7 @@ def test_pytest_arguments_reach_the_body(run_file: Any) -> None:
 
 
 def test_async_tests_of_others_are_left_to_them(run_file: Any) -> None:
-    """pytest-trio takes plain async tests, also in a module that is marked for it as a whole, and not simulated ones."""
+    """pytest-trio takes plain async tests and not simulated ones, even in a module that is marked for it as a whole."""
     result = run_file(
         """
         import pytest

@@ -75,8 +75,9 @@ class MemoryDisk(VerbRunner):
     """A disk in memory. `clock` tells when plans were submitted; trio's time without it.
 
     Knobs, to be turned at any time: `capacity_bytes` (None: no limit), `cold` (`read_cached` finds nothing),
-    `latency_s` (how long each plan and read takes, on trio's clock), `atlas` (what may be damaged). `planting.py` has
-    the calls that let things fail.
+    `latency_s` (how long each plan and read takes, on trio's clock), `instant` (plans and reads are no checkpoints: for
+    a single task that goes through many disks), `atlas` (what may be damaged). `planting.py` has the calls that let
+    things fail.
 
     `observer` is called with the owner, the verb's name in `VERB_NAMES` and the path before each verb of a plan, each
     read that is answered, and each mapping and store of a mark. It may `kill` or `crash`: the verb does not run then.
@@ -88,8 +89,11 @@ class MemoryDisk(VerbRunner):
     def __init__(self, *, clock: Clock | None = None) -> None:
         super().__init__()
         self.observer: Callable[[str, str, str], None] | None = None
+        self.sleep: Callable[[float], Awaitable[None]] = _shielded_sleep
+        """How a delay, in seconds, is spent: not to be cancelled."""
         self.halted: Callable[[], Awaitable[object]] | None = None
         self.cold = False
+        self.instant = False
         self.plans: deque[Executed] = deque(maxlen=EXECUTED_KEPT)
         """The last verbs that ran."""
         self.verbs_executed = 0
@@ -277,11 +281,12 @@ class MemoryDisk(VerbRunner):
     async def pause(self, *paths: str) -> None:
         """The time that a plan or a read on `paths` takes; cancellation is not delivered in it."""
         delay = self._delay(paths)
-        with trio.CancelScope(shield=True):
-            if delay > 0:
-                await trio.sleep(delay)
-            else:
-                await trio.lowlevel.checkpoint()
+        if self.instant and not delay:
+            return
+        if delay > 0:
+            await self.sleep(delay)
+        else:
+            await trio.lowlevel.cancel_shielded_checkpoint()
 
     async def visit(self, incarnation: MemoryIncarnation, path: str, *, reads: bool = False) -> None:
         """What every call but `submit` does before it looks; `reads`: it is one that is observed."""
@@ -374,3 +379,8 @@ class MemoryDisk(VerbRunner):
     def _check_power(self, owner: str) -> None:
         if self._is_off:
             raise stale(owner)
+
+
+async def _shielded_sleep(seconds: float) -> None:
+    with trio.CancelScope(shield=True):
+        await trio.sleep(seconds)

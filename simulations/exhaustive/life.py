@@ -1,0 +1,229 @@
+"""A log beside its journal on a memory disk, as one owner has them open, and a ledger of what it was told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from callboard.log.errors import PlanFailed, StorageError
+from callboard.log.format.columns import Columns
+from callboard.log.journal.journal import Journal
+from callboard.log.partition.partition_log import LogSettings, PartitionLog
+from callboard.log.seams.disk import Incarnation, Verb
+from callboard.simulations.disk.memory_disk import MemoryDisk
+from callboard.simulations.entropy import SeededEntropy
+
+from .ledger import Broken, Ledger, Recovered, event_naming, named_end
+
+__all__ = ["DIRECTORY", "SEGMENT_AGE_S", "HandClock", "Life"]
+
+DIRECTORY = "topics/t/0"
+JOURNAL = f"{DIRECTORY}/delivery"
+SEGMENT_AGE_S = 60.0
+SETTINGS = LogSettings(segment_bytes=65_536, segment_age_s=SEGMENT_AGE_S, retention_age_s=1_000.0)
+START_US = 1_700_000_000_000_000
+
+
+class HandClock:
+    """Time that moves when somebody moves it, and a little whenever somebody looks."""
+
+    def __init__(self) -> None:
+        self.now_us = START_US
+
+    def monotonic(self) -> float:
+        """Seconds."""
+        return self.now_us / 1e6
+
+    def wall_us(self) -> int:
+        """Microseconds since 1970."""
+        self.now_us += 1
+        return self.now_us
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self.now_us += round(seconds * 1e6)
+
+
+class Life:
+    """The production code on one disk, opened as often as needed. Raises `Broken` when a promise does not hold."""
+
+    def __init__(self, disk: MemoryDisk, ledger: Ledger, clock: HandClock, *, seed: int = 1) -> None:
+        self.disk = disk
+        self.ledger = ledger
+        self.clock = clock
+        self.entropy = SeededEntropy(seed)
+        self.count = 0
+        self.files: Incarnation
+        self.log: PartitionLog
+        self.journal: Journal
+
+    # -- opening
+
+    async def open(self) -> Recovered:
+        """Recover the journal, then the log, as a partition does, and look at all there is."""
+        self.files = await self.disk.incarnate("partition")
+        events: list[bytes] = []
+
+        def restore(snapshot: bytes) -> None:
+            events[:] = snapshot.split(b"\n") if snapshot else []
+
+        self.journal = await Journal.open(
+            self.files, JOURNAL, clock=self.clock, entropy=self.entropy, restore=restore, apply=events.append
+        )
+        self.log = log = await PartitionLog.open(
+            self.files,
+            DIRECTORY,
+            SETTINGS,
+            label="t/0",
+            clock=self.clock,
+            entropy=self.entropy,
+            named_end=max(map(named_end, events), default=0),
+        )
+        records, unexplained = await self._contents()
+        recovery = log.recovery
+        return Recovered(
+            records,
+            unexplained,
+            log.start_offset,
+            log.next_offset,
+            tuple(events),
+            recovery.rewritten_records + self.journal.recovery.rewritten_bytes,
+            recovery.torn_bytes + self.journal.recovery.torn_bytes,
+        )
+
+    async def _contents(self) -> tuple[dict[int, bytes], frozenset[int]]:
+        """All records, and the offsets that are missing without a word."""
+        log = self.log
+        found: dict[int, bytes] = {}
+        named: set[int] = set()
+        offset = log.start_offset
+        while offset < log.visible_end:
+            reading = await log.read(offset, max_records=1_000)
+            for columns in reading.batches:
+                for at, value in zip(columns.offset_list(), columns.value_list(), strict=True):
+                    if at in found or value is None:
+                        raise Broken(f"offset {at} was read twice, or without a value")
+                    found[at] = value
+            for first, last in reading.lost:
+                named.update(range(first, last + 1))
+            if reading.next_offset <= offset:
+                raise Broken(f"reading at {offset} goes on at {reading.next_offset}")
+            offset = reading.next_offset
+        missing = set(range(log.start_offset, log.visible_end)).difference(found, named)
+        return found, frozenset(missing)
+
+    async def reopen(self) -> None:
+        """Open after whatever happened; what is found must be what was promised, and is what there is from now on."""
+        found = await self.open()
+        self.ledger.check(found)
+        self.ledger.recovered(found)
+
+    # -- writing
+
+    def values(self, count: int, size_bytes: int) -> list[bytes]:
+        """Values that no other record has."""
+        self.count += count
+        return [b"%06d" % at * (size_bytes // 6) for at in range(self.count - count, self.count)]
+
+    async def append(
+        self, *, durable: bool, size_bytes: int = 18, count: int = 1, event: bool = False
+    ) -> StorageError | None:
+        """Append a batch; with `event`, in one plan with a synced journal event that names it.
+
+        Returns the error of a plan that failed, with the log healed.
+        """
+        values = self.values(count, size_bytes)
+        staged = self.log.stage([Columns.build(values)], durable=durable)
+        base = staged.base_offsets[0]
+        self.ledger.attempt(base, values)
+        verbs: tuple[Verb, ...] = staged.verbs
+        journalled = None
+        if event:
+            journalled = self.journal.stage([self._next_event(staged.end_offset)])
+            verbs = (*verbs, *journalled.verbs)
+        try:
+            await self.files.submit(verbs)
+        except PlanFailed as failed:
+            error = self.log.failed(staged, failed)
+            await self.log.heal()
+            self._all_synced()
+            return error
+        self.log.applied(staged)
+        self.ledger.visible.update(enumerate(values, base))
+        if not self.log.is_dirty:
+            self._all_synced()
+        if journalled is not None:
+            self.journal.applied(journalled)
+            self._event_applied(proven=True)
+        return None
+
+    async def sync(self) -> None:
+        """Make the leader records durable."""
+        await self.files.submit(self.log.stage_sync())
+        self.log.synced()
+        self._all_synced()
+
+    def _all_synced(self) -> None:
+        self.ledger.promised = dict(self.ledger.visible)
+
+    async def roll(self) -> None:
+        """Seal the segment in use, for its age."""
+        self.clock.advance(SEGMENT_AGE_S)
+        await self.log.roll_if_due(self.clock.wall_us())
+        if not self.log.is_dirty:
+            self._all_synced()
+
+    async def drop(self) -> None:
+        """Drop all sealed segments, for their age."""
+        self.clock.advance(10_000.0)
+        self.ledger.start_allowed = self.log.visible_end
+        await self.log.retain(
+            now_us=self.clock.wall_us(), unsettled_from=self.log.visible_end, drop_unread=True
+        )
+        self.ledger.start_dropped = self.ledger.start_allowed = self.log.start_offset
+
+    # -- the journal
+
+    def _next_event(self, end: int) -> bytes:
+        event = event_naming(len(self.ledger.events), end)
+        self.ledger.tentative = (event,)
+        return event
+
+    def _event_applied(self, *, proven: bool) -> None:
+        self.ledger.events += self.ledger.tentative
+        self.ledger.tentative = ()
+        if proven:
+            self.ledger.events_proven = len(self.ledger.events)
+
+    async def note(self, *, sync: bool) -> None:
+        """Append an event that names all visible records; heals the journal when that fails."""
+        staged = self.journal.stage([self._next_event(self.log.visible_end)], sync=sync)
+        try:
+            await self.files.submit(staged.verbs)
+        except PlanFailed as error:
+            self.journal.failed(staged, error)
+            await self.journal.heal(b"\n".join(self.ledger.events))
+            self.ledger.tentative = ()
+            self.ledger.events_proven = len(self.ledger.events)
+            return
+        self.journal.applied(staged)
+        self._event_applied(proven=staged.is_synced)
+
+    async def snapshot(self) -> None:
+        """Begin a new journal segment with all events, and drop the earlier ones."""
+        await self.journal.snapshot(b"\n".join(self.ledger.events))
+        self.ledger.events_proven = len(self.ledger.events)
+        await self.journal.prune()
+
+    # -- ends
+
+    async def close(self) -> None:
+        """Close both, as a partition does."""
+        await self.journal.close()
+        self.ledger.events_proven = len(self.ledger.events)
+        await self.log.close()
+        self._all_synced()
+
+    def lose_power(self, survivors: Iterable[int] | None = None) -> None:
+        """Everything unsynced is gone, but for the `survivors` among each file's and directory's items, counted."""
+        chosen = frozenset(survivors or ())
+        self.disk.crash(lambda unsynced: [item for at, item in enumerate(unsynced.items) if at % 2 in chosen])

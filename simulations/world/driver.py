@@ -22,6 +22,7 @@ from heapq import heappop, heappush
 from typing import Any, Final, Protocol
 
 import attrs
+import trio
 
 from callboard.simulations.world.schedulers import Scheduler
 from callboard.simulations.world.tape import FIFO, Decision, Tape
@@ -77,6 +78,7 @@ class Driver(TickingClock):
         self._frozen: list[Any] = []
         self._holds: dict[str, _Hold] = {}
         self._slowed: list[tuple[float, int, Any]] = []
+        self._sleeping: list[tuple[float, int, Any]] = []
         self._passed: set[Any] = set()
         self._sequence = 0
 
@@ -128,12 +130,33 @@ class Driver(TickingClock):
         self._frozen.clear()
         while self._slowed:
             put_back(heappop(self._slowed)[2])
+        while self._sleeping:
+            trio.lowlevel.reschedule(heappop(self._sleeping)[2])
+
+    async def sleep(self, seconds: float) -> None:
+        """Let virtual time pass, whatever is cancelled meanwhile. Cheaper than a shielded `trio.sleep`."""
+        if seconds <= 0 or self._torn_down:
+            await trio.lowlevel.cancel_shielded_checkpoint()
+            return
+        self._sequence += 1
+        heappush(self._sleeping, (self._trace.now() + seconds, self._sequence, trio.lowlevel.current_task()))
+        await trio.lowlevel.wait_task_rescheduled(_not_to_be_aborted)
 
     # -- what the clock asks
 
     def next_due(self) -> float:
-        """When the first slowed task is due."""
-        return self._slowed[0][0] if self._slowed else NEVER
+        """When the first slowed or sleeping task is due."""
+        slowed = self._slowed[0][0] if self._slowed else NEVER
+        return min(slowed, self._sleeping[0][0]) if self._sleeping else slowed
+
+    def arrived(self, now: float) -> None:
+        """Virtual time has gone on: let those run that are due."""
+        while self._slowed and self._slowed[0][0] <= now:
+            task = heappop(self._slowed)[2]
+            self._passed.add(task)
+            put_back(task)
+        while self._sleeping and self._sleeping[0][0] <= now:
+            trio.lowlevel.reschedule(heappop(self._sleeping)[2])
 
     def stuck(self, now: float) -> None:
         """Everybody waits, and for nothing that time will bring."""
@@ -157,8 +180,6 @@ class Driver(TickingClock):
         if self.ticks >= self._tick_limit:
             self._tick_limit *= 2
             self._ended(f"the run did not end within {self.ticks:,} scheduler ticks")
-        if self._slowed and self._slowed[0][0] <= self._trace.now():
-            self._take_due(batch)
         ours: list[Any] = []
         system: list[Any] = []
         for task in batch:
@@ -208,10 +229,6 @@ class Driver(TickingClock):
                 return True
         return False
 
-    def _take_due(self, batch: list[Any]) -> None:
-        now = self._trace.now()
-        while self._slowed and self._slowed[0][0] <= now:
-            task = heappop(self._slowed)[2]
-            self._passed.add(task)
-            batch.append(task)
-        batch.sort(key=task_number)
+
+def _not_to_be_aborted(_: Any) -> trio.lowlevel.Abort:
+    return trio.lowlevel.Abort.FAILED

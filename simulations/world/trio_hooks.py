@@ -55,6 +55,9 @@ class TickingClock:
         """The virtual time at which something that is held back is due; infinity if nothing is."""
         return NEVER
 
+    def arrived(self, now: float) -> None:
+        """Virtual time has jumped to `now`."""
+
     def stuck(self, now: float) -> None:
         """Nobody can run, and no deadline will ever come."""
 
@@ -91,6 +94,7 @@ class VirtualTrioClock(trio.abc.Clock):
             self._ticking.stuck(self._now)
         elif not self._ticking.late(coming) and coming > self._now:
             self._now = coming
+            self._ticking.arrived(coming)
 
 
 # trio only lets its own mock clock jump, which may not be subclassed, and asks with isinstance.

@@ -83,6 +83,7 @@ class World:
         self._over = trio.Event()
         self.disk.observer = self._verb
         self.disk.halted = self._halted
+        self.disk.sleep = self._sleep
 
     def _tell(self, line: str) -> None:
         self.trace.line("history", line)
@@ -238,6 +239,9 @@ class World:
         if self.trace.on:
             self.trace.line("disk", f"{verb} {path} by {owner}")
         self.probes.passed(f"disk.{verb}", path)
+
+    async def _sleep(self, seconds: float) -> None:
+        await self.scheduler.sleep(seconds)
 
     async def _halted(self) -> None:
         """Where a plan of a dead machine ends up: it never comes back while the run lasts."""

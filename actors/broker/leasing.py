@@ -35,11 +35,14 @@ class Leasing:
 
     def recover(self) -> None:
         """Leases outlive the actor, but not the process: consumers died with it."""
-        now = self._room.clock.monotonic()
+        now, port = self._room.clock.monotonic(), self._room.port
         for group in self._room.states:
-            if self._room.port.opened_before:
-                timeout = self._room.port.visibility_timeouts.get(group.group_id, LEASE_RENEWED_S)
+            if port.opened_before:
+                timeout = port.visibility_timeouts.get(group.group_id, LEASE_RENEWED_S)
                 group.delivery.renew_all(now, timeout)
+                for (group_id, lease_id), deadline in port.extended.items():
+                    if group_id == group.group_id and deadline > now + timeout:
+                        group.delivery.extend(lease_id, deadline, now)
             else:
                 group.delivery.void_all_leases()
             group.delivery.skip(0, self._room.log.start_offset)
@@ -70,7 +73,8 @@ class Leasing:
             reply.answer(None)
             self._room.arm(group.delivery.next_deadline())
             return
-        self._room.port.visibility_timeouts[group.group_id] = message.visibility_timeout
+        timeouts = self._room.port.visibility_timeouts
+        timeouts[group.group_id] = max(message.visibility_timeout, timeouts.get(group.group_id, 0.0))
         self._room.arm(deadline)
         self._room.journal_events(group, partial(self._hand_over, group, grant, message, reply), sync=False)
 
@@ -185,7 +189,7 @@ class Leasing:
         else:
             kept = delivery.extend(message.lease_id, now + message.seconds, now)
             if kept:
-                self._room.arm(now + message.seconds)
+                self._promise(message, now)
             answer(reply, kept, None)
             return
         waits = reply is not None
@@ -199,6 +203,15 @@ class Leasing:
             if message.seconds <= 0:
                 self._room.wake(group)
             self._room.arm(delivery.next_deadline())
+
+    def _promise(self, message: c.Settle, now: float) -> None:
+        """A lease was extended: a restarted actor must not end it earlier."""
+        deadline, port = now + message.seconds, self._room.port
+        self._room.arm(deadline)
+        if message.seconds > port.visibility_timeouts.get(message.group_id, LEASE_RENEWED_S):
+            port.extend(message.group_id, message.lease_id, deadline, now)
+        elif port.extended:
+            port.extended.pop((message.group_id, message.lease_id), None)
 
     def release_consumer(self, message: c.ReleaseConsumer, reply: Reply | None) -> None:
         """Release all that a leaving consumer holds."""

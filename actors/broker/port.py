@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from callboard.actors.broker.commands import PartitionCommand, Sleepers
+from callboard.actors.broker.commands import SIFT_AT_LEAST, PartitionCommand, Sleepers
 from callboard.actors.broker.receipts import Grant
 from callboard.log.errors import CallboardError, PartitionUnavailable
 from callboard.log.limits import PENDING_BYTES_MAX
@@ -115,7 +115,10 @@ class PartitionPort:
         self.sleepers = Sleepers()
         """Consumers who found the partition unavailable."""
         self.visibility_timeouts: dict[int, float] = {}
-        """By group id; what a restarted actor renews leases by."""
+        """By group id, the longest that was asked for; what a restarted actor renews leases by."""
+        self.extended: dict[tuple[int, int], float] = {}
+        """By group's and lease's id: until when, if a renewal would end it earlier than its consumer was told."""
+        self._sift_extended_at = SIFT_AT_LEAST
         self.orphans: list[tuple[int, Grant]] = []
         """Leases (with their group's id) that were journalled when the actor crashed, before anybody had them."""
         self.unheard_waiting = 0
@@ -127,6 +130,13 @@ class PartitionPort:
     def label(self) -> str:
         """How messages name the partition, for example `orders/2`."""
         return f"{self.topic}/{self.index}"
+
+    def extend(self, group_id: int, lease_id: int, deadline: float, now: float) -> None:
+        """Remember beyond this incarnation that a consumer was promised its lease until `deadline`."""
+        if len(self.extended) >= self._sift_extended_at:
+            self.extended = {key: until for key, until in self.extended.items() if until > now}
+            self._sift_extended_at = max(SIFT_AT_LEAST, 2 * len(self.extended))
+        self.extended[group_id, lease_id] = deadline
 
     def unavailable(self) -> CallboardError:
         """The error for an operation that the present state refuses."""

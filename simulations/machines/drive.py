@@ -231,7 +231,7 @@ class Court:
             if place.is_up:
                 place.check()
                 for circle in place.circles:
-                    circle.ledger.prune(self.now)
+                    circle.ledger.prune()
 
     # -- deeds: each returns how many inputs it gave ----------------------------------------------------------
 
@@ -370,10 +370,14 @@ class Court:
         if not hands or not place.is_up:
             return 0
         lease_id = hands[(bits >> 4) % len(hands)][0]
-        deadline = self.now + circle.timeout_s * (0.25, 0.5, 1.0, 1.0)[bits >> 12 & 3]
+        deadline = self.now + circle.timeout_s * (0.25, 0.5, 1.0, 4.0)[bits >> 12 & 3]
         kept = circle.delivery.extend(lease_id, deadline, self.now)
         if kept:
             circle.ledger.extended(lease_id, deadline)
+            if deadline > self.now + circle.timeout_s:
+                circle.extended[lease_id] = deadline
+            else:
+                circle.extended.pop(lease_id, None)
             if deadline < self.due:
                 self.due = deadline
         self.trace.append(6 | kept << 4 | lease_id << 8)

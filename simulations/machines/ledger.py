@@ -207,9 +207,14 @@ class Ledger:
         for row in (self.asked, self.settled, self.holder, self.expected):
             del row[end:]
 
-    def prune(self, now: float) -> None:
-        """Forget the claims that time has ended."""
-        self.claims = {lease_id: claim for lease_id, claim in self.claims.items() if claim[0] > now}
+    def prune(self) -> None:
+        """Forget the claims of which nothing is left. Time ends none: a lease may have been renewed unheard."""
+        holder = self.holder
+        self.claims = {
+            lease_id: claim
+            for lease_id, claim in self.claims.items()
+            if any(lease_id in holder[start:stop] for start, stop, _ in claim[1])
+        }
 
     # -- judging --------------------------------------------------------------------------------------------
 

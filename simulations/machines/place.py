@@ -91,7 +91,7 @@ class Asked:
 class Circle:
     """One group in one partition: its delivery, its ledger, and what its consumers have in hand."""
 
-    __slots__ = ("consumers", "delivery", "group_id", "hands", "ledger", "timeout_s")
+    __slots__ = ("consumers", "delivery", "extended", "group_id", "hands", "ledger", "timeout_s")
 
     def __init__(self, group_id: int, consumers: int, timeout_s: float) -> None:
         self.group_id = group_id
@@ -99,6 +99,8 @@ class Circle:
         self.timeout_s = timeout_s
         self.ledger = Ledger()
         self.delivery: Delivery
+        self.extended: dict[int, float] = {}
+        """Until when leases were extended: a restart must not end them earlier."""
         self.hands: deque[Hand] = deque()
         """What will be settled, oldest first."""
 
@@ -277,6 +279,9 @@ class Place:
         self._rebuild(wall_offset_s)
         for circle in self.circles:
             circle.delivery.renew_all(now, circle.timeout_s)
+            for lease_id, deadline in circle.extended.items():
+                if deadline > now + circle.timeout_s:
+                    circle.delivery.extend(lease_id, deadline, now)
         for _, circle, grant in self.orphans:
             ranges = tuple([row[:2] for row in grant.ranges])
             circle.delivery.release(grant.lease_id, ranges, now)
@@ -326,6 +331,7 @@ class Place:
         for circle in self.circles:
             circle.ledger.ended(lost.get(circle.group_id, frozenset()))
             circle.hands.clear()
+            circle.extended.clear()
         self.told, self.tidings, self.orphans, self.unwritten, self.sync = [], [], [], [], False
         self.sequencer = Sequencer()
         self.heard = self.asked

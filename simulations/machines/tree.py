@@ -80,6 +80,7 @@ class Tree:
     def _add(self, name: str, terms: Terms) -> None:
         self._terms[name] = terms
         self._windows.pop(name, None)
+        self._not_before.pop(name, None)
         self._roster.add(name, terms, listed=name in self._places)
 
     # -- what happens ---------------------------------------------------------------------------------------

@@ -55,6 +55,37 @@ async def test_leases_that_nobody_heard_of_are_released_at_the_restart(
         assert {attempt for _, _, attempt in again.ranges} == {1}
 
 
+async def test_a_lease_that_was_extended_is_not_cut_short_by_a_restart(
+    autojump_clock: Any, stage: Any
+) -> None:
+    """A consumer that was promised ten minutes has them, also when the partition restarts meanwhile."""
+    async with stage.open() as runtime:
+        await orders(runtime, 1)
+        handed = await stage.fetch(runtime).wait()
+        ask = stage.port(runtime).ref.ask
+        assert await ask(Settle(1, "extend", handed.lease_id, [(0, 1)], 600.0))
+        await runtime.restart("topics/orders/0")
+        await trio.sleep(590.0)
+        assert await stage.fetch(runtime, consumer=100).wait() is None
+        await trio.sleep(20.0)
+        assert stage.offsets(await stage.fetch(runtime, consumer=100).wait()) == [0]
+
+
+async def test_a_lease_that_was_shortened_after_an_extension_ends_early(
+    autojump_clock: Any, stage: Any
+) -> None:
+    """The last word counts: what was extended for long and then for a short time runs out after the short time."""
+    async with stage.open() as runtime:
+        await orders(runtime, 1)
+        handed = await stage.fetch(runtime).wait()
+        ask = stage.port(runtime).ref.ask
+        for seconds in (600.0, 1.0):
+            assert await ask(Settle(1, "extend", handed.lease_id, [(0, 1)], seconds))
+        await runtime.restart("topics/orders/0")
+        await trio.sleep(40.0)
+        assert stage.offsets(await stage.fetch(runtime, consumer=100).wait()) == [0]
+
+
 async def test_leases_are_kept_by_an_actors_restart_and_voided_by_a_new_process(
     autojump_clock: Any, stage: Any
 ) -> None:

@@ -1,0 +1,201 @@
+"""Capsule: a stored failure, with everything that is needed to meet it again.
+
+A bare seed rots: when code changes, it draws another workload, another plan, another schedule, and quietly passes. So
+a capsule holds what the seed drew, and how often each fault had an effect; when a run of it fits no longer, that is
+said loudly. It is one CBOR document for programs, and the same as JSON for people; both can be read back. What is read
+comes from somewhere: it is checked before anything is run.
+
+Vocabulary
+----------
+scenario   the name under which the run's code is found
+promise    what was broken, by the checker's name; `raised: <type>` when the run failed in another way
+hits       index of a fault in the plan -> how often it had an effect
+tape       the schedule; None when the seed's own scheduler is enough
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, Final
+
+import attrs
+import cbor2
+
+from callboard.control_frames import check_plain
+from callboard.log.errors import CallboardError, InvalidArgument
+from callboard.log.limits import MIB
+from callboard.simulations.faults import Plan
+from callboard.simulations.world.tape import Tape
+
+__all__ = ["CAPSULE_BYTES_MAX", "Capsule", "StaleCapsule", "read_capsule"]
+
+FORMAT: Final = 1
+CAPSULE_BYTES_MAX: Final = 64 * MIB
+NAME_CHARACTERS_MAX: Final = 200
+WORDS_CHARACTERS_MAX: Final = 20_000
+HITS_MAX: Final = 100_000
+
+
+class StaleCapsule(CallboardError):
+    """A capsule no longer says anything about this version of the code. Search again with its seed."""
+
+
+@attrs.frozen(kw_only=True)
+class Capsule:
+    """One stored failure. `workload` is plain data (see `values`): only its scenario knows its type."""
+
+    scenario: str
+    seed: int
+    scheduler: str
+    workload: Any
+    plan: Plan
+    tape: Tape | None
+    hits: dict[int, int]
+    promise: str
+    words: str
+    version: str
+    note: str = ""
+    """How it came about, for people."""
+
+    def to_cbor(self) -> bytes:
+        """The capsule as bytes."""
+        return cbor2.dumps(self._data())
+
+    def to_json(self) -> str:
+        """The capsule as indented text, ends with a newline."""
+        return f"{json.dumps(self._data(), indent=1, ensure_ascii=False)}\n"
+
+    def _data(self) -> dict[str, Any]:
+        return {
+            "callboard-capsule": FORMAT,
+            "scenario": self.scenario,
+            "promise": self.promise,
+            "words": self.words,
+            "note": self.note,
+            "version": self.version,
+            "seed": self.seed,
+            "scheduler": self.scheduler,
+            "workload": self.workload,
+            "plan": self.plan.to_data(),
+            "hits": [[index, count] for index, count in sorted(self.hits.items())],
+            "tape": None if self.tape is None else self.tape.to_data(),
+        }
+
+
+def read_capsule(stored: bytes) -> Capsule:
+    """The capsule in these bytes, CBOR or JSON. Raises `InvalidArgument` when they are none."""
+    if len(stored) > CAPSULE_BYTES_MAX:
+        raise _bad(f"it is larger than {CAPSULE_BYTES_MAX} bytes")
+    data = _decoded(stored)
+    if not isinstance(data, dict) or "callboard-capsule" not in data:
+        raise _bad("it does not say that it is one")
+    if data["callboard-capsule"] != FORMAT:
+        raise _bad(f"it is of format {str(data['callboard-capsule'])[:20]!r}, this version reads {FORMAT}")
+    unknown = sorted(str(name)[:40] for name in set(data) - NAMES)
+    missing = sorted(NAMES - set(data))
+    if unknown or missing:
+        raise _bad(
+            "; ".join(
+                [*(f"unknown field {name!r}" for name in unknown[:5]), *(f"no {name}" for name in missing)]
+            )
+        )
+    return Capsule(
+        scenario=_text(data, "scenario", NAME_CHARACTERS_MAX),
+        seed=_seed(data["seed"]),
+        scheduler=_text(data, "scheduler", NAME_CHARACTERS_MAX),
+        workload=_checked(data["workload"], 0),
+        plan=Plan.from_data(data["plan"]),
+        tape=None if data["tape"] is None else Tape.from_data(data["tape"]),
+        hits=_hits(data["hits"]),
+        promise=_text(data, "promise", NAME_CHARACTERS_MAX),
+        words=_text(data, "words", WORDS_CHARACTERS_MAX),
+        version=_text(data, "version", NAME_CHARACTERS_MAX),
+        note=_text(data, "note", WORDS_CHARACTERS_MAX),
+    )
+
+
+NAMES: Final = frozenset(
+    {
+        "callboard-capsule",
+        "scenario",
+        "promise",
+        "words",
+        "note",
+        "version",
+        "seed",
+        "scheduler",
+        "workload",
+        "plan",
+        "hits",
+        "tape",
+    }
+)
+
+
+def _decoded(stored: bytes) -> Any:
+    try:
+        if stored.lstrip()[:1] == b"{":
+            return json.loads(stored)
+        check_plain(stored)
+        return cbor2.loads(stored)
+    except (
+        cbor2.CBORDecodeError,
+        ValueError,
+        TypeError,
+        LookupError,
+        ArithmeticError,
+        RecursionError,
+    ) as error:
+        raise _bad(f"it is neither CBOR nor JSON ({type(error).__name__})") from None
+
+
+def _text(data: dict[str, Any], name: str, characters_max: int) -> str:
+    text = data[name]
+    if not isinstance(text, str) or len(text) > characters_max:
+        raise _bad(f"its {name} is no text of at most {characters_max} characters")
+    return text
+
+
+def _seed(seed: object) -> int:
+    if type(seed) is not int or not 0 <= seed < 1 << 64:
+        raise _bad("its seed is no integer from 0 to 2**64 - 1")
+    return seed
+
+
+def _hits(data: object) -> dict[int, int]:
+    if not isinstance(data, list) or len(data) > HITS_MAX:
+        raise _bad("its hits are no list")
+    hits: dict[int, int] = {}
+    for pair in data:
+        if (
+            not isinstance(pair, list)
+            or len(pair) != 2
+            or any(type(number) is not int or number < 0 for number in pair)
+        ):
+            raise _bad("its hits are no pairs of counts")
+        hits[pair[0]] = pair[1]
+    return hits
+
+
+def _checked(data: Any, depth: int) -> Any:
+    """The workload as far as it can be checked without its scenario: plain, finite, not too deep."""
+    if depth > 40:
+        raise _bad("its workload is nested too deeply")
+    if isinstance(data, list):
+        return [_checked(item, depth + 1) for item in data]
+    if isinstance(data, dict):
+        if not all(isinstance(name, str) for name in data):
+            raise _bad("its workload has a field without a name")
+        return {name: _checked(item, depth + 1) for name, item in data.items()}
+    if (
+        data is None
+        or isinstance(data, bool | int | str)
+        or (isinstance(data, float) and math.isfinite(data))
+    ):
+        return data
+    raise _bad(f"its workload holds a {type(data).__name__}")
+
+
+def _bad(why: str) -> InvalidArgument:
+    return InvalidArgument(f"this is no capsule: {why}. Nothing was run. Use a file that a sweep wrote.")

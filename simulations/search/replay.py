@@ -1,0 +1,141 @@
+"""Replaying a stored failure: what it says about this version of the code.
+
+=============  ============================================================================================
+reproduced     the same promise is broken
+other          another promise is broken, or the run fails in another way
+fixed          the run ends well, and every fault that had an effect then has one now
+stale          the schedule does not fit, or the run ends well but a fault no longer has any effect: it says nothing
+=============  ============================================================================================
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from callboard.simulations.search.capsule import Capsule
+from callboard.simulations.search.shrink import Case
+from callboard.simulations.search.values import from_plain, to_plain
+from callboard.simulations.violations import Violation
+from callboard.simulations.world import Run, Settings, StaleTape, Tape
+
+__all__ = [
+    "Judgement",
+    "RunCase",
+    "Verdict",
+    "capsule_of",
+    "case_of",
+    "judge",
+    "promise_of",
+    "trial_of",
+    "words_of",
+]
+
+RunCase = Callable[[Case, Settings], Run]
+"""Runs a case of one scenario under one seed."""
+
+
+class Verdict(enum.Enum):
+    """What a replay showed."""
+
+    REPRODUCED = "reproduced"
+    OTHER = "other"
+    FIXED = "fixed"
+    STALE = "stale"
+
+
+@attrs.frozen
+class Judgement:
+    """The verdict, and why."""
+
+    verdict: Verdict
+    words: str
+
+
+def promise_of(failure: BaseException) -> str:
+    """Which promise was broken; for anything that is no violation, what was raised."""
+    return failure.promise if isinstance(failure, Violation) else f"raised: {type(failure).__name__}"
+
+
+def words_of(failure: BaseException) -> str:
+    """How it was broken, in one line."""
+    if isinstance(failure, Violation):
+        return failure.words
+    if isinstance(failure, BaseExceptionGroup):
+        inner = "; ".join(f"{type(error).__name__}: {error}" for error in failure.exceptions)
+        return f"{failure.message}: {inner}"
+    return f"{type(failure).__name__}: {failure}"
+
+
+def capsule_of(scenario: str, case: Case, run: Run, *, scheduler: str, version: str, note: str) -> Capsule:
+    """The capsule of a run that failed, or of one that no longer does (`promise` is then empty)."""
+    failure = run.failure
+    return Capsule(
+        scenario=scenario,
+        seed=run.seed,
+        scheduler=scheduler,
+        workload=to_plain(case.workload),
+        plan=case.plan,
+        tape=case.tape,
+        hits={index: count for index, count in run.hits.items() if count},
+        promise="" if failure is None else promise_of(failure)[:200],
+        words="" if failure is None else words_of(failure)[:20_000],
+        version=version,
+        note=note,
+    )
+
+
+def case_of(capsule: Capsule, workload_type: Any) -> Case:
+    """The case in a capsule. Raises `InvalidArgument` when its workload is not one of the scenario."""
+    return Case(from_plain(workload_type, capsule.workload), capsule.plan, capsule.tape)
+
+
+def trial_of(run_case: RunCase, promise: str, scheduler: str) -> Callable[..., Tape | None]:
+    """How shrinking runs a case: whether the same promise is broken, and under which schedule."""
+
+    def trial(case: Case, /, *, record: bool) -> Tape | None:
+        settings = Settings(scheduler=scheduler, trace="off", record_schedule=record)
+        try:
+            run = run_case(case, settings)
+        except StaleTape:
+            return None
+        if run.failure is None or promise_of(run.failure) != promise:
+            return None
+        return run.tape or Tape()
+
+    return trial
+
+
+def judge(capsule: Capsule, run: Run) -> Judgement:
+    """What a run of the capsule's case says about it."""
+    if isinstance(run.failure, StaleTape):
+        return stale(run.failure)
+    if run.failure is not None:
+        promise = promise_of(run.failure)
+        if promise == capsule.promise:
+            return Judgement(Verdict.REPRODUCED, f"the same promise is broken: {promise}")
+        return Judgement(
+            Verdict.OTHER,
+            f"another promise is broken: {promise}, where {capsule.promise or 'none'} was stored",
+        )
+    gone = [index for index, count in sorted(capsule.hits.items()) if count and not run.hits.get(index)]
+    if gone:
+        faults = capsule.plan.faults
+        named = ", ".join(
+            f"{index} ({type(faults[index]).__name__})" if index < len(faults) else str(index)
+            for index in gone[:10]
+        )
+        return Judgement(
+            Verdict.STALE,
+            f"the run ends well, but these faults of its plan no longer have any effect: {named}. It proves nothing"
+            f" about this version. Search again: callboard simulate {capsule.scenario} --first-seed {capsule.seed} --seeds 1",
+        )
+    return Judgement(Verdict.FIXED, "no promise is broken, and every fault had its effect")
+
+
+def stale(error: StaleTape) -> Judgement:
+    """The verdict when the stored schedule does not fit."""
+    return Judgement(Verdict.STALE, str(error))

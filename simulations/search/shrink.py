@@ -1,0 +1,184 @@
+"""Shrinking: the smallest workload, plan and schedule that still break the same promise.
+
+First the plan: faults are dropped, then their parameters made simpler. Then the workload. Meanwhile the schedule is the
+one in order of creation if the promise breaks under it too, else the seed's own. At the end the schedule: what it
+decided is recorded, and decisions are replaced by "all, in order" in ever smaller chunks. Fewer faults may allow a
+smaller workload and the other way round, so the rounds are repeated until nothing gets smaller or the budget is used up.
+
+Invariants
+----------
+K1  The case that is kept has always been run, and broke the same promise.
+K2  Not more runs than the budget allows, and none is begun after its time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Protocol
+
+import attrs
+
+from callboard.simulations.faults import Plan
+from callboard.simulations.search.simpler import chunks, greedy, variants
+from callboard.simulations.world.tape import Tape
+
+__all__ = ["Budget", "Case", "Shrunk", "Trial", "shrink"]
+
+RUNS_MAX: Final = 400
+ROUNDS_MAX: Final = 4
+ALL_IN_ORDER: Final = Tape()
+
+
+@attrs.frozen
+class Case:
+    """What one run is made of, apart from scenario and seed. Without `tape` the seed's own scheduler decides."""
+
+    workload: Any
+    plan: Plan
+    tape: Tape | None = None
+
+
+class Trial(Protocol):
+    """Runs a case."""
+
+    def __call__(self, case: Case, /, *, record: bool) -> Tape | None:
+        """The schedule when the same promise was broken (empty unless `record`); None when it was not."""
+        ...
+
+
+class BudgetSpent(Exception):
+    """No run is left."""
+
+
+class Budget:
+    """How many runs are left, and whether there is time for one. `spent` counts."""
+
+    def __init__(self, runs_max: int = RUNS_MAX, out_of_time: Callable[[], bool] = lambda: False) -> None:
+        self.spent = 0
+        self._runs_max = runs_max
+        self._out_of_time = out_of_time
+
+    def take(self) -> None:
+        """Take one run. Raises `BudgetSpent` when there is none left."""
+        if self.spent >= self._runs_max or self._out_of_time():
+            raise BudgetSpent
+        self.spent += 1
+
+
+@attrs.frozen
+class Shrunk:
+    """The smallest case that was found. `complete` when nothing got smaller any more within the budget."""
+
+    case: Case
+    runs: int
+    complete: bool
+
+
+def shrink(
+    case: Case, trial: Trial, budget: Budget, tell: Callable[[str, int], None] = lambda what, runs: None
+) -> Shrunk:
+    """The smallest case that still breaks the promise, as far as the budget goes (K1, K2).
+
+    `case` is taken to break it. `tell(what, runs)` hears of the progress.
+    """
+    return _Shrinking(case, trial, budget, tell).go()
+
+
+class _Shrinking:
+    def __init__(self, case: Case, trial: Trial, budget: Budget, tell: Callable[[str, int], None]) -> None:
+        self.case = case
+        self._first = case
+        self._trial = trial
+        self._budget = budget
+        self._tell = tell
+
+    def go(self) -> Shrunk:
+        try:
+            self._all()
+        except BudgetSpent:
+            return Shrunk(self.case, self._budget.spent, False)
+        return Shrunk(self.case, self._budget.spent, True)
+
+    def _all(self) -> None:
+        self._plainest_schedule()
+        for _ in range(ROUNDS_MAX):
+            before = self.case
+            self._plan()
+            self._workload()
+            if self.case.tape != ALL_IN_ORDER:
+                self._plainest_schedule()
+            if self.case == before:
+                break
+        self._schedule()
+
+    def _holds(self, case: Case) -> bool:
+        """Run the case; keep it when it breaks the promise (K1)."""
+        self._budget.take()
+        self._tell(self._what, self._budget.spent)
+        if self._trial(case, record=False) is None:
+            return False
+        self.case = case
+        return True
+
+    def _plainest_schedule(self) -> None:
+        """All in order of creation, if that will do; else let the seed decide: a tape fits no other plan or workload."""
+        self._what = "schedule"
+        if not self._holds(attrs.evolve(self.case, tape=ALL_IN_ORDER)) and self.case.tape is not None:
+            self._holds(attrs.evolve(self.case, tape=None))
+
+    def _plan(self) -> None:
+        self._what = "plan"
+
+        def fewer(faults: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+            return (faults[:first] + faults[end:] for first, end in chunks(len(faults)))
+
+        def plainer(faults: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+            for at, fault in enumerate(faults):
+                for simpler in variants(fault, strings=False):
+                    yield (*faults[:at], simpler, *faults[at + 1 :])
+
+        def holds(faults: tuple[Any, ...]) -> bool:
+            return self._holds(attrs.evolve(self.case, plan=Plan(faults)))
+
+        greedy(self.case.plan.faults, fewer, holds)
+        greedy(self.case.plan.faults, plainer, holds)
+
+    def _workload(self) -> None:
+        self._what = "workload"
+        greedy(
+            self.case.workload,
+            variants,
+            lambda workload: self._holds(attrs.evolve(self.case, workload=workload)),
+        )
+
+    def _schedule(self) -> None:
+        self._what = "schedule"
+        if self.case.tape is None:
+            tape = self._recorded(self.case)
+            if tape is None:
+                return
+            self.case = attrs.evolve(self.case, tape=tape)
+        tape = self.case.tape or ALL_IN_ORDER
+        size = max(tape.choices, 1)
+        while size and tape.choices:
+            end = tape.choices
+            while end > 0:
+                choices = [at for at, decision in enumerate(tape.decisions) if decision]
+                end = min(end, len(choices))
+                first = max(0, end - size)
+                if end > first:
+                    plainer = self._recorded(
+                        attrs.evolve(self.case, tape=tape.plain(choices[first], choices[end - 1] + 1))
+                    )
+                    if plainer is not None and plainer.choices < tape.choices:
+                        tape = plainer
+                        self.case = attrs.evolve(self.case, tape=tape)
+                end = first
+            size //= 2
+
+    def _recorded(self, case: Case) -> Tape | None:
+        """The schedule that the case really took, when it breaks the promise and would do so again under that."""
+        self._budget.take()
+        self._tell(self._what, self._budget.spent)
+        tape = self._trial(case, record=True)
+        return None if tape is None else tape.trimmed()

@@ -1,0 +1,113 @@
+"""Stored failures: there and back, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import attrs
+import cbor2
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from callboard.log.errors import InvalidArgument
+from callboard.simulations.faults import At, Plan, PowerCut
+from callboard.simulations.search.capsule import Capsule, read_capsule
+from callboard.simulations.world import Tape
+
+CAPSULE = Capsule(
+    scenario="shop",
+    seed=7,
+    scheduler="walk",
+    workload={"messages": 3, "keys": ["a", "b"], "rate": 0.5},
+    plan=Plan((PowerCut(At(1.5)),)),
+    tape=Tape(((), (), (1, 0), (2,))),
+    hits={0: 1},
+    promise="nothing lost",
+    words="message 1 is gone",
+    version="0.1.0",
+    note="found by a sweep",
+)
+
+
+def test_both_forms_come_back_as_they_were() -> None:
+    """CBOR and JSON hold the same capsule."""
+    assert CAPSULE == read_capsule(CAPSULE.to_cbor())
+    assert CAPSULE == read_capsule(CAPSULE.to_json().encode())
+
+
+def test_a_capsule_without_a_tape_comes_back() -> None:
+    """No tape is not an empty tape."""
+
+    bare = attrs.evolve(CAPSULE, tape=None)
+    empty = attrs.evolve(CAPSULE, tape=Tape())
+    assert read_capsule(bare.to_cbor()).tape is None
+    assert read_capsule(empty.to_cbor()).tape == Tape()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("callboard-capsule", 2),
+        ("scenario", 5),
+        ("scenario", "x" * 1000),
+        ("seed", -1),
+        ("seed", "7"),
+        ("seed", True),
+        ("plan", {"faults": [{"kind": "Meteor"}]}),
+        ("plan", 5),
+        ("tape", "abc"),
+        ("tape", [[0, 0]]),
+        ("tape", [-1]),
+        ("hits", {"0": 1}),
+        ("hits", [[0, "often"]]),
+        ("workload", {"rate": float("inf")}),
+        ("words", None),
+        ("colour", "blue"),
+    ],
+)
+def test_each_part_is_checked(name: str, value: Any) -> None:
+    """A part of a wrong type, or one that nobody knows, is refused in both forms."""
+    data = json.loads(CAPSULE.to_json())
+    data[name] = value
+    with pytest.raises(InvalidArgument):
+        read_capsule(cbor2.dumps(data))
+    with pytest.raises(InvalidArgument):
+        read_capsule(json.dumps(data).encode())
+
+
+@pytest.mark.parametrize("name", ["scenario", "seed", "plan", "tape", "hits", "promise", "workload"])
+def test_a_missing_part_is_named(name: str) -> None:
+    """A capsule without one of its parts is none."""
+    data = json.loads(CAPSULE.to_json())
+    del data[name]
+    with pytest.raises(InvalidArgument, match=name):
+        read_capsule(cbor2.dumps(data))
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_refused_in_order(stored: bytes) -> None:
+    """Foreign bytes raise the one error, and nothing else."""
+    with pytest.raises(InvalidArgument):
+        read_capsule(stored)
+
+
+@given(st.data())
+def test_damaged_bytes_are_refused_or_read(data: st.DataObject) -> None:
+    """A capsule with a byte changed is either refused or a capsule; nothing else is raised."""
+    stored = bytearray(CAPSULE.to_cbor())
+    at = data.draw(st.integers(0, len(stored) - 1))
+    stored[at] = data.draw(st.integers(0, 255))
+    try:
+        read_capsule(bytes(stored))
+    except InvalidArgument:
+        pass
+
+
+def test_nesting_without_end_is_refused() -> None:
+    """Deep nesting ends in the error, not in the interpreter's stack."""
+    with pytest.raises(InvalidArgument):
+        read_capsule(b'{"a":' * 100_000)
+    with pytest.raises(InvalidArgument):
+        read_capsule(b"\x81" * 100_000)

@@ -1,0 +1,77 @@
+"""What a replay says about a stored failure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from callboard.simulations.faults import At, Plan, PowerCut
+from callboard.simulations.search.capsule import Capsule
+from callboard.simulations.search.replay import Verdict, capsule_of, judge, promise_of, trial_of, words_of
+from callboard.simulations.search.shrink import Case
+from callboard.simulations.violations import Violation
+from callboard.simulations.world import StaleTape, Tape
+
+PLAN = Plan((PowerCut(At(1.0)), PowerCut(At(2.0))))
+BROKEN = Violation("nothing lost", "message 3 is gone")
+
+
+@pytest.fixture
+def capsule(made: Callable[..., Any]) -> Capsule:
+    """A stored failure whose first fault had an effect, twice."""
+    run = made(BROKEN, plan=PLAN, hits={0: 2, 1: 0})
+    return capsule_of("shop", Case((), PLAN, Tape()), run, scheduler="walk", version="0.1.0", note="")
+
+
+def test_a_capsule_holds_what_is_expected(capsule: Capsule) -> None:
+    """Promise, words, and the faults that had an effect."""
+    assert (capsule.promise, capsule.words, capsule.hits) == ("nothing lost", "message 3 is gone", {0: 2})
+
+
+def test_the_same_promise_is_reproduced(capsule: Capsule, made: Callable[..., Any]) -> None:
+    """Other words do not matter, and neither do hits while the promise is broken."""
+    found = judge(capsule, made(Violation("nothing lost", "message 4 is gone")))
+    assert found.verdict is Verdict.REPRODUCED
+
+
+def test_another_promise_is_another_failure(capsule: Capsule, made: Callable[..., Any]) -> None:
+    """It is told which."""
+    found = judge(capsule, made(ValueError("no")))
+    assert found.verdict is Verdict.OTHER
+    assert "raised: ValueError" in found.words
+
+
+def test_a_good_end_with_all_faults_is_fixed(capsule: Capsule, made: Callable[..., Any]) -> None:
+    """What failed then ends well now, under faults that still have effects."""
+    assert judge(capsule, made(plan=PLAN, hits={0: 1})).verdict is Verdict.FIXED
+
+
+def test_a_good_end_without_the_faults_is_stale(capsule: Capsule, made: Callable[..., Any]) -> None:
+    """A fault that no longer hits is named: the capsule proves nothing."""
+    found = judge(capsule, made(plan=PLAN, hits={1: 1}))
+    assert found.verdict is Verdict.STALE
+    assert "0 (PowerCut)" in found.words
+    assert "--first-seed 1" in found.words
+
+
+def test_a_schedule_that_does_not_fit_is_stale(capsule: Capsule, made: Callable[..., Any]) -> None:
+    """It is not taken for a failure of the code."""
+    assert judge(capsule, made(StaleTape("decision 3 does not fit"))).verdict is Verdict.STALE
+
+
+def test_a_trial_knows_only_its_promise(made: Callable[..., Any]) -> None:
+    """Shrinking does not slip from one failure to another, and a schedule that does not fit is no failure."""
+    failures = iter([BROKEN, Violation("nothing altered", "x"), None, StaleTape("x")])
+    trial = trial_of(lambda case, settings: made(next(failures)), "nothing lost", "walk")
+    found = [trial(Case((), PLAN), record=False) for _ in range(4)]
+    assert found == [Tape(), None, None, None]
+
+
+def test_errors_that_are_no_violations_have_names_too() -> None:
+    """By type, with what is in a group."""
+    assert promise_of(KeyError("x")) == "raised: KeyError"
+    group = ExceptionGroup("two tasks failed", [ValueError("a"), KeyError("b")])
+    assert "ValueError: a" in words_of(group)
+    assert "KeyError" in words_of(group)

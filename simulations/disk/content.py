@@ -43,8 +43,7 @@ class Content:
         """The bytes from `start` to `stop`, or to the end."""
         stop = min(stop, self.length)
         piece = bytes(self.stored[start:stop])
-        missing = stop - start - len(piece)
-        return piece + bytes(missing) if missing > 0 else piece
+        return piece.ljust(stop - start, b"\0")
 
     def write(self, offset: int, data: Buffer) -> None:
         """Put `data` at `offset`; a gap before it reads as zeros."""

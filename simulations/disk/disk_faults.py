@@ -7,6 +7,7 @@ changed something: a fault that never met its verb, or a misdirected write that 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from errno import errorcode
 from typing import Final, Literal
 

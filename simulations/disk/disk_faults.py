@@ -116,6 +116,8 @@ class Fault:
     draw: int = 0
     latency_s: float = 0.0
     hits: int = 0
+    on_hit: Callable[[], None] | None = None
+    """Called at each hit, at once."""
 
     def fresh_error(self, path: str) -> OSError:
         """The error anew for each hit, so that tracebacks do not pile up on one object."""
@@ -174,6 +176,8 @@ class Faults:
         self.counts[words] += 1
         if fault is not None:
             fault.hits += 1
+            if fault.on_hit is not None:
+                fault.on_hit()
 
     def count_failure(self, fault: Fault | None, kind: type, number: int | None) -> None:
         """A verb of this type failed with this error."""

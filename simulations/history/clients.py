@@ -57,6 +57,7 @@ class ObservedTopic:
             if end != "unsure" or acks == "none" or self._world.retry_budget <= 0:
                 return end
             self._world.retry_budget -= 1
+            self._world.probe("retry", self.who)
             await trio.sleep(RETRY_AFTER_S)
 
     async def _publish(

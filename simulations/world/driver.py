@@ -47,6 +47,8 @@ class _Hold:
     delay_s: float | None
     """None: until released."""
     only_main: bool
+    told: Callable[[], None] | None
+    """Called each time that a task is kept from being stepped."""
     parked: list[Any] = attrs.field(factory=list)
 
     def covers(self, prefix: str, name: str) -> bool:
@@ -93,13 +95,23 @@ class Driver(TickingClock):
         """From here on step no task of a dead machine (W1)."""
         self._anyone_dead = True
 
-    def hold(self, prefix: str) -> None:
-        """Step no task named `prefix`, or beginning with `prefix:`, until `release`."""
-        self._set(prefix, _Hold(None, only_main=False))
+    def hold(self, prefix: str, *, told: Callable[[], None] | None = None) -> None:
+        """Step no task named `prefix`, or beginning with `prefix:`, until `release`.
 
-    def slow(self, prefix: str, delay_s: float, *, mailbox_only: bool = False) -> None:
+        `told` is called whenever one would have been stepped otherwise, outside of all tasks.
+        """
+        self._set(prefix, _Hold(None, False, told))
+
+    def slow(
+        self,
+        prefix: str,
+        delay_s: float,
+        *,
+        mailbox_only: bool = False,
+        told: Callable[[], None] | None = None,
+    ) -> None:
         """Step such tasks `delay_s` later than they could, until `release`; `mailbox_only`: only the main task."""
-        self._set(prefix, _Hold(delay_s, only_main=mailbox_only))
+        self._set(prefix, _Hold(delay_s, mailbox_only, told))
 
     def _set(self, prefix: str, hold: _Hold) -> None:
         earlier = self._holds.get(prefix)
@@ -221,6 +233,8 @@ class Driver(TickingClock):
         name = task.name
         for prefix, hold in self._holds.items():
             if hold.covers(prefix, name):
+                if hold.told is not None:
+                    hold.told()
                 if hold.delay_s is None:
                     hold.parked.append(task)
                 else:

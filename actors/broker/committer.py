@@ -400,7 +400,9 @@ class Committer:
     def _fail_work(self, work: _JournalWork, error: StorageError) -> None:
         self.failed_commits += 1
         self._in_flight_work = None
-        work.finish(error)
+        doubtful = error.again()
+        doubtful.indefinite = True  # the state in memory has these events, and is written when the disk heals
+        work.finish(doubtful)
         work.records, work.done = [], []
 
     async def _heal_journal(self, work: _JournalWork) -> None:

@@ -28,8 +28,13 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     for left in surviving.partitions:
         if left.state == "failed":
             continue
+        gone = _dropped(history, left)
         for group in left.groups:
             place = (group.name, left.topic, left.index)
+            unread = gone - maybe.get(place, set())
+            if unread and not terms.drops_unread:
+                words = f"{group.name} in {left.label}: offset {min(unread)} was dropped unread"
+                found.append(Violation(PROMISE, words, None))
             problem = _problem(left, group, maybe.get(place, set()), sure.get(place, set()), terms)
             if problem is not None:
                 found.append(Violation(PROMISE, f"{group.name} in {left.label}: {problem}", None))
@@ -41,6 +46,19 @@ def _offsets(history: History, kind: str) -> Offsets:
     for entry in history.of(kind):
         found.setdefault((entry.group, entry.topic, entry.partition), set()).update(entry.offsets)
     return found
+
+
+def _dropped(history: History, left: PartitionLeft) -> set[int]:
+    """Acknowledged offsets below what is kept."""
+    if not left.start:
+        return set()
+    return {
+        offset
+        for entry in history.of("published")
+        if entry.partition == left.index and entry.topic == left.topic
+        for offset in entry.offsets
+        if offset < left.start
+    }
 
 
 def _problem(

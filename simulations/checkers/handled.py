@@ -21,10 +21,11 @@ PROMISE = "actors handle what they were asked, once and in order"
 def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:
     """Questions that were handled too often, not at all, or out of order."""
     handled = Counter(number for entry in history.of("handled") for number in entry.ids)
-    found = []
-    for entry in history.of("answered"):
-        if not handled[entry.ids[0]]:
-            found.append(Violation(PROMISE, f"question {entry.ids[0]} was answered by nobody", entry))
+    found = [
+        Violation(PROMISE, f"question {entry.ids[0]} was answered by nobody", entry)
+        for entry in history.of("answered")
+        if not handled[entry.ids[0]]
+    ]
     asked = {entry.operation for entry in history.of("ask")}
     for entry in history.of("refused"):
         if entry.operation in asked and handled[entry.ids[0]]:

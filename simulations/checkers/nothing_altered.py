@@ -17,7 +17,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     """One violation per delivery, and per stored record, with foreign bytes."""
     found = [
         Violation(PROMISE, f"{entry.who} was handed bytes at {entry.place} that nobody published", entry)
-        for entry in history.of("delivered")
+        for entry in history.of("delivered", "read")
         if ALTERED in entry.ids
     ]
     for left in surviving.partitions:

@@ -34,7 +34,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
 def _used_twice(history: History, surviving: Surviving) -> list[Violation]:
     found = []
     seen: dict[tuple[str, int, int], int] = {}
-    for entry in history.of("published", "delivered"):
+    for entry in history.of("published", "delivered", "read"):
         topic, partition = entry.topic, entry.partition
         for offset, number in zip(entry.offsets, entry.ids, strict=True):
             before = seen.setdefault((topic, partition, offset), number)

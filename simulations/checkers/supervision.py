@@ -37,7 +37,8 @@ def _too_many(stated: Intensity, events: list[Entry]) -> list[Violation]:
     supervisor = stated.path.rstrip("/")
     for entry in events:
         if entry.kind == "Escalated" or (entry.kind == "ActorFailed" and stated.each):
-            if stated.each or entry.who.rstrip("/") == supervisor:
+            above = entry.who.rstrip("/")  # who gave up: all below it begins anew
+            if stated.each or not above or f"{supervisor}/".startswith(f"{above}/"):
                 windows.clear()
             continue
         if entry.kind != "ActorRestarted" or not stated.covers(entry.who):

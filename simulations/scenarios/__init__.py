@@ -1,0 +1,6 @@
+"""Scenarios: what is done, what may go wrong, and what is promised all the same."""
+
+from callboard.simulations.scenarios.registry import SCENARIOS
+from callboard.simulations.scenarios.scenario import Scenario, draw, run_scenario
+
+__all__ = ["SCENARIOS", "Scenario", "draw", "run_scenario"]

@@ -1,4 +1,4 @@
-"""Situations that a good search meets now and then, found in the history after a run. See `weights.toml` for rare ones."""
+"""Situations that a good search meets now and then, found in the history. `weights.toml` names the rare ones."""
 
 from __future__ import annotations
 

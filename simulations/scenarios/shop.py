@@ -71,6 +71,7 @@ class Shop:
             ),
         )
         self.is_done = False
+        self.heal_at_s = HEAL_AT_S
         self._handled: set[tuple[str, int, int]] = set()
         history = world.history
         numbers = [history.message(traffic.value(n), traffic.key(n)) for n in range(traffic.messages)]
@@ -81,15 +82,19 @@ class Shop:
 
     async def run(self) -> Surviving:
         """Open for business, in as many lives as it takes; then look at what is left and hold it to the promises."""
+        await self.trade()
+        surviving = await self.look()
+        mark(self.world, surviving)
+        enforce(self.world.history, surviving, self.terms)
+        return surviving
+
+    async def trade(self) -> None:
+        """Until everything is settled, or waited for too long; then the power is lost once more."""
         self.world.spawn(self._watch)
         await self.world.machine_until_done(self.life)
         self.is_done = True
         self.world.heal()
         self.world.disk.crash()
-        surviving = await self.look()
-        mark(self.world, surviving)
-        enforce(self.world.history, surviving, self.terms)
-        return surviving
 
     async def look(self) -> Surviving:
         """What is left; in every fourth world it is recovered twice, to compare."""
@@ -106,7 +111,7 @@ class Shop:
     async def _watch(self) -> None:
         """Heal in time, and then have no patience for ever."""
         world = self.world
-        with trio.move_on_after(HEAL_AT_S):
+        with trio.move_on_after(self.heal_at_s):
             await world.healed.wait()
         world.heal()
         await trio.sleep(LIVENESS_S)
@@ -145,11 +150,15 @@ class Shop:
                     for index in range(max(1, self.traffic.consumers)):
                         who = f"{group}.{index + 1}"
                         nursery.start_soon(self._consumer, machine, topic, group, style, who, name=who)
+                self.start_others(machine, topic, nursery)
                 async with trio.open_nursery() as publishing:
                     for index in range(len(self._waiting)):
                         publishing.start_soon(self._publisher, machine, topic, index, name=f"p{index + 1}")
                 await self._until_settled(runtime)
                 nursery.cancel_scope.cancel()
+
+    def start_others(self, machine: Machine, topic: Any, nursery: trio.Nursery) -> None:
+        """Whoever else a scenario wants beside publishers and consumers."""
 
     # -- publishing
 

@@ -19,7 +19,7 @@ STYLES: Final = ("one by one", "receive", "batches", "lazy")
 
 @attrs.frozen(kw_only=True)
 class Traffic:
-    """A workload. Numbers may be shrunk to anything from 0 on: what is nonsense is read as the least that makes sense."""
+    """A workload. Numbers may be anything from 0 on: nonsense is read as the least that makes sense."""
 
     messages: int = 200
     partitions: int = 2

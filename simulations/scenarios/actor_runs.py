@@ -1,0 +1,70 @@
+"""The scenarios of plain actors: supervisor trees with intensity and escalation, and ten actors with one crash."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from callboard.simulations.entropy import SeededEntropy
+from callboard.simulations.faults.swarm import FaultSpace
+from callboard.simulations.scenarios.draws import named
+from callboard.simulations.scenarios.troupe import Cast, Troupe, draw_cast
+from callboard.simulations.world import World
+
+__all__ = ["PlainActors", "SupervisorTrees"]
+
+WORKERS: Final = tuple(f"team-{team}/worker-{worker}" for team in range(4) for worker in range(4))
+PROBES: Final = {"ask": 100, "event.ActorStarted": 15}
+
+
+class SupervisorTrees:
+    """Teams under supervisors with all strategies, crashing often enough to escalate."""
+
+    name = "supervisor-trees"
+    space = FaultSpace(
+        weights=named(
+            {
+                "CrashActor": 4,
+                "CrashInBatch": 2,
+                "PauseActor": 1,
+                "SlowActor": 1,
+                "DelayMailbox": 1,
+                "FillMailbox": 1,
+                "JumpClock": 1,
+                "KillProcess": 1,
+            }
+        ),
+        actors=WORKERS,
+        probes=named(PROBES),
+        faults=(0, 8),
+        horizon_s=3.0,
+        for_s=(0.01, 3.0),
+    )
+
+    def workload(self, entropy: SeededEntropy) -> Cast:
+        """Any cast."""
+        return draw_cast(entropy)
+
+    async def main(self, world: World, workload: Cast) -> None:
+        """Ask everything."""
+        await Troupe(world, workload).run()
+
+
+class PlainActors:
+    """Ten actors, two hundred questions, one crash: the least that a simulation of actors is, and the benchmark."""
+
+    name = "plain-actors"
+    space = FaultSpace(
+        weights=named({"CrashActor": 1, "CrashInBatch": 1}),
+        actors=tuple(f"team-0/worker-{worker}" for worker in range(10)),
+        probes=named(PROBES),
+        faults=(1, 1),
+        horizon_s=0.0,
+    )
+
+    def workload(self, entropy: SeededEntropy) -> Cast:
+        """Always the same."""
+        return Cast()
+
+    async def main(self, world: World, workload: Cast) -> None:
+        """Ask everything."""
+        await Troupe(world, workload).run()

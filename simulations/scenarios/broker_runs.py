@@ -1,0 +1,166 @@
+"""The scenarios in which a shop trades under faults: each a kind of traffic, a fault space, and the promises.
+
+Each class below says what it is after. What a shop is, and which promises it is held to, is in `shop.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+
+from callboard.simulations.entropy import SeededEntropy
+from callboard.simulations.faults.swarm import FaultSpace
+from callboard.simulations.scenarios.draws import between, named, one_of
+from callboard.simulations.scenarios.shop import Shop
+from callboard.simulations.scenarios.traffic import STYLES, Traffic, draw_traffic
+from callboard.simulations.world import World
+
+__all__ = ["CrashStorms", "DiskFull", "ManyGroups", "PublishAndRecover"]
+
+PARTITIONS: Final = ("topics/orders/0", "topics/orders/1", "topics/orders/2")
+OTHERS: Final = ("catalog", "renewals", "groups/group-0", "groups/group-1")
+CONSUMERS: Final = ("group-0.1", "group-0.2", "group-1.1", "group-1.2", "group-2.1")
+FILES: Final = ("", "", "topics/", ".log", "delivery", "catalog")
+"""Parts of paths that disk faults are about."""
+
+
+class PublishAndRecover:
+    """Publish, lose the power or the process, recover, go on: with every kind of fault now and then."""
+
+    name = "publish-and-recover"
+    space = FaultSpace(
+        actors=PARTITIONS + OTHERS, consumers=CONSUMERS, paths=FILES, faults=(0, 6), horizon_s=4.0
+    )
+
+    def workload(self, entropy: SeededEntropy) -> Traffic:
+        """Traffic of any kind."""
+        return draw_traffic(entropy)
+
+    async def main(self, world: World, workload: Traffic) -> None:
+        """Trade until everything is settled."""
+        await Shop(world, workload).run()
+
+
+class CrashStorms:
+    """Many publishers at once, so that commits are shared, while actors, processes and power fail again and again."""
+
+    name = "crash-storms"
+    space = FaultSpace(
+        weights=named(
+            {
+                "CrashActor": 3,
+                "CrashInBatch": 3,
+                "CrashInRecovery": 2,
+                "PowerCut": 3,
+                "KillProcess": 2,
+                "FailVerb": 1,
+                "RetryIndefinite": 1,
+                "SlowDisk": 1,
+            }
+        ),
+        actors=PARTITIONS + OTHERS,
+        paths=FILES,
+        verbs=("write", "sync"),
+        errnos=("EIO",),
+        faults=(3, 12),
+        horizon_s=3.0,
+        down_s=(0.01, 0.5),
+    )
+
+    def workload(self, entropy: SeededEntropy) -> Traffic:
+        """Publishers that hardly pause."""
+        return attrs.evolve(
+            draw_traffic(entropy),
+            publishers=between(entropy, 5, 20),
+            pause_s=one_of(entropy, (0.0, 0.002, 0.05)),
+            batch=one_of(entropy, (1, 2)),
+            styles=(one_of(entropy, STYLES),),
+            consumers=between(entropy, 1, 2),
+            handling_s=0.0,
+        )
+
+    async def main(self, world: World, workload: Traffic) -> None:
+        """Trade until everything is settled."""
+        await Shop(world, workload).run()
+
+
+class ManyGroups:
+    """Many groups with slow consumers that die, stand still and outlive their leases."""
+
+    name = "many-groups"
+    space = FaultSpace(
+        weights=named(
+            {
+                "CrashConsumer": 4,
+                "CrashActor": 2,
+                "CrashInBatch": 1,
+                "PauseActor": 2,
+                "SlowActor": 1,
+                "DelayMailbox": 1,
+                "FillMailbox": 1,
+                "JumpClock": 2,
+                "PowerCut": 1,
+                "KillProcess": 1,
+                "SlowDisk": 1,
+                "Stall": 1,
+            }
+        ),
+        actors=PARTITIONS + OTHERS,
+        consumers=(*CONSUMERS, "group-3.1", "group-4.1"),
+        paths=FILES,
+        faults=(1, 8),
+        horizon_s=10.0,
+    )
+
+    def workload(self, entropy: SeededEntropy) -> Traffic:
+        """Few messages, many groups, leases that are shorter than some handlers take."""
+        return attrs.evolve(
+            draw_traffic(entropy, messages=(40, 70)),
+            styles=tuple(one_of(entropy, STYLES) for _ in range(between(entropy, 3, 5))),
+            consumers=between(entropy, 1, 2),
+            visibility_s=one_of(entropy, (0.2, 1.0, 5.0)),
+            handling_s=one_of(entropy, (0.02, 0.1, 0.3)),
+            nack_every=one_of(entropy, (0, 9)),
+            forget_every=one_of(entropy, (0, 17)),
+            pause_s=one_of(entropy, (0.0, 0.05)),
+        )
+
+    async def main(self, world: World, workload: Traffic) -> None:
+        """Trade until everything is settled."""
+        await Shop(world, workload).run()
+
+
+class DiskFull:
+    """The disk is full now and then, and heals: publishes are refused, everything else goes on."""
+
+    name = "disk-full-and-healed"
+    space = FaultSpace(
+        weights=named(
+            {
+                "FullDisk": 5,
+                "FailVerb": 2,
+                "ShortWrite": 1,
+                "PowerCut": 1,
+                "CrashActor": 1,
+                "KillProcess": 1,
+            }
+        ),
+        actors=PARTITIONS,
+        paths=FILES,
+        errnos=("ENOSPC", "EDQUOT"),
+        verbs=("write", "zero", "create", "sync", "rename", "sync_directory"),
+        faults=(1, 5),
+        horizon_s=3.0,
+        for_s=(0.05, 10.0),
+    )
+
+    def workload(self, entropy: SeededEntropy) -> Traffic:
+        """Messages that take space."""
+        return attrs.evolve(
+            draw_traffic(entropy), value_bytes=one_of(entropy, (100, 2000, 4000)), acks=("all",), pause_s=0.02
+        )
+
+    async def main(self, world: World, workload: Traffic) -> None:
+        """Trade until everything is settled."""
+        await Shop(world, workload).run()

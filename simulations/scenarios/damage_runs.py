@@ -1,0 +1,106 @@
+"""Damaged middle: bytes rot and writes go astray, beyond what any log survives. Then a clear report is promised.
+
+Whatever was acknowledged is there, unaltered, or named as lost; a directory that cannot be opened says which file is
+damaged, and it is one that was. Nothing damaged is ever served.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from callboard.log.errors import LogCorrupt
+from callboard.log.offline.verify import verify_directory
+from callboard.simulations.checkers import enforce
+from callboard.simulations.entropy import SeededEntropy
+from callboard.simulations.faults.swarm import FaultSpace
+from callboard.simulations.scenarios.draws import between, named
+from callboard.simulations.scenarios.points import mark
+from callboard.simulations.scenarios.shop import Shop
+from callboard.simulations.scenarios.traffic import Traffic, draw_traffic
+from callboard.simulations.violations import Violation
+from callboard.simulations.world import Machine, World
+
+__all__ = ["DamagedMiddle"]
+
+PROMISE = "damage is reported"
+
+
+class Ruin(Shop):
+    """A shop on a disk that loses what it has confirmed."""
+
+    def __init__(self, world: World, traffic: Traffic) -> None:
+        super().__init__(world, traffic)
+        self.terms = attrs.evolve(self.terms, beyond=True, groups=(), liveness_s=None)
+        world.disk.atlas.beyond = True
+
+    async def session(self, machine: Machine) -> None:
+        """Trade; a directory that does not open any more ends it, with a report that is looked at."""
+        try:
+            await super().session(machine)
+        except (LogCorrupt, BaseExceptionGroup) as error:
+            corrupt = _corrupt(error)
+            if corrupt is None:
+                raise
+            self.report(corrupt)
+
+    def report(self, error: LogCorrupt) -> None:
+        """The error names a file that was damaged."""
+        path = str(getattr(error, "path", "") or "")
+        hurts = self.world.disk.atlas.hurts
+        self.world.sometimes("a damaged directory was refused with a report")
+        if not any(_folder(hurt.path) == _folder(path) for hurt in hurts):
+            words = f"it says that {path or 'something'} is damaged, and damaged are {[hurt.path for hurt in hurts]}"
+            raise self.world.broken(Violation(PROMISE, words))
+
+    async def finish(self) -> None:
+        """Read what is left; where nothing can be opened, verify must say what is damaged."""
+        world = self.world
+        try:
+            surviving = await self.look()
+        except LogCorrupt as error:
+            self.report(error)
+            report = await verify_directory(world.disk)
+            if report.ok:
+                raise world.broken(
+                    Violation(PROMISE, f"opening says {error}, and verify finds nothing")
+                ) from error
+            return
+        mark(world, surviving)
+        world.sometimes("damage was found and named", bool(surviving.problems))
+        enforce(world.history, surviving, self.terms)
+
+
+def _corrupt(error: BaseException) -> LogCorrupt | None:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error if isinstance(error, LogCorrupt) else None
+
+
+def _folder(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+class DamagedMiddle:
+    """Bits that flip and writes that land elsewhere, in the middle of what was confirmed."""
+
+    name = "damaged-middle"
+    space = FaultSpace(
+        weights=named({"Rot": 4, "Misdirect": 2, "PowerCut": 1, "CrashActor": 1}),
+        limits=named({"PowerCut": 2}),
+        actors=("topics/orders/0", "topics/orders/1"),
+        paths=("topics/", ".log", "topics/"),
+        faults=(1, 4),
+        horizon_s=2.0,
+    )
+
+    def workload(self, entropy: SeededEntropy) -> Traffic:
+        """Not much, so that damage hits something."""
+        return attrs.evolve(draw_traffic(entropy), messages=between(entropy, 40, 80), acks=("all",))
+
+    async def main(self, world: World, workload: Any) -> None:
+        """Trade as long as it goes, then look."""
+        ruin = Ruin(world, workload)
+        await ruin.trade()
+        await ruin.finish()

@@ -1,0 +1,166 @@
+"""Recorded traffic: a real day of web requests, replayed at its own pace under virtual time, with faults on the way.
+
+`recorded-day` replays all of it; `recorded-traffic` some hundreds of events out of the day. Without the recording (see
+`recorded_source`) a day of the same character is made.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import attrs
+import trio
+
+from callboard.log.limits import KIB
+from callboard.simulations.entropy import SeededEntropy
+from callboard.simulations.faults.swarm import FaultSpace
+from callboard.simulations.history.clients import ObservedTopic
+from callboard.simulations.scenarios.broker_runs import CONSUMERS, FILES, OTHERS, PARTITIONS
+from callboard.simulations.scenarios.draws import between, named, one_of
+from callboard.simulations.scenarios.recorded_source import recorded_day
+from callboard.simulations.scenarios.shop import OPERATOR_S, Shop
+from callboard.simulations.scenarios.traffic import STYLES, Traffic
+from callboard.simulations.traffic import Event
+from callboard.simulations.world import Machine, World
+
+__all__ = ["RecordedDay", "RecordedTraffic", "Recording"]
+
+PROBES = {
+    "publish": 300,
+    "deliver": 300,
+    "ack": 300,
+    "disk.write": 300,
+    "disk.sync": 200,
+    "event.ActorStarted": 20,
+}
+
+
+@attrs.frozen(kw_only=True)
+class Recording(Traffic):
+    """Traffic that was recorded: events from `first` on."""
+
+    first: int = 0
+
+
+class Replay(Shop):
+    """A shop whose customers come when they came."""
+
+    def __init__(self, world: World, traffic: Recording) -> None:
+        events, self.is_real = recorded_day()
+        stop = traffic.first + traffic.messages
+        self._events: tuple[Event, ...] = events[traffic.first : stop]
+        super().__init__(world, attrs.evolve(traffic, messages=0, publishers=1))
+        history = world.history
+        self._values = [b"%d %s" % (number, event.value) for number, event in enumerate(self._events)]
+        for value, event in zip(self._values, self._events, strict=True):
+            history.message(value, event.key)
+        self._due: deque[int] = deque(range(len(self._events)))
+        self._began: float | None = None
+        span = (self._events[-1].time_us - self._events[0].time_us) / 1e6 if self._events else 0.0
+        self.heal_at_s = span + 600.0
+
+    async def _publisher(self, machine: Machine, topic: Any, index: int) -> None:
+        """Publish each event when it is due; those of one moment together."""
+        observed = ObservedTopic(self.world, machine.number, topic, "replay")
+        events, due = self._events, self._due
+        if self._began is None:
+            self._began = self.world.now
+        while due:
+            at_us = events[due[0]].time_us
+            at = self._began + (at_us - events[0].time_us) / 1e6
+            if at > self.world.now:
+                await trio.sleep(at - self.world.now)
+            together = []
+            while due and events[due[0]].time_us == at_us:
+                together.append(due.popleft())
+            if await self._send(observed, together) == "refused":
+                due.extendleft(reversed(together))
+                await trio.sleep(OPERATOR_S)
+
+    async def _send(self, topic: ObservedTopic, numbers: list[int]) -> str:
+        if len(numbers) == 1:
+            (number,) = numbers
+            return await topic.publish(self._values[number], key=self._events[number].key)
+        values = [self._values[number] for number in numbers]
+        return await topic.publish_batch(values, keys=[self._events[number].key for number in numbers])
+
+
+class RecordedTraffic:
+    """Some hundred events out of the recorded day."""
+
+    name = "recorded-traffic"
+    space = FaultSpace(
+        actors=PARTITIONS + OTHERS,
+        consumers=CONSUMERS,
+        paths=FILES,
+        faults=(0, 5),
+        probes=named(PROBES),
+        horizon_s=300.0,
+    )
+
+    def workload(self, entropy: SeededEntropy) -> Recording:
+        """A window of the day, and two groups."""
+        events, _ = recorded_day()
+        count = between(entropy, 150, 300)
+        return Recording(
+            first=between(entropy, 0, max(0, len(events) - count)),
+            messages=count,
+            partitions=between(entropy, 1, 4),
+            styles=(one_of(entropy, STYLES), "batches"),
+            consumers=between(entropy, 1, 2),
+            visibility_s=one_of(entropy, (2.0, 30.0)),
+            nack_every=one_of(entropy, (0, 31)),
+            poll_s=5.0,
+        )
+
+    async def main(self, world: World, workload: Recording) -> None:
+        """Replay the window."""
+        replay = Replay(world, workload)
+        world.sometimes("the recording is real", replay.is_real)
+        await replay.run()
+
+
+class RecordedDay:
+    """The whole recorded day, 30,969 events in 24 virtual hours, with faults throughout."""
+
+    name = "recorded-day"
+    space = FaultSpace(
+        weights=named(
+            {
+                "PowerCut": 3,
+                "KillProcess": 2,
+                "CrashActor": 4,
+                "CrashConsumer": 2,
+                "JumpClock": 1,
+                "FailVerb": 1,
+            }
+        ),
+        actors=PARTITIONS + OTHERS,
+        consumers=CONSUMERS,
+        paths=FILES,
+        faults=(4, 16),
+        probes=named({name: count * 60 for name, count in PROBES.items()}),
+        horizon_s=80_000.0,
+    )
+
+    def workload(self, entropy: SeededEntropy) -> Recording:
+        """All of it, by four partitions, to two groups."""
+        events, _ = recorded_day()
+        return Recording(
+            messages=len(events),
+            partitions=4,
+            styles=("batches", "lazy"),
+            consumers=2,
+            visibility_s=30.0,
+            segment_bytes=1024 * KIB,
+            nack_every=997,
+            forget_every=1999,
+            poll_s=5.0,
+        )
+
+    async def main(self, world: World, workload: Recording) -> None:
+        """Replay the day."""
+        replay = Replay(world, workload)
+        world.sometimes("the recording is real", replay.is_real)
+        await replay.run()

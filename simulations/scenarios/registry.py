@@ -1,0 +1,73 @@
+"""All scenarios by name, and how often a sweep runs each."""
+
+from __future__ import annotations
+
+import tomllib
+from importlib.resources import files
+from typing import Any, Final
+
+import attrs
+
+from callboard.simulations.scenarios.actor_runs import PlainActors, SupervisorTrees
+from callboard.simulations.scenarios.broker_runs import CrashStorms, DiskFull, ManyGroups, PublishAndRecover
+from callboard.simulations.scenarios.damage_runs import DamagedMiddle
+from callboard.simulations.scenarios.recorded_runs import RecordedDay, RecordedTraffic
+from callboard.simulations.scenarios.retention_runs import RetentionAgainstReaders
+from callboard.simulations.scenarios.scenario import Scenario
+
+__all__ = ["SCENARIOS", "Rare", "Weight", "Weights", "load_weights"]
+
+SCENARIOS: Final[dict[str, Scenario]] = {
+    scenario.name: scenario
+    for scenario in (
+        PublishAndRecover(),
+        CrashStorms(),
+        ManyGroups(),
+        SupervisorTrees(),
+        PlainActors(),
+        RetentionAgainstReaders(),
+        DiskFull(),
+        DamagedMiddle(),
+        RecordedTraffic(),
+        RecordedDay(),
+    )
+}
+"""By name."""
+
+
+@attrs.frozen
+class Weight:
+    """How often a sweep runs a scenario: its share of the seeds, how long a seed takes, and how many it is at least."""
+
+    share: float
+    cost_s: float
+    least: int
+
+
+@attrs.frozen
+class Rare:
+    """A point that a sweep may not meet, and why."""
+
+    point: str
+    reason: str
+
+
+@attrs.frozen
+class Weights:
+    """What `weights.toml` says."""
+
+    scenarios: dict[str, Weight]
+    rare: tuple[Rare, ...]
+
+
+def load_weights() -> Weights:
+    """Read `weights.toml`."""
+    text = files("callboard.simulations.scenarios").joinpath("weights.toml").read_text("utf-8")
+    found: dict[str, Any] = tomllib.loads(text)
+    return Weights(
+        {
+            name: Weight(float(row["share"]), float(row["cost_s"]), int(row["least"]))
+            for name, row in found["scenarios"].items()
+        },
+        tuple(Rare(str(row["point"]), str(row["reason"])) for row in found.get("rare", ())),
+    )

@@ -1,0 +1,134 @@
+"""Retention against readers: segments are dropped while groups and readers are still at them.
+
+Nothing that a group has not settled may go, unless the topic says so and the group counts it; readers see what they see
+in order, unaltered, and never anything that a later reader sees differently.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import attrs
+import trio
+
+from callboard.log.errors import CallboardError
+from callboard.log.limits import SEGMENT_BYTES_MIN
+from callboard.simulations.entropy import SeededEntropy
+from callboard.simulations.faults.swarm import FaultSpace
+from callboard.simulations.scenarios.broker_runs import CONSUMERS, FILES, PARTITIONS
+from callboard.simulations.scenarios.draws import between, named, one_of
+from callboard.simulations.scenarios.shop import Shop
+from callboard.simulations.scenarios.traffic import STYLES, Traffic
+from callboard.simulations.world import Machine, World
+
+__all__ = ["Keeping", "RetentionAgainstReaders"]
+
+
+@attrs.frozen(kw_only=True)
+class Keeping(Traffic):
+    """Traffic that outgrows what is kept."""
+
+    kept_segments: int = 2
+    kept_s: float = 0.0
+    """Retention by age; 0 for none."""
+    drop_unread: bool = False
+    readers: int = 1
+
+
+class Library(Shop):
+    """A shop with readers that belong to no group."""
+
+    def __init__(self, world: World, traffic: Keeping) -> None:
+        settings: dict[str, Any] = {"drop_unread": traffic.drop_unread}
+        if traffic.kept_segments > 0:
+            settings["retention_bytes"] = traffic.kept_segments * traffic.segment_bytes
+        if traffic.kept_s > 0:
+            settings["retention_age"] = max(1.0, traffic.kept_s)
+            settings["segment_age"] = max(1.0, traffic.kept_s / 2)
+        super().__init__(world, traffic, **settings)
+        self.terms = attrs.evolve(self.terms, drops_unread=traffic.drop_unread)
+        self._readers = max(0, traffic.readers)
+
+    def start_others(self, machine: Machine, topic: Any, nursery: trio.Nursery) -> None:
+        """Readers, beside publishers and consumers."""
+        for index in range(self._readers):
+            nursery.start_soon(partial(self._read, machine, topic, f"reader-{index + 1}", index))
+
+    async def _read(self, machine: Machine, topic: Any, who: str, partition: int) -> None:
+        """Follow a partition; begin again after an error."""
+        partition %= topic.partitions
+        history = self.world.history
+        while True:
+            try:
+                async for record in topic.read(partition=partition, follow=True):
+                    number = history.identify(record.value, record.key)
+                    history.record(
+                        machine.number,
+                        "read",
+                        who,
+                        topic=topic.name,
+                        partition=partition,
+                        ids=(number,),
+                        offsets=(record.offset,),
+                    )
+                    self.world.probe("read", who)
+            except CallboardError as error:
+                self.world.note(f"{who}: {type(error).__name__}")
+                await trio.sleep(0.5)
+
+
+class RetentionAgainstReaders:
+    """Small topics that overflow, by size or by age, with slow groups and readers that follow."""
+
+    name = "retention-against-readers"
+    space = FaultSpace(
+        weights=named(
+            {
+                "PowerCut": 2,
+                "KillProcess": 1,
+                "CrashActor": 2,
+                "JumpClock": 2,
+                "FailVerb": 1,
+                "CrashConsumer": 1,
+            }
+        ),
+        actors=PARTITIONS,
+        consumers=CONSUMERS,
+        paths=FILES,
+        faults=(0, 4),
+        horizon_s=5.0,
+    )
+
+    def workload(self, entropy: SeededEntropy) -> Keeping:
+        """Some 100 to 400 KiB a partition, of which 128 or 256 are kept."""
+        return Keeping(
+            messages=between(entropy, 100, 160),
+            partitions=between(entropy, 1, 2),
+            publishers=between(entropy, 1, 3),
+            batch=one_of(entropy, (1, 4)),
+            keys=one_of(entropy, (0, 5)),
+            value_bytes=one_of(entropy, (3000, 6000)),
+            pause_s=one_of(entropy, (0.01, 0.05)),
+            segment_bytes=SEGMENT_BYTES_MIN,
+            styles=tuple(one_of(entropy, STYLES) for _ in range(between(entropy, 1, 2))),
+            consumers=between(entropy, 1, 2),
+            visibility_s=one_of(entropy, (1.0, 5.0)),
+            handling_s=one_of(entropy, (0.0, 0.02)),
+            kept_segments=one_of(entropy, (0, 2, 4)),
+            kept_s=one_of(entropy, (0.0, 0.0, 2.0)),
+            drop_unread=one_of(entropy, (False, True)),
+            readers=between(entropy, 0, 2),
+        )
+
+    async def main(self, world: World, workload: Keeping) -> None:
+        """Trade, read, and look what is kept."""
+        library = Library(world, workload)
+        surviving = await library.run()
+        dropped = any(left.start > 0 for left in surviving.partitions)
+        world.sometimes("retention dropped segments", dropped)
+        world.sometimes("a reader read", bool(world.history.of("read")))
+        unread = bool(world.history.of("UnreadDropped"))
+        world.sometimes("retention dropped what a group had not settled", unread)
+        refusals = {entry.detail for entry in world.history.of("refused")}
+        world.sometimes("a publish was refused for a full topic", "TopicFull" in refusals)

@@ -1,0 +1,54 @@
+"""What a scenario is, and how one seed of it is run."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from callboard.simulations.entropy import SeededEntropy
+from callboard.simulations.faults import Plan
+from callboard.simulations.faults.swarm import FaultSpace, draw_plan
+from callboard.simulations.world import Run, Settings, Tape, World, run
+
+__all__ = ["Scenario", "draw", "run_scenario"]
+
+
+class Scenario(Protocol):
+    """A workload, a fault space, and what is promised in the end."""
+
+    name: str
+    """Letters, digits and hyphens: what one types to run it."""
+    space: FaultSpace
+    """Which faults there may be, and how often."""
+
+    def workload(self, entropy: SeededEntropy) -> Any:
+        """What clients do: frozen attrs of numbers, strings and tuples of such, so that it can be stored and shrunk."""
+        ...
+
+    async def main(self, world: World, workload: Any) -> None:
+        """Run the workload in `world`, and raise `Violation` for a broken promise."""
+        ...
+
+
+def draw(scenario: Scenario, seed: int) -> tuple[Any, Plan]:
+    """The workload and the plan that the seed stands for."""
+    entropy = SeededEntropy(seed)
+    return scenario.workload(entropy.fork("workload")), draw_plan(entropy.fork("plan"), scenario.space)
+
+
+def run_scenario(
+    scenario: Scenario,
+    seed: int,
+    *,
+    plan: Plan | None = None,
+    workload: Any = None,
+    tape: Tape | None = None,
+    settings: Settings = Settings(),
+) -> Run:
+    """Run one seed of a scenario; workload and plan are drawn from the seed unless given."""
+    drawn_workload, drawn_plan = draw(scenario, seed)
+    meant = drawn_workload if workload is None else workload
+
+    async def main(world: World) -> None:
+        await scenario.main(world, meant)
+
+    return run(main, seed=seed, plan=drawn_plan if plan is None else plan, tape=tape, settings=settings)

@@ -33,6 +33,7 @@ from callboard.actors.broker.receipts import (
     OFFSET_END,
     Grant,
     HistoryRow,
+    Lease,
     OffsetRange,
     Settlement,
     merged,
@@ -59,6 +60,8 @@ class Delivery(DeliveryState):
         """
         if self._due and self._due[0][0] <= now:
             self._promote(now)
+        if not self._ready.rows and self._settled.last_stop <= self.next < visible_end and max_records > 0:
+            return self._lease_fresh(deadline, consumer, min(self.next + max_records, visible_end))
         rows: list[HistoryRow] = []
         room = max_records
         if self._ready.rows and room > 0:
@@ -79,6 +82,18 @@ class Delivery(DeliveryState):
         grant = self._hold(lease_id, consumer, deadline, rows).grant(lease_id)
         self.events.append(("L", lease_id, consumer, tuple(chain.from_iterable(grant.ranges))))
         return grant
+
+    def _lease_fresh(self, deadline: float, consumer: int, stop: int) -> Grant:
+        """The common case: everything from `next` up to `stop`, of which nothing was leased or settled before."""
+        start, lease_id = self.next, self.next_lease_id
+        self.next, self.next_lease_id = stop, lease_id + 1
+        count = stop - start
+        self._leases[lease_id] = Lease(consumer, deadline, count == 1, [(start, stop, 0)])
+        self.leased += count
+        self.delivered += count
+        self._watch(deadline, lease_id)
+        self.events.append(("L", lease_id, consumer, (start, stop, 1)))
+        return Grant(lease_id, ((start, stop, 1),), consumer, deadline)
 
     def grant_of(self, lease_id: int) -> Grant | None:
         """What the lease holds now; None when it is gone."""

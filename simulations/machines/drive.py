@@ -46,20 +46,24 @@ CHECK_EVERY: Final = 256
 ROUNDS_MAX: Final = 400
 IDLE_TURNS_MAX: Final = 50
 """Turns per event, when hardly anything can be done."""
+PACES: Final = (0.02, 0.1, 0.3, 1.0)
+"""How fast time passes, drawn per seed: whether leases mostly last or mostly run out."""
 STEPS_S: Final = (0.0,) * 24 + (0.001, 0.004, 0.01, 0.02, 0.05, 0.1, 0.2, 0.6)
+BURSTS: Final = (1, 1, 2, 3, 5, 8, 12, 16)
+"""Inputs of one sort that come together."""
 BACKLOG_MAX: Final = 500
 DRAIN_RECORDS: Final = 1_000
 BATCHES: Final = (1, 1, 1, 1, 2, 3, 8, 40)
 DEEDS: Final = (
-    ("publish", 8),
-    ("publish_many", 6),
-    ("fetch", 20),
-    ("ack", 32),
-    ("nack", 2),
-    ("release", 1),
-    ("extend", 3),
+    ("publish", 16),
+    ("publish_many", 8),
+    ("fetch", 8),
+    ("ack", 14),
+    ("nack", 3),
+    ("release", 2),
+    ("extend", 4),
     ("forget", 1),
-    ("commit", 2),
+    ("commit", 8),
     ("unrest", 1),
 )
 """Deeds and their usual share; a seed doubles some and leaves some out."""
@@ -137,6 +141,8 @@ class Court:
         bits = self.draw()
         count, circles = 1 + bits % 3, 1 + (bits >> 2) % 2
         self.consumers = 1 + (bits >> 4) % 4
+        pace = PACES[bits >> 10 & 3]
+        self.steps = tuple(step * pace for step in STEPS_S)
         timeout_s = (2.0, 10.0, 30.0, 30.0)[(bits >> 8) & 3]
         self.places = [
             Place(
@@ -177,7 +183,7 @@ class Court:
 
     def run(self) -> None:
         """Turn after turn, until so many events have happened."""
-        draw, deeds, limit, steps = self.draw, self.deeds, self.limit, STEPS_S
+        draw, deeds, limit, steps = self.draw, self.deeds, self.limit, self.steps
         count = len(deeds)
         next_check = CHECK_EVERY
         for _ in range(limit * IDLE_TURNS_MAX):
@@ -236,15 +242,19 @@ class Court:
     # -- deeds: each returns how many inputs it gave ----------------------------------------------------------
 
     def publish(self, bits: int) -> int:
-        """One record."""
+        """Some records, one at a time."""
         place = self.places[bits % len(self.places)]
         if not place.is_up:
             return 0
-        place.sequencer.add_one(MESSAGES[bits >> 4 & 7], Asked(place))
-        self.trace.append(0)
+        burst = BURSTS[bits >> 8 & 7]
+        add_one, message = place.sequencer.add_one, MESSAGES[bits >> 4 & 7]
+        for _ in range(burst):
+            add_one(message, Asked(place))
+        self.trace.append(burst << 8)
         if self.triggers:
-            self.passing("publish", place.path)
-        return 1
+            for _ in range(burst):
+                self.passing("publish", place.path)
+        return burst
 
     def publish_many(self, bits: int) -> int:
         """A batch, unless consumers are far behind."""
@@ -256,55 +266,66 @@ class Court:
         return 1
 
     def fetch(self, bits: int) -> int:
-        """A consumer asks for records."""
+        """A consumer asks for records, and asks again while there are any."""
         pairs = self.pairs
         place, circle = pairs[bits % len(pairs)]
         if not place.is_up:
             return 0
-        return self._fetch(place, circle, (bits >> 4) % self.consumers, BATCHES[bits >> 8 & 7])
+        return self._fetch(place, circle, bits >> 4, BATCHES[bits >> 8 & 7], BURSTS[bits >> 11 & 7])
 
-    def _fetch(self, place: Place, circle: Circle, consumer: int, max_records: int) -> int:
-        now = self.now
+    def _fetch(self, place: Place, circle: Circle, consumer: int, max_records: int, burst: int) -> int:
+        now, lease, visible_end = self.now, circle.delivery.lease, place.visible_end
         deadline = now + circle.timeout_s
-        grant = circle.delivery.lease(
-            now=now,
-            deadline=deadline,
-            consumer=consumer,
-            max_records=max_records,
-            visible_end=place.visible_end,
-        )
-        if grant is None:
-            return 1
-        place.tidings.append((LEASED, circle, grant))
-        self.trace.append(2 | grant[0] << 8)
+        tidings, trace, triggers = place.tidings, self.trace, self.triggers
         if deadline < self.due:
             self.due = deadline
-        if self.triggers:
-            self.passing("deliver", place.path)
-        return 1
+        for done in range(burst):
+            grant = lease(
+                now=now,
+                deadline=deadline,
+                consumer=(consumer + done) % self.consumers,
+                max_records=max_records,
+                visible_end=visible_end,
+            )
+            if grant is None:
+                return done + 1
+            tidings.append((LEASED, circle, grant))
+            trace.append(2 | grant[0] << 8)
+            if triggers:
+                self.passing("deliver", place.path)
+                if not place.is_up:
+                    return done + 1
+        return burst
 
     def ack(self, bits: int) -> int:
-        """Done with it. Mostly the oldest first, and all that was handed over together."""
+        """Done with some. Mostly the oldest first, and all that was handed over together."""
         pairs = self.pairs
         place, circle = pairs[bits % len(pairs)]
         hands = circle.hands
         if not hands or not place.is_up:
             return self.fetch(bits)
-        if bits & 0xE000:
-            lease_id, ranges, _ = hands.popleft()
-        else:
-            lease_id, ranges = self._some_of(hands, bits)
-        accepted, lost = circle.delivery.ack(lease_id, ranges, self.now)
-        if lost:
-            circle.ledger.refused(lease_id, lost, self.now)
-        circle.ledger.asks_to_settle(lease_id, ranges)
-        if accepted:
-            place.tidings.append((ACKED, circle, accepted))
-            place.sync = True
-        self.trace.append(3 | lease_id << 8)
-        if self.triggers:
-            self.passing("ack", place.path)
-        return 1
+        now, ack, ledger = self.now, circle.delivery.ack, circle.ledger
+        tidings, trace, triggers = place.tidings, self.trace, self.triggers
+        place.sync = True
+        is_orderly = bits & 0xE000
+        burst = min(BURSTS[bits >> 10 & 7], len(hands))
+        for done in range(burst):
+            if is_orderly:
+                lease_id, ranges, _ = hands.popleft()
+            else:
+                lease_id, ranges = self._some_of(hands, bits + (done << 4))
+            accepted, lost = ack(lease_id, ranges, now)
+            if lost:
+                ledger.refused(lease_id, lost, now)
+            ledger.asks_to_settle(lease_id, ranges)
+            if accepted:
+                tidings.append((ACKED, circle, accepted))
+            trace.append(3 | lease_id << 8)
+            if triggers:
+                self.passing("ack", place.path)
+                if not place.is_up:
+                    return done + 1
+        return burst
 
     def _some_of(self, hands: deque[Hand], bits: int) -> tuple[int, tuple[OffsetRange, ...]]:
         """Any lease in hand, or its first offset only, taken out of it."""
@@ -546,15 +567,16 @@ class Court:
                         place.sync = True
                     self.events += 1
                 if place.is_up:
-                    self._fetch(place, circle, 0, DRAIN_RECORDS)
+                    self._fetch(place, circle, 0, DRAIN_RECORDS, 1)
             for place in self.places:
                 if place.is_up:
                     place.commit(self.now, self.wall_offset_s)
             self.check()
             if self._all_settled():
                 return
-            if not any(circle.hands for _, circle in self.pairs):
-                self.now = max(self.now, min(self.due, self.now + 1e6))
+            if not any(circle.hands and place.is_up for place, circle in self.pairs):
+                self.on_time()
+                self.now = max(self.now + 1.0, min(self.due, self.now + 1e6))
         raise Violation("liveness", f"{self._unsettled()} messages are not settled after {ROUNDS_MAX} rounds")
 
     def _all_settled(self) -> bool:

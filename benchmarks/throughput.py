@@ -67,7 +67,7 @@ class Throughput:
             found = await measure(argument)
             print(
                 f"  {name:34} {found.rate:>10,.0f} {found.of_bare:>10.2f} {found.of_overwrite:>13.2f}"
-                f"   {found.worst:.2f} to {found.best:.2f}",
+                f"   {found.worst:.2f} to {found.best:.2f}   bare {found.bare_rate:,.0f}",
                 flush=True,
             )
 

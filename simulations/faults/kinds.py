@@ -1,11 +1,11 @@
 """The kinds of faults, as data: what goes wrong, where, and when. `injector.py` makes them happen.
 
-Vocabulary. A *path* of an actor is its whole path in the tree ("topics/orders/0"); a *path* on the disk is a part of the
-paths that are meant ("" means all). Times are virtual seconds. A *draw* is any number: it chooses among possibilities, the
-same on the same disk. A fault *hits* when it had an effect.
+Vocabulary. A *path* of an actor is its whole path in the tree ("topics/orders/0"); a *path* on the disk is a part of
+the paths that are meant ("" means all). Times are virtual seconds. A *draw* is any number: it chooses among
+possibilities, the same on the same disk. A fault *hits* when it had an effect.
 
 Each kind says in `happening` what it does, as the rest of a sentence that begins with its moment; `words` is the whole.
-To add a kind: a class here with `@kind`, an entry in `injector.ACTIONS`, one in `swarm.DRAWS`, and one in
+To add a kind: a class here with `@kind`, an entry in `actions.ACTIONS`, one in `swarm.DRAWS`, and one in
 tests/simulations/faults/test_every_kind.py.
 """
 
@@ -143,7 +143,7 @@ class CrashInBatch(Fault):
 @kind
 @attrs.frozen
 class CrashInRecovery(Fault):
-    """The actor crashes, and crashes again after so many disk verbs of its next incarnation, before that has started."""
+    """The actor crashes, and crashes again at that disk verb of its next incarnation, before that has started."""
 
     path: str = field(ACTOR)
     verbs: int = field(COUNT, 1)
@@ -155,7 +155,7 @@ class CrashInRecovery(Fault):
 @kind
 @attrs.frozen
 class PauseActor(Fault):
-    """Nothing of the actor runs for a while, as in a long pause of its process; then it goes on as if nothing had been."""
+    """Nothing of the actor runs for a while, as if its process stood still; then it goes on as if nothing had been."""
 
     path: str = field(ACTOR)
     for_s: float = field(SPAN)
@@ -193,17 +193,15 @@ class DelayMailbox(Fault):
 @kind
 @attrs.frozen
 class FillMailbox(Fault):
-    """The actor stands still, and its mailbox has room for `capacity` messages only, until one more finds it full."""
+    """The actor stands still for a while, with room for `capacity` messages only; it hits when its mailbox was full."""
 
     path: str = field(ACTOR)
     for_s: float = field(SPAN)
     capacity: int = field(COUNT, 1)
 
     def happening(self) -> str:
-        return (
-            f"the actor {self.path} stands still until its mailbox is full ({self.capacity:,} messages), "
-            f"at most {self.for_s:g} s"
-        )
+        room = f"room for {self.capacity:,} in its mailbox"
+        return f"the actor {self.path} stands still for {self.for_s:g} s, with {room}"
 
 
 # -- the machine, its clock, and clients ---------------------------------------------------------------------
@@ -224,7 +222,8 @@ class PowerCut(Fault):
             kept += f" (on its own with {survival.torn:.0%})"
         if survival.trashed:
             kept += f", as garbage with {survival.trashed:.0%}"
-        return f"the power is cut for {self.down_s:g} s; of what was not synced {kept}, each name with {survival.names:.0%}"
+        kept += f", each name with {survival.names:.0%}"
+        return f"the power is cut for {self.down_s:g} s; of what was not synced {kept}"
 
 
 @kind

@@ -1,7 +1,7 @@
 """Plan: the faults of a run, in order, and their two written forms, CBOR and JSON.
 
-Both hold the same: `{"callboard_plan": 1, "faults": [{"kind": "PowerCut", "when": {"at": 0.35}, "down_s": 1.0, ...}]}`. What
-is written names every field; what is read may leave out those that have a default.
+Both hold the same: `{"callboard_plan": 1, "faults": [{"kind": "PowerCut", "when": {"at": 0.35}, "down_s": 1.0}]}`.
+What is written names every field; what is read may leave out those that have a default.
 
 A plan that is read is not trusted: unknown kinds and fields, wrong types, NaN, infinity, doubled names, tags, too many
 faults and too many bytes are refused with all problems in one `PlanError`, and nothing else is ever raised.

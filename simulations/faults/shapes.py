@@ -1,7 +1,8 @@
 """Shapes: what a field of a fault may hold, and how it is written as plain data.
 
-A plan may come from a file that nobody trusts. So every field has a shape, every value is checked against it when a fault
-is made, and what is read from plain data (numbers, strings, booleans, lists, maps) is never taken for anything else.
+A plan may come from a file that nobody trusts. So every field has a shape, every value is checked against it when a
+fault is made, and what is read from plain data (numbers, strings, booleans, lists, maps) is never taken for something
+else.
 """
 
 from __future__ import annotations

@@ -44,7 +44,9 @@ EXISTS: Final = 0.5
 QUIET: Final = 0.04
 """How probable it is that nothing goes wrong in a run: then every promise holds without an excuse."""
 
-ACTOR_KINDS: Final = frozenset(name for name, kind in KINDS.items() if shapes_of(kind).get("path") == kinds.ACTOR)
+ACTOR_KINDS: Final = frozenset(
+    name for name, kind in KINDS.items() if shapes_of(kind).get("path") == kinds.ACTOR
+)
 
 Span = tuple[float, float]
 
@@ -69,11 +71,13 @@ def _listed(*default: Any) -> Any:
 class FaultSpace:
     """What may go wrong in the runs of a scenario, and how often. Raises `ConfigurationError` with all problems.
 
-    Maps may be given as such. Spans are pairs, low and high, in virtual seconds; small values come as often as large ones.
+    Maps may be given as such. Spans are pairs, low and high, in virtual seconds; small values come as often as large.
     """
 
-    weights: tuple[tuple[str, float], ...] = _named({name: 1.0 for name, kind in KINDS.items() if not kind.beyond})
-    """Per kind how often it comes, compared to others; a kind that is not named never comes. `{"PowerCut": 3, "Rot": 1}`"""
+    weights: tuple[tuple[str, float], ...] = _named(
+        {name: 1.0 for name, kind in KINDS.items() if not kind.beyond}
+    )
+    """Per kind how often it comes, compared to others: `{"PowerCut": 3, "Rot": 1}`. What is not named never comes."""
     limits: tuple[tuple[str, int], ...] = _named({})
     """Per kind how many there are at most in a plan."""
     faults: tuple[int, int] = _listed(1, 6)
@@ -90,7 +94,7 @@ class FaultSpace:
     errnos: tuple[str, ...] = _listed("EIO", "EIO", "ENOSPC")
     """What failing verbs fail with; one that stands twice comes twice as often."""
     probes: tuple[tuple[str, int], ...] = _named(PROBES)
-    """Points that faults may wait for, each with the last passing that is drawn. Without any, faults come at moments."""
+    """Points that faults may wait for, each with the last passing that is drawn. Without any, all come at moments."""
     down_s: Span = _listed(0.01, 5.0)
     for_s: Span = _listed(0.01, 5.0)
     delay_s: Span = _listed(0.001, 0.5)
@@ -122,7 +126,9 @@ class FaultSpace:
             if name != "FailVerb":
                 found.append(name)
                 continue
-            found += [f"FailVerb:{verb}:{errno}" for verb in self.verbs for errno in dict.fromkeys(self.errnos)]
+            found += [
+                f"FailVerb:{verb}:{errno}" for verb in self.verbs for errno in dict.fromkeys(self.errnos)
+            ]
         return tuple(found)
 
 
@@ -133,11 +139,19 @@ def _name_problems(space: FaultSpace) -> list[str]:
         for name, _ in pairs
         if name not in KINDS
     ]
-    problems += [f"the weight of {name} is {weight!r}" for name, weight in space.weights if not 0 <= weight < 1e9]
-    problems += [f"verbs holds {verb!r}; there are {', '.join(VERBS)}" for verb in space.verbs if verb not in VERBS]
-    problems += [f"errnos holds {name!r}; there are {', '.join(ERRNOS)}" for name in space.errnos if name not in ERRNOS]
+    problems += [
+        f"the weight of {name} is {weight!r}" for name, weight in space.weights if not 0 <= weight < 1e9
+    ]
+    problems += [
+        f"verbs holds {verb!r}; there are {', '.join(VERBS)}" for verb in space.verbs if verb not in VERBS
+    ]
+    problems += [
+        f"errnos holds {name!r}; there are {', '.join(ERRNOS)}" for name in space.errnos if name not in ERRNOS
+    ]
     problems += [f"probe {name!r} is drawn up to {last!r}" for name, last in space.probes if last < 1]
-    return problems + [f"{name} is empty" for name in ("paths", "verbs", "errnos") if not getattr(space, name)]
+    return problems + [
+        f"{name} is empty" for name in ("paths", "verbs", "errnos") if not getattr(space, name)
+    ]
 
 
 def _span_problems(space: FaultSpace) -> list[str]:
@@ -178,7 +192,8 @@ class _Draws:
 
     def small(self, low: int, high: int) -> int:
         """Small numbers as often as large ones."""
-        return low + round(float(high - low + 1) ** self.chance()) - 1
+        width: float = float(high - low + 1) ** self.chance()
+        return low + round(width) - 1
 
     def span(self, pair: Span) -> float:
         """A number of three digits, small ones as often as large ones."""
@@ -229,7 +244,9 @@ DRAWS: Final[dict[str, Callable[[_Draws, When], Fault]]] = {
     "CrashInBatch": lambda d, when: kinds.CrashInBatch(when, _actor(d)),
     "CrashInRecovery": lambda d, when: kinds.CrashInRecovery(when, _actor(d), d.small(1, 30)),
     "PauseActor": lambda d, when: kinds.PauseActor(when, _actor(d), d.span(d.space.for_s)),
-    "SlowActor": lambda d, when: kinds.SlowActor(when, _actor(d), d.span(d.space.delay_s), d.span(d.space.for_s)),
+    "SlowActor": lambda d, when: kinds.SlowActor(
+        when, _actor(d), d.span(d.space.delay_s), d.span(d.space.for_s)
+    ),
     "DelayMailbox": lambda d, when: kinds.DelayMailbox(
         when, _actor(d), d.span(d.space.delay_s), d.span(d.space.for_s)
     ),
@@ -254,7 +271,9 @@ DRAWS: Final[dict[str, Callable[[_Draws, When], Fault]]] = {
     "FullDisk": lambda d, when: kinds.FullDisk(when, d.span(d.space.for_s), d.small(*d.space.slack_bytes)),
     "Rot": lambda d, when: kinds.Rot(when, _path(d), d.bits(32)),
     "Misdirect": lambda d, when: kinds.Misdirect(when, _path(d), d.bits(32)),
-    "SlowDisk": lambda d, when: kinds.SlowDisk(when, _path(d), d.span(d.space.latency_s), d.span(d.space.for_s)),
+    "SlowDisk": lambda d, when: kinds.SlowDisk(
+        when, _path(d), d.span(d.space.latency_s), d.span(d.space.for_s)
+    ),
     "Stall": lambda d, when: kinds.Stall(when, _path(d), d.span(d.space.for_s)),
 }
 """How each kind is drawn."""

@@ -1,0 +1,331 @@
+"""What each kind of fault does when its moment has come.
+
+An action gets its case and fault. It says `hit` for an effect and `over` when nothing more comes; see `injector.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from callboard.simulations.disk.disk_faults import Fault as Planted
+from callboard.simulations.faults import kinds
+from callboard.simulations.faults.reaching import Trap, cell_of, crash, is_up
+
+if TYPE_CHECKING:
+    from callboard.simulations.faults.injector import Case
+
+__all__ = ["ACTIONS"]
+
+STARTED: Final = "event.ActorStarted"
+LOOKS: Final = 40
+"""How often a mailbox that shall fill is looked at."""
+
+Action = Callable[["Case", Any], None]
+
+
+# -- actors -------------------------------------------------------------------------------------------------
+
+
+def crash_actor(case: Case, fault: kinds.CrashActor) -> None:
+    """At once, or as soon as it has started."""
+
+    def act() -> bool:
+        if not crash(case.world, cell_of(case.world, fault.path), "crashed by a fault"):
+            return False
+        case.hit()
+        case.over()
+        return True
+
+    case.attempt(act, STARTED, fault.path)
+
+
+def crash_in_batch(case: Case, fault: kinds.CrashInBatch) -> None:
+    """At once when it has messages in hand; else a trap waits in its mailbox, and in that of each next life."""
+
+    def sprung() -> None:
+        case.hit()
+        case.over()
+
+    def act() -> bool:
+        cell = cell_of(case.world, fault.path)
+        if cell is None or cell.incarnation is None:
+            return False
+        if cell.incarnation._batch is None:
+            items = cell.mailbox.backlog.items
+            if not isinstance(items, Trap) or not items.is_set:
+                trap = Trap(case, cell, sprung)
+                case.finally_(lambda: _leave(trap, cell))
+            return False
+        if not crash(case.world, cell, "crashed with messages in hand"):
+            return False
+        sprung()
+        return True
+
+    case.attempt(act, STARTED, fault.path)
+
+
+def _leave(trap: Trap, cell: Any) -> None:
+    """Take a trap away, unless a batch is being taken from it: a trap whose case is over is a plain deque."""
+    life = cell.incarnation
+    if life is None or life._batch is None:
+        trap.open()
+
+
+def crash_in_recovery(case: Case, fault: kinds.CrashInRecovery) -> None:
+    """Twice: the second time in the recovery after the first."""
+
+    def act() -> bool:
+        cell = cell_of(case.world, fault.path)
+        if cell is None or not crash(case.world, cell, "crashed by a fault"):
+            return False
+        crashed = cell.number
+        verbs = 0
+
+        def verb() -> None:
+            nonlocal verbs
+            again = cell_of(case.world, fault.path)
+            if again is None or (again is cell and again.number == crashed) or again.state != "starting":
+                return
+            verbs += 1
+            if verbs >= fault.verbs and crash(case.world, again, "crashed in its recovery"):
+                case.hit()
+                case.over()
+
+        case.injector.recoveries.watch(fault.path, case, verb)
+        case.over_after_waiting(verb)
+        return True
+
+    case.attempt(act, STARTED, fault.path)
+
+
+def pause_actor(case: Case, fault: kinds.PauseActor) -> None:
+    """None of its tasks is stepped."""
+    scheduler = case.world.scheduler
+    case.injector.grips.take(fault.path, case, lambda: scheduler.hold(fault.path, told=case.hit_once))
+    case.over_after(fault.for_s)
+
+
+def slow_actor(case: Case, fault: kinds.SlowActor) -> None:
+    """All of its tasks are stepped later."""
+    scheduler = case.world.scheduler
+    case.injector.grips.take(
+        fault.path, case, lambda: scheduler.slow(fault.path, fault.delay_s, told=case.hit_once)
+    )
+    case.over_after(fault.for_s)
+
+
+def delay_mailbox(case: Case, fault: kinds.DelayMailbox) -> None:
+    """Its main task is stepped later."""
+    scheduler = case.world.scheduler
+    case.injector.grips.take(
+        fault.path,
+        case,
+        lambda: scheduler.slow(fault.path, fault.delay_s, mailbox_only=True, told=case.hit_once),
+    )
+    case.over_after(fault.for_s)
+
+
+def fill_mailbox(case: Case, fault: kinds.FillMailbox) -> None:
+    """It stands still with a smaller mailbox; a hit when that is full."""
+
+    def act() -> bool:
+        cell = cell_of(case.world, fault.path)
+        if cell is None:
+            return False
+        mailbox = cell.mailbox
+        backlog, capacity = mailbox.backlog, mailbox.backlog.capacity
+        backlog.capacity = min(capacity, fault.capacity)
+
+        def widen() -> None:
+            backlog.capacity = max(capacity, backlog.capacity)
+            mailbox.admit()
+
+        def look() -> None:
+            if len(backlog) >= backlog.capacity:
+                case.hit()
+            else:
+                case.later(max(fault.for_s / LOOKS, 0.001), look)
+
+        case.finally_(widen)
+        scheduler = case.world.scheduler
+        case.injector.grips.take(fault.path, case, lambda: scheduler.hold(fault.path))
+        case.over_after(fault.for_s)
+        look()
+        return True
+
+    case.attempt(act, STARTED, fault.path)
+
+
+# -- the machine, its clock, and clients ---------------------------------------------------------------------
+
+
+def power_cut(case: Case, fault: kinds.PowerCut) -> None:
+    """When a machine is up; over when it is up again."""
+
+    def act() -> bool:
+        if not is_up(case.world):
+            return False
+        case.hit()
+        case.world.cut_power(fault.survival, fault.down_s)
+        case.over_after(fault.down_s)
+        return True
+
+    case.attempt(act)
+
+
+def kill_process(case: Case, fault: kinds.KillProcess) -> None:
+    """The same, with the page cache kept."""
+
+    def act() -> bool:
+        if not is_up(case.world):
+            return False
+        case.hit()
+        case.world.kill_process(fault.down_s)
+        case.over_after(fault.down_s)
+        return True
+
+    case.attempt(act)
+
+
+def jump_clock(case: Case, fault: kinds.JumpClock) -> None:
+    """At once."""
+    case.world.clock.shift(fault.seconds)
+    case.hit()
+    case.over()
+
+
+def crash_consumer(case: Case, fault: kinds.CrashConsumer) -> None:
+    """When it is there."""
+
+    def act() -> bool:
+        consumer = case.world.consumers.get(fault.consumer)
+        if consumer is None or not consumer.crash():
+            return False
+        case.hit()
+        case.over()
+        return True
+
+    case.attempt(act)
+
+
+def retry_indefinite(case: Case, fault: kinds.RetryIndefinite) -> None:
+    """Publishers may from now on; each time that one does is a hit. That goes on after healing: it is no failure."""
+    case.world.retry_budget += fault.times
+    left = fault.times
+
+    def retried() -> None:
+        nonlocal left
+        left -= 1
+        case.hit()
+        if left:
+            case.world.probes.wait("retry", 1, "", retried)
+
+    case.world.probes.wait("retry", 1, "", retried)
+    case.over()
+
+
+# -- the disk -----------------------------------------------------------------------------------------------
+
+
+def planted(case: Case, fault: Planted) -> None:
+    """A fault of the disk waits for its verbs: until it struck as often as it should, or for a while."""
+
+    def struck() -> None:
+        case.hit()
+        if fault.times <= 0:
+            case.over()
+
+    fault.on_hit = struck
+    case.finally_(lambda: case.world.disk.faults.withdraw(fault))
+    case.over_after_waiting(fault)
+
+
+def fail_verb(case: Case, fault: kinds.FailVerb) -> None:
+    """The next verbs of its sort."""
+    pages: Any = fault.pages
+    disk = case.world.disk
+    planted(
+        case,
+        disk.fail_next(
+            fault.verb,
+            fault.errno,
+            path_contains=fault.path,
+            times=fault.times,
+            pages=pages,
+            partial=fault.partial,
+        ),
+    )
+
+
+def full_disk(case: Case, fault: kinds.FullDisk) -> None:
+    """No space but for the slack, until its time is over or another fault has made the disk full since."""
+    injector, disk = case.injector, case.world.disk
+    disk.fill(fault.slack_bytes).on_hit = case.hit
+    injector.full_by = case
+    case.finally_(lambda: disk.free() if injector.full_by is case else None)
+    case.over_after(fault.for_s)
+
+
+def rot(case: Case, fault: kinds.Rot) -> None:
+    """When there is something on the disk that may rot."""
+
+    def act() -> bool:
+        if not case.world.disk.rot(fault.path, fault.draw):
+            return False
+        case.hit()
+        case.over()
+        return True
+
+    case.attempt(act, "disk.sync", fault.path)
+
+
+def slow_disk(case: Case, fault: kinds.SlowDisk) -> None:
+    """For a while."""
+    disk = case.world.disk
+    slowness = disk.slow(fault.path, fault.latency_s)
+    slowness.on_hit = case.hit
+    case.finally_(lambda: disk.unslow(slowness))
+    case.over_after(fault.for_s)
+
+
+def stall(case: Case, fault: kinds.Stall) -> None:
+    """For a while."""
+    disk = case.world.disk
+    stalled = disk.hang(fault.path)
+    stalled.on_hit = case.hit
+    case.finally_(lambda: disk.unhang(stalled))
+    case.over_after(fault.for_s)
+
+
+ACTIONS: Final[dict[type[kinds.Fault], Action]] = {
+    kinds.CrashActor: crash_actor,
+    kinds.CrashInBatch: crash_in_batch,
+    kinds.CrashInRecovery: crash_in_recovery,
+    kinds.PauseActor: pause_actor,
+    kinds.SlowActor: slow_actor,
+    kinds.DelayMailbox: delay_mailbox,
+    kinds.FillMailbox: fill_mailbox,
+    kinds.PowerCut: power_cut,
+    kinds.KillProcess: kill_process,
+    kinds.JumpClock: jump_clock,
+    kinds.CrashConsumer: crash_consumer,
+    kinds.RetryIndefinite: retry_indefinite,
+    kinds.FailVerb: fail_verb,
+    kinds.FailRead: lambda case, fault: planted(
+        case, case.world.disk.fail_read(fault.path, times=fault.times)
+    ),
+    kinds.ShortRead: lambda case, fault: planted(
+        case, case.world.disk.short_read_next(fault.path, times=fault.times)
+    ),
+    kinds.ShortWrite: lambda case, fault: planted(
+        case, case.world.disk.short_write_next(fault.path, fault.draw)
+    ),
+    kinds.FullDisk: full_disk,
+    kinds.Rot: rot,
+    kinds.Misdirect: lambda case, fault: planted(
+        case, case.world.disk.misdirect_next(fault.path, fault.draw)
+    ),
+    kinds.SlowDisk: slow_disk,
+    kinds.Stall: stall,
+}

@@ -1,0 +1,233 @@
+"""The injector: makes the faults of a plan happen in a world, and counts those that had an effect.
+
+Theory of operation
+-------------------
+Every fault of the plan becomes a *case*. Its moment comes by virtual time, or synchronously when a probe is passed;
+then its *action* (`actions.py`) runs. An action attempts at once. Where its target is not there (nobody is up, no such
+actor, no file yet) it may *await* the next possibility for a while. What lasts ends after its time. A case is *over*
+when nothing more can come of it; when all are over, the world is healed.
+
+Invariants
+----------
+N1  A case hits only when the world was changed by it: a verb failed, an actor that lived crashed, a task was kept back.
+N2  After healing no case does anything, and whatever one had changed for a time is as before.
+N3  Nothing here raises into the code whose probe, verb or step it uses, but for the one exception of `CrashInBatch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from callboard.simulations.faults.actions import ACTIONS
+from callboard.simulations.faults.kinds import CrashInRecovery, Fault
+from callboard.simulations.faults.reaching import Grips, Recoveries
+from callboard.simulations.faults.when import At
+
+if TYPE_CHECKING:
+    from callboard.simulations.world.world import World
+
+__all__ = ["AFTER_S", "AWAIT_S", "Case", "Injector"]
+
+AWAIT_S: Final = 10.0
+"""Virtual seconds for which a fault whose moment has come waits for its target, or for the verb that it shall fail."""
+AFTER_S: Final = 60.0
+"""Virtual seconds from the beginning (or twice the last moment of the plan, if that is later) after which passings that
+did not come are given up."""
+LOOK_EVERY_S: Final = 0.02
+LOOK_SLOWER: Final = 1.5
+
+
+class Case:
+    """One fault of the plan, on its way."""
+
+    def __init__(self, injector: Injector, index: int, fault: Fault) -> None:
+        self.injector = injector
+        self.world: World = injector.world
+        self.index = index
+        self.fault = fault
+        self.is_over = False
+        self._hits = 0
+        self._undo: list[Callable[[], object]] = []
+        self._awaiting: object = None
+
+    # -- what actions say
+
+    def hit(self) -> None:
+        """The fault had an effect (N1). Told in the history the first time."""
+        if not self._hits:
+            self.world.history.note("fault", self.fault.happening(), who=self.fault.label)
+        self._hits += 1
+        self.world.hit(self.index, self.fault.label)
+
+    def hit_once(self) -> None:
+        """The same, for effects that come with every step: the first one counts."""
+        if not self._hits:
+            self.hit()
+
+    def over(self) -> None:
+        """Nothing more comes of it: what it changed for a time is undone."""
+        if self.is_over:
+            return
+        self.is_over = True
+        for undo in reversed(self._undo):
+            undo()
+        self._undo.clear()
+        self.injector.case_over()
+
+    def finally_(self, undo: Callable[[], object]) -> None:
+        """Call `undo` when the case is over, for whatever reason (N2)."""
+        self._undo.append(undo)
+
+    # -- time
+
+    def later(self, seconds: float, call: Callable[[], object]) -> None:
+        """Call `call` after so many virtual seconds, unless the case is over by then."""
+
+        async def wait() -> None:
+            await trio.sleep(seconds)
+            if not self.is_over:
+                call()
+
+        self.injector.task(wait)
+
+    def over_after(self, seconds: float) -> None:
+        """The case lasts so many virtual seconds from now."""
+        self.later(seconds, self.over)
+
+    def when_passed(self, probe: str, about: str, call: Callable[[], None]) -> None:
+        """Call `call` at the next passing of a probe, unless the case is over by then."""
+        self.finally_(self.world.probes.wait(probe, 1, about, call))
+
+    # -- possibilities
+
+    def attempt(self, act: Callable[[], bool], probe: str = "", about: str = "") -> None:
+        """Let `act` do it: now, or at passings of `probe` about `about` (without one: at looks by time), for a while.
+
+        `act` says whether it could; it then has taken over the case.
+        """
+        if act():
+            return
+        self.over_after_waiting(act)
+        if probe:
+            self._attempt_again(act, probe, about)
+        else:
+            self._look(act, LOOK_EVERY_S)
+
+    def over_after_waiting(self, for_what: object) -> None:
+        """The case is over when it still waits for this after `AWAIT_S`."""
+        self._awaiting = for_what
+        self.later(AWAIT_S, lambda: self.over() if self._awaiting is for_what else None)
+
+    def _attempt_again(self, act: Callable[[], bool], probe: str, about: str) -> None:
+        def passed() -> None:
+            if not self.is_over and not self._succeeded(act):
+                self._attempt_again(act, probe, about)
+
+        self.when_passed(probe, about, passed)
+
+    def _look(self, act: Callable[[], bool], pause_s: float) -> None:
+        def look() -> None:
+            if not self._succeeded(act):
+                self._look(act, pause_s * LOOK_SLOWER)
+
+        self.later(pause_s, look)
+
+    def _succeeded(self, act: Callable[[], bool]) -> bool:
+        if not act():
+            return False
+        if self._awaiting is act:
+            self._awaiting = None
+        return True
+
+
+class Injector:
+    """Wires a plan into a world."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.grips = Grips(world)
+        self.recoveries = Recoveries(world)
+        self.full_by: Case | None = None
+        """Who made the disk full last."""
+        self.cases = [Case(self, index, fault) for index, fault in enumerate(world.plan.faults)]
+        self._left = len(self.cases)
+        self._scopes: dict[trio.CancelScope, None] = {}
+
+    def install(self) -> None:
+        """From now on the plan's faults happen. Called once, when tasks of the world may be started."""
+        world, timed = self.world, []
+        if not self.cases:
+            world.heal()
+            return
+        world.on_heal.append(self._healed)
+        if any(isinstance(case.fault, CrashInRecovery) for case in self.cases):
+            self.recoveries.install()
+        waiting: list[Case] = []
+        for case in self.cases:
+            when = case.fault.when
+            if isinstance(when, At):
+                timed.append((when.seconds, case))
+            else:
+                waiting.append(case)
+                forget = world.probes.wait(when.probe, when.count, when.about, _begin(case, waiting))
+                case.finally_(forget)
+        if timed:
+            timed.sort(key=lambda pair: pair[0])
+            self.task(self._timeline, timed)
+        if waiting:
+            last = max((seconds for seconds, _ in timed), default=0.0)
+            self.task(self._give_up, waiting, max(AFTER_S, 2.0 * last))
+
+    def task(self, async_fn: Callable[..., Awaitable[None]], *args: object) -> None:
+        """Run a task of the world that ends, wherever it is, at healing."""
+
+        async def until_healed() -> None:
+            with trio.CancelScope() as scope:
+                self._scopes[scope] = None
+                try:
+                    await async_fn(*args)
+                finally:
+                    del self._scopes[scope]
+
+        self.world.spawn(until_healed, name="world: injector")
+
+    async def _timeline(self, timed: list[tuple[float, Case]]) -> None:
+        start = trio.current_time()
+        for seconds, case in timed:
+            await trio.sleep_until(start + seconds)
+            begin(case)
+
+    async def _give_up(self, waiting: list[Case], seconds: float) -> None:
+        await trio.sleep(seconds)
+        for case in tuple(waiting):
+            case.over()
+
+    def case_over(self) -> None:
+        """One case is over; after the last one the world is healed."""
+        self._left -= 1
+        if self._left == 0:
+            self.world.heal()
+
+    def _healed(self) -> None:
+        """Nothing happens any more (N2)."""
+        for case in self.cases:
+            case.over()
+        for scope in tuple(self._scopes):
+            scope.cancel()
+
+
+def begin(case: Case) -> None:
+    """Its moment has come."""
+    if not case.is_over:
+        ACTIONS[type(case.fault)](case, case.fault)
+
+
+def _begin(case: Case, waiting: list[Case]) -> Callable[[], None]:
+    def passed() -> None:
+        waiting.remove(case)
+        begin(case)
+
+    return passed

@@ -1,0 +1,168 @@
+"""How faults reach into a running system: to actors by their path, to their steps, their mailboxes and their recovery.
+
+All that is looked at or changed here is the kernel's own state, at moments at which no task is between two statements
+that belong together. Nothing of it is public, and the kernel knows nothing of faults.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from callboard.actors import ActorRef
+from callboard.log.errors import CallboardError
+from callboard.simulations.world.driver import MEMBER
+
+if TYPE_CHECKING:
+    from callboard.actors.cell import Cell
+    from callboard.simulations.faults.injector import Case
+    from callboard.simulations.world.world import World
+
+__all__ = ["Grips", "InjectedCrash", "Recoveries", "Trap", "cell_of", "crash", "is_up", "works_for"]
+
+
+class InjectedCrash(Exception):
+    """What an actor's code raises when a fault lets it crash. No error of Callboard's: nothing expects it."""
+
+
+def is_up(world: World) -> bool:
+    """Whether a machine runs."""
+    return world.machine is not None and not world.machine.dead
+
+
+def cell_of(world: World, path: str) -> Cell[Any] | None:
+    """What the kernel keeps of the actor at `path`, where a system runs and has one, opening and closing included."""
+    machine = world.machine
+    if machine is None or machine.dead or machine.runtime is None:
+        return None
+    system = getattr(machine.runtime, "_system", None)  # not there yet while the runtime takes its lock
+    if system is None:
+        return None
+    try:
+        ref: ActorRef[Any] = system.actor(path)
+    except CallboardError:
+        return None
+    return None if ref._cell.closed else ref._cell
+
+
+def crash(world: World, cell: Cell[Any] | None, words: str) -> bool:
+    """Let the actor's incarnation fail, as a task of its machine; whether it has one that lives."""
+    if cell is None or cell.incarnation is None or cell.incarnation._nursery is None:
+        return False
+    before = MEMBER.set(world.machine)
+    try:
+        cell.ref.crash(InjectedCrash(words))
+    except RuntimeError:  # its nursery closes just now
+        return False
+    finally:
+        MEMBER.reset(before)
+    return True
+
+
+def works_for(path: str) -> bool:
+    """Whether the task that runs now is one of the actor's."""
+    name = trio.lowlevel.current_task().name
+    return name == path or name.startswith(f"{path}:")
+
+
+class Grips:
+    """Who keeps which actor's tasks from being stepped. The last grip on an actor counts, then the one before."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._held: dict[str, list[tuple[Case, Callable[[], None]]]] = {}
+
+    def take(self, path: str, case: Case, apply: Callable[[], None]) -> None:
+        """Let `apply` hold or slow the actor until the case is over."""
+        held = self._held.setdefault(path, [])
+        self._world.scheduler.release(path)
+        held.append((case, apply))
+        apply()
+        case.finally_(lambda: self._let_go(path, case))
+
+    def _let_go(self, path: str, case: Case) -> None:
+        left = self._held[path] = [grip for grip in self._held[path] if grip[0] is not case]
+        self._world.scheduler.release(path)
+        if left:
+            left[-1][1]()
+
+
+class Recoveries:
+    """Counts the disk verbs of actors that recover."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._watched: dict[Case, tuple[str, Callable[[], None]]] = {}
+
+    def install(self) -> None:
+        """From now on see every verb."""
+        disk = self._world.disk
+        first = disk.observer
+
+        def observe(owner: str, verb: str, path: str) -> None:
+            if first is not None:
+                first(owner, verb, path)
+            if self._watched:
+                self._see()
+
+        disk.observer = observe
+
+    def watch(self, path: str, case: Case, call: Callable[[], None]) -> None:
+        """Call `call` before each disk verb of the actor at `path`, until the case is over."""
+        self._watched[case] = (path, call)
+        case.finally_(lambda: self._watched.pop(case, None))
+
+    def _see(self) -> None:
+        for path, call in tuple(self._watched.values()):
+            if works_for(path):
+                call()
+
+
+class Trap(deque[Any]):
+    """Messages of a mailbox whose actor shall crash with messages in hand.
+
+    It stands in the place of the mailbox's deque. When the actor takes the second message of a batch it raises instead,
+    as if the code that handles the first had. When the actor stops in the middle of the first, it is crashed there.
+    """
+
+    def __init__(self, case: Case, cell: Cell[Any], sprung: Callable[[], None]) -> None:
+        super().__init__(cell.mailbox.backlog.items)
+        self._case = case
+        self._cell = cell
+        self._sprung = sprung
+        cell.mailbox.backlog.items = self
+
+    @property
+    def is_set(self) -> bool:
+        """Whether it still waits for its actor."""
+        return not self._case.is_over
+
+    def open(self) -> None:
+        """Put a plain deque back. Only while no batch is being taken from this one, or for good."""
+        if self._cell.mailbox.backlog.items is self:
+            self._cell.mailbox.backlog.items = deque(self)
+
+    def popleft(self) -> Any:
+        """The next message, or the crash."""
+        life = self._cell.incarnation
+        batch = None if life is None else life._batch
+        mine = batch is not None and trio.lowlevel.current_task().name == self._cell.path
+        if mine and not self._case.is_over:
+            if batch is not None and batch.taken > 1 and batch.current is not None:
+                self._sprung()
+                self.open()
+                raise InjectedCrash("crashed in the middle of a batch")
+            self._case.injector.task(self._look_again, batch)
+        return super().popleft()
+
+    async def _look_again(self, batch: object) -> None:
+        """The actor may wait for something in the middle of the message that it just took."""
+        await trio.lowlevel.checkpoint()
+        life = self._cell.incarnation
+        if self._case.is_over or life is None or life._batch is not batch:
+            return
+        if crash(self._case.world, self._cell, "crashed in the middle of a message"):
+            self._sprung()

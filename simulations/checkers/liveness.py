@@ -1,4 +1,7 @@
-"""Liveness: once nothing fails any more, every message is settled by every group within a stated virtual time."""
+"""Liveness: once nothing fails any more, every message is settled by every group within a stated virtual time.
+
+The time runs from healing on, or from the last publish, whichever is later.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +32,10 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     healed = history.of("healed")
     settled = history.of("acked")
     if healed and settled:
-        late = settled[-1].time - healed[-1].time
+        published = history.of("published")
+        begin = max(healed[-1].time, published[-1].time if published else 0.0)
+        late = settled[-1].time - begin
         if late > terms.liveness_s:
-            words = f"{settled[-1].place} was settled {late:.1f} s after healing, promised: {terms.liveness_s:g} s"
+            words = f"{settled[-1].place} was settled {late:.1f} s after healing and publishing, promised: {terms.liveness_s:g} s"
             found.append(Violation(PROMISE, words, settled[-1]))
     return found

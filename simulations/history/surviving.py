@@ -80,11 +80,12 @@ class PartitionLeft:
         return None
 
     def reports(self, offset: int) -> str | None:
-        """The damage that took `offset`, or None."""
+        """The damage that took `offset`, or None; also damage that was repaired, and is recorded as a gap."""
         for lost in self.damaged:
             if lost.first <= offset <= lost.last:
                 return lost.why
-        return None
+        why = self.explains(offset)
+        return why if why is not None and "damaged" in why else None
 
 
 @attrs.frozen

@@ -30,7 +30,7 @@ class PublishAndRecover:
 
     name = "publish-and-recover"
     space = FaultSpace(
-        actors=PARTITIONS + OTHERS, consumers=CONSUMERS, paths=FILES, faults=(0, 6), horizon_s=4.0
+        actors=PARTITIONS + OTHERS, consumers=CONSUMERS, paths=FILES, faults=(0, 6), horizon_s=1.5
     )
 
     def workload(self, entropy: SeededEntropy) -> Traffic:
@@ -64,7 +64,7 @@ class CrashStorms:
         verbs=("write", "sync"),
         errnos=("EIO",),
         faults=(3, 12),
-        horizon_s=3.0,
+        horizon_s=1.0,
         down_s=(0.01, 0.5),
     )
 
@@ -110,7 +110,7 @@ class ManyGroups:
         consumers=(*CONSUMERS, "group-3.1", "group-4.1"),
         paths=FILES,
         faults=(1, 8),
-        horizon_s=10.0,
+        horizon_s=4.0,
     )
 
     def workload(self, entropy: SeededEntropy) -> Traffic:
@@ -151,7 +151,7 @@ class DiskFull:
         errnos=("ENOSPC", "EDQUOT"),
         verbs=("write", "zero", "create", "sync", "rename", "sync_directory"),
         faults=(1, 5),
-        horizon_s=3.0,
+        horizon_s=1.0,
         for_s=(0.05, 10.0),
     )
 

@@ -92,7 +92,7 @@ class DamagedMiddle:
         actors=("topics/orders/0", "topics/orders/1"),
         paths=("topics/", ".log", "topics/"),
         faults=(1, 4),
-        horizon_s=2.0,
+        horizon_s=0.8,
     )
 
     def workload(self, entropy: SeededEntropy) -> Traffic:

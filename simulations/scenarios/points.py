@@ -20,6 +20,7 @@ def mark(world: World, surviving: Surviving) -> None:
     again = _again(history)
     there, not_there = _indefinite(history, surviving)
     whys = [lost.why for left in surviving.partitions for lost in (*left.explained, *left.damaged)]
+    kept = [path for path in world.disk.files() if path.startswith("quarantine/")]
     refusals = {entry.detail for entry in history.of("refused")}
     for name, condition in (
         ("a lease ran out and its message was delivered again", "ran out" in again),
@@ -33,7 +34,8 @@ def mark(world: World, surviving: Surviving) -> None:
         ("a publish was refused for a full disk", "DiskFull" in refusals),
         ("a lease was lost", bool(history.of("lost"))),
         ("an ack is indefinite", any(entry.offsets for entry in history.of("unsure"))),
-        ("a torn tail was cut", any("quarantine/" in path for path in world.disk.files())),
+        ("a torn tail was cut", any(path.endswith(".torn") for path in kept)),
+        ("unproven records were written anew", any(path.endswith(".log") for path in kept)),
         ("a gap is explained", any(why.startswith("gap") for why in whys)),
         ("a segment was rolled", _rolled(world)),
         ("a partition crashed and came back", bool(_of(history, "ActorRestarted", "topics/"))),

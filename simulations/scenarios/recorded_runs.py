@@ -58,7 +58,7 @@ class Replay(Shop):
         self._due: deque[int] = deque(range(len(self._events)))
         self._began: float | None = None
         span = (self._events[-1].time_us - self._events[0].time_us) / 1e6 if self._events else 0.0
-        self.heal_at_s = span + 600.0
+        self.heal_at_s = self.busy_until_s = span + 60.0
 
     async def _publisher(self, machine: Machine, topic: Any, index: int) -> None:
         """Publish each event when it is due; those of one moment together."""

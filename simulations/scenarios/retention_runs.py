@@ -97,7 +97,7 @@ class RetentionAgainstReaders:
         consumers=CONSUMERS,
         paths=FILES,
         faults=(0, 4),
-        horizon_s=5.0,
+        horizon_s=2.0,
     )
 
     def workload(self, entropy: SeededEntropy) -> Keeping:

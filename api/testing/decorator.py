@@ -114,6 +114,7 @@ def _test(
             await body(**{name: own[name] for name in ours}, **arguments)
 
         trial = Trial(
+            name=body.__name__,
             file=body.__code__.co_filename,
             body=main,
             faults=arguments.get("plan", faults),

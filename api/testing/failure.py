@@ -5,14 +5,12 @@ from __future__ import annotations
 import shlex
 
 from callboard.simulations.search.shrink import Case
+from callboard.simulations.search.story import tell
 from callboard.simulations.world import Run
 from callboard.testing.session import Asked
 from callboard.testing.shrinking import Small
 
 __all__ = ["account", "way_back", "without_machinery"]
-
-STORY_LINES_MAX = 60
-"""Lines of a story; of a longer one, those in the middle are left out."""
 
 
 def way_back(asked: Asked, seed: int) -> str:
@@ -20,16 +18,12 @@ def way_back(asked: Asked, seed: int) -> str:
     return f"pytest {shlex.quote(asked.node or 'path::test')} --callboard-seed={seed}"
 
 
-def account(seed: int, case: Case, run: Run, small: Small, command: str) -> str:
-    """All that is known about a failure, in words."""
-    lines = ["", f"Seed {seed} failed, with scheduler {run.scheduler!r}. {_shrunk(case, small)}"]
+def account(name: str, case: Case, run: Run, small: Small, command: str) -> str:
+    """All that is known about a failure, in words: how it was found, and the story of what is left of it."""
+    lines = ["", f"Found with scheduler {run.scheduler!r}. {_shrunk(case, small)}"]
     if small.case.workload is not None:
-        lines += ["", f"Workload: {small.case.workload!r}"]
-    if small.case.plan.faults:
-        lines += ["", "Faults:", *(f"  {fault.words()}" for fault in small.case.plan.faults)]
-    if len(small.run.history):
-        lines += ["", "Story:", *(f"  {line}" for line in _story(small.run))]
-    return "\n".join([*lines, "", f"Run it again: {command}"])
+        lines.append(f"Workload: {small.case.workload!r}")
+    return "\n".join([*lines, "", tell(small.run, command, name).text()])
 
 
 def _shrunk(case: Case, small: Small) -> str:
@@ -37,15 +31,8 @@ def _shrunk(case: Case, small: Small) -> str:
     choices = small.case.tape.choices if small.case.tape is not None else 0
     parts = [f"faults {before} to {after}"] if before else []
     parts.append(f"tasks out of turn in {choices} ticks" if choices else "every task in its turn")
-    return f"Shrunk by {small.runs} more runs: {', '.join(parts)}."
-
-
-def _story(run: Run) -> list[str]:
-    lines = run.history.story()
-    if len(lines) <= STORY_LINES_MAX:
-        return lines
-    head, tail = STORY_LINES_MAX // 4, STORY_LINES_MAX - STORY_LINES_MAX // 4
-    return [*lines[:head], f"... {len(lines) - STORY_LINES_MAX} lines ...", *lines[-tail:]]
+    runs = f"{small.runs} more run{'' if small.runs == 1 else 's'}"
+    return f"Shrunk by {runs}: {', '.join(parts)}."
 
 
 def without_machinery(failure: BaseException, file: str) -> BaseException:

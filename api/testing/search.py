@@ -26,6 +26,7 @@ def search(trial: Trial, seeds: Iterable[int], asked: Asked) -> None:
         run = trial.run(seed, case)
         _count_points(run, asked)
         if run.failure is not None:
+            asked.points.clear()  # the seeds that were not run say nothing about them
             raise _explained(trial, seed, case, run, run.failure, asked)
 
 
@@ -53,5 +54,5 @@ def _explained(
             f"run leaves to the next in globals or fixtures. To look again: {way_back(asked, seed)}",
             seed=seed,
         )
-    small.run.failure.add_note(account(seed, case, run, small, way_back(asked, seed)))
+    small.run.failure.add_note(account(trial.name, case, run, small, way_back(asked, seed)))
     return without_machinery(small.run.failure, trial.file)

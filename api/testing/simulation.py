@@ -81,9 +81,10 @@ def _trial(
     async def body(world: World, drawn: Any) -> None:
         await (main(world) if workload is None else main(world, drawn))
 
-    code = getattr(getattr(main, "func", main), "__code__", None)  # of a partial, what it calls
+    called = getattr(main, "func", main)  # what a partial calls
     return Trial(
-        file=getattr(code, "co_filename", ""),
+        name=getattr(called, "__name__", "simulation"),
+        file=getattr(getattr(called, "__code__", None), "co_filename", ""),
         body=body,
         faults=faults,
         scheduler=scheduler,

@@ -35,6 +35,7 @@ Workload = Callable[[SeededEntropy], Any]
 class Trial:
     """`body(world, workload)` and how it is to be run."""
 
+    name: str
     file: str
     """Where the body stands, for tracebacks."""
     body: Body

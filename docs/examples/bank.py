@@ -42,6 +42,7 @@ class CarelessTeller(callboard.DurableActor[Transfer | Count, list[Any]]):
         if isinstance(message, Count):
             return sum(self.accounts.values())
         if message.number in self.known:
+            note(f"the teller knows transfer {message.number} already")
             return "done before"
         if self.accounts[message.source] < message.amount:
             return "refused"
@@ -49,14 +50,14 @@ class CarelessTeller(callboard.DurableActor[Transfer | Count, list[Any]]):
         return "done"
 
     async def debit(self, transfer: Transfer) -> None:
+        note(f"the teller debits transfer {transfer.number}", amount=transfer.amount)
         await self.persist(list(attrs.astuple(transfer)))
-        note(f"transfer {transfer.number} is debited", amount=transfer.amount)
         await self.send(list(attrs.astuple(transfer)))
 
     async def send(self, deposit: list[Any]) -> None:
         number, _source, amount = deposit
+        note(f"the teller sends transfer {number}", amount=amount)
         await self.deposits.publish(cbor2.dumps([number, amount]))
-        note(f"transfer {number} is on its way", amount=amount)
 
     def apply(self, event: list[Any]) -> None:
         number, source, amount = event
@@ -86,8 +87,8 @@ class CarefulTeller(CarelessTeller):
         await self.send_outbox()
 
     async def debit(self, transfer: Transfer) -> None:
+        note(f"the teller debits transfer {transfer.number}", amount=transfer.amount)
         await self.persist(list(attrs.astuple(transfer)))
-        note(f"transfer {transfer.number} is debited", amount=transfer.amount)
         await self.send_outbox()
 
     async def send_outbox(self) -> None:
@@ -118,8 +119,8 @@ class Vault(callboard.DurableActor[list[int] | Count, list[int]]):
 
     async def receive(self, message: list[int] | Count) -> int:
         if not isinstance(message, Count) and message[0] not in self.deposits:
+            note(f"the vault receives transfer {message[0]}", amount=message[1])
             await self.persist(message)
-            note(f"transfer {message[0]} is in the vault", amount=message[1])
         return sum(self.deposits.values())
 
     def apply(self, event: list[int]) -> None:

@@ -10,7 +10,11 @@ from bank import OPENING, CarefulTeller, CarelessTeller, Transfer, open_bank
 
 from callboard.testing import FaultSpace, Machine, Simulation, Violation, World, always, simulate, sometimes
 
-CRASHES = FaultSpace(weights={"PowerCut": 2, "KillProcess": 1})
+CRASHES = FaultSpace(
+    weights={"PowerCut": 1, "KillProcess": 1},
+    faults=(1, 3),
+    probes={"disk.write": 40, "disk.sync": 40},  # at one of the first forty of these
+)
 
 
 def draw_transfers(entropy: Any) -> tuple[Transfer, ...]:

@@ -73,12 +73,14 @@ def test_a_race_is_found_shrunk_and_told(run_file: Any) -> None:
     result.stdout.re_match_lines(
         [
             r".*Violation: always: the balance is -\d+",
-            r"E +Seed \d+ failed, with scheduler '.+'\. Shrunk by \d+ more runs: every task in its turn\.",
+            r"E +Found with scheduler '.+'\. Shrunk by \d+ more runs: every task in its turn\.",
             r"E +Workload: \(\d+, \d+\)",
-            r"E +Story:",
+            r"E +test_race, seed \d+: broken promise: always",
+            r"E +What happened:",
             r"E .*withdrawn amount=",
             r"E .*withdrawn amount=",
-            r"E +Run it again: pytest test_it.py::test_race --callboard-seed=\d+",
+            r"E +To see it again:",
+            r"E +pytest test_it.py::test_race --callboard-seed=\d+",
         ],
     )
 
@@ -86,7 +88,7 @@ def test_a_race_is_found_shrunk_and_told(run_file: Any) -> None:
 def test_the_command_leads_back(run_file: Any) -> None:
     """The seed that was named fails again, with the same account."""
     first = run_file(RACE)
-    (command,) = [line for line in first.outlines if "Run it again" in line]
+    (command,) = [line for line in first.outlines if "--callboard-seed" in line]
     again = run_file(RACE, command.rpartition(" ")[2])
     again.assert_outcomes(failed=1)
     assert _account(again) == _account(first)

@@ -16,7 +16,8 @@ from typing import Any
 
 import attrs
 
-from callboard.simulations.search.capsule import Capsule
+from callboard.log.errors import InvalidArgument
+from callboard.simulations.search.capsule import Capsule, StaleCapsule
 from callboard.simulations.search.shrink import Case
 from callboard.simulations.search.values import from_plain, to_plain
 from callboard.simulations.violations import Violation
@@ -89,15 +90,19 @@ def capsule_of(scenario: str, case: Case, run: Run, *, scheduler: str, version: 
 
 
 def case_of(capsule: Capsule, workload_type: Any) -> Case:
-    """The case in a capsule. Raises `InvalidArgument` when its workload is not one of the scenario."""
-    return Case(from_plain(workload_type, capsule.workload), capsule.plan, capsule.tape)
+    """The case in a capsule. Raises `StaleCapsule` when its workload is no longer one of the scenario."""
+    try:
+        workload = from_plain(workload_type, capsule.workload)
+    except InvalidArgument as error:
+        raise StaleCapsule(str(error)) from None
+    return Case(workload, capsule.plan, capsule.tape)
 
 
-def trial_of(run_case: RunCase, promise: str, scheduler: str) -> Callable[..., Tape | None]:
+def trial_of(run_case: RunCase, promise: str) -> Callable[..., Tape | None]:
     """How shrinking runs a case: whether the same promise is broken, and under which schedule."""
 
     def trial(case: Case, /, *, record: bool) -> Tape | None:
-        settings = Settings(scheduler=scheduler, trace="off", record_schedule=record)
+        settings = Settings(trace="off", record_schedule=record)
         try:
             run = run_case(case, settings)
         except StaleTape:
@@ -131,7 +136,8 @@ def judge(capsule: Capsule, run: Run) -> Judgement:
         return Judgement(
             Verdict.STALE,
             f"the run ends well, but these faults of its plan no longer have any effect: {named}. It proves nothing"
-            f" about this version. Search again: callboard simulate {capsule.scenario} --first-seed {capsule.seed} --seeds 1",
+            " about this version. Search again: callboard simulate"
+            f" {capsule.scenario} --first-seed {capsule.seed} --seeds 1",
         )
     return Judgement(Verdict.FIXED, "no promise is broken, and every fault had its effect")
 

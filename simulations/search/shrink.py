@@ -3,7 +3,7 @@
 First the plan: faults are dropped, then their parameters made simpler. Then the workload. Meanwhile the schedule is the
 one in order of creation if the promise breaks under it too, else the seed's own. At the end the schedule: what it
 decided is recorded, and decisions are replaced by "all, in order" in ever smaller chunks. Fewer faults may allow a
-smaller workload and the other way round, so the rounds are repeated until nothing gets smaller or the budget is used up.
+smaller workload and the other way round, so rounds are repeated until nothing gets smaller or the budget is used up.
 
 Invariants
 ----------
@@ -121,7 +121,7 @@ class _Shrinking:
         return True
 
     def _plainest_schedule(self) -> None:
-        """All in order of creation, if that will do; else let the seed decide: a tape fits no other plan or workload."""
+        """All in order of creation, if that will do; else let the seed decide: a tape fits no other case."""
         self._what = "schedule"
         if not self._holds(attrs.evolve(self.case, tape=ALL_IN_ORDER)) and self.case.tape is not None:
             self._holds(attrs.evolve(self.case, tape=None))

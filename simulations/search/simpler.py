@@ -119,7 +119,7 @@ def _evolved(value: Any, name: str, simpler: Any) -> Any:
 
 
 def chunks(count: int) -> Iterator[tuple[int, int]]:
-    """Spans of `count` items to leave out: all, halves, quarters, down to single ones; from the end, where it is safe."""
+    """Spans of `count` items to leave out: all, halves, quarters, down to single ones; from the end on."""
     size = count
     while size:
         for end in range(count, 0, -size):

@@ -34,20 +34,19 @@ FAILURES_MAX: Final = 50
 CHUNK_SEEDS_MAX: Final = 50
 
 
-def shares(seeds: int, weights: Mapping[str, float]) -> dict[str, int]:
-    """`seeds` dealt out by weight, at least one for each scenario with a weight above 0."""
+def shares(seeds: int, weights: Mapping[str, float], least: Mapping[str, int] | None = None) -> dict[str, int]:
+    """`seeds` dealt out by weight: to each scenario with a weight at least one, or at least as many as `least` says."""
+    floors = {name: 1 if weight > 0 else 0 for name, weight in weights.items()} if least is None else dict(least)
     total = sum(weights.values())
     if not total > 0:
         raise InvalidArgument("no scenario has a weight above 0. Nothing was run. Name one.")
-    exact = {name: seeds * weight / total for name, weight in weights.items() if weight > 0}
-    dealt = {name: max(1, math.floor(share)) for name, share in exact.items()}
-    rest = seeds - sum(dealt.values())
-    for name in sorted(exact, key=lambda name: (math.floor(exact[name]) - exact[name], name))[: max(rest, 0)]:
+    rest = max(0, seeds - sum(floors.values()))
+    exact = {name: rest * weight / total for name, weight in weights.items()}
+    dealt = {name: math.floor(share) for name, share in exact.items()}
+    left = rest - sum(dealt.values())
+    for name in sorted(exact, key=lambda name: (dealt[name] - exact[name], name))[:left]:
         dealt[name] += 1
-    while rest < 0 and any(count > 1 for count in dealt.values()):
-        dealt[max(dealt, key=lambda name: dealt[name])] -= 1
-        rest += 1
-    return dealt
+    return {name: floors.get(name, 0) + dealt[name] for name in weights if floors.get(name, 0) + dealt[name]}
 
 
 @attrs.frozen
@@ -110,13 +109,17 @@ class Sweep:
 
     # -- handing out and taking back
 
-    def next_chunk(self, size: int = CHUNK_SEEDS_MAX) -> Chunk | None:
-        """Seeds that nobody has, of the scenario that lags behind most; None when there are none, or it was stopped."""
+    def next_chunk(self, sizes: int | Mapping[str, int] = CHUNK_SEEDS_MAX) -> Chunk | None:
+        """Seeds that nobody has, of the scenario that lags behind most; None when there are none, or it was stopped.
+
+        `sizes`: how many at most, or how many of each scenario.
+        """
         while not self.stopped:
             open_ones = [name for name, tally in self.tallies.items() if self._handed[name] < tally.seeds]
             if not open_ones:
                 return None
             name = min(open_ones, key=lambda name: self._handed[name] / self.tallies[name].seeds)
+            size = sizes if isinstance(sizes, int) else sizes.get(name, CHUNK_SEEDS_MAX)
             tally, at = self.tallies[name], self._handed[name]
             first = self.first_seed + at
             count = 0

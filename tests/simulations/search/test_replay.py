@@ -64,7 +64,7 @@ def test_a_schedule_that_does_not_fit_is_stale(capsule: Capsule, made: Callable[
 def test_a_trial_knows_only_its_promise(made: Callable[..., Any]) -> None:
     """Shrinking does not slip from one failure to another, and a schedule that does not fit is no failure."""
     failures = iter([BROKEN, Violation("nothing altered", "x"), None, StaleTape("x")])
-    trial = trial_of(lambda case, settings: made(next(failures)), "nothing lost", "walk")
+    trial = trial_of(lambda case, settings: made(next(failures)), "nothing lost")
     found = [trial(Case((), PLAN), record=False) for _ in range(4)]
     assert found == [Tape(), None, None, None]
 

@@ -37,9 +37,14 @@ def test_shares_add_up(seeds: int, weights: dict[str, float]) -> None:
 
 def test_shares_follow_weights() -> None:
     """Twice the weight is twice the seeds; without weight there is none."""
-    assert {"a": 200, "b": 100} == shares(300, {"a": 2.0, "b": 1.0, "c": 0.0})
+    assert {"a": 201, "b": 101} == shares(302, {"a": 2.0, "b": 1.0, "c": 0.0})
     with pytest.raises(InvalidArgument):
         shares(10, {"a": 0.0})
+
+
+def test_in_a_standard_sweep_each_has_its_least() -> None:
+    """Also one that has no weight, because it takes long."""
+    assert {"a": 290, "long": 10} == shares(300, {"a": 1.0, "long": 0.0}, {"a": 200, "long": 10})
 
 
 def test_every_seed_is_handed_out_once() -> None:

@@ -12,7 +12,10 @@ from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.faults import KINDS, NO_FAULTS, After, At, FaultSpace, Plan, draw_plan
 
 WIDE = FaultSpace(
-    weights=dict.fromkeys(KINDS, 1.0), actors=("catalog", "topics/orders/0"), consumers=("ann",), paths=("", "orders")
+    weights=dict.fromkeys(KINDS, 1.0),
+    actors=("catalog", "topics/orders/0"),
+    consumers=("ann",),
+    paths=("", "orders"),
 )
 
 
@@ -36,7 +39,9 @@ def test_every_kind_and_label_is_drawn_some_day() -> None:
 
 def test_a_seed_leaves_many_kinds_out() -> None:
     """Swarm: even with many faults, a run holds only some of the kinds."""
-    crowded = FaultSpace(weights=dict.fromkeys(KINDS, 1.0), actors=("a",), consumers=("c",), faults=(100, 100))
+    crowded = FaultSpace(
+        weights=dict.fromkeys(KINDS, 1.0), actors=("a",), consumers=("c",), faults=(100, 100)
+    )
     counts = [len({type(fault) for fault in plan.faults}) for plan in plans(crowded, 200)]
     assert max(counts) < len(KINDS)
     assert min(counts) < len(KINDS) / 3
@@ -48,10 +53,14 @@ def test_moments_and_passings_are_both_drawn() -> None:
     assert {At} in drawn
     assert {After} in drawn
     assert {At, After} in drawn
-    times = [fault.when.seconds for plan in plans(WIDE) for fault in plan.faults if isinstance(fault.when, At)]
+    times = [
+        fault.when.seconds for plan in plans(WIDE) for fault in plan.faults if isinstance(fault.when, At)
+    ]
     assert 0 <= min(times) < 0.1
     assert 4.9 < max(times) <= WIDE.horizon_s
-    late = draw_plan(SeededEntropy(3), FaultSpace(weights={"KillProcess": 1}, probes={}, faults=(5, 5)), 1_000.0)
+    late = draw_plan(
+        SeededEntropy(3), FaultSpace(weights={"KillProcess": 1}, probes={}, faults=(5, 5)), 1_000.0
+    )
     assert all(isinstance(fault.when, At) for fault in late.faults)
     assert late.faults[-1].when.seconds > 100
 

@@ -43,6 +43,7 @@ async def heal_segment(
     active: StoredSegment,
     unsynced: Sequence[Columns],
     *,
+    earlier: StoredSegment | None,
     durable_end: int,
     segment_id: int,
     now_us: int,
@@ -50,9 +51,18 @@ async def heal_segment(
     compression: Compression,
     quarantine: Quarantine,
 ) -> StoredSegment:
-    """Make the segment that goes on at `durable_end`, holding `unsynced`. All of it is synced at return."""
+    """Make the segment that goes on at `durable_end`, holding `unsynced`. All of it is synced at return.
+
+    It takes the place of `active` when nothing in that was synced; `earlier` is the segment before that.
+    """
     made, header = make_segment(
-        files, active, durable_end, segment_id=segment_id, now_us=now_us, limit_bytes=limit_bytes
+        files,
+        active,
+        durable_end,
+        segment_id=segment_id,
+        now_us=now_us,
+        limit_bytes=limit_bytes,
+        earlier=earlier,
     )
     file = made.file
     verbs = list(file.start_verbs(files, header))

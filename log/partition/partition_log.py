@@ -319,6 +319,7 @@ class PartitionLog:
             self._files,
             self._segments.active,
             self._tail.from_offset(self.durable_end),
+            earlier=self._segments[-2] if len(self._segments) > 1 else None,
             durable_end=self.durable_end,
             segment_id=new_segment_id(self._entropy),
             now_us=self._clock.wall_us(),

@@ -184,7 +184,7 @@ class TailRecovery:
             segment.file.position = scan.end
             segment.file.allocated_to = max(scan.end, segment.file.allocated_to)
             if scan.tail is Tail.TORN:
-                self.runs.append(Run(segment, self.end, self.end, self.end, GapReason.NONE))
+                self._new_run(segment, self.end, self.end)
 
     async def _scan_unproven(self, segment: StoredSegment) -> SegmentScan:
         """Scan from where the stored index is proven to reach, else from the first frame."""
@@ -250,6 +250,9 @@ class TailRecovery:
         """A run of frames from `base` on, after frames that ended at `end`."""
         previous_end = min(end, base)
         gap = GapReason.NONE if previous_end == base else GapReason.DAMAGED
+        if base == segment.base_offset and segment.previous_end <= end:
+            # It takes the segment's place, and keeps what that says of the gap before it.
+            previous_end, gap = segment.previous_end, segment.gap
         run = Run(segment, base, base, previous_end, gap)
         self.runs.append(run)
         return run

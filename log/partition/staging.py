@@ -69,21 +69,31 @@ def make_segment(
     segment_id: int,
     now_us: int,
     limit_bytes: int,
+    earlier: StoredSegment | None = None,
 ) -> tuple[StoredSegment, bytes]:
-    """A segment that continues `before` at `base_offset` without a gap, and its header."""
+    """A segment that continues `before` at `base_offset` without a gap, and its header.
+
+    One that has the base of `before` takes its place: it follows `earlier`, as that did, and behind the same gap.
+    """
     directory = before.file.directory
+    previous_base, previous_end, gap = before.base_offset, base_offset, GapReason.NONE
+    if before.base_offset == base_offset:
+        previous_base = base_offset if earlier is None else earlier.base_offset
+        previous_end, gap = before.previous_end, before.gap
     file = SegmentFile(files, directory, base_offset, segment_id=segment_id, limit_bytes=limit_bytes)
     header = encode_segment_header(
         segment_id=segment_id,
         base_offset=base_offset,
         created_us=now_us,
-        previous_base=before.base_offset,
+        previous_end=previous_end,
+        previous_base=previous_base,
+        gap=gap,
     )
     made = StoredSegment(
         file,
         created_us=now_us,
-        previous_end=base_offset,
-        gap=GapReason.NONE,
+        previous_end=previous_end,
+        gap=gap,
         index=new_index(segment_id, base_offset),
     )
     made.damages = ()

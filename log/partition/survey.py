@@ -176,13 +176,11 @@ class Surveyor:
     async def settle_ends(self) -> None:
         """Each segment ends where its successor says; when one is missing in between, where its frames end."""
         for place, segment in enumerate(self.segments[:-1]):
-            following = self.segments[place + 1]
             header = self._headers[place + 1]
             segment.end_offset = max(segment.base_offset, header.previous_end)
             if header.previous_base > segment.base_offset:
-                await scan_stored(self._files, segment, limit=following.base_offset)
-                index = segment.index
-                end = segment.base_offset if index is None else index.next_offset
+                # Frames from where the missing one began are superseded.
+                end = await scan_stored(self._files, segment, limit=header.previous_base)
                 segment.end_offset = min(end, segment.end_offset)
                 if segment.end_offset < header.previous_end:
                     self.damages.append(

@@ -47,8 +47,11 @@ async def scan_from(
 
 async def scan_stored(
     files: Incarnation, segment: StoredSegment, *, limit: int, keep_index: bool = False
-) -> None:
-    """Check every frame below offset `limit`: set the segment's damages, and its index unless `keep_index`."""
+) -> int:
+    """Check every frame below offset `limit`: set the segment's damages, and its index unless `keep_index`.
+
+    Returns where the frames end, `limit` at most.
+    """
     await ensure_open(files, segment)
     index = new_index(segment.segment_id, segment.base_offset)
     end = segment.file.position
@@ -65,6 +68,7 @@ async def scan_stored(
     if not keep_index:
         cut_index(index, limit)
         segment.index, segment.is_indexed = index, True
+    return min(scan.next_offset, limit)
 
 
 async def index_stored(files: Incarnation, segment: StoredSegment) -> SegmentIndex:

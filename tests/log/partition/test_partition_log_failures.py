@@ -287,3 +287,70 @@ async def test_closing_a_sick_log_leaves_its_file_alone(world: Any) -> None:
     await world.log.close()
     assert {"Close"} == {ran.verb for ran in world.disk.plans}
     await world.check_twice(must_hold=world.promised)
+
+
+async def fail_a_sync(world: Any) -> None:
+    """A record whose sync fails, and the log healed."""
+    world.disk.fail_next(Sync, OSError(errno.EIO, "rotten"))
+    assert (await world.append()).indefinite
+    await world.log.heal()
+
+
+async def test_two_failed_syncs_in_a_row_lose_nothing(world: Any) -> None:
+    """When the segment that healed the log fails with its first record, its successor follows what came before."""
+    await world.open()
+    await world.append()
+    await fail_a_sync(world)
+    await fail_a_sync(world)
+    world.disk.kill()
+    log = await world.open()
+    assert await world.contents() == world.promised
+    assert (log.recovery.damages, log.gaps, world.lost) == ((), (), [])
+
+
+async def test_a_gap_is_explained_after_a_failed_sync_behind_it(world: Any) -> None:
+    """When the first record behind a gap fails, the segment that takes the place of its own names the gap again."""
+    await world.open()
+    await world.append()
+    log = await world.open(named_end=5)
+    gaps = log.gaps
+    assert [(gap.first, gap.last, gap.reason) for gap in gaps] == [(1, 4, "unsynced")]
+    await fail_a_sync(world)
+    assert log.gaps == gaps
+    world.disk.kill()
+    log = await world.open()
+    assert (log.gaps, log.recovery.damages) == (gaps, ())
+
+
+async def test_a_gap_is_explained_after_a_torn_record_behind_it(world: Any) -> None:
+    """When the first record behind a gap is torn, or unproven, recovery names the gap again."""
+    for keep in (0, 1):
+        await world.open()
+        await world.append()
+        log = await world.open(named_end=log_end(world) + 4)
+        gaps = log.gaps
+        await world.append(durable=False, size=1_000)
+        world.disk.crash(lambda unsynced, keep=keep: unsynced.items[keep::2])
+        log = await world.open()
+        assert log.gaps[: len(gaps)] == gaps
+        assert log.recovery.damages == ()
+        world.seen = await world.contents()
+
+
+def log_end(world: Any) -> int:
+    """Where the log ends."""
+    return int(world.log.next_offset)
+
+
+async def test_a_missing_segment_costs_only_its_own_records(world: Any) -> None:
+    """When a segment is gone, the one before it is served up to where that began, and the loss is named."""
+    await world.open()
+    await world.append(3)
+    await fail_a_sync(world)
+    await world.append(2)
+    await fail_a_sync(world)
+    await world.append()
+    await world.files_gone("topics/t/0/00000000000000000003.log")
+    log = await world.open()
+    assert [(hurt.first_offset, hurt.last_offset) for hurt in log.recovery.damages] == [(3, 4)]
+    assert set(await world.contents()) == {0, 1, 2, 5}

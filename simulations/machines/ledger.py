@@ -245,7 +245,9 @@ class Ledger:
             for offset in range(start, stop):
                 due = self.delayed.pop(offset, now)
                 if due > now + TOLERANCE_S:
-                    raise Violation("delays", f"offset {offset} came at {now:.3f} s, not to come before {due:.3f} s")
+                    raise Violation(
+                        "delays", f"offset {offset} came at {now:.3f} s, not to come before {due:.3f} s"
+                    )
 
     def check(self, delivery: Delivery, visible_end: int) -> None:
         """Conservation: everything published is settled, leased, ready or delayed; settled only what was asked for."""
@@ -253,7 +255,8 @@ class Ledger:
         known = delivery.leased + delivery.ready_count(visible_end) + delivery.delayed
         if known != pending:
             raise Violation(
-                "conservation", f"{pending} of {visible_end} offsets are not settled, but {known} are to be had"
+                "conservation",
+                f"{pending} of {visible_end} offsets are not settled, but {known} are to be had",
             )
         unasked = self.asked.find(0, 0, min(delivery.floor, visible_end))
         for start, stop in delivery.settled_ranges():
@@ -265,7 +268,9 @@ class Ledger:
 
 
 def _delivered_again(offset: int, lease_id: int) -> Violation:
-    return Violation("acked", f"offset {offset} was handed over under lease {lease_id} after its ack was answered")
+    return Violation(
+        "acked", f"offset {offset} was handed over under lease {lease_id} after its ack was answered"
+    )
 
 
 def _let_go(holder: list[int], lease_id: int, start: int, stop: int) -> None:

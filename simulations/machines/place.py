@@ -66,7 +66,7 @@ class Asked:
         """Never looked at."""
         return False
 
-    def answer(self, value: int) -> bool:
+    def answer(self, value: Any = None) -> bool:
         """The record has an offset: the order of asking is the order of offsets, and none is given twice."""
         place = self.place
         if self.number != place.heard or value < place.answered_end:

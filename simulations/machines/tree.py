@@ -229,7 +229,9 @@ class Tree:
         if name in self._alive:
             raise _broken(f"{name} was started at {now:.3f} s while it had a life")
         if now < self._not_before.get(name, 0.0):
-            raise _broken(f"{name} was started at {now:.3f} s, its backoff lasts until {self._not_before[name]:.3f} s")
+            raise _broken(
+                f"{name} was started at {now:.3f} s, its backoff lasts until {self._not_before[name]:.3f} s"
+            )
         if self.strategy != "one_for_one":
             for other in self._roster.names:
                 if other == name:
@@ -251,7 +253,9 @@ class Tree:
     def _check_giving_up(self, name: str, now: float) -> None:
         recent = [at for at in self._windows.get("", ()) if now - at <= self.period_s]
         if len(recent) < self.intensity:
-            raise _broken(f"gave up over {name} at {now:.3f} s after {len(recent)} of {self.intensity} restarts")
+            raise _broken(
+                f"gave up over {name} at {now:.3f} s after {len(recent)} of {self.intensity} restarts"
+            )
 
 
 def _broken(words: str) -> Violation:

@@ -26,6 +26,8 @@ class Recovered:
     rewritten: int
     """Records and journal bytes that were unproven, and are written anew."""
     torn_bytes: int
+    gaps: frozenset[int] = frozenset()
+    """Offsets that no record has, as the log explains them."""
 
 
 @attrs.define
@@ -48,6 +50,8 @@ class Ledger:
     """So many of them were synced."""
     tentative: tuple[bytes, ...] = ()
     """Events on their way, or failed: they may follow those."""
+    gaps: frozenset[int] = frozenset()
+    """Offsets that an earlier open explained: no later one may forget why they have no record."""
 
     def copy(self) -> Ledger:
         """One that changes on its own."""
@@ -67,6 +71,7 @@ class Ledger:
                 self.events,
                 self.events_proven,
                 self.tentative,
+                self.gaps,
             )
         )
 
@@ -92,6 +97,9 @@ class Ledger:
                 raise Broken(f"offset {offset} was used twice: {self.visible[offset]!r}, {value!r}")
         if found.unexplained:
             raise Broken(f"offsets {sorted(found.unexplained)} are missing and not named")
+        forgotten = {offset for offset in self.gaps - found.gaps if offset >= start}
+        if forgotten:
+            raise Broken(f"offsets {sorted(forgotten)} have no record, and nothing says why any more")
         self._check_next(found)
         self._check_events(found)
 
@@ -115,6 +123,7 @@ class Ledger:
         """From here on what was found is what there is: an open proves all of it; offsets of what is gone are free."""
         self.promised = dict(found.records)
         self.visible = dict(found.records)
+        self.gaps = found.gaps
         self.start_dropped = found.start_offset
         self.start_allowed = max(self.start_allowed, found.start_offset)
         self.events = found.events

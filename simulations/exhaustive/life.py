@@ -88,6 +88,7 @@ class Life:
             tuple(events),
             recovery.rewritten_records + self.journal.recovery.rewritten_bytes,
             recovery.torn_bytes + self.journal.recovery.torn_bytes,
+            frozenset(offset for gap in log.gaps for offset in range(gap.first, gap.last + 1)),
         )
 
     async def _contents(self) -> tuple[dict[int, bytes], frozenset[int]]:

@@ -27,7 +27,7 @@ import trio
 from callboard.simulations.world.schedulers import Scheduler
 from callboard.simulations.world.tape import FIFO, Decision, Tape
 from callboard.simulations.world.trace import Trace, clean
-from callboard.simulations.world.trio_hooks import NEVER, TickingClock, put_back, task_number
+from callboard.simulations.world.trio_hooks import NEVER, TickingClock, put_back, task_numbers
 
 __all__ = ["MEMBER", "Driver", "Member"]
 
@@ -194,31 +194,42 @@ class Driver(TickingClock):
             self._ended(f"the run did not end within {self.ticks:,} scheduler ticks")
         ours: list[Any] = []
         system: list[Any] = []
+        quiet = not (self._anyone_dead or self._holds)
         for task in batch:
             member = task.context.get(MEMBER)
             if member is None:
                 system.append(task)
-            elif member.dead and self._anyone_dead:
-                self._frozen.append(task)
-            elif self._holds and self._held_back(task):
-                pass
-            else:
+            elif quiet:
                 ours.append(task)
+            elif member.dead:
+                self._frozen.append(task)
+            elif not (self._holds and self._held_back(task)):
+                ours.append(task)
+        if ours:
+            numbers = task_numbers(ours)
+            if len(ours) > 1:
+                decision = self._decision(numbers, ours)
+                if decision != FIFO:
+                    ours = self._picked(decision, ours)
+                    numbers = [numbers[position] for position in decision]
+            if self._trace.on:
+                self._trace.step(" ".join(map(str, numbers)))
         if len(ours) > 1:
-            ours = self._choose(ours)
-        if self._trace.on and ours:
-            self._trace.step(" ".join([str(task_number(task)) for task in ours]))
-        batch[:] = ours[::-1]
+            ours.reverse()
+        batch[:] = ours
         batch += system
 
-    def _choose(self, tasks: list[Any]) -> list[Any]:
-        decision = self.scheduler.decide(
-            [task_number(task) for task in tasks], [clean(task.name) for task in tasks]
-        )
+    def _decision(self, numbers: list[int], tasks: list[Any]) -> Decision:
+        scheduler = self.scheduler
+        labels = [clean(task.name) for task in tasks] if scheduler.looks_at_labels else ()
+        decision = scheduler.decide(numbers, labels)
         if self._tape is not None:
             self._tape.append(decision)
-        if decision == FIFO:
-            return tasks
+        return decision
+
+    @staticmethod
+    def _picked(decision: Decision, tasks: list[Any]) -> list[Any]:
+        """The tasks to be stepped; the others wait for the next tick."""
         if len(decision) < len(tasks):
             chosen = set(decision)
             for position, task in enumerate(tasks):

@@ -15,6 +15,7 @@ from callboard.log.errors import CallboardError
 from callboard.simulations.disk.memory_disk import MemoryDisk
 from callboard.simulations.entropy import Generator
 from callboard.simulations.faults import NO_FAULTS, Plan
+from callboard.simulations.faults.injector import Injector
 from callboard.simulations.history import History
 from callboard.simulations.violations import Violation
 from callboard.simulations.world import schedulers
@@ -173,10 +174,7 @@ class _Running:
         try:
             async with trio.open_nursery() as nursery:
                 world.begin(nursery)
-                if world.plan.faults:
-                    from callboard.simulations.faults.injector import Injector
-
-                    Injector(world).install()
+                Injector(world).install()
                 try:
                     with self._scope:
                         await self._main(world)

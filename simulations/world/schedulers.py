@@ -35,6 +35,8 @@ class Scheduler(Protocol):
     """Takes one decision per tick at which there is a choice."""
 
     name: str
+    looks_at_labels: bool
+    """Whether `decide` wants them; else they may be left out."""
 
     def decide(self, numbers: Sequence[int], labels: Sequence[str]) -> Decision:
         """Positions in `numbers` (task numbers, ascending) to be stepped now, in order; `FIFO` for all.
@@ -48,6 +50,7 @@ class Fifo:
     """All, in order of creation."""
 
     name = "fifo"
+    looks_at_labels = False
 
     def decide(self, numbers: Sequence[int], labels: Sequence[str]) -> Decision:
         return FIFO
@@ -57,6 +60,7 @@ class Shuffle:
     """All, in random order."""
 
     name = "shuffle"
+    looks_at_labels = False
 
     def __init__(self, source: Generator) -> None:
         self._source = source
@@ -71,6 +75,7 @@ class Walk:
     """One random task per tick."""
 
     name = "walk"
+    looks_at_labels = False
 
     def __init__(self, source: Generator) -> None:
         self._source = source
@@ -81,6 +86,8 @@ class Walk:
 
 class Pct:
     """The task with the highest random priority, which drops at `depth - 1` random steps."""
+
+    looks_at_labels = False
 
     def __init__(self, source: Generator, depth: int) -> None:
         self.name = f"pct:{depth}"
@@ -119,6 +126,8 @@ class Pct:
 class Starve:
     """All but the tasks of one actor, in random order; those only now and then."""
 
+    looks_at_labels = True
+
     def __init__(self, source: Generator, path: str) -> None:
         self.name = f"starve:{path}"
         self._source = source
@@ -145,6 +154,8 @@ class Starve:
 
 class Player:
     """Replays a tape; after its end, all in order. Raises `StaleTape` when a decision cannot be taken."""
+
+    looks_at_labels = False
 
     def __init__(self, tape: Tape, name: str = "tape") -> None:
         self.name = name

@@ -37,6 +37,7 @@ __all__ = [
     "missing_hooks",
     "put_back",
     "task_number",
+    "task_numbers",
 ]
 
 NEVER: Final = float("inf")
@@ -166,6 +167,12 @@ def task_number(task: Any) -> int:
     if not _first:
         _first.append(task._counter)
     return int(task._counter - _first[0])
+
+
+def task_numbers(tasks: list[Any]) -> list[int]:
+    """`task_number` of each; `decide` has seen one before."""
+    first = _first[0]
+    return [task._counter - first for task in tasks]
 
 
 def put_back(task: Any) -> None:

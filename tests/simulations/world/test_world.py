@@ -149,7 +149,7 @@ def test_what_a_dead_machine_still_does_is_not_in_the_history() -> None:
         await world.machine_until_done(boot)
 
     kinds = [entry.kind for entry in run(main, seed=1).history.entries]
-    assert kinds == ["booted", "power cut", "booted", "closed"]
+    assert kinds == ["healed", "booted", "power cut", "booted", "closed"]
 
 
 def test_what_a_boot_raises_ends_the_run() -> None:

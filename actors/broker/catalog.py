@@ -93,6 +93,9 @@ class Catalog(Actor[CatalogCommand]):
             apply=lambda record: self._state.apply(state.decode(record)),
         )
         await self._check_not_missing()
+        if self._journal.needs_healing:
+            # What was read may be in the page cache only: nothing is launched on the strength of it.
+            await self._journal.heal(self._state.snapshot())
         for group in list(self._state.groups.values()):
             if not group.settings.durable and not self._directory.is_live_group(group.group_id):
                 await self._decide((state.GROUP_DELETED, group.group_id))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import pytest
 import trio
 
 import callboard
-from callboard.log.seams.disk import Unlink
+from callboard.log.seams.disk import Sync, Unlink
 
 STEPS = range(0, 120, 3)
 
@@ -83,3 +84,20 @@ async def test_a_catalog_that_is_gone_is_not_made_anew(autojump_clock: Any, worl
         world.put(path, data)
     async with world.open() as runtime:
         assert await world.values(runtime) == {0: b"one"}
+
+
+async def test_a_topic_that_is_in_the_page_cache_only_is_not_launched(
+    autojump_clock: Any, world: Any
+) -> None:
+    """A catalog whose decision could not be synced stores it anew before it launches the topic; then power may fail."""
+    async with world.open() as runtime:
+        world.disk.fail_next(Sync, OSError(errno.EIO, "no"), path_contains="catalog")
+        with pytest.raises(callboard.StorageError):
+            await runtime.create_topic("orders")
+    world.disk.fail_next(Sync, OSError(errno.EIO, "no"), path_contains="catalog")
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders")
+        await topic.publish(b"one")
+        world.disk.crash()
+    async with world.open() as runtime:
+        assert [record.value async for record in runtime.topic("orders").read()] == [b"one"]

@@ -1,7 +1,8 @@
 """Nothing acknowledged is lost.
 
 A publish that returned with `acks="all"` is in the log at its offset, until retention drops it. At level `leader` a
-power cut, or a failing disk, may take it. What was not waited for counts from the flush on that returned after it.
+power cut, or a failing disk, may take it. What was not waited for counts from the flush on that returned after it,
+unless another flush was told of the failures in between: each is told once.
 """
 
 from __future__ import annotations
@@ -53,10 +54,12 @@ def _flushed(history: History, surviving: Surviving) -> list[Violation]:
     flushed = history.of("flushed")
     if not flushed or any(left.start > 0 for left in surviving.partitions):
         return []
+    failed = [entry.number for entry in history.of("flush failed")]
+    begun = {number: entry.number for entry in history.of("publish") for number in entry.ids}
     there = {number for left in surviving.partitions for number in left.records.values()}
     return [
         Violation(PROMISE, f"message {number} was flushed and is not in the log", entry)
         for entry in flushed
         for number in entry.ids
-        if number not in there
+        if number not in there and not any(begun[number] < at < entry.number for at in failed)
     ]

@@ -217,7 +217,8 @@ class MemoryIncarnation:
     async def drain(self) -> None:
         """Wait for the last plan, then forget the open files."""
         while self._flights:
-            self._drained = trio.Event()
+            if self._drained is None or self._drained.is_set():
+                self._drained = trio.Event()  # one for all who wait
             await self._drained.wait()
         for handle in self.handles:
             handle.inode = None

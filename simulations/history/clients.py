@@ -129,7 +129,9 @@ class ObservedTopic:
         try:
             await self.topic.flush()
         except CallboardError as error:
-            self._history.note("remark", f"flush failed: {type(error).__name__}", who=self.who)
+            self._history.record(
+                self._machine, "flush failed", self.who, topic=self.topic.name, detail=type(error).__name__
+            )
             return
         if unheard:
             self._history.stored.update(unheard)

@@ -12,11 +12,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
 import callboard
+from callboard.actors.events import ActorFailed
 from callboard.log.errors import (
     CallboardError,
     GroupNotFound,
@@ -102,7 +105,10 @@ class Shop:
 
         def open_runtime() -> callboard.Runtime:
             return callboard.open_runtime(
-                disk=world.disk, clock=world.clock, entropy=world.entropy.fork("surviving")
+                disk=world.disk,
+                clock=world.clock,
+                entropy=world.entropy.fork("surviving"),
+                on_event=partial(world.history.event, 0),
             )
 
         recoveries = 2 if world.seed % 4 == 0 else 1
@@ -146,6 +152,7 @@ class Shop:
         async with machine.open_runtime() as runtime:
             topic = await runtime.create_topic(TOPIC, **self.settings)
             async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._operator, runtime, name="operator")
                 for group, style in zip(self.traffic.groups, self.traffic.styles, strict=True):
                     for index in range(max(1, self.traffic.consumers)):
                         who = f"{group}.{index + 1}"
@@ -286,19 +293,37 @@ class Shop:
 
     # -- the end
 
+    async def _operator(self, runtime: Any) -> None:
+        """Restart by hand what has failed, some time after it did."""
+        send, receive = trio.open_memory_channel[str](1000)
+
+        def heard(event: Any) -> None:
+            if isinstance(event, ActorFailed):
+                send.send_nowait(event.path)
+
+        unsubscribe = runtime.subscribe_events(heard)
+        for partition in (await runtime.stats()).partitions:
+            if partition.state == "failed":
+                send.send_nowait(f"topics/{partition.topic}/{partition.partition}")
+        try:
+            async for path in receive:
+                await trio.sleep(OPERATOR_S)
+                with suppress(CallboardError):
+                    await runtime.restart(path)
+        finally:
+            unsubscribe()
+
     async def _until_settled(self, runtime: Any) -> None:
-        """Wait until every group has settled everything; restart by hand what has failed."""
+        """Wait until every group has settled everything."""
         wanted = set(self.traffic.groups)
         while True:
             statistics = await runtime.stats()
             names = {group.group_id: group.name for group in statistics.groups}
             settled = True
             for partition in statistics.partitions:
-                if partition.state == "failed":
-                    await runtime.restart(f"topics/{partition.topic}/{partition.partition}")
                 pending = {names.get(group.group_id): group.pending for group in partition.groups}
                 settled &= all(pending.get(name, 1) == 0 for name in wanted)
-                settled &= partition.state == "running" or not self.world.healed.is_set()
+                settled &= partition.state in ("running", "full") or not self.world.healed.is_set()
             if settled:
                 return
             await trio.sleep(max(0.05, self.traffic.poll_s))

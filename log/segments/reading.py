@@ -94,7 +94,8 @@ def walk(view: memoryview, seed: int, wish: Wish) -> Outcome:
     while True:
         wish.position = start + at
         if wish.expected >= wish.limit:
-            wish.offset = max(wish.offset, wish.limit)
+            # What is still wanted below the limit lies in damage before the first frame that the index names.
+            wish.lose(wish.offset, wish.limit - 1)
             return Outcome.DONE
         if wish.is_fulfilled:
             return Outcome.DONE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from typing import Any
 
@@ -13,6 +14,7 @@ from callboard.log.format.columns import Columns
 from callboard.log.format.frame import encode_frame
 from callboard.log.format.index import SegmentIndex
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
+from callboard.log.seams.disk import Sync
 
 FIRST = "topics/t/0/00000000000000000000.log"
 COMMITTED = "topics/t/0/committed"
@@ -396,3 +398,17 @@ async def test_quarantine_is_bounded(make_world: Any, monkeypatch: pytest.Monkey
     kept = {name: data for name, data in world.disk.files().items() if name.startswith("quarantine/")}
     assert 0 < sum(map(len, kept.values())) <= 1_000
     assert any(b"torn 5" in data for data in kept.values())
+
+
+async def test_a_damaged_record_before_a_failed_one_is_named(world: Any) -> None:
+    """When the only good frame of a sealed segment is one that its successor replaced, what it lost is named."""
+    await world.open()
+    await world.append()
+    world.disk.fail_next(Sync, OSError(errno.EIO, "rotten"))
+    await world.append()
+    await world.append()
+    world.disk.flip(FIRST, SEGMENT_HEADER_BYTES + 13)
+    world.disk.kill()
+    await world.open()
+    assert set(await world.contents()) == {1}
+    assert world.lost == [(0, 0)]

@@ -186,7 +186,8 @@ class HostIncarnation:
     async def drain(self) -> None:
         """Wait for the last plan, then close what the fenced incarnation left open."""
         while self._flights:
-            self._drained = trio.Event()
+            if self._drained is None or self._drained.is_set():
+                self._drained = trio.Event()  # one for all who wait
             await self._drained.wait()
         for mark in tuple(self._marks):
             mark.close()

@@ -103,6 +103,24 @@ async def test_a_hanging_plan_is_visible_and_never_abandoned(disk: HostDisk) -> 
     assert await got[0].read(again, 0, 10) == b"late"
 
 
+async def test_a_successor_and_closing_wait_for_the_same_plan(tmp_path: Path) -> None:
+    """Both who wait for a plan of the fenced incarnation hear that it has ended."""
+    disk = HostDisk(tmp_path)
+    old = await disk.incarnate("owner")
+    handle = old.handle("a")
+    await old.submit((Create(handle),))
+    buffers = Blocking()
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(old.submit, (Write(handle, 0, buffers),))
+            await trio.to_thread.run_sync(buffers.reached.wait)
+            nursery.start_soon(disk.aclose)
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(disk.forget, "owner")
+            await trio.testing.wait_all_tasks_blocked()
+            buffers.go.set()
+
+
 async def test_threads_grow_with_need_up_to_the_limit(tmp_path: Path) -> None:
     """One thread serves one task; hanging plans take further threads up to the limit; closing ends all."""
     disk = HostDisk(tmp_path, threads_max=3)

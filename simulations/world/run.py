@@ -91,9 +91,9 @@ def run(
 ) -> Run:
     """Run `main(world)` in a trio run of its own, and tell how it went; what it raises is in `Run.failure`.
 
-    `tape` replays a schedule, and overrules the scheduler. Not reentrant: one simulation at a time in a process, and no
-    other trio run beside it. Raises `SimulatorUnsupported` for a release of trio that it cannot steer, and lets
-    `KeyboardInterrupt` and `SystemExit` pass.
+    `tape` replays a schedule, and overrules the scheduler; when it does not fit, the failure is a `StaleTape`. Not
+    reentrant: one simulation at a time in a process, and no other trio run beside it. Raises `SimulatorUnsupported` for
+    a release of trio that it cannot steer, and lets `KeyboardInterrupt` and `SystemExit` pass.
     """
     return _Running(main, seed, plan, tape, settings).go()
 
@@ -154,7 +154,7 @@ class _Running:
             seed=world.seed,
             plan=world.plan,
             scheduler=driver.scheduler.name,
-            failure=world.violation or self._failure,
+            failure=getattr(driver.scheduler, "stale", None) or world.violation or self._failure,
             history=world.history,
             hits=dict(world.hits),
             fault_counts=world.fault_counts,

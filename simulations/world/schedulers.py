@@ -153,12 +153,16 @@ class Starve:
 
 
 class Player:
-    """Replays a tape; after its end, all in order. Raises `StaleTape` when a decision cannot be taken."""
+    """Replays a tape; after its end, all in order. When a decision cannot be taken, `stale` says so; then all in order.
+
+    It is not raised here: an error in the middle of a tick would tear trio's loop down.
+    """
 
     looks_at_labels = False
 
     def __init__(self, tape: Tape, name: str = "tape") -> None:
         self.name = name
+        self.stale: StaleTape | None = None
         self._decisions = tape.decisions
         self._at = 0
 
@@ -168,10 +172,12 @@ class Player:
         decision = self._decisions[self._at]
         self._at += 1
         if decision and max(decision) >= len(numbers):
-            raise StaleTape(
+            self.stale = StaleTape(
                 f"decision {self._at} of the tape steps task {max(decision) + 1} of {len(numbers)} that can run. It "
                 "was recorded with other code, another workload or another plan. Search again with the seed."
             )
+            self._at = len(self._decisions)
+            return FIFO
         return decision
 
 

@@ -33,6 +33,8 @@ _NEVER = _Last()
 
 def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:
     """Deliveries whose attempt cannot be."""
+    if terms.is_salvaged(history):
+        return []
     found: list[Violation] = []
     last: dict[tuple[str, str, int, int], _Last] = {}
     for entry in history.of("delivered", "nacked"):

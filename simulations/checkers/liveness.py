@@ -36,6 +36,6 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
         begin = max(healed[-1].time, published[-1].time if published else 0.0)
         late = settled[-1].time - begin
         if late > terms.liveness_s:
-            words = f"{settled[-1].place} was settled {late:.1f} s after healing and publishing, promised: {terms.liveness_s:g} s"
+            words = f"{settled[-1].place} was settled {late:.1f} s after healing, not {terms.liveness_s:g} s"
             found.append(Violation(PROMISE, words, settled[-1]))
     return found

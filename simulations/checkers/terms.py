@@ -5,6 +5,7 @@ from __future__ import annotations
 import attrs
 
 from callboard.simulations.checkers.intensity import Intensity
+from callboard.simulations.history.recorder import History
 
 __all__ = ["DEFAULT", "Terms"]
 
@@ -25,10 +26,15 @@ class Terms:
     """Faults of the disk may take records at level `leader`; power cuts always may."""
     beyond: bool = False
     """More is damaged than the promise covers: what is lost must be reported, not there."""
+
     retries_in_hand: int = 0
     """How often actors try a message again that was in hand when they crashed."""
     intensities: tuple[Intensity, ...] = ()
     """What supervisors state."""
+
+    def is_salvaged(self, history: History) -> bool:
+        """Whether settlements and leases may be forgotten: a delivery journal was damaged, and it was reported."""
+        return self.beyond and bool(history.of("JournalSalvaged"))
 
 
 DEFAULT = Terms()

@@ -58,7 +58,7 @@ def simulate(
     """Run the test `async def test_x(world, ...)` in a simulated world, once for each of `seeds` seeds: 0, 1, 2, ...
 
     - `faults`: a `FaultSpace`, out of which each seed draws a plan, or a `Plan`, the same for all seeds. None: no
-      faults, only schedules. An argument of the test that is called `plan` (drawn by Hypothesis, say) takes its place.
+      faults, only schedules. A `Plan` that the test takes as its argument `plan` (from Hypothesis, say) goes before it.
     - `scheduler`: "fifo", "shuffle", "walk", "pct:3" or "starve:<actor path>". None: each seed draws its own.
     - `within`: virtual seconds after which a run that has not ended has failed. None: 30 days.
     - `escapes`: what to do about calls that no seed decides, such as `time.time()`: "refuse" fails the test and
@@ -113,11 +113,12 @@ def _test(
             own = {"world": world, "workload": drawn}
             await body(**{name: own[name] for name in ours}, **arguments)
 
+        plan = arguments.get("plan")
         trial = Trial(
             name=body.__name__,
             file=body.__code__.co_filename,
             body=main,
-            faults=arguments.get("plan", faults),
+            faults=plan if isinstance(plan, Plan) else faults,
             scheduler=scheduler,
             within_s=within,
             workload=workload,

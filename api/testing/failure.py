@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shlex
+from types import TracebackType
 
 from callboard.simulations.search.shrink import Case
 from callboard.simulations.search.story import tell
 from callboard.simulations.world import Run
 from callboard.testing.session import Asked
 from callboard.testing.shrinking import Small
+
+MACHINERY = ("trio.", "outcome", "callboard.simulations.", "callboard.testing.")
 
 __all__ = ["account", "way_back", "without_machinery"]
 
@@ -36,8 +39,18 @@ def _shrunk(case: Case, small: Small) -> str:
 
 
 def without_machinery(failure: BaseException, file: str) -> BaseException:
-    """The failure with a traceback that begins in `file`: how trio and the simulator led there helps nobody."""
-    traceback = failure.__traceback__
-    while traceback is not None and traceback.tb_frame.f_code.co_filename != file:
-        traceback = traceback.tb_next
-    return failure.with_traceback(traceback or failure.__traceback__)
+    """The failure with a traceback that begins in `file` and leaves out trio and the simulator: they help nobody."""
+    if isinstance(failure, BaseExceptionGroup):
+        for inner in failure.exceptions:
+            without_machinery(inner, file)
+    steps: list[TracebackType] = []
+    step = failure.__traceback__
+    while step is not None:
+        if steps or step.tb_frame.f_code.co_filename == file:
+            steps.append(step)
+        step = step.tb_next
+    shown: TracebackType | None = None
+    for step in reversed(steps):
+        if not step.tb_frame.f_globals.get("__name__", "").startswith(MACHINERY):
+            shown = TracebackType(shown, step.tb_frame, step.tb_lasti, step.tb_lineno)
+    return failure.with_traceback(shown)

@@ -27,6 +27,10 @@ def _count(text: str) -> int:
     return number
 
 
+def _seed(text: str) -> int:
+    return _count(text) if int(text) else 0
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options."""
     group = parser.getgroup("callboard", "simulated tests (callboard.testing)")
@@ -37,7 +41,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="run every simulated test under N seeds, instead of the number in its decorator",
     )
     group.addoption(
-        "--callboard-seed", type=int, metavar="S", help="run every simulated test under this one seed only"
+        "--callboard-seed", type=_seed, metavar="S", help="run every simulated test under this one seed only"
     )
     group.addoption(
         "--callboard-strict",

@@ -39,7 +39,6 @@ def always(condition: bool, words: str) -> None:
     Raises `Violation`. In a world it ends the run as a failure, also when the code under test, or a supervisor,
     catches it; that is what it has over an `assert`.
     """
-    __tracebackhide__ = True
     if not condition:
         raise _violation("always", words)
 
@@ -54,7 +53,6 @@ async def eventually(predicate: Callable[[], bool], *, within: float, words: str
     if world is not None:
         await world.eventually(predicate, within=within, words=words)
         return
-    __tracebackhide__ = True
     with trio.move_on_after(within):
         while not predicate():  # noqa: ASYNC110 - the predicate is the caller's: no event tells
             await trio.sleep(LOOK_EVERY_S)

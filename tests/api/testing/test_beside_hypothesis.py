@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 import trio
-from hypothesis import given
+from hypothesis import find, given
 from hypothesis import strategies as st
 
 from callboard import ConfigurationError
-from callboard.testing import Simulation, simulate
+from callboard.simulations.faults import NO_FAULTS, PowerCut
+from callboard.testing import FaultSpace, Simulation, simulate
+from callboard.testing.strategies import plans
 
 pytest_plugins = ["pytester"]
 
@@ -42,6 +44,31 @@ def test_hypothesis_draws_and_shrinks_the_workload(run_file: Any) -> None:
     )
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(["*It failed under seed 0*", "*amounts=[[]100]*"])
+
+
+def test_plans_shrink_to_what_is_needed() -> None:
+    """A plan is out of its space, and holds no fault that the failure does not need."""
+    space = FaultSpace(weights={"PowerCut": 1, "KillProcess": 1}, faults=(4, 8))
+    plan = find(plans(space), lambda plan: any(isinstance(fault, PowerCut) for fault in plan.faults))
+    (fault,) = plan.faults
+    assert isinstance(fault, PowerCut)
+    assert find(plans(space), lambda plan: True) == NO_FAULTS
+
+
+def test_a_drawn_plan_is_the_plan_of_the_run(run_file: Any) -> None:
+    """The argument `plan` decides what fails, whatever the decorator says."""
+    result = run_file(
+        HYPOTHESIS
+        + """
+    from callboard.testing import FaultSpace, strategies
+
+    @given(plan=strategies.plans(FaultSpace(weights={"KillProcess": 1})))
+    @simulate(seeds=2, faults=FaultSpace())
+    async def test_it(world, plan):
+        assert world.plan is plan
+    """
+    )
+    result.assert_outcomes(passed=1)
 
 
 def test_a_draw_inside_the_run_is_refused(run_file: Any) -> None:

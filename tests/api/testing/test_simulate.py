@@ -113,6 +113,29 @@ def test_assertions_are_shown_as_usual(run_file: Any) -> None:
     result.stdout.no_fnmatch_line("*trio/_core*")
 
 
+def test_failures_of_several_tasks_are_all_shown(run_file: Any) -> None:
+    """A group of errors stays one, each with its own place."""
+    result = run_file(
+        """
+        async def fail(number):
+            try:
+                await trio.sleep(number)
+            finally:
+                raise ValueError(f"number {number}")
+
+        @simulate(seeds=3)
+        async def test_it(world):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(fail, 1)
+                nursery.start_soon(fail, 2)
+        """
+    )
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines_random(
+        ["*ValueError: number 1", "*ValueError: number 2", "*--callboard-seed=0"]
+    )
+
+
 def test_an_escape_names_its_call_and_place(run_file: Any) -> None:
     """Real time in a simulated test fails it, by name; on request it is virtual time instead."""
     source = """
@@ -185,6 +208,30 @@ def test_pytest_arguments_reach_the_body(run_file: Any) -> None:
         """
     )
     result.assert_outcomes(passed=2, skipped=1)
+
+
+def test_an_async_fixture_is_refused(run_file: Any) -> None:
+    """pytest-trio says itself that its fixtures are for its own tests."""
+    result = run_file(
+        """
+        import pytest
+
+        @pytest.fixture
+        async def connection():
+            return 1
+
+        @simulate(seeds=2)
+        async def test_it(world, connection):
+            pass
+        """
+    )
+    result.assert_outcomes(errors=1)
+
+
+def test_bad_options_are_refused(run_file: Any) -> None:
+    """No seeds, and seeds below 0, are mistakes of the command line."""
+    for option in ("--callboard-seeds=0", "--callboard-seed=-1", "--callboard-seed=x"):
+        assert run_file("def test_it(): pass", option).ret == 4
 
 
 def test_async_tests_of_others_are_left_to_them(run_file: Any) -> None:

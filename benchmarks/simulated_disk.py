@@ -23,7 +23,7 @@ from callboard.simulations.exhaustive.exploring import explore
 from callboard.simulations.exhaustive.life import HandClock
 
 SETTINGS = LogSettings(segment_bytes=65_536)
-CYCLES_PER_DISK = 25
+CYCLES_PER_DISK = 10
 VALUE = b"x" * 100
 
 

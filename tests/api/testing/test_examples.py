@@ -28,7 +28,7 @@ def run_page(pytester: pytest.Pytester) -> Any:
 
 def test_the_tutorial_finds_the_till_at_fault(run_page: Any) -> None:
     """One test fails, by the same sale rung up before and after the power cut; the repaired till passes, strictly."""
-    result = run_page("tutorial/test-your-first-actor.md", "--callboard-strict")
+    result = run_page("tutorial/test-your-first-actor.md", "-W", "error", "--callboard-strict")
     result.assert_outcomes(passed=2, failed=1)
     result.stdout.fnmatch_lines(
         [
@@ -46,8 +46,8 @@ def test_the_tutorial_finds_the_till_at_fault(run_page: Any) -> None:
 
 def test_the_how_to_finds_the_withdrawals(run_page: Any) -> None:
     """The race is found and shrunk to two withdrawals; all other tests of the page pass."""
-    result = run_page("how-to/test-your-own-code.md")
-    result.assert_outcomes(passed=2, failed=2)
+    result = run_page("how-to/test-your-own-code.md", "-W", "error", "--callboard-strict")
+    result.assert_outcomes(passed=3, failed=2)
     result.stdout.re_match_lines([r"E +Workload: \(\d+, \d+\)"])
 
 
@@ -68,7 +68,7 @@ def run_bank(pytester: pytest.Pytester) -> Any:
 
 def test_the_careful_bank_passes_and_the_careless_one_is_caught(run_bank: Any) -> None:
     """The repaired teller passes all seeds, every interesting case met; the planted mistake is found within 60."""
-    run_bank("--callboard-strict").assert_outcomes(passed=2)
+    run_bank("-W", "error", "--callboard-strict").assert_outcomes(passed=2)
 
 
 def test_the_story_of_the_bank_names_the_culprit(run_bank: Any) -> None:

@@ -10,6 +10,11 @@ USAGE: Final = 2
 UNBALANCED: Final = 3
 DAMAGED: Final = 4
 LOCKED: Final = 5
+VIOLATED: Final = 6
+UNCOVERED: Final = 7
+STALE: Final = 8
+NONDETERMINISTIC: Final = 9
+UNPROVED: Final = 10
 INTERRUPTED: Final = 130
 PIPE_CLOSED: Final = 141
 TERMINATED: Final = 143
@@ -23,6 +28,11 @@ MEANINGS: Final = {
     DAMAGED: "stored bytes are damaged: `verify` or another command met damage, or `repair --dry-run` found"
     " something to do",
     LOCKED: "another process has the directory open; standard error names it",
+    VIOLATED: "`simulate`: a promise was broken, or a stored failure was reproduced; the story says what happened",
+    UNCOVERED: "`simulate`: nothing was broken, but a sweep of standard size never met a fault or a point",
+    STALE: "`simulate --repro`: the stored failure no longer fits this version, and says nothing about it",
+    NONDETERMINISTIC: "`simulate --check-determinism`: two runs of one seed differ; the first line that does is shown",
+    UNPROVED: "`simulate --prove`: a safeguard was switched off and no seed noticed",
     INTERRUPTED: "interrupted from the keyboard; the directory was closed cleanly",
     PIPE_CLOSED: "whoever read standard output went away, as `head` does",
     TERMINATED: "ended by SIGTERM; the directory was closed cleanly",

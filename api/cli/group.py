@@ -34,13 +34,15 @@ COMMANDS = {
     "peek": "callboard.cli.consume:peek",
     "publish": "callboard.cli.publish:publish",
     "repair": "callboard.cli.maintenance:repair",
+    "simulate": "callboard.cli.simulate:simulate",
+    "simulate-worker": "callboard.cli.simulate_worker:simulate_worker",
     "stats": "callboard.cli.inspect:stats",
     "topic": "callboard.cli.topics:topic",
     "tree": "callboard.cli.inspect:tree",
     "verify": "callboard.cli.maintenance:verify",
 }
 T = TypeVar("T")
-HIDDEN = frozenset({"demo-child"})
+HIDDEN = frozenset({"demo-child", "simulate-worker"})
 SIGNALS = {signal.SIGINT: exits.INTERRUPTED, signal.SIGTERM: exits.TERMINATED}
 
 

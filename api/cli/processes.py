@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import trio
 
@@ -21,8 +22,9 @@ _ERRORS_KEPT_BYTES = 16 * KIB
 class Child:
     """A running `callboard` of ours. Its standard input stays open until we go, so that it can notice."""
 
-    def __init__(self, process: trio.Process) -> None:
+    def __init__(self, process: trio.Process, line_bytes_max: int = _LINE_BYTES_MAX) -> None:
         self._process = process
+        self._line_bytes_max = line_bytes_max
         self._pending = b""
         self._errors = b""
 
@@ -43,11 +45,16 @@ class Child:
             return None
         while b"\n" not in self._pending:
             data = await stdout.receive_some(_LINE_BYTES_MAX)
-            if not data or len(self._pending) > _LINE_BYTES_MAX:
+            if not data or len(self._pending) > self._line_bytes_max:
                 return None
             self._pending += data
         line, _, self._pending = self._pending.partition(b"\n")
         return line.decode("utf-8", "replace")
+
+    async def write_line(self, line: str) -> None:
+        """Write a line to its standard input. Raises `trio.BrokenResourceError` when it is gone."""
+        if self._process.stdin is not None:
+            await self._process.stdin.send_all(line.encode() + b"\n")
 
     async def keep_errors(self) -> None:
         """Read its standard error to the end, keeping the last of it."""
@@ -68,13 +75,26 @@ class Child:
         return await self._process.wait()
 
 
-async def spawn_callboard(nursery: trio.Nursery, arguments: Sequence[str]) -> Child:
-    """Run `callboard` with these arguments. Kill it, or wait for it, before the nursery can end."""
+async def spawn_callboard(
+    nursery: trio.Nursery,
+    arguments: Sequence[str],
+    *,
+    environment: Mapping[str, str] | None = None,
+    line_bytes_max: int = _LINE_BYTES_MAX,
+) -> Child:
+    """Run `callboard` with these arguments. Kill it, or wait for it, before the nursery can end.
+
+    `environment` is added to ours. `read_line` takes a line longer than `line_bytes_max` for the end.
+    """
     command = [sys.executable, "-P", "-m", "callboard", *arguments]
     process = await trio.lowlevel.open_process(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, **(environment or {})},
     )
-    child = Child(process)
+    child = Child(process, line_bytes_max)
     nursery.start_soon(child.keep_errors)
     return child
 

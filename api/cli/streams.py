@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+from collections.abc import Iterator
 from typing import Final
 
 import trio
@@ -24,6 +25,7 @@ __all__ = [
     "LineReader",
     "check_directory",
     "drop_standard_output",
+    "input_lines",
     "is_interactive",
     "require_directory",
     "write_out",
@@ -148,6 +150,12 @@ def drop_standard_output() -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.close(nowhere)
+
+
+def input_lines() -> Iterator[bytes]:
+    """The lines of standard input as they come, for a process that does nothing else meanwhile."""
+    if sys.stdin is not None:
+        yield from sys.stdin.buffer
 
 
 def is_interactive() -> bool:

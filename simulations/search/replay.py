@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
@@ -31,9 +31,12 @@ __all__ = [
     "case_of",
     "judge",
     "promise_of",
+    "remarks",
     "trial_of",
     "words_of",
 ]
+
+TICK_LIMIT: Final = Settings().tick_limit
 
 RunCase = Callable[[Case, Settings], Run]
 """Runs a case of one scenario under one seed."""
@@ -98,11 +101,11 @@ def case_of(capsule: Capsule, workload_type: Any) -> Case:
     return Case(workload, capsule.plan, capsule.tape)
 
 
-def trial_of(run_case: RunCase, promise: str) -> Callable[..., Tape | None]:
+def trial_of(run_case: RunCase, promise: str, tick_limit: int = TICK_LIMIT) -> Callable[..., Tape | None]:
     """How shrinking runs a case: whether the same promise is broken, and under which schedule."""
 
     def trial(case: Case, /, *, record: bool) -> Tape | None:
-        settings = Settings(trace="off", record_schedule=record)
+        settings = Settings(trace="off", record_schedule=record, tick_limit=tick_limit)
         try:
             run = run_case(case, settings)
         except StaleTape:
@@ -112,6 +115,23 @@ def trial_of(run_case: RunCase, promise: str) -> Callable[..., Tape | None]:
         return run.tape or Tape()
 
     return trial
+
+
+def remarks(case: Case) -> list[str]:
+    """What a case is, in words: a line for the workload without what is nothing, and one for the schedule."""
+    lines = []
+    if attrs.has(type(case.workload)):
+        fields = attrs.asdict(case.workload, recurse=False).items()
+        told = [f"{name}={value!r}" for name, value in fields if value not in (0, "", (), None)]
+        lines.append(f"Workload: {', '.join(told) or 'nothing'}")
+    if case.tape is not None:
+        choices = case.tape.choices
+        lines.append(
+            "Schedule: everybody in order of creation"
+            if not choices
+            else f"Schedule: {choices:,} of {len(case.tape.decisions):,} recorded decisions matter, else all in order"
+        )
+    return lines
 
 
 def judge(capsule: Capsule, run: Run) -> Judgement:

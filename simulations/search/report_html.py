@@ -32,9 +32,9 @@ FAULTS: Final = frozenset({"fault", "power cut", "killed", "IncarnationCrashed",
 LANE_ORDER: Final = ("world", "machine", "publisher", "actor", "consumer")
 
 
-def report_page(run: Run, command: str, scenario: str) -> str:
+def report_page(run: Run, command: str, scenario: str, remarks: Sequence[str] = ()) -> str:
     """The report as the text of one HTML file."""
-    story = tell(run, command, scenario)
+    story = tell(run, command, scenario, remarks)
     failure = run.failure
     first = failure.first if isinstance(failure, Violation) else None
     page = _template()
@@ -73,6 +73,9 @@ def _head(story: Story, *, broken: bool) -> str:
 
 
 def _story(story: Story) -> Iterator[str]:
+    if story.remarks:
+        yield "<h2>What was run</h2>"
+        yield from (f'<p class="remark">{html.escape(remark[:WORDS_MAX])}</p>' for remark in story.remarks)
     if story.faults:
         yield '<h2>What was made to fail</h2>\n<ul class="faults">'
         for fault in story.faults:

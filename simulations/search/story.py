@@ -39,6 +39,10 @@ DRAMATIC: Final = frozenset(
 """Kinds of entries that matter to any failure."""
 
 
+LIVES: Final = frozenset({"delivered", "joined", "left"})
+"""Their operation is a consumer's life, which is long."""
+
+
 @attrs.frozen
 class Line:
     """One line of a story. `number` is the entry's; -1 for a remark of how many were left out."""
@@ -56,13 +60,15 @@ class Story:
 
     title: str
     words: str
+    remarks: tuple[str, ...]
+    """What was run: the workload, the schedule."""
     faults: tuple[str, ...]
     lines: tuple[Line, ...]
     command: str
 
     def text(self) -> str:
         """The story as lines of text."""
-        parts = [self.title, f"  {self.words}", ""]
+        parts = [self.title, f"  {self.words}", "", *self.remarks, *([""] if self.remarks else [])]
         if self.faults:
             parts += ["What was made to fail:", *(f"  - {fault}" for fault in self.faults), ""]
         if self.lines:
@@ -77,8 +83,8 @@ def _told(line: Line) -> str:
     return f"{mark} {line.time:10.3f} s  {line.words}"
 
 
-def tell(run: Run, command: str, scenario: str) -> Story:
-    """The story of a run that failed."""
+def tell(run: Run, command: str, scenario: str, remarks: Sequence[str] = ()) -> Story:
+    """The story of a run that failed. `remarks` are lines that stand before it."""
     failure = run.failure
     title, words, first = f"{scenario}, seed {run.seed}: it ends well", "", None
     if failure is not None:
@@ -89,6 +95,7 @@ def tell(run: Run, command: str, scenario: str) -> Story:
     return Story(
         title=title,
         words=words,
+        remarks=tuple(remarks),
         faults=tuple(_faults(run)),
         lines=tuple(_lines(entries, picked(entries, first), first)),
         command=command,
@@ -127,7 +134,9 @@ def picked(entries: Sequence[Entry], first: Entry | None) -> list[Entry]:
 def _concerns(entry: Entry, first: Entry | None) -> bool:
     if first is None:
         return False
-    if entry.number == first.number or (first.operation and entry.operation == first.operation):
+    if entry.number == first.number:
+        return True
+    if first.operation and entry.operation == first.operation and not {first.kind, entry.kind} & LIVES:
         return True
     if not set(entry.ids).isdisjoint(first.ids):
         return True

@@ -34,9 +34,13 @@ FAILURES_MAX: Final = 50
 CHUNK_SEEDS_MAX: Final = 50
 
 
-def shares(seeds: int, weights: Mapping[str, float], least: Mapping[str, int] | None = None) -> dict[str, int]:
+def shares(
+    seeds: int, weights: Mapping[str, float], least: Mapping[str, int] | None = None
+) -> dict[str, int]:
     """`seeds` dealt out by weight: to each scenario with a weight at least one, or at least as many as `least` says."""
-    floors = {name: 1 if weight > 0 else 0 for name, weight in weights.items()} if least is None else dict(least)
+    floors = (
+        {name: 1 if weight > 0 else 0 for name, weight in weights.items()} if least is None else dict(least)
+    )
     total = sum(weights.values())
     if not total > 0:
         raise InvalidArgument("no scenario has a weight above 0. Nothing was run. Name one.")

@@ -1,0 +1,230 @@
+"""`callboard simulate`: the production code under simulated faults, seed by seed; what fails is made small and told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+import click
+
+import callboard
+from callboard.cli import exits
+from callboard.cli.group import run
+from callboard.cli.options import json_option
+from callboard.cli.output import print_json, say, show
+from callboard.cli.simulate_checks import check_determinism, explore, prove
+from callboard.cli.simulate_files import code_fingerprint, cores
+from callboard.cli.simulate_pool import one_worker
+from callboard.cli.simulate_scenes import MACHINES, check_names, expected_faults, weights
+from callboard.cli.simulate_show import scenario_table, searched_lines, searched_to_dict
+from callboard.cli.simulate_sweep import Limits, Searched, search
+from callboard.log.errors import InvalidArgument
+from callboard.simulations.search.capsule import StaleCapsule
+from callboard.simulations.search.coverage import STANDARD_SEEDS, Row, table, uncovered
+from callboard.simulations.search.replay import Verdict
+from callboard.simulations.search.sweep import Sweep, shares
+
+SEEDS: Final = 200
+STATE: Final = ".callboard-simulate"
+VERDICTS: Final = {
+    Verdict.REPRODUCED: exits.VIOLATED,
+    Verdict.OTHER: exits.VIOLATED,
+    Verdict.STALE: exits.STALE,
+    Verdict.FIXED: exits.OK,
+}
+MODES: Final = ("check_determinism", "prove", "exhaustive", "machines", "repro", "listed")
+
+
+def _options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(
+        (
+            click.argument("scenarios", nargs=-1, metavar="[SCENARIO]..."),
+            click.option(
+                "--seeds", type=click.IntRange(1, 1 << 40), help=f"How many runs in all. [default: {SEEDS}]"
+            ),
+            click.option("--first-seed", type=click.IntRange(0, 1 << 40), default=0, show_default=True),
+            click.option(
+                "--jobs", type=click.IntRange(1, 256), help="Worker processes. [default: one per core]"
+            ),
+            click.option(
+                "--time-limit",
+                type=click.FloatRange(0, min_open=True),
+                help="Seconds; then it can be resumed.",
+            ),
+            click.option("--keep-going", is_flag=True, help="Go on after a broken promise."),
+            click.option("--fresh", is_flag=True, help="Do not resume what was interrupted."),
+            click.option(
+                "--state", default=STATE, show_default=True, help="Where progress and failures are kept."
+            ),
+            click.option("--shrink-runs", type=click.IntRange(0, 100_000), default=400, show_default=True),
+            click.option("--shrink-seconds", type=click.FloatRange(0), default=60.0, show_default=True),
+            click.option(
+                "--check-determinism", is_flag=True, help="Run each seed twice and compare whole traces."
+            ),
+            click.option(
+                "--prove", is_flag=False, flag_value="all", metavar="[NAMES]", help="Switch safeguards off."
+            ),
+            click.option("--exhaustive", type=click.IntRange(0, 3), help="Every short history of the log."),
+            click.option("--machines", is_flag=True, help="The pure state machines alone, very fast."),
+            click.option("--repro", metavar="CAPSULE", help="Run a stored failure again."),
+            click.option(
+                "--report", metavar="FILE.html", help="With --repro: write the report of the run there."
+            ),
+            click.option(
+                "--adopt", metavar="FILE.json", help="With --repro, when fixed: keep it as a regression."
+            ),
+            click.option("--list", "listed", is_flag=True, help="Name the scenarios."),
+            json_option,
+        )
+    ):
+        command = option(command)
+    return command
+
+
+@click.command()
+@_options
+def simulate(scenarios: tuple[str, ...], as_json: bool, **given: Any) -> int:
+    """Run production code under simulated faults: many seeds, each a workload, a fault plan and a schedule.
+
+    Without SCENARIO all are swept, in shares by their weights. A sweep stops at its first broken promise, stores and
+    shrinks it, tells its story, and names the one command that runs it again. Interrupted, it goes on where it was.
+
+    Exits with 6 when a promise was broken, 7 when a sweep of standard size left a fault or a point unmet, 8 for a
+    stored failure that no longer fits, 9 when runs of one seed differ, 10 when a safeguard is not missed.
+    """
+    chosen = [mode for mode in MODES if given[mode] not in (None, False)]
+    if len(chosen) > 1:
+        raise InvalidArgument(
+            f"--{' and --'.join(name.replace('_', '-') for name in chosen)} exclude each other."
+        )
+    for name in ("report", "adopt"):
+        if given[name] is not None and given["repro"] is None:
+            raise InvalidArgument(f"--{name} goes with --repro. Nothing was run.")
+    jobs = given["jobs"] or cores()
+    if given["listed"]:
+        return _list(as_json)
+    if given["repro"] is not None:
+        return _reproduce(given["repro"], given["report"], given["adopt"], as_json)
+    if given["check_determinism"]:
+        names = check_names(scenarios) if scenarios else _swept()
+        seeds = range(given["first_seed"], given["first_seed"] + (given["seeds"] or 1))
+        return check_determinism(names, seeds, jobs, given["state"], as_json=as_json)
+    if given["exhaustive"] is not None:
+        return explore(given["exhaustive"], jobs, as_json=as_json)
+    if given["prove"] is not None:
+        return prove(given["prove"], jobs, as_json=as_json)
+    return _sweep(scenarios, jobs, as_json, given)
+
+
+def _swept() -> list[str]:
+    """The scenarios of a small sweep: not those that take so long that they have no share of it."""
+    return [name for name, weight in weights().scenarios.items() if weight.share > 0]
+
+
+def _list(as_json: bool) -> int:
+    if as_json:
+        print_json({name: _about(name) for name in check_names(())})
+    else:
+        show(scenario_table({name: _about(name) for name in check_names(())}))
+    return exits.OK
+
+
+def _about(name: str) -> dict[str, Any]:
+    weight = weights().scenarios[name]
+    return {
+        "share": weight.share,
+        "seconds": weight.cost_s,
+        "least": weight.least,
+        "faults": len(expected_faults([name])),
+    }
+
+
+# -- sweeping
+
+
+def _sweep(scenarios: tuple[str, ...], jobs: int, as_json: bool, given: dict[str, Any]) -> int:
+    if given["machines"] and scenarios:
+        raise InvalidArgument("--machines takes no scenario. Nothing was run.")
+    sweep, sizes = _planned(scenarios, given["seeds"] or SEEDS, given["first_seed"], given["machines"])
+    limits = Limits(
+        jobs=min(jobs, sweep.seeds),
+        time_limit_s=given["time_limit"],
+        keep_going=given["keep_going"],
+        shrink_runs=given["shrink_runs"],
+        shrink_s=given["shrink_seconds"],
+        sizes=sizes,
+    )
+    found = run(partial(search, sweep, limits, given["state"], fresh=given["fresh"], quiet=as_json))
+    names = list(sweep.tallies)
+    rare = {rare.point: rare.reason for rare in weights().rare}
+    rows = table(expected_faults(names), sweep.faults, sweep.probes, rare)
+    if as_json:
+        print_json(searched_to_dict(found, rows))
+    else:
+        show(*searched_lines(found, rows))
+    if found.failures or sweep.failures:
+        return exits.VIOLATED
+    return _covered(
+        found, rows, is_standard=not scenarios and not given["machines"] and sweep.seeds >= STANDARD_SEEDS
+    )
+
+
+def _planned(
+    scenarios: tuple[str, ...], seeds: int, first_seed: int, machines: bool
+) -> tuple[Sweep, dict[str, int]]:
+    """The sweep that was asked for, and how many seeds of each scenario take about a second."""
+    known = weights().scenarios
+    if machines:
+        dealt, sizes = {MACHINES: seeds}, {MACHINES: 20}
+    else:
+        names = check_names(scenarios)
+        shared = {name: known[name].share for name in names}
+        if scenarios:
+            shared = {name: share or 1.0 for name, share in shared.items()}
+        standard = not scenarios and seeds >= STANDARD_SEEDS
+        dealt = shares(seeds, shared, {name: known[name].least for name in names} if standard else None)
+        sizes = {name: min(50, max(1, round(1.0 / max(known[name].cost_s, 0.01)))) for name in names}
+    code = f"{callboard.__version__} {code_fingerprint()}"
+    return Sweep(dealt, first_seed, code), sizes
+
+
+def _covered(found: Searched, rows: list[Row], *, is_standard: bool) -> int:
+    """Exit code of a sweep without broken promises. Small sweeps need not meet everything."""
+    missing = uncovered(rows)
+    if not (found.sweep.is_complete and is_standard and missing):
+        return exits.OK
+    for row in missing:
+        say(
+            f"callboard: a whole sweep never met the {row.kind} {row.name!r}: correct the scenarios, or call it rare."
+        )
+    return exits.UNCOVERED
+
+
+# -- stored failures
+
+
+def _reproduce(capsule: str, report: str | None, adopt: str | None, as_json: bool) -> int:
+    async def work() -> dict[str, Any]:
+        async with one_worker() as worker:
+            return await worker.whole(do="repro", capsule=capsule, report=report, adopt=adopt)
+
+    try:
+        found = run(work)
+    except StaleCapsule as error:
+        found = {"verdict": Verdict.STALE.value, "words": str(error), "story": ""}
+    verdict = Verdict(found["verdict"])
+    if as_json:
+        found.pop("done", None)
+        print_json(found)
+    else:
+        if found["story"]:
+            show(found["story"], "")
+        show(f"{verdict.value}: {found['words']}")
+        if report is not None and verdict is not Verdict.STALE:
+            say(f"report: {report}")
+    if verdict is Verdict.STALE:
+        say(f"callboard: {capsule} is stale: it says nothing about this version.")
+    elif adopt is not None and verdict is not Verdict.FIXED:
+        say("callboard: nothing was adopted: only a failure that is fixed can be a regression.")
+    return VERDICTS[verdict]

@@ -1,0 +1,225 @@
+"""What `callboard simulate` checks apart from sweeping: that runs are repeatable, that all short histories of the log
+are sound, that every safeguard is missed when it is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any
+
+import attrs
+import trio
+from rich.table import Table
+
+from callboard.cli import exits
+from callboard.cli.group import run
+from callboard.cli.output import Advance, print_json, progress, say, show
+from callboard.cli.simulate_files import prepare_folder, remove_file, trace_lines
+from callboard.cli.simulate_pool import one_worker
+from callboard.log.errors import InvalidArgument
+from callboard.log.host.entropy import HostEntropy
+from callboard.simulations.proof import SAFEGUARDS
+from callboard.simulations.search.differences import Difference, first_difference
+
+__all__ = ["check_determinism", "explore", "prove"]
+
+
+# -- determinism
+
+
+@attrs.frozen
+class Compared:
+    """Two traces of one seed. `difference` is how many lines both have when they do not differ."""
+
+    scenario: str
+    seed: int
+    difference: Difference | int
+    hash_seeds: tuple[str, str]
+
+
+def check_determinism(
+    scenarios: Sequence[str], seeds: range, jobs: int, folder: str, *, as_json: bool
+) -> int:
+    """Run each seed in two new processes with other hashes and other heaps, and compare their whole traces."""
+    traces = f"{folder}/traces"
+    prepare_folder(traces)
+    wanted = [(name, seed) for name in scenarios for seed in seeds]
+    found: list[Compared] = []
+
+    async def compare(pair: tuple[str, int], advance: Advance) -> None:
+        found.append(await _compare(*pair, traces))
+        advance(f"{pair[0]}, seed {pair[1]}", len(found), len(wanted))
+
+    with progress("comparing", quiet=as_json) as advance:
+        # Each comparison is two processes at once.
+        run(partial(_all, [partial(compare, pair, advance) for pair in wanted], max(1, jobs // 2)))
+    found.sort(key=lambda compared: wanted.index((compared.scenario, compared.seed)))
+    differing = [compared for compared in found if isinstance(compared.difference, Difference)]
+    if as_json:
+        print_json([_compared_to_dict(compared) for compared in found])
+    else:
+        for compared in found:
+            show(_told(compared))
+    return exits.NONDETERMINISTIC if differing else exits.OK
+
+
+async def _all(jobs: Sequence[Callable[[], Coroutine[Any, Any, None]]], at_once: int) -> None:
+    """Run all, so many at once; the first error of one is raised as itself."""
+    waiting = iter(jobs)
+    errors: list[BaseException] = []
+
+    async def take() -> None:
+        for job in waiting:
+            try:
+                await job()
+            except Exception as error:  # noqa: BLE001 - raised as itself below, instead of in a group
+                errors.append(error)
+                nursery.cancel_scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(at_once):
+            nursery.start_soon(take)
+    if errors:
+        raise errors[0]
+
+
+async def _compare(scenario: str, seed: int, folder: str) -> Compared:
+    entropy = HostEntropy()
+    hashes = (str(entropy.integer(32)), str(entropy.integer(32)))
+    paths = [f"{folder}/{scenario}-{seed}.{side}.txt" for side in ("a", "b")]
+    jobs = [
+        partial(_trace, scenario, seed, path, hash_seed)
+        for path, hash_seed in zip(paths, hashes, strict=True)
+    ]
+    await _all(jobs, 2)
+    difference = first_difference(trace_lines(paths[0]), trace_lines(paths[1]))
+    if not isinstance(difference, Difference):
+        for path in paths:
+            remove_file(path)
+    return Compared(scenario, seed, difference, hashes)
+
+
+async def _trace(scenario: str, seed: int, path: str, hash_seed: str) -> None:
+    async with one_worker(environment={"PYTHONHASHSEED": hash_seed}, perturb=True) as worker:
+        await worker.whole(do="trace", scenario=scenario, seed=seed, path=path)
+
+
+def _told(compared: Compared) -> str:
+    place = f"{compared.scenario}, seed {compared.seed}"
+    if not isinstance(compared.difference, Difference):
+        return f"{place}: the same, {compared.difference:,} lines"
+    hashes = " and ".join(compared.hash_seeds)
+    return (
+        f"{place}: NOT THE SAME from line {compared.difference.number:,} on (PYTHONHASHSEED {hashes}; whole traces are"
+        f" kept)\n{compared.difference.text()}"
+    )
+
+
+def _compared_to_dict(compared: Compared) -> dict[str, Any]:
+    found = compared.difference
+    return {
+        "scenario": compared.scenario,
+        "seed": compared.seed,
+        "same": not isinstance(found, Difference),
+        "lines": None if isinstance(found, Difference) else found,
+        "difference": attrs.asdict(found) if isinstance(found, Difference) else None,
+        "hash_seeds": compared.hash_seeds,
+    }
+
+
+# -- every short history of the log
+
+
+def explore(length: int, jobs: int, *, as_json: bool) -> int:
+    """Every sequence of up to `length` operations of the log, crashed at every verb, shared by processes."""
+    shares: list[dict[str, Any]] = [{} for _ in range(jobs)]
+
+    async def work(number: int, advance: Advance) -> None:
+        async with one_worker() as worker:
+            await worker.ask(do="explore", length=length, share=[number, jobs])
+            while not (answer := await worker.answer()).get("done"):
+                shares[number] = answer
+                _show_exploring(shares, advance)
+            shares[number] |= answer
+
+    with progress("exploring", quiet=as_json) as advance:
+        run(partial(_all, [partial(work, number, advance) for number in range(jobs)], jobs))
+    total = {
+        name: sum(share[name] for share in shares)
+        for name in ("states", "sequences", "points", "sampled_points")
+    }
+    failures = [failure for share in shares for failure in share["failures"]]
+    if as_json:
+        print_json({**total, "failures": failures})
+    else:
+        show(
+            f"{total['sequences']:,} sequences of up to {length} operations, {total['points']:,} crash points,"
+            f" {total['states']:,} states ({total['sampled_points']:,} points had too many unsynced items to try every"
+            f" subset): {f'{len(failures)} BROKEN' if failures else 'all sound'}",
+            *failures,
+        )
+    return exits.VIOLATED if failures else exits.OK
+
+
+def _show_exploring(shares: Sequence[dict[str, Any]], advance: Advance) -> None:
+    begun = [share for share in shares if share]
+    states = sum(share["states"] for share in begun)
+    done = sum(share["sequences"] for share in begun)
+    # Until each process has told its share, the whole is not known.
+    whole = sum(share["of"] for share in begun) if len(begun) == len(shares) else None
+    advance(f"{done:,} sequences, {states:,} states", done, whole)
+
+
+# -- safeguards
+
+
+def prove(names: str, jobs: int, *, as_json: bool) -> int:
+    """Switch safeguards off, one at a time, and search the seed that notices; `names`: with commas, or "all"."""
+    wanted = (
+        list(SAFEGUARDS) if names == "all" else [name.strip() for name in names.split(",") if name.strip()]
+    )
+    unknown = [name for name in wanted if name not in SAFEGUARDS]
+    if unknown or not wanted:
+        raise InvalidArgument(
+            f"there is no safeguard {', '.join(map(repr, unknown)):.200}. Nothing was tried. There are"
+            f" {', '.join(SAFEGUARDS)}."
+        )
+    waiting = iter(wanted)
+    proofs: list[dict[str, Any]] = []
+
+    async def work(advance: Advance) -> None:
+        async with one_worker() as worker:
+            for name in waiting:
+                proofs.append(await worker.whole(do="prove", name=name))
+                advance(name, len(proofs), len(wanted))
+
+    with progress("proving", quiet=as_json) as advance:
+        at_once = min(jobs, len(wanted))
+        run(partial(_all, [partial(work, advance)] * at_once, at_once))
+    proofs.sort(key=lambda proof: wanted.index(proof["name"]))
+    for proof in proofs:
+        del proof["done"]
+    if as_json:
+        print_json(proofs)
+    else:
+        show(_proof_table(proofs))
+    missed = [proof["name"] for proof in proofs if not proof["caught"]]
+    if missed and not as_json:
+        say(
+            f"callboard: nobody missed {', '.join(missed)}: a safeguard that no seed can catch is none, or not tested."
+        )
+    return exits.UNPROVED if missed else exits.OK
+
+
+def _proof_table(proofs: Sequence[dict[str, Any]]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for head in ("safeguard switched off", "caught by", "seed", "runs", "s", "broken promise"):
+        table.add_column(head, justify="right" if head in ("seed", "runs", "s") else "left")
+    for proof in proofs:
+        seed = str(proof["seed"]) if proof["caught"] else ""
+        caught = proof["scenario"] if proof["caught"] else "NOBODY"
+        table.add_row(
+            proof["name"], caught, seed, f"{proof['tried']:,}", f"{proof['seconds']:.1f}", proof["promise"]
+        )
+    return table

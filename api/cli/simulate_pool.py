@@ -1,0 +1,101 @@
+"""Worker processes as `callboard simulate` sees them: a request, the answers to it, and limited patience."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import trio
+
+from callboard.cli.output import to_json
+from callboard.cli.processes import Child, spawn_callboard
+from callboard.log.errors import CallboardError, InvalidArgument
+from callboard.log.limits import MIB
+from callboard.simulations.search.capsule import StaleCapsule
+
+__all__ = ["SimulationFailed", "Worker", "WorkerGone", "one_worker"]
+
+LINE_BYTES_MAX: Final = 8 * MIB
+PATIENCE_S: Final = 600.0
+"""How long a worker may be silent: the slowest seed, or run of a shrinking, takes much less."""
+FIXED_HASHES: Final = {"PYTHONHASHSEED": "0"}
+
+
+class SimulationFailed(CallboardError):
+    """The simulator itself could not go on; the message says why."""
+
+
+class WorkerGone(CallboardError):
+    """A worker process ended, or was silent for so long that it was killed."""
+
+
+class Worker:
+    """One worker process. One request at a time."""
+
+    def __init__(self, child: Child) -> None:
+        self._child = child
+
+    async def ask(self, **request: Any) -> None:
+        """Send a request. Its answers come from `answer`, up to one that has `done`."""
+        try:
+            await self._child.write_line(to_json(request))
+        except trio.BrokenResourceError:
+            raise await self._gone() from None
+
+    async def answer(self) -> dict[str, Any]:
+        """The next answer. Raises `WorkerGone`, or the error that the request came to."""
+        with trio.move_on_after(PATIENCE_S) as patience:
+            line = await self._child.read_line()
+        if patience.cancelled_caught:
+            raise WorkerGone(f"a worker process was silent for {PATIENCE_S:g} s and was killed")
+        if line is None:
+            raise await self._gone()
+        found: dict[str, Any] = json.loads(line)
+        if "error" in found:
+            raise ERRORS.get(found["error"], SimulationFailed)(found["message"])
+        return found
+
+    async def whole(self, **request: Any) -> dict[str, Any]:
+        """The last answer to a request."""
+        await self.ask(**request)
+        while not (found := await self.answer()).get("done"):
+            pass
+        return found
+
+    async def _gone(self) -> WorkerGone:
+        status = await self._child.kill()
+        return WorkerGone(
+            f"a worker process ended with status {status}: {self._child.errors.strip()[-2_000:]}"
+        )
+
+
+ERRORS: Final[dict[str, type[CallboardError]]] = {
+    "StaleCapsule": StaleCapsule,
+    "StaleTape": StaleCapsule,
+    "InvalidArgument": InvalidArgument,
+    "PlanError": InvalidArgument,
+}
+
+
+@asynccontextmanager
+async def one_worker(
+    *, environment: Mapping[str, str] = FIXED_HASHES, perturb: bool = False
+) -> AsyncIterator[Worker]:
+    """A new worker process, killed at the end of the body."""
+    errors: list[CallboardError] = []
+    async with trio.open_nursery() as nursery:
+        arguments = ["simulate-worker", *(["--perturb"] if perturb else [])]
+        child = await spawn_callboard(
+            nursery, arguments, environment=environment, line_bytes_max=LINE_BYTES_MAX
+        )
+        try:
+            yield Worker(child)
+        except CallboardError as error:
+            errors.append(error)
+        finally:
+            with trio.CancelScope(shield=True):
+                await child.kill()
+    if errors:
+        raise errors[0]

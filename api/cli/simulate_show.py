@@ -1,0 +1,134 @@
+"""How `callboard simulate` prints what it found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+
+from callboard.cli.simulate_sweep import Searched
+from callboard.simulations.search.coverage import Row, uncovered
+
+__all__ = ["scenario_table", "searched_lines", "searched_to_dict"]
+
+
+def scenario_table(scenarios: Mapping[str, Mapping[str, Any]]) -> Table:
+    """The scenarios there are."""
+    table = _table("scenario", "share", "s/seed", "least seeds", "kinds of faults")
+    for name, about in scenarios.items():
+        table.add_row(
+            name,
+            f"{about['share']:g}",
+            f"{about['seconds']:g}",
+            f"{about['least']:,}",
+            f"{about['faults']:,}",
+        )
+    return table
+
+
+def searched_lines(found: Searched, rows: Sequence[Row]) -> Iterator[Any]:
+    """Tables and lines for people."""
+    sweep = found.sweep
+    if found.resumed:
+        yield found.resumed
+    scenarios = _table("scenario", "seeds", "virtual time", "boots", "ticks")
+    for name, tally in sweep.tallies.items():
+        scenarios.add_row(
+            name,
+            f"{len(tally.done):,}/{tally.seeds:,}",
+            _hours(tally.virtual_s),
+            f"{tally.boots:,}",
+            f"{tally.events or tally.ticks:,}",
+        )
+    yield scenarios
+    if rows:
+        coverage = _table("met", "times", "")
+        for row in rows:
+            coverage.add_row(f"{row.kind} {row.name}", f"{row.hits:,}", _remark(row))
+        yield coverage
+    missing = len(uncovered(rows))
+    if missing:
+        yield f"{missing} of {len(rows)} faults and points were not met; only a whole sweep of standard size has to"
+    yield _summary(found)
+    for failure in found.failures:
+        yield ""
+        yield failure.story
+        if failure.note:
+            yield f"({failure.note})"
+        if failure.report:
+            yield f"Its timeline: {failure.report}"
+
+
+def _summary(found: Searched) -> str:
+    sweep = found.sweep
+    virtual_s = sum(tally.virtual_s for tally in sweep.tallies.values())
+    boots = sum(tally.boots for tally in sweep.tallies.values())
+    state = "complete" if sweep.is_complete else "not complete, the same command goes on"
+    failed = len(sweep.failures)
+    broken = "no promise was broken" if not failed else f"{failed} seed{'s' * (failed > 1)} broke a promise"
+    return (
+        f"{sweep.done:,} of {sweep.seeds:,} seeds ({state}) in {found.seconds:,.1f} s, {found.rate:,.1f}/s:"
+        f" {_hours(virtual_s)} of virtual time, {boots:,} boots, {sum(sweep.faults.values()):,} faults hit; {broken}"
+    )
+
+
+def _remark(row: Row) -> str:
+    if row.is_missing:
+        return "never met"
+    return f"rare: {row.rare}" if row.rare and not row.hits else ""
+
+
+def _hours(seconds: float) -> str:
+    if seconds < 3_600:
+        return f"{seconds:,.1f} s"
+    return f"{seconds / 3_600:,.1f} h" if seconds < 48 * 3_600 else f"{seconds / 86_400:,.1f} days"
+
+
+def _table(*heads: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column(heads[0])
+    for head in heads[1:]:
+        table.add_column(head, justify="right" if head else "left")
+    return table
+
+
+def searched_to_dict(found: Searched, rows: Sequence[Row]) -> dict[str, Any]:
+    """The same for scripts."""
+    sweep = found.sweep
+    return {
+        "seeds": sweep.seeds,
+        "done": sweep.done,
+        "complete": sweep.is_complete,
+        "resumed": found.resumed,
+        "seconds": round(found.seconds, 3),
+        "seeds_per_second": round(found.rate, 3),
+        "scenarios": {
+            name: {
+                "seeds": tally.seeds,
+                "done": len(tally.done),
+                "virtual_s": round(tally.virtual_s, 3),
+                "boots": tally.boots,
+                "ticks": tally.ticks,
+                "events": tally.events,
+            }
+            for name, tally in sweep.tallies.items()
+        },
+        "faults": {row.name: row.hits for row in rows if row.kind == "fault"},
+        "points": {row.name: row.hits for row in rows if row.kind == "sometimes"},
+        "missing": [row.name for row in uncovered(rows)],
+        "failures": [
+            {
+                "scenario": failure.result.scenario,
+                "seed": failure.result.seed,
+                "promise": failure.result.promise,
+                "words": failure.result.words,
+                "capsule": failure.capsule,
+                "report": failure.report,
+                "command": failure.command,
+                "story": failure.story,
+                "note": failure.note,
+            }
+            for failure in found.failures
+        ],
+    }

@@ -1,0 +1,219 @@
+"""The sweep of `callboard simulate`: seeds handed to worker processes, results counted, failures made small."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final
+
+import attrs
+import trio
+
+from callboard.cli.output import Advance, progress, say
+from callboard.cli.simulate_files import find_file, prepare_folder, write_whole
+from callboard.cli.simulate_pool import Worker, WorkerGone, one_worker
+from callboard.log.errors import InvalidArgument
+from callboard.simulations.search.capsule import StaleCapsule
+from callboard.simulations.search.sweep import Result, Sweep
+
+__all__ = ["Limits", "Searched", "Shrunk", "search"]
+
+SAVE_EVERY_S: Final = 2.0
+FIELDS: Final = frozenset(field.name for field in attrs.fields(Result))
+
+
+@attrs.frozen
+class Shrunk:
+    """A failure as it is told."""
+
+    result: Result
+    story: str
+    command: str
+    capsule: str = ""
+    report: str = ""
+    note: str = ""
+
+
+@attrs.define(kw_only=True)
+class Searched:
+    """How a sweep went. `seconds` and `done_before` tell what this very process did of it."""
+
+    sweep: Sweep
+    seconds: float = 0.0
+    done_before: int = 0
+    resumed: str = ""
+    failures: list[Shrunk] = attrs.field(factory=list)
+
+    @property
+    def rate(self) -> float:
+        """Seeds per second."""
+        return (self.sweep.done - self.done_before) / self.seconds if self.seconds else 0.0
+
+
+@attrs.frozen(kw_only=True)
+class Limits:
+    """When a sweep, and shrinking, end early."""
+
+    jobs: int
+    time_limit_s: float | None
+    keep_going: bool
+    shrink_runs: int
+    shrink_s: float
+    sizes: Mapping[str, int]
+
+
+async def search(sweep: Sweep, limits: Limits, folder: str, *, fresh: bool, quiet: bool) -> Searched:
+    """Run the sweep to its end, its first failure or its limit; then make what failed small.
+
+    State is in `folder`, and is stored on the way and whatever ends this: a sweep that was interrupted goes on there.
+    """
+    prepare_folder(f"{folder}/failures")
+    path = f"{folder}/sweep.json"
+    stored = None if fresh else find_file(path)
+    found = Searched(sweep=sweep)
+    if stored is not None:
+        why = sweep.resume(stored)
+        found.resumed = (
+            f"begun anew: {why}" if why else f"resumed after {sweep.done:,} of {sweep.seeds:,} seeds"
+        )
+    found.done_before = sweep.done
+    began = trio.current_time()
+    try:
+        with progress("sweeping", quiet=quiet) as advance:
+            await _run_workers(found, limits, folder, partial(_show, found, began, advance))
+    finally:
+        found.seconds = trio.current_time() - began
+        write_whole(path, sweep.to_json().encode())
+    await _shrink_all(found, limits, quiet=quiet)
+    return found
+
+
+def _show(found: Searched, began: float, advance: Advance) -> None:
+    sweep = found.sweep
+    seconds = trio.current_time() - began
+    rate = (sweep.done - found.done_before) / seconds if seconds > 0 else 0.0
+    counted = sorted(_kinds(sweep.faults).items(), key=lambda item: -item[1])
+    hits = " · ".join(f"{name} {count:,}" for name, count in counted[:4])
+    failed = f" · {len(sweep.failures)} FAILED" if sweep.failures else ""
+    total = sum(sweep.faults.values())
+    text = f"{sweep.done:,}/{sweep.seeds:,} seeds · {rate:,.1f}/s · {total:,} faults hit ({hits}){failed}"
+    advance(text, sweep.done, sweep.seeds)
+
+
+def _kinds(faults: Mapping[str, int]) -> dict[str, int]:
+    kinds: dict[str, int] = {}
+    for name, count in faults.items():
+        kind = name.partition(":")[0]
+        kinds[kind] = kinds.get(kind, 0) + count
+    return kinds
+
+
+async def _run_workers(found: Searched, limits: Limits, folder: str, show: Any) -> None:
+    sweep = found.sweep
+    limit_s = float("inf") if limits.time_limit_s is None else limits.time_limit_s
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_save_now_and_then, sweep, f"{folder}/sweep.json")
+        with trio.move_on_after(limit_s):
+            async with trio.open_nursery() as workers:
+                for _ in range(limits.jobs):
+                    workers.start_soon(_work, sweep, limits, folder, show)
+        nursery.cancel_scope.cancel()
+
+
+async def _save_now_and_then(sweep: Sweep, path: str) -> None:
+    while True:
+        await trio.sleep(SAVE_EVERY_S)
+        write_whole(path, sweep.to_json().encode())
+
+
+async def _work(sweep: Sweep, limits: Limits, folder: str, show: Any) -> None:
+    """Run chunks until there are none; with a new process after one that was lost."""
+    while True:
+        under_way: list[tuple[str, int]] = []
+        try:
+            async with one_worker() as worker:
+                await _chunks(worker, sweep, limits, folder, show, under_way)
+                return
+        except WorkerGone as error:
+            if not under_way:
+                raise
+            scenario, seed = under_way[-1]
+            _take(
+                sweep, limits, Result(scenario=scenario, seed=seed, promise="the run ends", words=str(error))
+            )
+
+
+async def _chunks(
+    worker: Worker, sweep: Sweep, limits: Limits, folder: str, show: Any, under_way: list[tuple[str, int]]
+) -> None:
+    while (chunk := sweep.next_chunk(limits.sizes)) is not None:
+        under_way.append((chunk.scenario, chunk.first))
+        await worker.ask(
+            do="run",
+            scenario=chunk.scenario,
+            first=chunk.first,
+            count=chunk.count,
+            folder=f"{folder}/failures",
+        )
+        while not (found := await worker.answer()).get("done"):
+            _take(sweep, limits, Result(**{name: value for name, value in found.items() if name in FIELDS}))
+            under_way[-1] = (chunk.scenario, found["seed"] + 1)
+            show()
+            if sweep.stopped:
+                return
+        under_way.clear()
+
+
+def _take(sweep: Sweep, limits: Limits, result: Result) -> None:
+    sweep.add(result)
+    if result.promise and not limits.keep_going:
+        sweep.stopped = True
+
+
+async def _shrink_all(found: Searched, limits: Limits, *, quiet: bool) -> None:
+    """Make the first failure of each broken promise small, several at once."""
+    firsts: dict[tuple[str, str], Result] = {}
+    for result in found.sweep.failures:
+        firsts.setdefault((result.scenario, result.promise), result)
+    shrunk: dict[tuple[str, str], Shrunk] = {}
+    waiting = iter(firsts.items())
+
+    async def take(advance: Advance) -> None:
+        for which, result in waiting:
+            if not quiet:
+                say(
+                    f"{result.scenario}, seed {result.seed}: broken promise: {result.promise}. Making it small."
+                )
+            shrunk[which] = await _shrink(result, limits, advance) if result.capsule else _unstored(result)
+
+    if firsts:
+        with progress("shrinking", quiet=quiet) as advance:
+            async with trio.open_nursery() as nursery:
+                for _ in range(limits.jobs):
+                    nursery.start_soon(take, advance)
+    found.failures = [shrunk[which] for which in firsts]
+
+
+def _unstored(result: Result) -> Shrunk:
+    """A failure without a capsule: the run never ended, or it was one of the pure machines."""
+    name = "--machines" if result.scenario == "machines" else result.scenario
+    command = f"callboard simulate {name} --first-seed {result.seed} --seeds 1 --fresh"
+    head = f"{result.scenario}, seed {result.seed}: broken promise: {result.promise}"
+    return Shrunk(result, f"{head}\n  {result.words}\n\nTo see it again:\n  {command}", command)
+
+
+async def _shrink(result: Result, limits: Limits, advance: Advance) -> Shrunk:
+    """Make a stored failure small."""
+    runs = limits.shrink_runs
+    try:
+        async with one_worker() as worker:
+            await worker.ask(do="shrink", capsule=result.capsule, runs=runs, seconds=limits.shrink_s)
+            while not (answer := await worker.answer()).get("done"):
+                words = f"{result.scenario}: {answer['shrinking']}, run {answer['runs']} of at most {runs}"
+                advance(words, answer["runs"], runs)
+    except (InvalidArgument, StaleCapsule, WorkerGone) as error:
+        note = f"it could not be made small: {error}"
+        return attrs.evolve(_unstored(result), note=note, capsule=result.capsule)
+    return Shrunk(
+        result, answer["story"], answer["command"], answer["capsule"], answer["report"], answer["note"]
+    )

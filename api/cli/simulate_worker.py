@@ -1,0 +1,319 @@
+"""The process that runs simulations: `callboard simulate-worker`, started by `callboard simulate` and nobody else.
+
+It takes one request per line of standard input, as JSON, and answers in lines of JSON on standard output; the last one
+of an answer has `done`. What simulated code prints goes to standard error. Runs are in processes of their own so that
+one that never ends can be killed, and so that every run has the same surroundings.
+
+Requests: `run` (seeds of a scenario), `shrink` and `repro` (a capsule), `trace` (one seed with its whole trace),
+`explore` (a share of the exhaustive mode), `prove` (one safeguard).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shlex
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any, Final
+
+import attrs
+import click
+
+import callboard
+from callboard.cli.output import to_json
+from callboard.cli.simulate_files import TraceFile, read_whole, seconds_now, write_whole
+from callboard.cli.simulate_scenes import MACHINES, drive_machines, find_scenario
+from callboard.cli.streams import input_lines
+from callboard.log.errors import CallboardError
+from callboard.log.host.entropy import HostEntropy
+from callboard.simulations.entropy import SeededEntropy
+from callboard.simulations.exhaustive.exploring import Progress, explore
+from callboard.simulations.proof import prove
+from callboard.simulations.scenarios.scenario import Scenario, draw, run_scenario
+from callboard.simulations.search.capsule import CAPSULE_BYTES_MAX, Capsule, StaleCapsule, read_capsule
+from callboard.simulations.search.replay import (
+    RunCase,
+    Verdict,
+    capsule_of,
+    case_of,
+    judge,
+    promise_of,
+    remarks,
+    stale,
+    trial_of,
+    words_of,
+)
+from callboard.simulations.search.report_html import report_page
+from callboard.simulations.search.shrink import Budget, Case, shrink
+from callboard.simulations.search.story import tell
+from callboard.simulations.violations import Violation
+from callboard.simulations.world import Run, Settings, SimulationStuck, StaleTape
+
+__all__ = ["simulate_worker"]
+
+TRACEBACK_LINES_MAX: Final = 40
+HEAP_OBJECTS: Final = 20_000
+LEAST_TICKS: Final = 100_000
+QUIET: Final = Settings(trace="off")
+
+Answer = Callable[..., None]
+_kept: list[Any] = []
+
+
+@click.command("simulate-worker", hidden=True)
+@click.option("--perturb", is_flag=True, help="Fill the heap at random first.")
+def simulate_worker(perturb: bool) -> None:
+    """Run simulations for `callboard simulate`."""
+    if perturb:
+        perturb_heap()
+    out = sys.stdout
+
+    def answer(**fields: Any) -> None:
+        out.write(f"{to_json(fields)}\n")
+        out.flush()
+
+    for line in input_lines():
+        request = json.loads(line)
+        with contextlib.redirect_stdout(sys.stderr):
+            try:
+                WORK[request.pop("do")](answer, **request)
+            except CallboardError as error:
+                answer(done=True, error=type(error).__name__, message=str(error))
+
+
+def perturb_heap() -> None:
+    """Objects of all sizes, some of them freed again: addresses and their order are like those of no other process."""
+    entropy = HostEntropy()
+    for _ in range(HEAP_OBJECTS):
+        size = 1 << (1 + int(entropy.random() * 10))
+        _kept.append(bytearray(size) if entropy.random() < 0.5 else [object()] * (size >> 3))
+        if entropy.random() < 0.4:
+            _kept.pop(int(entropy.random() * len(_kept)))
+
+
+# -- seeds
+
+
+def run_seeds(answer: Answer, *, scenario: str, first: int, count: int, folder: str) -> None:
+    """Run `count` seeds from `first` on, an answer each; failures are stored in `folder`."""
+    if scenario == MACHINES:
+        for seed in range(first, first + count):
+            answer(**drive_machines(seed))
+    else:
+        found = find_scenario(scenario)
+        for seed in range(first, first + count):
+            answer(**_run_seed(found, seed, folder))
+    answer(done=True)
+
+
+def _run_seed(scenario: Scenario, seed: int, folder: str) -> dict[str, Any]:
+    workload, plan = draw(scenario, seed)
+    case = Case(workload, plan)
+    run = _runner(scenario, seed)(case, QUIET)
+    found: dict[str, Any] = {
+        "scenario": scenario.name,
+        "seed": seed,
+        "faults": {name: count for name, count in run.fault_counts.items() if count},
+        "probes": dict(run.probes),
+        "virtual_s": run.virtual_s,
+        "ticks": run.ticks,
+        "boots": run.boots,
+    }
+    if run.failure is not None:
+        found |= _store_failure(scenario, seed, case, run, folder)
+    return found
+
+
+def _store_failure(scenario: Scenario, seed: int, case: Case, run: Run, folder: str) -> dict[str, Any]:
+    """Run the seed again with its schedule recorded, and store what is needed to meet the failure again."""
+    failure = run.failure
+    promise, words = ("", "") if failure is None else (promise_of(failure), words_of(failure))
+    again = _runner(scenario, seed)(case, attrs.evolve(QUIET, record_schedule=True))
+    note = "as a sweep found it"
+    if again.failure is None or promise_of(again.failure) != promise:
+        note = "a second run of the same seed went otherwise: run --check-determinism on it"
+        words = f"{words} ({note})"
+    else:
+        case = attrs.evolve(case, tape=again.tape)
+    capsule = capsule_of(
+        scenario.name, case, run, scheduler=run.scheduler, version=callboard.__version__, note=note
+    )
+    path = f"{folder}/{scenario.name}-{seed}.found.capsule"
+    write_whole(path, capsule.to_cbor())
+    return {"promise": promise[:200], "words": words[:4_000], "capsule": path}
+
+
+def _runner(scenario: Scenario, seed: int) -> RunCase:
+    def run_case(case: Case, settings: Settings) -> Run:
+        return run_scenario(
+            scenario, seed, plan=case.plan, workload=case.workload, tape=case.tape, settings=settings
+        )
+
+    return run_case
+
+
+# -- stored failures
+
+
+def shrink_capsule(answer: Answer, *, capsule: str, runs: int, seconds: float) -> None:
+    """Make a stored failure small, store it beside with its story and report, and tell the story."""
+    stored = read_capsule(read_whole(capsule, CAPSULE_BYTES_MAX))
+    scenario = find_scenario(stored.scenario)
+    run_case = _runner(scenario, stored.seed)
+    end = seconds_now() + seconds
+    budget = Budget(runs, lambda: seconds_now() > end)
+    case = case_of(stored, _workload_type(scenario, stored.seed))
+    first = run_case(case, QUIET)
+    if first.failure is None or promise_of(first.failure) != stored.promise:
+        raise StaleCapsule(
+            f"{capsule} does not break its promise again. callboard simulate {stored.scenario} --check-determinism"
+            f" --first-seed {stored.seed} says whether runs of this seed differ."
+        )
+    # A case that takes much longer is no simpler one; only what is stuck may take as long as there is.
+    stuck = isinstance(first.failure, SimulationStuck)
+    ticks = QUIET.tick_limit if stuck else 4 * first.ticks + LEAST_TICKS
+    trial = trial_of(run_case, stored.promise, ticks)
+    shrunk = shrink(case, trial, budget, lambda what, spent: answer(shrinking=what, runs=spent))
+    run = run_case(shrunk.case, QUIET)
+    note = f"made small in {shrunk.runs} runs" + ("" if shrunk.complete else "; there was more to try")
+    small = capsule_of(
+        stored.scenario,
+        shrunk.case,
+        run,
+        scheduler=stored.scheduler,
+        version=callboard.__version__,
+        note=note,
+    )
+    base = capsule.removesuffix(".found.capsule")
+    write_whole(f"{base}.capsule", small.to_cbor())
+    write_whole(f"{base}.json", small.to_json().encode("utf-8", "surrogatepass"))
+    command = reproduction(f"{base}.capsule")
+    about = [*remarks(shrunk.case), f"Seed {stored.seed}, {note}."]
+    text = _story(run, command, stored.scenario, about)
+    write_whole(f"{base}.txt", f"{text}\n".encode("utf-8", "replace"))
+    write_whole(f"{base}.html", report_page(run, command, stored.scenario, about).encode("utf-8", "replace"))
+    answer(
+        done=True,
+        capsule=f"{base}.capsule",
+        report=f"{base}.html",
+        command=command,
+        story=text,
+        note=note,
+        promise=small.promise,
+        size=_size(stored, small),
+    )
+
+
+def reproduction(path: str) -> str:
+    """The command that runs a stored failure again."""
+    return f"callboard simulate --repro {shlex.quote(path)}"
+
+
+def _size(before: Capsule, after: Capsule) -> dict[str, list[int]]:
+    """How many faults and decisions there were, and are."""
+    pair = (before, after)
+    return {
+        "faults": [len(capsule.plan.faults) for capsule in pair],
+        "decisions": [capsule.tape.choices if capsule.tape else 0 for capsule in pair],
+    }
+
+
+def repro(answer: Answer, *, capsule: str, report: str | None, adopt: str | None) -> None:
+    """Run a stored failure again, and say what it says about this version."""
+    stored = read_capsule(read_whole(capsule, CAPSULE_BYTES_MAX))
+    scenario = find_scenario(stored.scenario)
+    case = case_of(stored, _workload_type(scenario, stored.seed))
+    try:
+        run = _runner(scenario, stored.seed)(case, QUIET)
+    except StaleTape as error:
+        answer(done=True, verdict=Verdict.STALE.value, words=stale(error).words, story="")
+        return
+    found = judge(stored, run)
+    command = reproduction(capsule)
+    if report is not None:
+        write_whole(
+            report, report_page(run, command, stored.scenario, remarks(case)).encode("utf-8", "replace")
+        )
+    if adopt is not None and run.failure is None:
+        kept = capsule_of(
+            stored.scenario,
+            case,
+            run,
+            scheduler=stored.scheduler,
+            version=callboard.__version__,
+            note=stored.note,
+        )
+        kept = attrs.evolve(kept, promise=stored.promise, words=stored.words)
+        write_whole(adopt, kept.to_json().encode("utf-8", "surrogatepass"))
+    answer(
+        done=True,
+        verdict=found.verdict.value,
+        words=found.words,
+        scenario=stored.scenario,
+        seed=stored.seed,
+        story="" if run.failure is None else _story(run, command, stored.scenario, remarks(case)),
+    )
+
+
+def _workload_type(scenario: Scenario, seed: int) -> type:
+    return type(scenario.workload(SeededEntropy(seed).fork("workload")))
+
+
+def _story(run: Run, command: str, scenario: str, about: list[str]) -> str:
+    text = tell(run, command, scenario, about).text()
+    if run.failure is None or isinstance(run.failure, Violation):
+        return text
+    lines = "".join(traceback.format_exception(run.failure)).splitlines()
+    return "\n".join([text, "", "Where it was raised:", *lines[-TRACEBACK_LINES_MAX:]])
+
+
+# -- traces
+
+
+def trace_seed(answer: Answer, *, scenario: str, seed: int, path: str) -> None:
+    """Run one seed, its whole trace into a file."""
+    found = find_scenario(scenario)
+    with TraceFile(path) as file:
+        run = run_scenario(found, seed, settings=Settings(trace="full", sink=file.write))
+    answer(done=True, lines=file.lines, digest=run.trace.digest)
+
+
+# -- the log alone
+
+
+def explore_share(answer: Answer, *, length: int, share: list[int]) -> None:
+    """This process's share of all short histories of the log."""
+
+    def tell(at: Progress) -> None:
+        answer(sequences=at.done, of=at.sequences, states=at.states)
+
+    found = explore(length, tell, share=(share[0], share[1]))
+    answer(
+        done=True,
+        sequences=found.sequences,
+        states=found.states,
+        points=found.points,
+        sampled_points=found.sampled_points,
+        failures=[str(failure) for failure in found.failures],
+    )
+
+
+# -- safeguards
+
+
+def prove_safeguard(answer: Answer, *, name: str) -> None:
+    """Switch one safeguard off, and search the seed that notices."""
+    (found,) = prove([name], now=seconds_now)
+    answer(done=True, **attrs.asdict(found))
+
+
+WORK: Final[dict[str, Callable[..., None]]] = {
+    "run": run_seeds,
+    "shrink": shrink_capsule,
+    "repro": repro,
+    "trace": trace_seed,
+    "explore": explore_share,
+    "prove": prove_safeguard,
+}

@@ -1,0 +1,294 @@
+"""`callboard simulate`, with the project's scenarios and with one that has a planted failure."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import cbor2
+import pytest
+
+PLANTED = """
+import os
+import attrs
+import callboard.simulations.scenarios.registry as registry
+from callboard.simulations.faults import FaultSpace
+from callboard.simulations.violations import Violation
+
+@attrs.frozen
+class Load:
+    messages: int = 40
+    pause_s: float = 0.25
+    name: str = "a planted failure"
+
+class Planted:
+    name = "planted"
+    space = FaultSpace(weights={"JumpClock": 1.0}, faults=(2, 4), horizon_s=5.0, probes={})
+
+    def workload(self, entropy):
+        return Load(messages=30 + entropy.integer(4))
+
+    async def main(self, world, load):
+        import trio
+        for number in range(load.messages):
+            world.history.message(b"%d" % number)
+            world.history.record(0, "publish", "p0", number, "orders", 0, ids=(number,), detail="all")
+            world.sometimes("many messages", number > 20)
+            await trio.sleep(load.pause_s)
+        world.note(str(id(world)) if os.environ.get("PLANTED") == "escape" else "the end")
+        if os.environ.get("PLANTED") == "fixed":
+            await trio.sleep(100)
+        elif os.environ.get("PLANTED") == "stale":
+            return
+        elif os.environ.get("PLANTED") == "silent":
+            os._exit(3)
+        elif os.environ.get("PLANTED") == "raises":
+            raise KeyError("no such order")
+        elif load.messages >= 7 and world.fault_counts["JumpClock"] and world.seed % 4 == 3:
+            raise Violation("clocks are not believed", f"{load.messages} messages", world.history.entries[3])
+
+registry.SCENARIOS["planted"] = Planted()
+weights = registry.load_weights
+def load_weights():
+    found = weights()
+    found.scenarios["planted"] = registry.Weight(share=1.0, cost_s=0.01, least=1)
+    return found
+registry.load_weights = load_weights
+"""
+
+
+@pytest.fixture
+def planted(command: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The command line with one more scenario: every fourth seed of `planted` breaks a promise."""
+    folder = command.folder / "planted"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(PLANTED, encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    return command
+
+
+def done_in(state: Path) -> int:
+    """How many seeds of the plain actors are done, by the stored state."""
+    return sum(
+        end - first for first, end in json.loads(state.read_text())["scenarios"]["plain-actors"]["done"]
+    )
+
+
+def failures(folder: Path) -> list[str]:
+    """The names of the stored failures."""
+    return sorted(path.name for path in (folder / ".callboard-simulate" / "failures").iterdir())
+
+
+def test_scenarios_are_listed(command: Any) -> None:
+    """By name, with their share of a sweep."""
+    assert b"publish-and-recover" in command.run("simulate", "--list").out
+    assert command.run("simulate", "--list", "--json").json["plain-actors"]["share"] > 0
+
+
+def test_a_sweep_of_one_scenario_runs_its_seeds(command: Any) -> None:
+    """All seeds end well; what was met is counted; exit code 0."""
+    found = command.run("simulate", "plain-actors", "--seeds=6", "--jobs=2", "--json").json
+    assert (found["seeds"], found["done"], found["complete"]) == (6, 6, True)
+    assert found["scenarios"]["plain-actors"]["done"] == 6
+    assert found["faults"]["CrashActor"] > 0
+    assert found["failures"] == []
+
+
+def test_a_broken_promise_is_stored_shrunk_and_told(planted: Any) -> None:
+    """Exit code 6; the story names who did what, the divergence, and one command, which reproduces it."""
+    done = planted.run("simulate", "planted", "--seeds=8", "--jobs=1", code=6)
+    story = done.out.decode()
+    assert "broken promise: clocks are not believed" in story
+    assert "Workload: messages=7" in story
+    assert ">>" in story
+    assert "wall time" in story or "clock" in story
+    command = next(line.strip() for line in story.splitlines() if "--repro" in line)
+    stored = json.loads((planted.folder / ".callboard-simulate/failures/planted-3.json").read_text())
+    assert len(stored["plan"]["faults"]) == 1
+    assert stored["tape"] == []
+    assert stored["workload"] == {"messages": 7, "pause_s": stored["workload"]["pause_s"], "name": ""}
+    assert failures(planted.folder) == [
+        "planted-3.capsule",
+        "planted-3.found.capsule",
+        "planted-3.html",
+        "planted-3.json",
+        "planted-3.txt",
+    ]
+    again = planted.shell(command)
+    assert again.code == 6
+    assert b"reproduced" in again.out
+
+
+def test_with_keep_going_a_sweep_goes_on(planted: Any) -> None:
+    """Every seed is run; of the same promise one failure is told."""
+    arguments = ("simulate", "planted", "--seeds=12", "--jobs=1", "--keep-going", "--json")
+    found = planted.run(*arguments, code=6).json
+    assert found["done"] == 9
+    assert [failure["seed"] for failure in found["failures"]] == [3]
+    assert found["points"]["many messages"] > 0
+
+
+def test_a_stored_failure_that_is_fixed_can_be_adopted(planted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exit code 0, and the regression holds what its run was like; while it fails, nothing is adopted."""
+    planted.run("simulate", "planted", "--seeds=4", "--jobs=1", code=6)
+    capsule = ".callboard-simulate/failures/planted-3.json"
+    planted.run("simulate", "--repro", capsule, "--adopt", "kept.json", code=6)
+    assert not (planted.folder / "kept.json").exists()
+    monkeypatch.setenv("PLANTED", "fixed")
+    assert b"fixed" in planted.run("simulate", "--repro", capsule, "--adopt", "kept.json").out
+    kept = json.loads((planted.folder / "kept.json").read_text())
+    assert kept["promise"] == "clocks are not believed"
+    assert kept["hits"] == [[0, 1]]
+    assert b"fixed" in planted.run("simulate", "--repro", "kept.json").out
+
+
+def test_a_stale_failure_is_loud(planted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exit code 8 and its own message: faults without effect, a schedule, scenario or workload that does not fit."""
+    planted.run("simulate", "planted", "--seeds=4", "--jobs=1", code=6)
+    folder = planted.folder / ".callboard-simulate/failures"
+    data = json.loads((folder / "planted-3.json").read_text())
+    data["plan"]["faults"][0]["when"] = {"at": 1_000_000.0}
+    changes: list[dict[str, Any]] = [
+        {"plan": data["plan"]},
+        {"tape": [[90, 91]]},
+        {"scenario": "gone"},
+        {"workload": {"colour": 1}},
+    ]
+    for number, change in enumerate(changes):
+        path = planted.folder / f"stale-{number}.json"
+        path.write_text(json.dumps(json.loads((folder / "planted-3.json").read_text()) | change))
+        if number == 0:
+            monkeypatch.setenv("PLANTED", "stale")
+        done = planted.run("simulate", "--repro", path.name, code=8)
+        assert "stale" in done.err, change
+        monkeypatch.delenv("PLANTED", raising=False)
+
+
+def test_what_is_no_capsule_is_refused(planted: Any) -> None:
+    """Foreign files, and files that are not there: exit code 2."""
+    (planted.folder / "foreign").write_bytes(cbor2.dumps({"a": 1}))
+    for name in ("foreign", "missing.capsule"):
+        assert (
+            name == "missing.capsule" or "no capsule" in planted.run("simulate", "--repro", name, code=2).err
+        )
+        planted.run("simulate", "--repro", name, code=2)
+
+
+def test_a_report_is_written_where_asked(planted: Any) -> None:
+    """--report makes one HTML file of a stored failure."""
+    planted.run("simulate", "planted", "--seeds=4", "--jobs=1", code=6)
+    capsule = ".callboard-simulate/failures/planted-3.capsule"
+    planted.run("simulate", "--repro", capsule, "--report", "out.html", code=6)
+    assert "clocks are not believed" in (planted.folder / "out.html").read_text()
+
+
+def test_an_exception_is_told_with_where_it_was_raised(planted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that raises breaks the promise that it does not; the story ends with the traceback."""
+    monkeypatch.setenv("PLANTED", "raises")
+    failure = planted.run("simulate", "planted", "--seeds=1", "--jobs=1", "--json", code=6).json["failures"][
+        0
+    ]
+    assert failure["promise"] == "raised: KeyError"
+    assert "no such order" in failure["story"]
+    assert "sitecustomize.py" in failure["story"]
+
+
+def test_a_worker_that_dies_is_a_failure_of_its_seed(planted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The seed under way is named, and the command that runs it alone."""
+    monkeypatch.setenv("PLANTED", "silent")
+    found = planted.run("simulate", "planted", "--seeds=2", "--jobs=1", "--json", code=6).json
+    assert "status 3" in found["failures"][0]["words"]
+    assert "--first-seed 0" in found["failures"][0]["command"]
+
+
+def test_an_interrupted_sweep_goes_on_where_it_was(planted: Any) -> None:
+    """Ctrl-C ends it in good order with 130; the next call says that it resumes, and what is done is not done again."""
+    arguments = ("simulate", "plain-actors", "--seeds=3000", "--jobs=1")
+    sweep = planted.start(*arguments)
+    state = planted.folder / ".callboard-simulate" / "sweep.json"
+    while not (state.exists() and done_in(state)):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            sweep.process.wait(0.05)
+    assert sweep.end(signal.SIGINT).code == 130
+    done = done_in(state)
+    assert 0 < done < 3_000
+    found = planted.run(*arguments, "--time-limit=0.001", "--json").json
+    assert found["resumed"] == f"resumed after {done:,} of 3,000 seeds"
+    assert done <= found["done"] < 3_000
+    assert not found["complete"]
+    fresh = planted.run(*arguments, "--time-limit=0.001", "--fresh", "--json").json
+    assert fresh["resumed"] == ""
+    state.write_bytes(state.read_bytes()[:100])
+    torn = planted.run(*arguments, "--time-limit=0.001", "--json").json
+    assert "damaged" in torn["resumed"]
+
+
+def test_runs_of_one_seed_are_compared_line_by_line(command: Any) -> None:
+    """Two processes, other hashes, other heaps: the same bytes; exit code 0."""
+    found = command.run(
+        "simulate", "plain-actors", "--check-determinism", "--seeds=2", "--jobs=2", "--json"
+    ).json
+    assert [one["same"] for one in found] == [True, True]
+    assert min(one["lines"] for one in found) > 100
+
+
+def test_the_first_line_that_differs_is_shown(planted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exit code 9, both versions of the line, and what came before."""
+    monkeypatch.setenv("PLANTED", "escape")
+    done = planted.run("simulate", "planted", "--check-determinism", code=9)
+    text = done.out.decode()
+    assert "NOT THE SAME" in text
+    assert " A  " in text
+    assert " B  " in text
+    assert "publish p0" in text
+
+
+def test_machines_are_swept_too(command: Any) -> None:
+    """The pure machines count events."""
+    found = command.run("simulate", "--machines", "--seeds=3", "--jobs=1", "--json").json
+    assert found["done"] == 3
+    assert found["scenarios"]["machines"]["events"] > 1_000
+
+
+def test_short_histories_are_explored(command: Any) -> None:
+    """Every history of one operation, by two processes."""
+    found = command.run("simulate", "--exhaustive=1", "--jobs=2", "--json").json
+    assert found["failures"] == []
+    assert found["states"] > 100
+
+
+def test_a_safeguard_is_missed(command: Any) -> None:
+    """Switched off, a seed notices; with which promise is told."""
+    (proof,) = command.run("simulate", "--prove=lease check", "--jobs=1", "--json").json
+    assert proof["caught"]
+    assert proof["promise"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("nobody",),
+        ("--prove=nothing",),
+        ("--machines", "plain-actors"),
+        ("--machines", "--check-determinism"),
+        ("--report", "x.html"),
+        ("--seeds=0",),
+        ("--jobs=0",),
+        ("--check-determinism", "nobody"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(command: Any, arguments: tuple[str, ...]) -> None:
+    """Exit code 2 and a message; nothing is run, nothing is written."""
+    command.run("simulate", *arguments, code=2)
+    assert not list(command.folder.iterdir())
+
+
+def test_a_state_folder_that_cannot_be_is_told(command: Any) -> None:
+    """A file in the place of the folder: one message, no traceback."""
+    (command.folder / "taken").write_text("")
+    done = command.run("simulate", "plain-actors", "--seeds=1", "--state=taken/below", code=1)
+    assert "--state" in done.err

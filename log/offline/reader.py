@@ -261,9 +261,12 @@ class LogReader:
         while not scan.positions:
             chunk = await self._files.read(view.opened.handle, at, CHUNK_BYTES)
             if not chunk:
-                return False
+                scan.finish()  # the file's last frame is only sure when nothing more can come
+                break
             scan.feed(chunk)
             at += len(chunk)
+        if not scan.positions:
+            return False
         position = scan.positions[0]
         reader = FrameReader(self._files, view.opened.handle, view.opened.header.segment_id)
         header = await reader.header(position)

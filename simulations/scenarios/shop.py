@@ -92,12 +92,13 @@ class Shop:
         return surviving
 
     async def trade(self) -> None:
-        """Until everything is settled, or waited for too long; then the power is lost once more."""
+        """Until everything is settled, or waited for too long; in the end the power is lost once more."""
         self.world.spawn(self._watch)
         await self.world.machine_until_done(self.life)
         self.is_done = True
         self.world.heal()
-        self.world.disk.crash()
+        if not self.terms.beyond:
+            self.world.disk.crash()
 
     async def look(self) -> Surviving:
         """What is left; in every fourth world it is recovered twice, to compare."""

@@ -130,6 +130,17 @@ async def test_damage_is_named_and_passed(writer):
     assert [(15, 17)] == lost
 
 
+async def test_the_last_frame_behind_damage_is_read(writer):
+    """The frame that ends a file is served when the one before it is damaged."""
+    await writer.fill()
+    data = writer.disk.files()[writer.path(12)]
+    writer.disk.plant_file(writer.path(12), data.rstrip(b"\0"))
+    writer.disk.flip(writer.path(12), data.index(b"value-19"))
+    records, lost = await read_all(await open_reader(writer))
+    assert expected(0, 18) + expected(21, 36) == records
+    assert [(18, 20)] == lost
+
+
 async def test_damaged_header_is_said(writer):
     """A segment whose header cannot be read raises LogCorrupt with its path."""
     await writer.fill()

@@ -1,0 +1,127 @@
+"""Searching, for each safeguard, the seed that misses it.
+
+A seed counts as catching when its run fails with the safeguard switched off, and ends well with it in place: so it is
+the missing safeguard that it has found. The seeds found before stand in `seeds.toml` and are tried first; when the code has
+changed so much that one does not catch any more, the search goes on from seed 0.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
+from importlib.resources import files
+from typing import Final
+
+import attrs
+
+from callboard.log.errors import InvalidArgument
+from callboard.simulations.entropy import SeededEntropy
+from callboard.simulations.machines import drive
+from callboard.simulations.proof.patches import patched
+from callboard.simulations.proof.safeguards import SAFEGUARDS, Safeguard
+from callboard.simulations.proof.scenarios import AIMED, StoredIndex
+from callboard.simulations.scenarios import SCENARIOS, run_scenario
+from callboard.simulations.violations import Violation
+from callboard.simulations.world import Settings
+
+__all__ = ["MACHINES", "SEEDS_MAX", "Proof", "failure_of", "load_seeds", "prove", "prove_one"]
+
+MACHINES: Final = "machines"
+"""Stands for the fast path among the scenarios."""
+SEEDS_MAX: Final = 60
+"""Of each scenario, before the search is given up."""
+SETTINGS: Final = Settings(trace="off", tick_limit=2_000_000)
+
+Progress = Callable[["Proof"], None]
+
+
+@attrs.frozen
+class Proof:
+    """What came of one safeguard."""
+
+    name: str
+    caught: bool
+    scenario: str = ""
+    seed: int = -1
+    promise: str = ""
+    """What the seed found broken."""
+    words: str = ""
+    tried: int = 0
+    """Runs with the safeguard switched off."""
+    seconds: float = 0.0
+
+
+def load_seeds() -> dict[str, tuple[str, int]]:
+    """Scenario and seed that caught each safeguard when the table was last made."""
+    found = tomllib.loads(files("callboard.simulations.proof").joinpath("seeds.toml").read_text("utf-8"))
+    return {name: (str(row["scenario"]), int(row["seed"])) for name, row in found.items()}
+
+
+def prove(
+    names: Sequence[str] | None = None,
+    *,
+    now: Callable[[], float] | None = None,
+    seeds_max: int = SEEDS_MAX,
+    progress: Progress | None = None,
+) -> list[Proof]:
+    """Switch off the safeguards with these `names` (None: all), one at a time. Raises `InvalidArgument` for others.
+
+    `now` tells seconds, for `Proof.seconds`; `progress` is told each proof when it is there. Safeguards do not depend
+    on one another: processes may share the names among them.
+    """
+    wanted = list(SAFEGUARDS) if names is None else list(names)
+    unknown = [name for name in wanted if name not in SAFEGUARDS]
+    if unknown:
+        raise InvalidArgument(
+            f"there is no safeguard {', '.join(unknown)}. Nothing was tried. There are: {', '.join(SAFEGUARDS)}."
+        )
+    hints, proofs = load_seeds(), []
+    for name in wanted:
+        begun = 0.0 if now is None else now()
+        proof = prove_one(SAFEGUARDS[name], hints.get(name), seeds_max=seeds_max)
+        if now is not None:
+            proof = attrs.evolve(proof, seconds=now() - begun)
+        proofs.append(proof)
+        if progress is not None:
+            progress(proof)
+    return proofs
+
+
+def prove_one(
+    safeguard: Safeguard, hint: tuple[str, int] | None = None, *, seeds_max: int = SEEDS_MAX
+) -> Proof:
+    """Search a seed that misses `safeguard`; `hint` is tried first."""
+    tried = 0
+    for scenario, seed in _candidates(safeguard, hint, seeds_max):
+        tried += 1
+        with patched(safeguard.besides), patched(safeguard.patches):
+            failure = failure_of(scenario, seed)
+        if failure is None:
+            continue
+        with patched(safeguard.besides):
+            control = failure_of(scenario, seed)
+        if control is None:
+            promise = failure.promise if isinstance(failure, Violation) else type(failure).__name__
+            words = failure.words if isinstance(failure, Violation) else str(failure)
+            return Proof(safeguard.name, True, scenario, seed, promise, words, tried)
+    return Proof(safeguard.name, False, tried=tried)
+
+
+def _candidates(
+    safeguard: Safeguard, hint: tuple[str, int] | None, seeds_max: int
+) -> Iterator[tuple[str, int]]:
+    if hint is not None:
+        yield hint
+    for seed in range(seeds_max):
+        for scenario in safeguard.scenarios:
+            if (scenario, seed) != hint:
+                yield scenario, seed
+
+
+def failure_of(scenario: str, seed: int) -> BaseException | None:
+    """How the run of a seed fails; None when it ends well."""
+    if scenario == MACHINES:
+        return drive(seed).violation
+    found = SCENARIOS.get(scenario) or AIMED[scenario]
+    plan = found.plan(SeededEntropy(seed).fork("plan")) if isinstance(found, StoredIndex) else None
+    return run_scenario(found, seed, plan=plan, settings=SETTINGS).failure

@@ -1,0 +1,224 @@
+"""The table of safeguards: what each protects from, how it is switched off, and which scenarios should notice.
+
+Scenarios are names of the registry or of `callboard.simulations.proof.scenarios`; "machines" is the fast path. They are
+tried in this order. docs/principles/proof.md shows this table, and a test holds the page to it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+
+from callboard.simulations.proof import wrong
+from callboard.simulations.proof.patches import Change, Patch
+
+__all__ = ["SAFEGUARDS", "Safeguard", "table"]
+
+LOG: Final = "callboard.log"
+BROKER: Final = "callboard.actors.broker"
+DISK: Final = "callboard.simulations.disk"
+
+CRASHES: Final = ("crash-storms", "publish-and-recover")
+
+
+@attrs.frozen
+class Safeguard:
+    """One safeguard of the product."""
+
+    name: str
+    protects: str
+    """What happens without it."""
+    off: str
+    """How it is switched off."""
+    patches: tuple[Patch, ...]
+    scenarios: tuple[str, ...] = CRASHES
+    besides: tuple[Patch, ...] = ()
+    """A second line of defence, down in both runs: with it in place, nobody would notice the first one missing."""
+
+
+def _off(target: str, change: Change) -> Patch:
+    return Patch(target, change)
+
+
+def is_log(path: str) -> bool:
+    """Whether a path is that of a partition's own segment."""
+    return path.startswith("topics/") and "/delivery/" not in path and ".log" in path
+
+
+def is_journal(path: str) -> bool:
+    """Whether a path is that of a delivery journal."""
+    return "/delivery/" in path
+
+
+_TABLE: Final = (
+    Safeguard(
+        "log sync",
+        "records whose publish returned are gone after a power cut",
+        "the disk leaves out the sync of partitions' segments",
+        (_off(f"{DISK}.verbs.VerbRunner._sync", wrong.leaves_out(is_log)),),
+    ),
+    Safeguard(
+        "journal sync",
+        "messages whose ack returned are delivered again after a power cut",
+        "the disk leaves out the sync of delivery journals",
+        (_off(f"{DISK}.verbs.VerbRunner._sync", wrong.leaves_out(is_journal)),),
+    ),
+    Safeguard(
+        "directory sync",
+        "a power cut takes whole files whose content was synced",
+        "the disk leaves out the sync of directories",
+        (_off(f"{DISK}.inodes.Directory.sync", wrong.never),),
+    ),
+    Safeguard(
+        "checksum of bodies",
+        "bytes that the disk has garbled are served as messages",
+        "the checksum of a frame's body is not compared",
+        (
+            _off(f"{LOG}.format.frame.check_body", wrong.never),
+            _off(f"{LOG}.format.scan.SegmentScan._body_holds", wrong.believes_bodies),
+            _off(f"{LOG}.format.scan.SegmentScan.__init__", wrong.leaves_out_scanned_bodies),
+        ),
+        ("damaged-middle", *CRASHES),
+    ),
+    Safeguard(
+        "frames by checksum",
+        "a payload that looks like a frame is taken for a record, where the real frame is damaged",
+        "a frame is found by its magic alone",
+        (
+            _off(f"{LOG}.format.scan.zlib", wrong.believes_any_checksum),
+            _off(f"{LOG}.format.frame.read_header", wrong.believes_headers),
+            _off(f"{LOG}.format.frame.check_body", wrong.never),
+        ),
+        ("smuggled-frames",),
+    ),
+    Safeguard(
+        "seed of checksums",
+        "a frame of another segment, inside a payload, is taken for a record, where the real frame is damaged",
+        "checksums do not begin with the segment's id",
+        (_off(f"{LOG}.format.frame.seed_of", wrong.returns(0)),),
+        ("smuggled-frames",),
+    ),
+    Safeguard(
+        "no belief in a second sync",
+        "the pages that a failed sync has dropped are believed durable after the next sync",
+        "a sync that failed is repeated until it succeeds",
+        (_off(f"{BROKER}.committer.Committer._submit", wrong.retries_syncs),),
+        ("failing-syncs", *CRASHES),
+    ),
+    Safeguard(
+        "publish answered after the commit",
+        "publishers hear of records that are not stored yet",
+        "publishers are answered before the plan runs",
+        (_off(f"{BROKER}.committer.Committer._write", wrong.answers_before_the_commit),),
+    ),
+    Safeguard(
+        "ack answered after the journal",
+        "consumers hear of acks that are not stored yet",
+        "who waits for the journal is answered before it is written",
+        (_off(f"{BROKER}.committer.Committer.record", wrong.answers_at_once),),
+    ),
+    Safeguard(
+        "acks in the journal",
+        "after a restart everything is delivered again",
+        "acks are left out of the journal",
+        (_off(f"{BROKER}.group_states.Group.events_record", wrong.drops_acks),),
+    ),
+    Safeguard(
+        "lease check",
+        "two consumers work on the same message",
+        "who asks when nothing is ready gets what somebody else holds",
+        (_off(f"{BROKER}.delivery.Delivery.lease", wrong.hands_out_what_is_held),),
+        ("many-groups", *CRASHES),
+    ),
+    Safeguard(
+        "valid frames stay",
+        "recovery cuts off records that are whole and acknowledged",
+        "what lies past the proven end is cut off, valid or not",
+        (_off(f"{LOG}.partition.recovery.TailRecovery._group", wrong.never_async),),
+    ),
+    Safeguard(
+        "check of the stored index",
+        "a stale or damaged index hides records",
+        "checksums of the stored index are not compared, nor whether it points at a frame",
+        (
+            _off(f"{LOG}.format.index.SegmentIndex.decode", wrong.believes_index_bytes),
+            _off(f"{LOG}.segments.index_file.proves_itself", wrong.always_proven),
+        ),
+        ("stored-index",),
+    ),
+    Safeguard(
+        "mailbox outlives its actor",
+        "what was asked while an actor restarted is never answered",
+        "a restarted actor finds an empty mailbox",
+        (_off("callboard.actors.incarnation.Incarnation.live", wrong.drops_the_mailbox),),
+        ("plain-actors", "supervisor-trees", *CRASHES),
+    ),
+    Safeguard(
+        "recovery at a restart",
+        "a restarted partition has forgotten what was acked",
+        "a restarted partition begins with an empty delivery state",
+        (_off(f"{BROKER}.partition.Partition._open_journal", wrong.actor_restarts_without_its_state),),
+    ),
+    Safeguard(
+        "offsets above all that were named",
+        "an offset that somebody knows is given to another record",
+        "the next offset is where the log ends, whatever journal and `committed` file name",
+        (_off(f"{LOG}.partition.recovery.TailRecovery.plan_top", wrong.starts_at_the_end_of_the_log),),
+        ("unsynced-and-seen", *CRASHES),
+    ),
+    Safeguard(
+        "log synced before journal",
+        "the journal names records that a power cut has taken",
+        "the journal's part of a plan runs first",
+        (_off(f"{BROKER}.committer.Committer._submit", wrong.journals_first),),
+        ("unsynced-and-seen", *CRASHES),
+        (_off(f"{LOG}.partition.recovery.TailRecovery.plan_top", wrong.starts_at_the_end_of_the_log),),
+    ),
+    Safeguard(
+        "answers in the order of offsets",
+        "publishers of one commit hear each other's offsets",
+        "the answers of a commit are swapped",
+        (_off(f"{BROKER}.sequencer.Commit.answer", wrong.swaps_answers),),
+    ),
+    Safeguard(
+        "retention waits for groups",
+        "records go that a durable group has not settled",
+        "retention hears that everybody has settled everything",
+        (_off(f"{BROKER}.group_states.GroupStates.unsettled_from", wrong.nobody_is_unsettled),),
+        ("retention-against-readers",),
+    ),
+    Safeguard(
+        "restart intensity",
+        "an actor that cannot live is restarted for ever",
+        "every restart is admitted",
+        (_off("callboard.supervision.intensity.RestartWindow.admit", wrong.returns(True)),),
+        ("supervisor-trees", "machines"),
+    ),
+    Safeguard(
+        "attempts are counted",
+        "a message that kills its consumers looks new each time",
+        "an attempt that failed is not counted",
+        (_off(f"{BROKER}.receipts.Lease.counted", wrong.counts_no_attempts),),
+        ("many-groups", "machines"),
+    ),
+    Safeguard(
+        "a snapshot covers what waits",
+        "events are replayed that the snapshot holds already",
+        "what a journal could not take is written after the snapshot that healed it",
+        (_off(f"{BROKER}.committer.Committer._heal_journal", wrong.writes_what_is_healed),),
+        ("disk-full-and-healed", "failing-syncs"),
+    ),
+)
+
+SAFEGUARDS: Final[dict[str, Safeguard]] = {safeguard.name: safeguard for safeguard in _TABLE}
+"""By name."""
+
+
+def table(caught_by: dict[str, str]) -> str:
+    """The safeguards as a Markdown table; `caught_by`: what caught each."""
+    lines = ["| safeguard | without it | switched off by | caught by |", "|---|---|---|---|"]
+    for safeguard in SAFEGUARDS.values():
+        caught = caught_by.get(safeguard.name, "")
+        lines.append(f"| {safeguard.name} | {safeguard.protects} | {safeguard.off} | {caught} |")
+    return "\n".join(lines)

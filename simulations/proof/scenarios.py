@@ -1,0 +1,178 @@
+"""Scenarios for safeguards that general traffic seldom needs: small, and aimed.
+
+- `smuggled-frames`: payloads that hold frames, valid ones of another segment, in a log whose real frames rot.
+- `stored-index`: enough bytes that indexes are stored, and indexes that rot.
+- `failing-syncs`: syncs that fail, and then the power.
+- `unsynced-and-seen`: records at level `leader` that groups get before any sync, and then the power.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import attrs
+
+from callboard.log.format.columns import Columns
+from callboard.log.format.frame import encode_frame
+from callboard.log.limits import KIB, MIB
+from callboard.simulations.entropy import SeededEntropy
+from callboard.simulations.disk.survival import Survival
+from callboard.simulations.faults.kinds import KillProcess, PowerCut, Rot
+from callboard.simulations.faults.plan import Plan
+from callboard.simulations.faults.swarm import FaultSpace
+from callboard.simulations.faults.when import At
+from callboard.simulations.scenarios.damage_runs import Ruin
+from callboard.simulations.scenarios.draws import between, named, one_of
+from callboard.simulations.scenarios.scenario import Scenario
+from callboard.simulations.scenarios.shop import Shop
+from callboard.simulations.scenarios.traffic import Traffic
+from callboard.simulations.world import World
+
+__all__ = ["AIMED"]
+
+OTHER_SEGMENT: Final = 0x1234_5678_9ABC_DEF0
+PARTITION: Final = ("topics/orders/0",)
+
+
+@attrs.frozen(kw_only=True)
+class Smuggling(Traffic):
+    """Traffic whose payloads hold a frame: of another segment, valid there, with a record nobody published."""
+
+    def value(self, number: int) -> bytes:
+        """The message's text, and behind it a frame."""
+        forged = Columns.build([b"forged %d " % number])
+        parts = encode_frame(
+            forged, segment_id=OTHER_SEGMENT, base_offset=2 * number + 1, append_time_us=1_700_000_000_000_000
+        )
+        return b"message %d " % number + b"".join(parts)
+
+
+class SmuggledFrames:
+    """Real frames rot; what lies in their payloads must not take their place."""
+
+    name = "smuggled-frames"
+    space = FaultSpace(
+        weights=named({"Rot": 4, "PowerCut": 1, "CrashActor": 1}),
+        actors=PARTITION,
+        paths=("/0/0000",),
+        faults=(3, 8),
+        horizon_s=1.0,
+    )
+
+    def workload(self, entropy: SeededEntropy) -> Smuggling:
+        """One partition, published singly."""
+        return Smuggling(
+            messages=between(entropy, 20, 40),
+            partitions=1,
+            publishers=1,
+            keys=0,
+            styles=("one by one",),
+            consumers=1,
+            pause_s=0.02,
+        )
+
+    async def main(self, world: World, workload: Any) -> None:
+        """Trade as long as it goes, then look."""
+        ruin = Ruin(world, workload)
+        await ruin.trade()
+        await ruin.finish()
+
+
+class StoredIndex:
+    """More than a megabyte in one segment, so that its index is stored; then rot in the index, and a new life."""
+
+    name = "stored-index"
+    space = FaultSpace()
+
+    def plan(self, entropy: SeededEntropy) -> Plan:
+        """A power cut that leaves the index on the disk, rot in it, and the end of the process."""
+        rot = tuple(Rot(At(2.0), ".index", entropy.integer(32)) for _ in range(between(entropy, 1, 3)))
+        survival = Survival(seed=entropy.integer(32), applied=1.0, names=1.0)
+        return Plan((PowerCut(At(0.7), survival, down_s=0.1), *rot, KillProcess(At(2.1), down_s=0.1)))
+
+    def workload(self, entropy: SeededEntropy) -> Traffic:
+        """Large messages."""
+        return Traffic(
+            messages=between(entropy, 60, 80),
+            partitions=1,
+            publishers=2,
+            keys=0,
+            value_bytes=one_of(entropy, (40, 50)) * KIB,
+            segment_bytes=8 * MIB,
+            styles=("one by one",),
+            consumers=1,
+            pause_s=0.05,
+        )
+
+    async def main(self, world: World, workload: Any) -> None:
+        """Trade until everything is settled."""
+        await Shop(world, workload).run()
+
+
+class FailingSyncs:
+    """Syncs fail, and soon after the power does."""
+
+    name = "failing-syncs"
+    space = FaultSpace(
+        weights=named({"FailVerb": 4, "PowerCut": 3}),
+        paths=("topics/", "delivery", "/0/0000"),
+        verbs=("sync", "sync", "write"),
+        errnos=("EIO",),
+        faults=(2, 8),
+        horizon_s=0.6,
+        down_s=(0.01, 0.1),
+        times=(1, 2),
+    )
+
+    def workload(self, entropy: SeededEntropy) -> Traffic:
+        """Little, but synced all the time."""
+        return Traffic(
+            messages=between(entropy, 30, 60),
+            partitions=1,
+            publishers=between(entropy, 1, 4),
+            pause_s=0.01,
+            styles=("one by one",),
+            nack_every=one_of(entropy, (0, 5)),
+            visibility_s=2.0,
+        )
+
+    async def main(self, world: World, workload: Any) -> None:
+        """Trade until everything is settled."""
+        await Shop(world, workload).run()
+
+
+class UnsyncedAndSeen:
+    """What groups have seen, and acked, before any sync of it."""
+
+    name = "unsynced-and-seen"
+    space = FaultSpace(
+        weights=named({"PowerCut": 4, "KillProcess": 1, "CrashActor": 1}),
+        actors=PARTITION,
+        faults=(1, 4),
+        horizon_s=0.6,
+        down_s=(0.01, 0.1),
+    )
+
+    def workload(self, entropy: SeededEntropy) -> Traffic:
+        """Mostly level `leader`."""
+        return Traffic(
+            messages=between(entropy, 40, 80),
+            partitions=1,
+            publishers=between(entropy, 1, 4),
+            acks=one_of(entropy, (("leader",), ("leader", "leader", "all"))),
+            pause_s=0.01,
+            styles=one_of(entropy, (("one by one",), ("lazy", "one by one"))),
+            handling_s=one_of(entropy, (0.0, 0.02, 0.1)),
+            visibility_s=2.0,
+        )
+
+    async def main(self, world: World, workload: Any) -> None:
+        """Trade until everything is settled."""
+        await Shop(world, workload).run()
+
+
+AIMED: Final[dict[str, Scenario]] = {
+    scenario.name: scenario
+    for scenario in (SmuggledFrames(), StoredIndex(), FailingSyncs(), UnsyncedAndSeen())
+}
+"""By name."""

@@ -1,0 +1,316 @@
+"""Wrong functions, each made out of the right one: what the product would do if somebody forgot a safeguard.
+
+Named after the safeguard that is missing. `safeguards` says where each is put.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from callboard.log.errors import PlanFailed
+from callboard.log.format.frame import CHECKSUM, FRAME_HEADER_BYTES, SEALED_BYTES
+from callboard.log.seams.disk import Sync
+from callboard.log.seams.plans import path_of
+
+Original = Callable[..., Any]
+
+__all__ = [
+    "Original",
+    "actor_restarts_without_its_state",
+    "always_proven",
+    "answers_at_once",
+    "answers_before_the_commit",
+    "believes_any_checksum",
+    "believes_bodies",
+    "believes_headers",
+    "believes_index_bytes",
+    "counts_no_attempts",
+    "drops_acks",
+    "drops_the_mailbox",
+    "hands_out_what_is_held",
+    "journals_first",
+    "leaves_out",
+    "leaves_out_scanned_bodies",
+    "never",
+    "never_async",
+    "nobody_is_unsettled",
+    "retries_syncs",
+    "returns",
+    "starts_at_the_end_of_the_log",
+    "swaps_answers",
+    "writes_what_is_healed",
+]
+
+
+def returns(value: Any) -> Callable[[Original], Original]:
+    """Always the same."""
+    return lambda _: lambda *_args, **_settings: value
+
+
+def never(_: Original) -> Original:
+    """Does nothing."""
+    return lambda *_args, **_settings: None
+
+
+def never_async(_: Original) -> Original:
+    """Does nothing, after no time."""
+
+    async def nothing(*_args: Any, **_settings: Any) -> None:
+        return
+
+    return nothing
+
+
+# -- the disk -----------------------------------------------------------------------------------------------
+
+
+def leaves_out(concerns: Callable[[str], bool]) -> Callable[[Original], Original]:
+    """A verb of the simulated disk that does nothing for paths that `concerns` names."""
+
+    def change(original: Original) -> Original:
+        def verb(self: Any, incarnation: Any, verb: Any) -> Any:
+            return None if concerns(path_of(verb)) else original(self, incarnation, verb)
+
+        return verb
+
+    return change
+
+
+def retries_syncs(original: Original) -> Original:
+    """A commit whose sync failed is synced again, and believed."""
+
+    async def submit(self: Any, plan: list[Any]) -> None:
+        for _ in range(20):
+            try:
+                return await original(self, plan)
+            except PlanFailed as error:
+                if not isinstance(error.verb, Sync):
+                    raise
+                plan = plan[error.index :]
+        return None
+
+    return submit
+
+
+# -- frames -------------------------------------------------------------------------------------------------
+
+
+class Fitting(int):
+    """A checksum that equals any other."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __ne__(self, other: object) -> bool:
+        return False
+
+    def __hash__(self) -> int:
+        return 0
+
+
+def believes_any_checksum(_: Original) -> Any:
+    """A module `zlib` whose checksums always fit."""
+    return SimpleNamespace(crc32=lambda *_: Fitting(0))
+
+
+def believes_headers(original: Original) -> Original:
+    """A frame header is read as if its checksum held."""
+
+    def read_header(view: memoryview, at: int, seed: int) -> Any:
+        from zlib import crc32
+
+        copy = bytearray(view[at : at + FRAME_HEADER_BYTES])
+        if len(copy) == FRAME_HEADER_BYTES:
+            CHECKSUM.pack_into(copy, SEALED_BYTES, crc32(copy[:SEALED_BYTES], seed))
+        return original(memoryview(bytes(copy)), 0, seed)
+
+    return read_header
+
+
+def believes_bodies(_: Original) -> Original:
+    """The body of a frame is taken for whole when it is long enough."""
+
+    def body_holds(self: Any, view: memoryview, at: int, header: Any) -> bool:
+        return len(view) - at >= header.frame_bytes
+
+    return body_holds
+
+
+def leaves_out_scanned_bodies(original: Original) -> Original:
+    """Scans walk over headers only."""
+
+    def begin(self: Any, *place: Any, **settings: Any) -> None:
+        original(self, *place, **{**settings, "check_bodies": False})
+
+    return begin
+
+
+def believes_index_bytes(original: Original) -> Original:
+    """A stored index is decoded as if its checksums held and it were the segment's."""
+
+    def decode(cls: Any, buffer: Any, segment_id: int, **settings: Any) -> Any:
+        from zlib import crc32
+
+        from callboard.log.format.frame import seed_of
+        from callboard.log.format.index import INDEX_HEADER_BYTES
+
+        data = bytearray(buffer)
+        if len(data) >= INDEX_HEADER_BYTES:
+            seed = seed_of(segment_id)
+            data[16:24] = segment_id.to_bytes(8, "little")
+            entries = crc32(data[INDEX_HEADER_BYTES:], seed)
+            CHECKSUM.pack_into(data, INDEX_HEADER_BYTES - 8, entries)
+            sealed = crc32(data[: INDEX_HEADER_BYTES - 4], seed)
+            CHECKSUM.pack_into(data, INDEX_HEADER_BYTES - 4, sealed)
+        return original(cls, bytes(data), segment_id, **settings)
+
+    return decode
+
+
+def always_proven(_: Original) -> Original:
+    """An index proves itself without a look at the segment."""
+
+    async def proves_itself(*_: Any) -> bool:
+        return True
+
+    return proves_itself
+
+
+# -- recovery -----------------------------------------------------------------------------------------------
+
+
+def starts_at_the_end_of_the_log(original: Original) -> Original:
+    """The next offset is the end of what was found, whoever has seen or named more."""
+
+    def plan_top(self: Any, directory: str, named_end: int) -> int:
+        from callboard.log.format.committed import Committed
+
+        self._committed = Committed(0, 0)
+        top: int = original(self, directory, 0)
+        return top
+
+    return plan_top
+
+
+def actor_restarts_without_its_state(original: Original) -> Original:
+    """A restarted partition begins with the delivery state of a new one, but knows its groups."""
+
+    async def open_journal(self: Any, files: Any, states: Any) -> Any:
+        journal = await original(self, files, states)
+        if self._port.opened_before:
+            for group in states:
+                group.delivery = type(group.delivery)(0)
+        return journal
+
+    return open_journal
+
+
+def drops_the_mailbox(original: Original) -> Original:
+    """A restarted actor finds its mailbox empty."""
+
+    async def live(self: Any, *args: Any) -> Any:
+        if self.cell.number > 1:
+            for _ in self.cell.mailbox.backlog.drain():
+                pass
+        return await original(self, *args)
+
+    return live
+
+
+# -- commits ------------------------------------------------------------------------------------------------
+
+
+def answers_before_the_commit(original: Original) -> Original:
+    """Publishers hear of their offsets before the plan runs."""
+
+    async def write(self: Any, commit: Any, staged: Any, work: Any) -> None:
+        if commit is not None and staged is not None:
+            commit.answer(staged.base_offsets)
+        await original(self, commit, staged, work)
+
+    return write
+
+
+def answers_at_once(original: Original) -> Original:
+    """Who asked for a synced record in the journal hears that it is there before it is written."""
+
+    def record(self: Any, data: Any, done: Any = None, *, sync: bool, urgent: bool = True) -> None:
+        if sync and done is not None:
+            done(None)
+            done = None
+        original(self, data, done, sync=sync, urgent=urgent)
+
+    return record
+
+
+def journals_first(original: Original) -> Original:
+    """The journal's part of a plan runs before the log's."""
+
+    async def submit(self: Any, plan: list[Any]) -> None:
+        await original(self, sorted(plan, key=lambda verb: "/delivery/" not in path_of(verb)))
+
+    return submit
+
+
+def swaps_answers(original: Original) -> Original:
+    """Publishers of one commit hear each other's offsets."""
+
+    def answer(self: Any, base_offsets: Any) -> None:
+        for part in self.parts:
+            if isinstance(part.replies, list):
+                part.replies.reverse()
+        original(self, base_offsets)
+
+    return answer
+
+
+def writes_what_is_healed(original: Original) -> Original:
+    """What a journal could not take is written again after the snapshot that healed it, and holds it."""
+
+    async def heal_journal(self: Any, work: Any) -> None:
+        records = list(work.records)
+        await original(self, work)
+        work.records = records
+
+    return heal_journal
+
+
+# -- delivery -----------------------------------------------------------------------------------------------
+
+
+def drops_acks(original: Original) -> Original:
+    """The journal is not told what was acked."""
+
+    def events_record(self: Any, wall_offset_s: float) -> Any:
+        self.delivery.events = [event for event in self.delivery.events if event[0] != "A"]
+        return original(self, wall_offset_s)
+
+    return events_record
+
+
+def hands_out_what_is_held(original: Original) -> Original:
+    """Who asks when nothing is ready gets what somebody else holds."""
+
+    def lease(self: Any, *, consumer: int, **wishes: Any) -> Any:
+        grant = original(self, consumer=consumer, **wishes)
+        if grant is None:
+            for lease_id, held in list(self._leases.items()):
+                if held.consumer != consumer:
+                    self._run_out(lease_id, lease_id)
+                    self.events.append(("X", (lease_id,)))
+                    return original(self, consumer=consumer, **wishes)
+        return grant
+
+    return lease
+
+
+def counts_no_attempts(_: Original) -> Original:
+    """An attempt that failed is forgotten."""
+    return lambda self, rows: list(rows)
+
+
+def nobody_is_unsettled(_: Original) -> Original:
+    """Retention hears that everybody has settled everything."""
+    return lambda self, otherwise: otherwise

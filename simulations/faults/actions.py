@@ -137,14 +137,19 @@ def fill_mailbox(case: Case, fault: kinds.FillMailbox) -> None:
         backlog, capacity = mailbox.backlog, mailbox.backlog.capacity
         backlog.capacity = min(capacity, fault.capacity)
 
+        def is_full() -> bool:
+            if len(backlog) >= backlog.capacity:
+                case.hit_once()
+                return True
+            return False
+
         def widen() -> None:
+            is_full()
             backlog.capacity = max(capacity, backlog.capacity)
             mailbox.admit()
 
         def look() -> None:
-            if len(backlog) >= backlog.capacity:
-                case.hit()
-            else:
+            if not is_full():
                 case.later(max(fault.for_s / LOOKS, 0.001), look)
 
         case.finally_(widen)

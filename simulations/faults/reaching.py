@@ -14,7 +14,6 @@ import trio
 
 from callboard.actors import ActorRef
 from callboard.log.errors import CallboardError
-from callboard.simulations.world.driver import MEMBER
 
 if TYPE_CHECKING:
     from callboard.actors.cell import Cell
@@ -52,6 +51,8 @@ def crash(world: World, cell: Cell[Any] | None, words: str) -> bool:
     """Let the actor's incarnation fail, as a task of its machine; whether it has one that lives."""
     if cell is None or cell.incarnation is None or cell.incarnation._nursery is None:
         return False
+    from callboard.simulations.world.driver import MEMBER  # the world's package imports this one
+
     before = MEMBER.set(world.machine)
     try:
         cell.ref.crash(InjectedCrash(words))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,9 +13,11 @@ from callboard.actors import Actor
 from callboard.log.errors import CallboardError
 from callboard.simulations.faults import KINDS, At, Fault, Plan, Survival
 from callboard.simulations.faults import kinds as k
+from callboard.simulations.faults.shapes import shapes_of
 from callboard.simulations.history.clients import ObservedTopic, consume
 from callboard.simulations.world import Machine, Run, Settings, World, run
 
+HOW_TO = Path(__file__).resolve().parents[3] / "docs" / "how-to" / "write-a-fault-plan.md"
 PARTITION = "topics/orders/0"
 NOON = At(0.5)
 
@@ -114,3 +117,13 @@ def test_a_fault_of_every_kind_has_an_effect(kind: str) -> None:
 def test_a_fault_strikes_in_the_same_way_each_time(kind: str) -> None:
     """Two runs of one seed and plan have the same trace."""
     assert strike(CASES[kind]).trace.lines == strike(CASES[kind]).trace.lines
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_guide_names_every_kind_and_its_fields(kind: str) -> None:
+    """A row of the table in the how-to guide holds the kind's name and those of its fields."""
+    rows = [row for row in HOW_TO.read_text(encoding="utf-8").splitlines() if row.startswith(f"| `{kind}` |")]
+    assert len(rows) == 1
+    fields = rows[0].split("|")[2]
+    named = [part.split()[0] for part in fields.replace('"', "").split(",")]
+    assert named == list(shapes_of(KINDS[kind]))

@@ -76,7 +76,7 @@ def test_passings_stay_within_what_the_space_says() -> None:
 
 
 def test_nothing_is_drawn_for_those_who_are_not_there() -> None:
-    """Without actors and consumers, no fault concerns them; damage beyond the promise comes only when it is asked for."""
+    """Without actors and consumers, no fault concerns them; damage beyond the promise comes only when asked for."""
     names = {type(fault).__name__ for plan in plans(FaultSpace()) for fault in plan.faults}
     assert names == set(FaultSpace().kinds())
     assert names.isdisjoint({"CrashActor", "FillMailbox", "CrashConsumer", "Misdirect"})

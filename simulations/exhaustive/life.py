@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from callboard.log.errors import PlanFailed, StorageError
 from callboard.log.format.columns import Columns
-from callboard.log.journal.journal import Journal
-from callboard.log.partition.partition_log import LogSettings, PartitionLog
-from callboard.log.seams.disk import Incarnation, Verb
+from callboard.log.journal.journal import Journal, StagedJournal
+from callboard.log.partition.partition_log import LogSettings, PartitionLog, StagedAppend
+from callboard.log.seams.disk import Incarnation
 from callboard.simulations.disk.memory_disk import MemoryDisk
 from callboard.simulations.entropy import SeededEntropy
 
@@ -116,7 +116,13 @@ class Life:
         """Open after whatever happened; what is found must be what was promised, and is what there is from now on."""
         found = await self.open()
         self.ledger.check(found)
+        proven = self.ledger.events_proven
         self.ledger.recovered(found)
+        if self.journal.needs_healing:
+            # It opened all the same, but could not prove what it had found.
+            self.ledger.events_proven = proven
+            await self.journal.heal(b"\n".join(self.ledger.events))
+            self.ledger.events_proven = len(self.ledger.events)
 
     # -- writing
 
@@ -136,26 +142,44 @@ class Life:
         staged = self.log.stage([Columns.build(values)], durable=durable)
         base = staged.base_offsets[0]
         self.ledger.attempt(base, values)
-        verbs: tuple[Verb, ...] = staged.verbs
-        journalled = None
-        if event:
-            journalled = self.journal.stage([self._next_event(staged.end_offset)])
-            verbs = (*verbs, *journalled.verbs)
+        journalled = self.journal.stage([self._next_event(staged.end_offset)]) if event else None
+        error = None
         try:
-            await self.files.submit(verbs)
+            await self.files.submit((*staged.verbs, *(journalled.verbs if journalled is not None else ())))
         except PlanFailed as failed:
-            error = self.log.failed(staged, failed)
-            await self.log.heal()
-            self._all_synced()
-            return error
+            error = failed
+            if failed.index < len(staged.verbs):
+                return await self._append_failed(staged, journalled, failed)
         self.log.applied(staged)
         self.ledger.visible.update(enumerate(values, base))
         if not self.log.is_dirty:
             self._all_synced()
+        if journalled is not None and error is not None:
+            return await self._journal_failed(journalled, error)
         if journalled is not None:
             self.journal.applied(journalled)
             self._event_applied(proven=True)
         return None
+
+    async def _append_failed(
+        self, staged: StagedAppend, journalled: StagedJournal | None, failed: PlanFailed
+    ) -> StorageError:
+        """The plan failed in the log's verbs: the journal's did not run. The log heals."""
+        if journalled is not None:
+            self.journal.failed(journalled, failed)
+            self.ledger.tentative = ()
+        error = self.log.failed(staged, failed)
+        await self.log.heal()
+        self._all_synced()
+        return error
+
+    async def _journal_failed(self, journalled: StagedJournal, failed: PlanFailed) -> StorageError:
+        """The plan failed in the journal's verbs; the journal heals, from memory."""
+        error = self.journal.failed(journalled, failed)
+        await self.journal.heal(b"\n".join(self.ledger.events))
+        self.ledger.tentative = ()
+        self.ledger.events_proven = len(self.ledger.events)
+        return error
 
     async def sync(self) -> None:
         """Make the leader records durable."""
@@ -201,10 +225,7 @@ class Life:
         try:
             await self.files.submit(staged.verbs)
         except PlanFailed as error:
-            self.journal.failed(staged, error)
-            await self.journal.heal(b"\n".join(self.ledger.events))
-            self.ledger.tentative = ()
-            self.ledger.events_proven = len(self.ledger.events)
+            await self._journal_failed(staged, error)
             return
         self.journal.applied(staged)
         self._event_applied(proven=staged.is_synced)

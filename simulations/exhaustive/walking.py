@@ -1,16 +1,18 @@
-"""Long random histories of a log and its journal, with power lost at any verb, also while recovering.
+"""Long random histories of a log and its journal, with verbs that fail and power lost at any verb, also in recovery.
 
 What the exhaustive mode does for all short histories, this does for some long ones: the same operations, the same
-ledger. A seed draws how harsh the disk is, when power is lost and what survives.
+ledger. A seed draws how harsh the disk is, when power is lost and what survives. An error that an operation raises ends
+the process, as it ends an actor; the log is then opened anew, until the disk lets it.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 import trio
 
-from callboard.log.errors import StaleIncarnation
+from callboard.log.errors import StaleIncarnation, StorageError
+from callboard.simulations.disk.disk_faults import VERB_TYPES
 from callboard.simulations.disk.memory_disk import MemoryDisk
 from callboard.simulations.disk.survival import Survival
 from callboard.simulations.entropy import SeededEntropy
@@ -22,8 +24,11 @@ from .operations import OPERATIONS
 __all__ = ["Walk", "walk"]
 
 STEPS: Final = 30
+VERBS: Final = tuple(VERB_TYPES)
 RECOVERIES_MAX: Final = 100
-"""Power losses in a row, while recovering from one."""
+"""Power losses and errors in a row, while recovering."""
+ERRORS_MAX: Final = 3
+"""After so many the disk heals."""
 
 
 class Walk:
@@ -37,6 +42,7 @@ class Walk:
         self._life = Life(self.disk, Ledger(), HandClock(), seed=seed)
         self._steps = steps
         self._crash_odds = entropy.random() / 2
+        self._fail_odds = max(0.0, entropy.random() - 0.5)
         self._odds = [
             entropy.random() if entropy.random() < 0.7 else float(entropy.integer(1)) for _ in range(4)
         ]
@@ -49,13 +55,18 @@ class Walk:
         for _ in range(self._steps):
             if self._entropy.random() < self._crash_odds:
                 self._arm("power fails")
+            if self._entropy.random() < self._fail_odds:
+                self._plant()
             name = names[int(self._entropy.random() * len(names))]
             self.story.append(name)
             try:
                 await OPERATIONS[name](self._life)
             except StaleIncarnation:
                 await self._recover()
+            except StorageError as error:
+                await self._recover(error)
             self.disk.power_on()
+        self.disk.heal()
         self._life.lose_power()
         await self._life.reopen()
 
@@ -68,17 +79,37 @@ class Walk:
         self.disk.crash_after(verbs, survival.choosing(self.disk.atlas), answered=entropy.random() < 0.5)
         self.story.append(f"({words} after {verbs} verbs: {survival})")
 
-    async def _recover(self) -> None:
-        """Open again, however often power fails meanwhile."""
+    def _plant(self) -> None:
+        """Let some verb fail soon."""
+        entropy = self._entropy
+        verb = VERBS[int(entropy.random() * len(VERBS))]
+        error = ("EIO", "ENOSPC")[entropy.integer(1)]
+        after, times, partial = entropy.integer(2), 1 + entropy.integer(1), entropy.integer(8)
+        pages: Literal["kept", "reverted"] = "kept" if entropy.integer(1) else "reverted"
+        self.disk.fail_next(verb, error, after=after, times=times, pages=pages, partial=partial)
+        self.story.append(f"({verb} fails with {error} after {after}, {times} times)")
+
+    async def _recover(self, error: StorageError | None = None) -> None:
+        """Open again, however often power or the disk fails meanwhile."""
+        errors = 0
         for _ in range(RECOVERIES_MAX):
+            if error is not None:
+                self.story.append(f"({type(error).__name__})")
+                self.disk.kill()
+                errors += 1
             self.disk.power_on()
-            self.disk.heal()
+            if errors >= ERRORS_MAX:
+                self.disk.heal()
             if self._entropy.random() < 0.4:
                 self._arm("power fails again")
             self.story.append("recover")
+            error = None
             try:
                 await self._life.reopen()
             except StaleIncarnation:
+                continue
+            except StorageError as raised:
+                error = raised
                 continue
             return
         raise Broken(f"no recovery ended in {RECOVERIES_MAX}")

@@ -26,6 +26,9 @@ def test_long_histories_keep_every_promise() -> None:
         "sync EIO",
         "pages kept",
         "pages reverted",
+        "write EIO",
+        "write ENOSPC",
+        "read EIO",
     ):
         assert counts[fault] > 0, f"{fault}: {counts}"
 

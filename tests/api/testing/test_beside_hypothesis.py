@@ -17,9 +17,8 @@ from callboard.testing.strategies import plans
 pytest_plugins = ["pytester"]
 
 HYPOTHESIS = """
-    from hypothesis import assume, given, settings, HealthCheck, strategies as st
-    settings.register_profile("ours", database=None, deadline=None, max_examples=30)
-    settings.load_profile("ours")
+    from hypothesis import assume, given, settings, strategies as st
+    quick = settings(database=None, deadline=None, max_examples=30)
 """
 
 
@@ -28,12 +27,14 @@ def test_hypothesis_draws_and_shrinks_the_workload(run_file: Any) -> None:
     result = run_file(
         HYPOTHESIS
         + """
+    @quick
     @given(amounts=st.lists(st.integers(0, 100), max_size=8))
     @simulate(seeds=2)
     async def test_fails(world, amounts):
         await trio.sleep(60)
         assert sum(amounts) < 100
 
+    @quick
     @given(st.integers(0, 10))
     @simulate(seeds=2)
     async def test_passes(world, amount):
@@ -62,6 +63,7 @@ def test_a_drawn_plan_is_the_plan_of_the_run(run_file: Any) -> None:
         + """
     from callboard.testing import FaultSpace, strategies
 
+    @quick
     @given(plan=strategies.plans(FaultSpace(weights={"KillProcess": 1})))
     @simulate(seeds=2, faults=FaultSpace())
     async def test_it(world, plan):
@@ -76,6 +78,7 @@ def test_a_draw_inside_the_run_is_refused(run_file: Any) -> None:
     result = run_file(
         HYPOTHESIS
         + """
+    @quick
     @given(data=st.data())
     @simulate(seeds=2)
     async def test_it(world, data):

@@ -8,7 +8,8 @@ has journalled it, for acks when that is synced.
 Invariants
 ----------
 P1  Nothing at or past the log's visible end is leased.
-P2  A lease's event is handed to the operating system before its records are handed over.
+P2  A lease's event is handed to the operating system before its records are handed over; it is synced, and the records
+    with it, when they were not yet: an offset that a consumer knows is never given to another record.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ class Leasing:
         timeouts = self._room.port.visibility_timeouts
         timeouts[group.group_id] = max(message.visibility_timeout, timeouts.get(group.group_id, 0.0))
         self._room.arm(deadline)
-        self._room.journal_events(group, partial(self._hand_over, group, grant, message, reply), sync=False)
+        unsynced = grant.ranges[-1][1] > self._room.log.durable_end
+        self._room.journal_events(group, partial(self._hand_over, group, grant, message, reply), sync=unsynced)
 
     def _hand_over(
         self, group: Group, grant: Grant, message: c.Fetch, reply: Reply, error: CallboardError | None

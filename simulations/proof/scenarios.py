@@ -146,10 +146,9 @@ class UnsyncedAndSeen:
 
     name = "unsynced-and-seen"
     space = FaultSpace(
-        weights=named({"PowerCut": 4, "KillProcess": 1, "CrashActor": 1}),
-        actors=PARTITION,
-        faults=(1, 4),
-        horizon_s=0.6,
+        weights=named({"PowerCut": 1}),
+        faults=(1, 3),
+        horizon_s=0.3,
         down_s=(0.01, 0.1),
     )
 
@@ -161,9 +160,10 @@ class UnsyncedAndSeen:
             publishers=between(entropy, 1, 4),
             acks=one_of(entropy, (("leader",), ("leader", "leader", "all"))),
             pause_s=0.01,
-            styles=one_of(entropy, (("one by one",), ("lazy", "one by one"))),
-            handling_s=one_of(entropy, (0.0, 0.02, 0.1)),
-            visibility_s=2.0,
+            styles=("one by one", "receive", "one by one"),
+            handling_s=one_of(entropy, (0.1, 1.0)),
+            consumers=between(entropy, 1, 4),
+            visibility_s=5.0,
         )
 
     async def main(self, world: World, workload: Any) -> None:

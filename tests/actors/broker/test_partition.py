@@ -86,6 +86,22 @@ async def test_a_lease_that_was_shortened_after_an_extension_ends_early(
         assert stage.offsets(await stage.fetch(runtime, consumer=100).wait()) == [0]
 
 
+async def test_the_offset_of_an_unsynced_record_that_a_consumer_got_is_not_used_again(
+    autojump_clock: Any, stage: Any
+) -> None:
+    """A record at level leader is synced before a group gets it, so that its offset stays its own, whatever fails."""
+    async with stage.open() as runtime:
+        topic = await orders(runtime, 0)
+        receipt = await topic.publish(b"seen", acks="leader")
+        assert stage.offsets(await stage.fetch(runtime).wait()) == [receipt.offset]
+        stage.disk.crash()
+        with suppress(BaseExceptionGroup, callboard.CallboardError):
+            await topic.publish(b"too late")
+    async with stage.open() as runtime:
+        topic = runtime.topic("orders")
+        assert (await topic.publish(b"another")).offset > receipt.offset
+
+
 async def test_leases_are_kept_by_an_actors_restart_and_voided_by_a_new_process(
     autojump_clock: Any, stage: Any
 ) -> None:

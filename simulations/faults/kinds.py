@@ -217,6 +217,8 @@ class PowerCut(Fault):
 
     def happening(self) -> str:
         survival = self.survival
+        if not survival.applied and not survival.names:
+            return f"the power is cut for {self.down_s:g} s; nothing survives that was not synced"
         kept = f"each sector is there with {survival.applied:.0%}"
         if survival.torn:
             kept += f" (on its own with {survival.torn:.0%})"
@@ -278,8 +280,10 @@ def _on(path: str) -> str:
     return f" on {path}" if path else ""
 
 
-def _next(noun: str, path: str, times: int) -> str:
-    return f"the next {noun}{_on(path)}" if times == 1 else f"the next {times:,} {noun}s{_on(path)}"
+def _next(noun: str, path: str, times: int, verb: str) -> str:
+    if times == 1:
+        return f"the next {noun}{_on(path)} {verb}s"
+    return f"the next {times:,} calls of {noun}{_on(path)} {verb}"
 
 
 @kind
@@ -303,7 +307,8 @@ class FailVerb(Fault):
 
     def happening(self) -> str:
         after = f" after {self.partial:,} bytes" if self.partial else ""
-        return f"{_next(self.verb.replace('_', ' '), self.path, self.times)} fails with {self.errno}{after}"
+        failing = _next(self.verb.replace("_", " "), self.path, self.times, "fail")
+        return f"{failing} with {self.errno}{after}"
 
 
 @kind
@@ -315,7 +320,7 @@ class FailRead(Fault):
     times: int = field(COUNT, 1)
 
     def happening(self) -> str:
-        return f"{_next('read', self.path, self.times)} fails with EIO"
+        return f"{_next('read', self.path, self.times, 'fail')} with EIO"
 
 
 @kind
@@ -327,7 +332,7 @@ class ShortRead(Fault):
     times: int = field(COUNT, 1)
 
     def happening(self) -> str:
-        return f"{_next('read', self.path, self.times)} comes back short"
+        return f"{_next('read', self.path, self.times, 'come')} back short"
 
 
 @kind

@@ -57,5 +57,5 @@ def _uses_virtual_time(tree: ast.Module, function: ast.FunctionDef | ast.AsyncFu
     attributes = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     return bool(
         arguments & {"autojump_clock", "mock_clock", "world"}
-        or (names | attributes) & {"MockClock", "run_simulated", "simulate"}
+        or (names | attributes) & {"MockClock", "World", "run_simulated", "simulate"}
     )

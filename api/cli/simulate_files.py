@@ -81,7 +81,7 @@ class TraceFile:
     """A trace on its way to a file, line by line."""
 
     def __init__(self, path: str) -> None:
-        self._file = open(path, "w", encoding="utf-8", errors="surrogatepass", newline="\n")  # noqa: SIM115 - closed below
+        self._file = open(path, "w", encoding="utf-8", errors="surrogatepass", newline="\n")  # noqa: SIM115 - see close
         self.lines = 0
 
     def __enter__(self) -> Self:

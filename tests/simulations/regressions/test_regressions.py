@@ -1,0 +1,52 @@
+"""Every failure that the simulator ever found stays fixed: stored ones (*.json) and seeds (seeds.toml).
+
+A stored failure is kept with `callboard simulate --repro FILE --adopt tests/simulations/regressions/NAME.json` once it
+is fixed; see docs/how-to/read-a-failure.md.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from callboard.simulations.entropy import SeededEntropy
+from callboard.simulations.scenarios import SCENARIOS, run_scenario
+from callboard.simulations.search.capsule import read_capsule
+from callboard.simulations.search.replay import Verdict, case_of, judge, promise_of, words_of
+from callboard.simulations.world import Settings
+
+HERE = Path(__file__).resolve().parent
+CAPSULES = sorted(HERE.glob("*.json"))
+SEEDS = tomllib.loads((HERE / "seeds.toml").read_text(encoding="utf-8"))["seeds"]
+QUIET = Settings(trace="off")
+
+
+@pytest.mark.parametrize("path", CAPSULES, ids=lambda path: path.stem)
+def test_a_stored_failure_stays_fixed(path: Path) -> None:
+    """Its run ends well, and its faults still have an effect: otherwise it would prove nothing."""
+    capsule = read_capsule(path.read_bytes())
+    scenario = SCENARIOS[capsule.scenario]
+    workload = scenario.workload(SeededEntropy(capsule.seed).fork("workload"))
+    case = case_of(capsule, type(workload))
+    run = run_scenario(
+        scenario, capsule.seed, plan=case.plan, workload=case.workload, tape=case.tape, settings=QUIET
+    )
+    found = judge(capsule, run)
+    assert found.verdict is Verdict.FIXED, f"{found.verdict.value}: {found.words}"
+
+
+@pytest.mark.parametrize(
+    ("name", "seed"), [(name, seed) for name, seeds in SEEDS.items() for seed in seeds], ids=str
+)
+def test_a_seed_that_once_failed_ends_well(name: str, seed: int) -> None:
+    """Whatever it draws in this version: no promise is broken."""
+    failure = run_scenario(SCENARIOS[name], seed, settings=QUIET).failure
+    assert failure is None, f"{promise_of(failure)}: {words_of(failure)}"
+
+
+def test_there_are_regressions() -> None:
+    """The folder is found, and each stored failure names a promise that was broken."""
+    assert CAPSULES
+    assert all(read_capsule(path.read_bytes()).promise for path in CAPSULES)

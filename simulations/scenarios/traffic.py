@@ -62,20 +62,20 @@ class Traffic:
         return b"key %d" % (number % self.keys) if self.keys > 0 else None
 
 
-def draw_traffic(entropy: Entropy, *, messages: tuple[int, int] = (150, 250)) -> Traffic:
+def draw_traffic(entropy: Entropy, *, messages: tuple[int, int] = (60, 160)) -> Traffic:
     """Some traffic for a broker: a few publishers, one to three groups, short leases now and then."""
     levels = one_of(entropy, (("all",), ("all",), ("all", "leader"), ("all", "leader", "none")))
     return Traffic(
         messages=between(entropy, *messages),
         partitions=between(entropy, 1, 3),
-        publishers=between(entropy, 1, 6),
-        batch=one_of(entropy, (1, 1, 5, 20)),
+        publishers=between(entropy, 1, 5),
+        batch=one_of(entropy, (1, 2, 5, 20)),
         keys=one_of(entropy, (0, 1, 7)),
         value_bytes=one_of(entropy, (20, 100, 600, 2000)),
         pause_s=one_of(entropy, (0.0, 0.01, 0.05)),
         acks=levels,
         segment_bytes=one_of(entropy, (SEGMENT_BYTES_MIN, 1024 * KIB)),
-        styles=tuple(one_of(entropy, STYLES) for _ in range(between(entropy, 1, 3))),
+        styles=tuple(one_of(entropy, STYLES) for _ in range(one_of(entropy, (1, 2, 2, 3)))),
         consumers=between(entropy, 1, 3),
         visibility_s=one_of(entropy, (0.5, 2.0, 10.0)),
         handling_s=one_of(entropy, (0.0, 0.0, 0.01, 0.05)),

@@ -1,0 +1,95 @@
+"""Every scenario runs, repeats, and would notice."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+
+from callboard.simulations.checkers import CHECKERS, nothing_lost
+from callboard.simulations.entropy import SeededEntropy
+from callboard.simulations.faults import NO_FAULTS
+from callboard.simulations.history.recorder import History
+from callboard.simulations.scenarios import SCENARIOS, draw, run_scenario
+from callboard.simulations.scenarios.recorded_runs import Recording
+from callboard.simulations.scenarios.registry import load_weights
+from callboard.simulations.violations import Violation
+
+QUICK = [name for name in SCENARIOS if name != "recorded-day"]
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_seed_of_each_ends_well(name: str) -> None:
+    """A seed runs to its end, does something, and breaks no promise."""
+    run = run_scenario(SCENARIOS[name], 3)
+    assert run.failure is None
+    assert len(run.history) > 50
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_seed_repeats(name: str) -> None:
+    """The same seed gives the same trace."""
+    first, second = (run_scenario(SCENARIOS[name], 5).trace.digest for _ in range(2))
+    assert first == second
+
+
+@pytest.mark.parametrize("name", list(SCENARIOS))
+def test_workloads_are_plain_data(name: str) -> None:
+    """A workload is frozen attrs of numbers, texts and tuples of such, the same for the same seed."""
+    scenario = SCENARIOS[name]
+    workload = scenario.workload(SeededEntropy(7))
+    assert workload == scenario.workload(SeededEntropy(7))
+    for value in attrs.asdict(workload).values():
+        members = value if isinstance(value, tuple) else (value,)
+        assert {type(member) for member in members} <= {int, float, str, bool}
+    assert draw(scenario, 7) == draw(scenario, 7)
+
+
+@pytest.mark.parametrize("name", ["publish-and-recover", "supervisor-trees", "recorded-traffic"])
+def test_a_workload_of_zeros_makes_sense(name: str) -> None:
+    """A shrunk workload, down to nothing at all, still runs."""
+    scenario = SCENARIOS[name]
+    workload = scenario.workload(SeededEntropy(1))
+    zeros = {
+        field.name: type(getattr(workload, field.name))(0)
+        for field in attrs.fields(type(workload))
+        if type(getattr(workload, field.name)) in (int, float) and field.name != "segment_bytes"
+    }
+    run = run_scenario(scenario, 1, plan=NO_FAULTS, workload=attrs.evolve(workload, **zeros))
+    assert run.failure is None
+
+
+def test_a_lost_message_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A history that tells of one more acknowledged message than there is ends the run with a violation."""
+    told = History.healed
+
+    def healed(self: History) -> None:
+        number = self.message(b"never published")
+        self.record(0, "publish", "nobody", 10**6, "orders", ids=(number,), detail="all")
+        self.record(
+            0, "published", "nobody", 10**6, "orders", 0, ids=(number,), offsets=(10**6,), detail="all"
+        )
+        told(self)
+
+    monkeypatch.setattr(History, "healed", healed)
+    run = run_scenario(SCENARIOS["publish-and-recover"], 3, plan=NO_FAULTS)
+    assert isinstance(run.failure, Violation)
+    assert run.failure.promise == nothing_lost.PROMISE
+    assert run.failure.promise in CHECKERS
+
+
+def test_weights_name_every_scenario() -> None:
+    """`weights.toml` names each scenario, and a standard sweep reaches what each needs at least."""
+    weights = load_weights()
+    assert set(weights.scenarios) == set(SCENARIOS)
+    total = sum(weight.share for weight in weights.scenarios.values())
+    for weight in weights.scenarios.values():
+        assert 20_000 * weight.share / total >= weight.least
+        assert weight.cost_s > 0
+    assert all(rare.point and rare.reason for rare in weights.rare)
+
+
+def test_the_whole_day_is_recorded_or_made() -> None:
+    """The full replay has 30,969 events over a day."""
+    workload = SCENARIOS["recorded-day"].workload(SeededEntropy(1))
+    assert isinstance(workload, Recording)
+    assert workload.messages == 30_969

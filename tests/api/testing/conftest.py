@@ -17,7 +17,7 @@ from callboard.testing import always, eventually, note, simulate, sometimes
 
 @pytest.fixture
 def run_file(pytester: pytest.Pytester) -> Callable[..., pytest.RunResult]:
-    """Write a test file and run it: `result = run_file(source, "--callboard-strict")`. In this process: it is faster."""
+    """Write a test file and run it: `result = run_file(source, "--callboard-strict")`. In this process: faster."""
     pytester.makeini("[pytest]\ntrio_mode = true\nfilterwarnings = error")
 
     def run(source: str, *options: str) -> pytest.RunResult:

@@ -160,10 +160,17 @@ class Planting:
 
     # -- what befalls whom
 
+    @property
+    def is_slow(self) -> bool:
+        """Whether some paths take longer than others."""
+        return bool(self._slow)
+
     def _delay(self, paths: Iterable[str]) -> float:
         """How long something on these paths takes."""
         delay = self.latency_s
-        touched = tuple(paths) if self._slow else ()
+        if not self._slow:
+            return delay
+        touched = tuple(paths)
         for fault in self._slow:
             if any(fault.path_contains in path for path in touched):
                 delay += fault.latency_s

@@ -250,7 +250,7 @@ DRAWS: Final[dict[str, Callable[[_Draws, When], Fault]]] = {
     "DelayMailbox": lambda d, when: kinds.DelayMailbox(
         when, _actor(d), d.span(d.space.delay_s), d.span(d.space.for_s)
     ),
-    "FillMailbox": lambda d, when: kinds.FillMailbox(when, _actor(d), d.span(d.space.for_s), d.small(1, 16)),
+    "FillMailbox": lambda d, when: kinds.FillMailbox(when, _actor(d), d.span(d.space.for_s), d.small(1, 4)),
     "PowerCut": lambda d, when: kinds.PowerCut(when, _survival(d), d.span(d.space.down_s)),
     "KillProcess": lambda d, when: kinds.KillProcess(when, d.span(d.space.down_s)),
     "JumpClock": lambda d, when: kinds.JumpClock(when, d.span(d.space.jump_s) * d.one((1.0, -1.0))),

@@ -172,7 +172,9 @@ def field(shape: Shape, default: Any = attrs.NOTHING) -> Any:
     """An attrs field of this shape."""
     if isinstance(shape, Number):
         return attrs.field(default=default, converter=number, metadata={"shape": shape})
-    return attrs.field(default=default, metadata={"shape": shape})
+    # who makes plans simpler reads "least"
+    least = {"least": shape.low} if isinstance(shape, Whole) and shape.low > 0 else {}
+    return attrs.field(default=default, metadata={"shape": shape, **least})
 
 
 def shapes_of(kind: type[attrs.AttrsInstance]) -> dict[str, Shape]:

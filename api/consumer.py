@@ -275,18 +275,29 @@ class Consumer:
         try:
             if self._buffer:
                 self.give_back_buffer()  # fetched for one-by-one iteration: it comes again, as part of a batch
-            port, handed = await self._fetch(max_records)
-            parts = [handed]
-            try:
-                count = await self._fill_batch(port, parts, max_records, max_wait)
-            except BaseException:
-                self.held.give_back(port, parts)
-                raise
+            parts: list[c.Handed] = []
+            while not parts:
+                port, handed = await self._fetch(max_records)
+                parts.append(handed)
+                try:
+                    count = await self._fill_batch(port, parts, max_records, max_wait)
+                except BaseException:
+                    self.held.give_back(port, parts)
+                    raise
+                self._drop_stale(port, parts)
             if count >= max_records:
                 self.look_ahead(max_records)
         finally:
             self._turn.release()
         return ReceivedBatch(self.held, port, parts)
+
+    def _drop_stale(self, port: PartitionPort, parts: list[c.Handed]) -> None:
+        """Give back the parts whose lease has run out: on a slow disk filling a batch may take long."""
+        now = self.runtime.clock.monotonic()
+        stale = [handed for handed in parts if handed.deadline <= now]
+        if stale:
+            parts[:] = [handed for handed in parts if handed not in stale]
+            self.held.give_back(port, stale)
 
     async def _fill_batch(
         self, port: PartitionPort, parts: list[c.Handed], max_records: int, max_wait: float

@@ -30,7 +30,12 @@ class PublishAndRecover:
 
     name = "publish-and-recover"
     space = FaultSpace(
-        actors=PARTITIONS + OTHERS, consumers=CONSUMERS, paths=FILES, faults=(0, 6), horizon_s=1.5
+        actors=PARTITIONS + OTHERS,
+        consumers=CONSUMERS,
+        paths=FILES,
+        faults=(0, 6),
+        horizon_s=1.5,
+        for_s=(0.01, 15.0),
     )
 
     def workload(self, entropy: SeededEntropy) -> Traffic:

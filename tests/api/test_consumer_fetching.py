@@ -318,3 +318,22 @@ async def test_batches_do_not_leave_fetched_messages_lying(autojump_clock: Any, 
                 await batch.ack()
             assert sorted(found) == [(2, 1), (3, 1)]
             assert trio.current_time() - started < 1.0
+
+
+async def test_a_batch_holds_nothing_whose_lease_has_run_out(autojump_clock: Any, world: Any) -> None:
+    """What a slow disk has held up for longer than its lease is not handed over: it comes with the next batch."""
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 10)
+        async with topic.subscribe("group", visibility_timeout=1.0) as consumer:
+            async with trio.open_nursery() as nursery:
+
+                async def slow_for_a_while() -> None:
+                    world.disk.latency_s = 1.5
+                    await trio.sleep(1.2)
+                    world.disk.latency_s = 0.0
+
+                nursery.start_soon(slow_for_a_while)
+                batch = await consumer.get_batch(10, 0.0)
+            assert next(iter(batch)).deadline > runtime.clock.monotonic()
+            await batch.ack()
+            assert await consumer.get(timeout=5.0) is None

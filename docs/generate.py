@@ -16,6 +16,8 @@ from callboard.actors.broker import settings
 from callboard.cli import exits
 from callboard.cli.group import callboard as command_line
 from callboard.log import errors
+from callboard.simulations.proof.proving import caught_by
+from callboard.simulations.proof.safeguards import filled
 
 HERE = Path(__file__).resolve().parent
 HEAD = "<!-- Made from {source} by docs/generate.py: edit that, and run this again. -->\n"
@@ -154,7 +156,13 @@ def _commands(command: click.Command, name: str) -> list[tuple[str, str]]:
     return found
 
 
+def proof_page() -> str:
+    """The page about mutations, its table made anew."""
+    return filled((HERE / "principles/proof.md").read_text(encoding="utf-8"), caught_by())
+
+
 PAGES: dict[str, Callable[[], str]] = {
+    "principles/proof.md": proof_page,
     "reference/command-line.md": command_line_page,
     "reference/errors.md": errors_page,
     "reference/settings.md": settings_page,

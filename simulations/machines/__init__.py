@@ -1,4 +1,4 @@
-"""The pure state machines alone, without tasks, trio or a disk: hundreds of thousands of inputs a second, for mass search.
+"""The pure state machines alone, without tasks, trio or a disk: hundreds of thousands of inputs a second.
 
 What runs is the production code of delivery, intervals, sequencer, group states and roster. Around it, in plain loops
 over virtual time, stands what the partition actor, its committer and its supervisor do with them: `place` is a

@@ -1,8 +1,8 @@
 """Searching, for each safeguard, the seed that misses it.
 
 A seed counts as catching when its run fails with the safeguard switched off, and ends well with it in place: so it is
-the missing safeguard that it has found. The seeds found before stand in `seeds.toml` and are tried first; when the code has
-changed so much that one does not catch any more, the search goes on from seed 0.
+the missing safeguard that it has found. The seeds found before stand in `seeds.toml` and are tried first; when the code
+has changed so much that one does not catch any more, the search goes on from seed 0.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from importlib.resources import files
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
@@ -19,12 +19,12 @@ from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.machines import drive
 from callboard.simulations.proof.patches import patched
 from callboard.simulations.proof.safeguards import SAFEGUARDS, Safeguard
-from callboard.simulations.proof.scenarios import AIMED, StoredIndex
+from callboard.simulations.proof.scenarios import AIMED, Planned
 from callboard.simulations.scenarios import SCENARIOS, run_scenario
 from callboard.simulations.violations import Violation
 from callboard.simulations.world import Settings
 
-__all__ = ["MACHINES", "SEEDS_MAX", "Proof", "failure_of", "load_seeds", "prove", "prove_one"]
+__all__ = ["MACHINES", "SEEDS_MAX", "Proof", "caught_by", "failure_of", "load_seeds", "prove", "prove_one"]
 
 MACHINES: Final = "machines"
 """Stands for the fast path among the scenarios."""
@@ -52,9 +52,19 @@ class Proof:
 
 
 def load_seeds() -> dict[str, tuple[str, int]]:
-    """Scenario and seed that caught each safeguard when the table was last made."""
-    found = tomllib.loads(files("callboard.simulations.proof").joinpath("seeds.toml").read_text("utf-8"))
-    return {name: (str(row["scenario"]), int(row["seed"])) for name, row in found.items()}
+    """Scenario and seed that caught each safeguard before."""
+    return {name: (str(row["scenario"]), int(row["seed"])) for name, row in _stored().items()}
+
+
+def caught_by() -> dict[str, str]:
+    """What caught each safeguard before, in words."""
+    return {
+        name: f"`{row['scenario']}`, seed {row['seed']}: {row['promise']}" for name, row in _stored().items()
+    }
+
+
+def _stored() -> dict[str, Any]:
+    return tomllib.loads(files("callboard.simulations.proof").joinpath("seeds.toml").read_text("utf-8"))
 
 
 def prove(
@@ -94,13 +104,9 @@ def prove_one(
     tried = 0
     for scenario, seed in _candidates(safeguard, hint, seeds_max):
         tried += 1
-        with patched(safeguard.besides), patched(safeguard.patches):
+        with patched(safeguard.patches):
             failure = failure_of(scenario, seed)
-        if failure is None:
-            continue
-        with patched(safeguard.besides):
-            control = failure_of(scenario, seed)
-        if control is None:
+        if failure is not None and failure_of(scenario, seed) is None:
             promise = failure.promise if isinstance(failure, Violation) else type(failure).__name__
             words = failure.words if isinstance(failure, Violation) else str(failure)
             return Proof(safeguard.name, True, scenario, seed, promise, words, tried)
@@ -123,5 +129,5 @@ def failure_of(scenario: str, seed: int) -> BaseException | None:
     if scenario == MACHINES:
         return drive(seed).violation
     found = SCENARIOS.get(scenario) or AIMED[scenario]
-    plan = found.plan(SeededEntropy(seed).fork("plan")) if isinstance(found, StoredIndex) else None
+    plan = found.plan(SeededEntropy(seed).fork("plan")) if isinstance(found, Planned) else None
     return run_scenario(found, seed, plan=plan, settings=SETTINGS).failure

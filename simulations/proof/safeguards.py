@@ -13,7 +13,7 @@ import attrs
 from callboard.simulations.proof import wrong
 from callboard.simulations.proof.patches import Change, Patch
 
-__all__ = ["SAFEGUARDS", "Safeguard", "table"]
+__all__ = ["SAFEGUARDS", "Safeguard", "filled", "table"]
 
 LOG: Final = "callboard.log"
 BROKER: Final = "callboard.actors.broker"
@@ -33,8 +33,6 @@ class Safeguard:
     """How it is switched off."""
     patches: tuple[Patch, ...]
     scenarios: tuple[str, ...] = CRASHES
-    besides: tuple[Patch, ...] = ()
-    """A second line of defence, down in both runs: with it in place, nobody would notice the first one missing."""
 
 
 def _off(target: str, change: Change) -> Patch:
@@ -165,15 +163,14 @@ _TABLE: Final = (
         "an offset that somebody knows is given to another record",
         "the next offset is where the log ends, whatever journal and `committed` file name",
         (_off(f"{LOG}.partition.recovery.TailRecovery.plan_top", wrong.starts_at_the_end_of_the_log),),
-        ("unsynced-and-seen", *CRASHES),
+        ("damaged-middle", "unsynced-and-seen"),
     ),
     Safeguard(
         "log synced before journal",
         "the journal names records that a power cut has taken",
         "the journal's part of a plan runs first",
         (_off(f"{BROKER}.committer.Committer._submit", wrong.journals_first),),
-        ("unsynced-and-seen", *CRASHES),
-        (_off(f"{LOG}.partition.recovery.TailRecovery.plan_top", wrong.starts_at_the_end_of_the_log),),
+        ("failing-syncs", *CRASHES),
     ),
     Safeguard(
         "answers in the order of offsets",
@@ -207,7 +204,7 @@ _TABLE: Final = (
         "events are replayed that the snapshot holds already",
         "what a journal could not take is written after the snapshot that healed it",
         (_off(f"{BROKER}.committer.Committer._heal_journal", wrong.writes_what_is_healed),),
-        ("disk-full-and-healed", "failing-syncs"),
+        ("failing-journals", "disk-full-and-healed"),
     ),
 )
 
@@ -217,8 +214,15 @@ SAFEGUARDS: Final[dict[str, Safeguard]] = {safeguard.name: safeguard for safegua
 
 def table(caught_by: dict[str, str]) -> str:
     """The safeguards as a Markdown table; `caught_by`: what caught each."""
-    lines = ["| safeguard | without it | switched off by | caught by |", "|---|---|---|---|"]
+    lines = ["| safeguard | without it | switched off: | caught by |", "|---|---|---|---|"]
     for safeguard in SAFEGUARDS.values():
         caught = caught_by.get(safeguard.name, "")
         lines.append(f"| {safeguard.name} | {safeguard.protects} | {safeguard.off} | {caught} |")
     return "\n".join(lines)
+
+
+def filled(page: str, caught_by: dict[str, str]) -> str:
+    """`page` with everything between the generated marks made anew."""
+    head, rest = page.split("<!-- safeguards: generated -->", 1)
+    tail = rest.split("<!-- end -->", 1)[1]
+    return f"{head}<!-- safeguards: generated -->\n{table(caught_by)}\n<!-- end -->{tail}"

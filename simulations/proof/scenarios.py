@@ -2,22 +2,23 @@
 
 - `smuggled-frames`: payloads that hold frames, valid ones of another segment, in a log whose real frames rot.
 - `stored-index`: enough bytes that indexes are stored, and indexes that rot.
-- `failing-syncs`: syncs that fail, and then the power.
+- `failing-syncs`: syncs of the log that fail, and then the power.
+- `failing-journals`: syncs of delivery journals that fail, and then the actor.
 - `unsynced-and-seen`: records at level `leader` that groups get before any sync, and then the power.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Protocol, runtime_checkable
 
 import attrs
 
 from callboard.log.format.columns import Columns
 from callboard.log.format.frame import encode_frame
 from callboard.log.limits import KIB, MIB
-from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.disk.survival import Survival
-from callboard.simulations.faults.kinds import KillProcess, PowerCut, Rot
+from callboard.simulations.entropy import SeededEntropy
+from callboard.simulations.faults.kinds import CrashActor, FailVerb, Fault, KillProcess, PowerCut, Rot
 from callboard.simulations.faults.plan import Plan
 from callboard.simulations.faults.swarm import FaultSpace
 from callboard.simulations.faults.when import At
@@ -28,7 +29,7 @@ from callboard.simulations.scenarios.shop import Shop
 from callboard.simulations.scenarios.traffic import Traffic
 from callboard.simulations.world import World
 
-__all__ = ["AIMED"]
+__all__ = ["AIMED", "Planned"]
 
 OTHER_SEGMENT: Final = 0x1234_5678_9ABC_DEF0
 PARTITION: Final = ("topics/orders/0",)
@@ -78,6 +79,15 @@ class SmuggledFrames:
         await ruin.finish()
 
 
+@runtime_checkable
+class Planned(Scenario, Protocol):
+    """A scenario that draws its own plans."""
+
+    def plan(self, entropy: SeededEntropy) -> Plan:
+        """The plan of a seed."""
+        ...
+
+
 class StoredIndex:
     """More than a megabyte in one segment, so that its index is stored; then rot in the index, and a new life."""
 
@@ -85,21 +95,22 @@ class StoredIndex:
     space = FaultSpace()
 
     def plan(self, entropy: SeededEntropy) -> Plan:
-        """A power cut that leaves the index on the disk, rot in it, and the end of the process."""
-        rot = tuple(Rot(At(2.0), ".index", entropy.integer(32)) for _ in range(between(entropy, 1, 3)))
+        """A power cut that leaves the index on the disk, then rot in it."""
+        rot = tuple(Rot(At(0.9), ".index", entropy.integer(32)) for _ in range(between(entropy, 2, 6)))
         survival = Survival(seed=entropy.integer(32), applied=1.0, names=1.0)
-        return Plan((PowerCut(At(0.7), survival, down_s=0.1), *rot, KillProcess(At(2.1), down_s=0.1)))
+        return Plan((PowerCut(At(0.7), survival, down_s=0.1), *rot, KillProcess(At(1.0), down_s=0.1)))
 
     def workload(self, entropy: SeededEntropy) -> Traffic:
-        """Large messages."""
+        """Large batches, so that there are offsets between those in the index."""
         return Traffic(
-            messages=between(entropy, 60, 80),
+            messages=between(entropy, 900, 1_100),
             partitions=1,
             publishers=2,
+            batch=20,
             keys=0,
-            value_bytes=one_of(entropy, (40, 50)) * KIB,
+            value_bytes=2 * KIB,
             segment_bytes=8 * MIB,
-            styles=("one by one",),
+            styles=("batches",),
             consumers=1,
             pause_s=0.05,
         )
@@ -110,29 +121,63 @@ class StoredIndex:
 
 
 class FailingSyncs:
-    """Syncs fail, and soon after the power does."""
+    """Syncs of the log fail, and soon after the power does."""
 
     name = "failing-syncs"
-    space = FaultSpace(
-        weights=named({"FailVerb": 4, "PowerCut": 3}),
-        paths=("topics/", "delivery", "/0/0000"),
-        verbs=("sync", "sync", "write"),
-        errnos=("EIO",),
-        faults=(2, 8),
-        horizon_s=0.6,
-        down_s=(0.01, 0.1),
-        times=(1, 2),
-    )
+    space = FaultSpace()
+
+    def plan(self, entropy: SeededEntropy) -> Plan:
+        """Some failing syncs, then a power cut that keeps nothing unsynced; and all of it again."""
+        faults: list[Fault] = []
+        for round_at in (0.0, 1.0):
+            for _ in range(between(entropy, 1, 3)):
+                at = At(round_at + entropy.random() * 0.3)
+                faults.append(FailVerb(at, "sync", "EIO", "/0/0000", times=between(entropy, 1, 2)))
+            faults.append(PowerCut(At(round_at + 0.1 + entropy.random() * 0.3), down_s=0.05))
+        return Plan(tuple(faults))
 
     def workload(self, entropy: SeededEntropy) -> Traffic:
-        """Little, but synced all the time."""
+        """Publishes and acks that share plans."""
         return Traffic(
-            messages=between(entropy, 30, 60),
+            messages=between(entropy, 60, 120),
             partitions=1,
-            publishers=between(entropy, 1, 4),
-            pause_s=0.01,
-            styles=("one by one",),
+            publishers=between(entropy, 2, 8),
+            pause_s=one_of(entropy, (0.0, 0.005, 0.02)),
+            styles=("one by one", "one by one"),
             nack_every=one_of(entropy, (0, 5)),
+            visibility_s=2.0,
+        )
+
+    async def main(self, world: World, workload: Any) -> None:
+        """Trade until everything is settled."""
+        await Shop(world, workload).run()
+
+
+class FailingJournals:
+    """Delivery journals fail, also while they are healed; then a partition's actor does, and replays them."""
+
+    name = "failing-journals"
+    space = FaultSpace()
+
+    def plan(self, entropy: SeededEntropy) -> Plan:
+        """Failing syncs, and crashes soon after."""
+        faults: list[Fault] = []
+        for round_at in (0.0, 1.0, 2.0):
+            at = At(round_at + entropy.random() * 0.3)
+            faults.append(FailVerb(at, "sync", "EIO", "delivery", times=between(entropy, 1, 4)))
+            faults.append(CrashActor(At(round_at + 0.3 + entropy.random() * 0.3), PARTITION[0]))
+        return Plan(tuple(faults))
+
+    def workload(self, entropy: SeededEntropy) -> Traffic:
+        """Groups that nack much, and take their time."""
+        return Traffic(
+            messages=between(entropy, 40, 80),
+            partitions=1,
+            publishers=2,
+            pause_s=0.05,
+            styles=("one by one", "one by one"),
+            handling_s=one_of(entropy, (0.0, 0.05)),
+            nack_every=one_of(entropy, (2, 3)),
             visibility_s=2.0,
         )
 
@@ -173,6 +218,6 @@ class UnsyncedAndSeen:
 
 AIMED: Final[dict[str, Scenario]] = {
     scenario.name: scenario
-    for scenario in (SmuggledFrames(), StoredIndex(), FailingSyncs(), UnsyncedAndSeen())
+    for scenario in (SmuggledFrames(), StoredIndex(), FailingSyncs(), FailingJournals(), UnsyncedAndSeen())
 }
 """By name."""

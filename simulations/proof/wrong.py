@@ -84,12 +84,12 @@ def retries_syncs(original: Original) -> Original:
     async def submit(self: Any, plan: list[Any]) -> None:
         for _ in range(20):
             try:
-                return await original(self, plan)
+                await original(self, plan)
+                return
             except PlanFailed as error:
                 if not isinstance(error.verb, Sync):
                     raise
                 plan = plan[error.index :]
-        return None
 
     return submit
 
@@ -133,7 +133,7 @@ def believes_bodies(_: Original) -> Original:
     """The body of a frame is taken for whole when it is long enough."""
 
     def body_holds(self: Any, view: memoryview, at: int, header: Any) -> bool:
-        return len(view) - at >= header.frame_bytes
+        return bool(len(view) - at >= header.frame_bytes)
 
     return body_holds
 

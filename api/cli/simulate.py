@@ -26,6 +26,8 @@ from callboard.simulations.search.replay import Verdict
 from callboard.simulations.search.sweep import Sweep, shares
 
 SEEDS: Final = 200
+SLOW_S: Final = 5.0
+"""Scenarios that take longer are only swept when they are named, or in a sweep of standard size."""
 STATE: Final = ".callboard-simulate"
 VERDICTS: Final = {
     Verdict.REPRODUCED: exits.VIOLATED,
@@ -118,8 +120,8 @@ def simulate(scenarios: tuple[str, ...], as_json: bool, **given: Any) -> int:
 
 
 def _swept() -> list[str]:
-    """The scenarios of a small sweep: not those that take so long that they have no share of it."""
-    return [name for name, weight in weights().scenarios.items() if weight.share > 0]
+    """The scenarios that are looked at when none is named: not those that take very long."""
+    return [name for name, weight in weights().scenarios.items() if weight.cost_s <= SLOW_S]
 
 
 def _list(as_json: bool) -> int:
@@ -179,10 +181,12 @@ def _planned(
         dealt, sizes = {MACHINES: seeds}, {MACHINES: 20}
     else:
         names = check_names(scenarios)
+        standard = not scenarios and seeds >= STANDARD_SEEDS
         shared = {name: known[name].share for name in names}
         if scenarios:
             shared = {name: share or 1.0 for name, share in shared.items()}
-        standard = not scenarios and seeds >= STANDARD_SEEDS
+        if not standard and not scenarios:
+            shared = {name: share for name, share in shared.items() if known[name].cost_s <= SLOW_S}
         dealt = shares(seeds, shared, {name: known[name].least for name in names} if standard else None)
         sizes = {name: min(50, max(1, round(1.0 / max(known[name].cost_s, 0.01)))) for name in names}
     code = f"{callboard.__version__} {code_fingerprint()}"

@@ -12,6 +12,7 @@ from callboard.simulations.checkers import (
     handled,
     key_order,
     liveness,
+    no_bugs,
     nothing_altered,
     nothing_lost,
     offsets,
@@ -45,6 +46,7 @@ CHECKERS: Final[dict[str, Checker]] = {
     supervision.PROMISE: supervision.check,
     handled.PROMISE: handled.check,
     liveness.PROMISE: liveness.check,
+    no_bugs.PROMISE: no_bugs.check,
 }
 """By promise."""
 

@@ -1,7 +1,8 @@
 """Order is kept within a key.
 
 All messages of a key are in one partition, where offsets keep their order. A group that is one consumer at a time sees
-each message of a key for the first time after all earlier ones of that key. (What is delivered again may come later.)
+each message of a key for the first time after all earlier ones of that key. (What is delivered again may come later; a first attempt
+whose lease ran out before anybody had it counts as one.)
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ def _first_deliveries(history: History) -> list[Violation]:
         if entry.group in shared:
             continue
         where = (entry.group, entry.topic, entry.partition)
-        for offset, number in zip(entry.offsets, entry.ids, strict=True):
+        for offset, number, attempt in zip(entry.offsets, entry.ids, entry.attempts, strict=True):
             key = history.keys.get(number)
-            if key is None or (*where, offset) in seen:
+            if key is None or attempt > 1 or (*where, offset) in seen:
                 continue
             seen.add((*where, offset))
             before = highest.get((*where, key), -1)

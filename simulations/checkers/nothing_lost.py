@@ -32,9 +32,10 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
         may_vanish = entry.detail == "leader" and (last_cut > entry.number or terms.leader_may_vanish)
         get = left.records.get
         for number, offset in zip(entry.ids, entry.offsets, strict=True):
-            if get(offset) != number and not may_vanish:
-                if not (terms.beyond and _looks_torn(left, offset, last_cut > entry.number)):
-                    found += _missing(entry, left, number, offset, terms)
+            if get(offset) == number or may_vanish:
+                continue
+            if not (terms.beyond and _looks_torn(left, offset, last_cut > entry.number)):
+                found += _missing(entry, left, number, offset, terms)
     return found + _flushed(history, surviving)
 
 

@@ -27,7 +27,7 @@ from callboard.log.errors import (
     RuntimeClosed,
 )
 from callboard.received import ReceivedMessage
-from callboard.simulations.checkers import Intensity, Terms, enforce, liveness
+from callboard.simulations.checkers import Intensity, Terms, enforce, liveness, no_bugs
 from callboard.simulations.history.clients import ObservedConsumer, ObservedTopic, consume
 from callboard.simulations.history.surviving import Surviving, collect
 from callboard.simulations.scenarios.points import mark
@@ -123,6 +123,9 @@ class Shop:
         world.heal()
         await trio.sleep(max(0.0, self.busy_until_s - world.now) + LIVENESS_S)
         if not self.is_done:
+            mistakes = no_bugs.check(world.history, Surviving(()), self.terms)
+            if mistakes:
+                raise world.broken(mistakes[0])
             words = f"{self._unsettled()} after {LIVENESS_S:g} virtual seconds without any fault"
             raise world.broken(Violation(liveness.PROMISE, words))
 

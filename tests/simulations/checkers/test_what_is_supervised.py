@@ -2,7 +2,7 @@
 
 import pytest
 
-from callboard.simulations.checkers import Intensity, Terms, handled, supervision
+from callboard.simulations.checkers import Intensity, Terms, handled, no_bugs, supervision
 
 TERMS = Terms(intensities=(Intensity(path="topics/orders/", restarts=2, period_s=10.0, each=True),))
 
@@ -104,3 +104,11 @@ def test_questions_of_one_asker_keep_their_order(script, left):
     ask(script, 1)
     script.history.record(1, "handled", "worker", ids=(0,))
     assert len(handled.check(script.history, left())) == 1
+
+
+def test_mistakes_are_no_reason_to_crash(script, left):
+    """A crash by a fault or a failing disk is fine; one by a mistake in the code is a violation."""
+    script.history.record(1, "IncarnationCrashed", "a", detail="DiskFull: no space left")
+    assert no_bugs.check(script.history, left()) == []
+    script.history.record(1, "IncarnationCrashed", "a", detail="KeyError: 5")
+    assert len(no_bugs.check(script.history, left())) == 1

@@ -120,7 +120,7 @@ def test_a_broken_promise_is_stored_shrunk_and_told(stored: tuple[Path, str], pl
     assert "broken promise: clocks are not believed" in story
     assert "Workload: messages=7" in story
     assert ">>" in story
-    assert "clock" in story.partition("What was made to fail:")[2].partition("What happened:")[0]
+    assert "wall time jumps" in story.partition("What was made to fail:")[2].partition("What happened:")[0]
     capsule = json.loads((folder / "planted-3.json").read_text())
     assert len(capsule["plan"]["faults"]) == 1
     assert capsule["tape"] == []

@@ -45,6 +45,9 @@ Done = Callable[[CallboardError | None], None]
 
 LINGER_S: Final = 0.01
 """How long settlements that nobody waits for may wait for company."""
+OWED_RETRY_S: Final = 1.0
+OWED_RETRY_MAX_S: Final = 60.0
+"""How long after a refusal the journal is tried again although nobody asks; doubled each time, up to the second."""
 SNAPSHOT_EVERY_BYTES: Final = 1 * MIB
 """Journal bytes after which a snapshot shortens the next recovery; they replay in under half a second."""
 SNAPSHOT_SPACING: Final = 4
@@ -104,6 +107,9 @@ class Committer:
         self._sync = False
         self._urgent = False
         self._linger_until = 0.0
+        self._owed_until = 0.0
+        """When to try again to write events that only the state in memory has; 0 when there are none."""
+        self._owed_delay_s = OWED_RETRY_S
         self._wake = trio.Event()
         self._idle = trio.Event()
         self._busy = False
@@ -164,6 +170,9 @@ class Committer:
     async def closed(self) -> None:
         """Return once everything handed over was committed, or has failed, and the committer writes no more."""
         self._maintenance = False
+        self._owed_until = min(
+            self._owed_until, self._clock.monotonic()
+        )  # the last try, if there is one to make
         while self._busy or self._sequencer.records or self._has_work():
             self._urgent = True
             self._wake.set()
@@ -173,7 +182,11 @@ class Committer:
         self._closed = True
 
     def _has_work(self) -> bool:
-        return bool(self._records or self._done or self._flushes)
+        return bool(self._records or self._done or self._flushes) or self._owes_now()
+
+    def _owes_now(self) -> bool:
+        """Whether it is time to try again to write what only the state in memory has."""
+        return 0.0 < self._owed_until <= self._clock.monotonic()
 
     def abandon(self, error: CallboardError) -> None:
         """The incarnation is over: whoever still waits hears `error` (C4)."""
@@ -232,8 +245,9 @@ class Committer:
 
     async def _work_waits(self) -> None:
         while not (self._urgent or self._sequencer.records):
-            if self._linger_until:
-                with trio.move_on_at(self._linger_until) as scope:
+            waits = [until for until in (self._linger_until, self._owed_until) if until]
+            if waits:
+                with trio.move_on_at(min(waits)) as scope:
                     await self._wake.wait()
                 if scope.cancelled_caught:
                     return
@@ -259,8 +273,11 @@ class Committer:
                 self._fail(commit, refusal)
                 commit = None
         staged = self._log.stage(commit.batches, durable=commit.durable) if commit is not None else None
-        if work is not None and work.records and self._journal.needs_healing:
-            await self._heal_journal(work)
+        if self._journal.needs_healing:
+            if work is not None and work.records:
+                await self._heal_journal(work)
+            elif self._owes_now():
+                await self._heal_journal(_JournalWork([], [], True))
         if staged is not None or (work is not None and work.records):
             await self._write(commit, staged, work)
         if work is not None and self._in_flight_work is work:
@@ -403,6 +420,8 @@ class Committer:
         doubtful = error.again()
         doubtful.indefinite = True  # the state in memory has these events, and is written when the disk heals
         work.finish(doubtful)
+        self._owed_until = self._clock.monotonic() + self._owed_delay_s
+        self._owed_delay_s = min(2 * self._owed_delay_s, OWED_RETRY_MAX_S)
         work.records, work.done = [], []
 
     async def _heal_journal(self, work: _JournalWork) -> None:
@@ -433,6 +452,7 @@ class Committer:
             if isinstance(error, StorageError):
                 return error
             raise
+        self._owed_until, self._owed_delay_s = 0.0, OWED_RETRY_S
         self._snapshot_beyond = max(SNAPSHOT_EVERY_BYTES, SNAPSHOT_SPACING * len(state))
         if covered is not None:
             covered.finish(None)

@@ -6,6 +6,7 @@ import errno
 from typing import Any
 
 import pytest
+import trio
 
 import callboard
 from callboard.log.seams.disk import Create, Open, Rename, Sync, SyncDirectory, Write, Zero
@@ -245,6 +246,26 @@ async def test_settling_on_a_full_disk_beyond_the_reserve(autojump_clock: Any, w
     async with world.open() as runtime:
         again = await world.drain(runtime)
         assert acked.isdisjoint(again)
+
+
+@pytest.mark.parametrize("idle_s", [0.0, 5.0])
+async def test_a_settlement_that_the_disk_refused_is_written_when_it_can_be(
+    autojump_clock: Any, world: Any, idle_s: float
+) -> None:
+    """In memory it counts; so it is tried again after a while, and at the latest when the runtime closes."""
+    async with world.doomed(lose_unsynced) if idle_s else world.open() as runtime:
+        topic = await runtime.create_topic("orders")
+        await topic.publish(b"0")
+        async with topic.subscribe("group") as consumer:
+            message = await consumer.get()
+            world.disk.fail_next(Write, BROKEN, path_contains="delivery", times=2)
+            with pytest.raises(callboard.StorageError) as caught:
+                await message.ack()
+            assert caught.value.indefinite
+            await trio.sleep(idle_s)
+            assert await consumer.get(timeout=0) is None
+    async with world.open() as runtime:
+        assert await world.drain(runtime) == {}
 
 
 async def test_failures_without_anybody_waiting_are_told_at_flush(autojump_clock: Any, world: Any) -> None:

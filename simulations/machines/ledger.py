@@ -9,8 +9,9 @@ it knows nothing of how the delivery works. Per offset, in flat arrays, so that 
 - *expected*  the number of its next attempt. Below 0 when what the power took with it leaves that open: then at most
               so many, without the sign.
 
-Rules, by the names of the promises: "acked" (no delivery after a settled ack), "leases" (held by one consumer at a
-time, until it runs out), "attempts" (numbered and bounded), "delays" (not before its time), "conservation".
+The promises are those of the checkers, which judge the histories of whole runs; here each is kept in a form that costs
+a few comparisons per input: no delivery after a settled ack, one holder at a time until the lease runs out, attempts
+numbered, conservation. To these comes "delays": nothing is delivered before its time.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from callboard.actors.broker.delivery import Delivery
 from callboard.actors.broker.receipts import Grant, OffsetRange
+from callboard.simulations.checkers import attempts, conservation, offsets, one_holder, settled_stays_settled
 from callboard.simulations.violations import Violation
 
 __all__ = ["Ledger"]
@@ -122,7 +124,7 @@ class Ledger:
             for offset in range(start, stop):
                 if self.holder[offset] == lease_id:
                     raise Violation(
-                        "leases",
+                        one_holder.PROMISE,
                         f"the lease {lease_id} of offset {offset} was lost at {now:.3f} s; it was to last until "
                         f"{claim[0]:.3f} s",
                     )
@@ -168,7 +170,7 @@ class Ledger:
         claim = self.claims.get(grant.lease_id)
         if claim is not None and claim[0] > grant.deadline:
             raise Violation(
-                "leases",
+                one_holder.PROMISE,
                 f"lease {grant.lease_id} ran out at {grant.deadline:.3f} s; its consumer heard {claim[0]:.3f} s",
             )
         self.uncounted.pop(grant.lease_id, None)
@@ -203,7 +205,7 @@ class Ledger:
         """The log ends at `end` now: offsets from there on will belong to other records."""
         settled = self.settled.find(1, end)
         if settled >= 0:
-            raise Violation("offsets", f"offset {settled} was settled, and the log goes on at {end}")
+            raise Violation(offsets.PROMISE, f"offset {settled} was settled, and the log goes on at {end}")
         for row in (self.asked, self.settled, self.holder, self.expected):
             del row[end:]
 
@@ -224,7 +226,7 @@ class Ledger:
             claim = self.claims.get(earlier)
             if claim is not None and claim[0] > now:
                 raise Violation(
-                    "leases",
+                    one_holder.PROMISE,
                     f"offset {offset} was handed over under lease {lease_id} at {now:.3f} s while lease {earlier} "
                     f"lasts until {claim[0]:.3f} s",
                 )
@@ -237,7 +239,8 @@ class Ledger:
                 continue
             most = "at most " if number < 0 else ""
             raise Violation(
-                "attempts", f"offset {offset} came as attempt {attempt}; it was to be {most}{abs(number)}"
+                attempts.PROMISE,
+                f"offset {offset} came as attempt {attempt}; it was to be {most}{abs(number)}",
             )
 
     def _check_delays(self, ranges: Iterable[tuple[int, int, int]], now: float) -> None:
@@ -255,7 +258,7 @@ class Ledger:
         known = delivery.leased + delivery.ready_count(visible_end) + delivery.delayed
         if known != pending:
             raise Violation(
-                "conservation",
+                conservation.PROMISE,
                 f"{pending} of {visible_end} offsets are not settled, but {known} are to be had",
             )
         unasked = self.asked.find(0, 0, min(delivery.floor, visible_end))
@@ -264,13 +267,12 @@ class Ledger:
                 break
             unasked = self.asked.find(0, start, min(stop, visible_end))
         if unasked >= 0:
-            raise Violation("conservation", f"offset {unasked} is settled, and nobody asked for that")
+            raise Violation(conservation.PROMISE, f"offset {unasked} is settled, and nobody asked for that")
 
 
 def _delivered_again(offset: int, lease_id: int) -> Violation:
-    return Violation(
-        "acked", f"offset {offset} was handed over under lease {lease_id} after its ack was answered"
-    )
+    words = f"offset {offset} was handed over under lease {lease_id} after its ack was answered"
+    return Violation(settled_stays_settled.PROMISE, words)
 
 
 def _let_go(holder: list[int], lease_id: int, start: int, stop: int) -> None:

@@ -23,6 +23,7 @@ from callboard.actors.broker.group_states import EVENTS, PREFIX, GroupStates
 from callboard.actors.broker.receipts import Grant, OffsetRange
 from callboard.actors.broker.sequencer import Commit, Sequencer
 from callboard.log.errors import ActorCrashed, PublishFailed
+from callboard.simulations.checkers import offsets
 from callboard.simulations.machines.ledger import Ledger
 from callboard.simulations.violations import Violation
 
@@ -71,7 +72,7 @@ class Asked:
         place = self.place
         if self.number != place.heard or value < place.answered_end:
             raise Violation(
-                "offsets",
+                offsets.PROMISE,
                 f"{place.path}: publish {self.number} got offset {value}; publish {place.heard} was next, at "
                 f"{place.answered_end} or above",
             )
@@ -83,7 +84,9 @@ class Asked:
         """The publish failed, in its turn."""
         place = self.place
         if self.number != place.heard:
-            raise Violation("offsets", f"{place.path}: publish {self.number} failed before {place.heard}")
+            raise Violation(
+                offsets.PROMISE, f"{place.path}: publish {self.number} failed before {place.heard}"
+            )
         place.heard += 1
         return True
 

@@ -4,7 +4,7 @@ The roster decides; what it hands out is carried out here at once, or after a dr
 ready, a life that is asked to end ends, or hangs until it is killed. Besides the places there are *extras*, members
 of all terms that end by themselves.
 
-Rules, all under the promise "supervision": one life at a time; no restart before its backoff is over; never more than
+Rules, all under the promise of supervision: one life at a time; no restart before its backoff is over; never more than
 `intensity` restarts within `period`; a kill when the grace is over, and once; in one_for_all and rest_for_one no start
 while a member before it is on its way up or down.
 """
@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Final
 
 from callboard.actors import EndingKind
+from callboard.simulations.checkers import supervision
 from callboard.simulations.violations import Violation
 from callboard.supervision.backoff import Backoff
 from callboard.supervision.roster import Fail, Gone, Kill, Restarting, Roster, Start, Step, Stop, Terms
@@ -259,4 +260,4 @@ class Tree:
 
 
 def _broken(words: str) -> Violation:
-    return Violation("supervision", words)
+    return Violation(supervision.PROMISE, words)

@@ -1,7 +1,7 @@
 """Replacing functions by name, for as long as a block runs.
 
-A target is a dotted name: a function of a module, or a method of a class. A function that other modules of Callboard have
-imported by name is replaced there too. Whatever is replaced is put back, in the opposite order, however the block ends.
+A target is a dotted name: a function of a module, or a method of a class. A function that other modules of Callboard
+have imported by name is replaced there too. Whatever is replaced is put back, however the block ends.
 """
 
 from __future__ import annotations

@@ -196,6 +196,8 @@ class Roster:
         """All members shall go down; with `final` they leave. A final close makes an earlier one final."""
         self._closing = True
         self._final = self._final or final
+        # What was planned and not told yet will not happen.
+        self._news = [step for step in self._news if type(step) is not Restarting]
         self._to_stop = list(self._members.values())
         if self._final:
             for member in reversed(self._to_stop):

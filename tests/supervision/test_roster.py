@@ -264,6 +264,22 @@ def test_the_limit_is_exact(one):
     assert one.is_down
 
 
+def test_no_restart_is_told_after_giving_up():
+    """A crash just before the last one planned a restart; nobody hears of it, since it will not be made."""
+    roster = Roster("one_for_one", 1, PERIOD_S)
+    for name in ("a", "b"):
+        roster.add(name, Terms(backoff=BACKOFF))
+    roster.open()
+    roster.steps(0)
+    roster.ready("a")
+    roster.ready("b")
+    roster.ended("a", "crashed", None, now=0, chance=0)
+    roster.ended("b", "crashed", None, now=0, chance=0)
+    assert roster.gave_up == ("b", None)
+    assert roster.steps(0) == []
+    assert roster.is_down
+
+
 def test_a_healthy_stretch_resets_the_backoff(one):
     """A member that lived for the period starts again at the first delay."""
     delays = []

@@ -1,8 +1,8 @@
 """Order is kept within a key.
 
 All messages of a key are in one partition, where offsets keep their order. A group that is one consumer at a time sees
-each message of a key for the first time after all earlier ones of that key. (What is delivered again may come later; a first attempt
-whose lease ran out before anybody had it counts as one.)
+each message of a key for the first time after all earlier ones of that key. What is delivered again may come later; a
+first attempt whose lease ran out before anybody had it counts as one.
 """
 
 from __future__ import annotations

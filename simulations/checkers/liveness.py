@@ -1,7 +1,7 @@
 """Liveness: once nothing fails any more, every message is settled by every group within a stated virtual time.
 
-The time runs from healing on, or from the last publish, whichever is later. Acks that nobody was told of may go with
-the power in the end.
+The time runs from healing on, or from the last publish, whichever is later. Acks that nobody was told of may go
+with the power in the end, and publishes that nobody was told of may come back with it.
 """
 
 from __future__ import annotations
@@ -43,12 +43,15 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
 
 
 def _doubtful(history: History, group: str, left: PartitionLeft) -> int:
-    """How many messages of a partition somebody began to ack and was not told that it happened."""
-    begun: set[int] = set()
-    for entry in history.of("ack"):
-        if entry.group == group and entry.partition == left.index and entry.topic == left.topic:
-            begun.update(entry.offsets)
-    for entry in history.of("acked"):
-        if entry.group == group and entry.partition == left.index and entry.topic == left.topic:
-            begun.difference_update(entry.offsets)
-    return len(begun)
+    """How many messages of a partition need not be settled: nobody was told of their publish, or of their ack."""
+
+    def offsets(kind: str, who: str) -> set[int]:
+        return {
+            offset
+            for entry in history.of(kind)
+            if entry.partition == left.index and entry.topic == left.topic and entry.group == who
+            for offset in entry.offsets
+        }
+
+    begun, acked, told = offsets("ack", group), offsets("acked", group), offsets("published", "")
+    return sum(offset not in acked and (offset in begun or offset not in told) for offset in left.records)

@@ -47,7 +47,10 @@ class ReceivedMessage(Record):
         await self._settle("ack", wait=wait)
 
     async def nack(self, *, delay: float = 0.0, reason: str | None = None) -> None:
-        """The message failed: deliver it again, after `delay` seconds at the earliest. The attempt counts."""
+        """The message failed: deliver it again, after `delay` seconds at the earliest. The attempt counts.
+
+        Handed to the operating system, not synced: a power loss may take it, and then the attempt has not counted.
+        """
         check_seconds("delay", delay)
         await self._settle("nack", seconds=delay, reason=reason)
 

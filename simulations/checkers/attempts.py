@@ -27,6 +27,7 @@ class _Last(NamedTuple):
     time: float = 0.0
     machine: int = 1
     is_nacked: bool = False
+    least: int = 0
 
 
 _NEVER = _Last()
@@ -40,7 +41,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     last: dict[tuple[str, str, int, int], _Last] = {}
     for entry in history.of("delivered", "nacked", "power cut"):
         if entry.kind == "power cut":
-            last = {place: before._replace(attempt=0, is_nacked=False) for place, before in last.items()}
+            last = {place: before._replace(least=0, is_nacked=False) for place, before in last.items()}
             continue
         group, topic, partition = entry.group, entry.topic, entry.partition
         if entry.kind == "nacked":
@@ -52,7 +53,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
         for offset, attempt in zip(entry.offsets, entry.attempts, strict=True):
             place = (group, topic, partition, offset)
             before = last.get(place)
-            last[place] = _Last(attempt, entry.time, entry.machine)
+            last[place] = _Last(attempt, entry.time, entry.machine, least=attempt)
             if before is None and attempt == 1:
                 continue
             problem = _problem(before or _NEVER, attempt, entry, visibility_s)
@@ -65,7 +66,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
 def _problem(before: _Last, attempt: int, entry: Entry, visibility_s: float) -> str | None:
     if attempt < 1:
         return "attempts begin at 1"
-    if attempt < before.attempt:
+    if attempt < before.least:
         return f"it had been attempt {before.attempt}"
     if before.is_nacked and attempt == before.attempt:
         return "the one before was nacked, and has the same number"

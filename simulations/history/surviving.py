@@ -194,5 +194,7 @@ def _digest(found: Surviving) -> str:
     for left in found.partitions:
         held = sorted(left.records.items())
         groups = sorted((group.name, group.floor, group.pending) for group in left.groups)
-        lines.append(f"{left.label} {left.state} {left.start}..{left.end} {held} {groups}")
+        # A partition that looks full has not asked its groups yet what may be dropped: no outcome of recovery.
+        state = "running" if left.state == "full" else left.state
+        lines.append(f"{left.label} {state} {left.start}..{left.end} {held} {groups}")
     return "\n".join([*lines, *found.problems])

@@ -14,7 +14,7 @@ from callboard.cli.group import run
 from callboard.cli.options import json_option
 from callboard.cli.output import print_json, say, show
 from callboard.cli.simulate_checks import check_determinism, explore, prove
-from callboard.cli.simulate_files import code_fingerprint, cores
+from callboard.cli.simulate_files import code_fingerprint, copy_file, cores
 from callboard.cli.simulate_pool import one_worker
 from callboard.cli.simulate_scenes import MACHINES, check_names, expected_faults, weights
 from callboard.cli.simulate_show import scenario_table, searched_lines, searched_to_dict
@@ -70,9 +70,7 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
             click.option("--exhaustive", type=click.IntRange(0, 3), help="Every short history of the log."),
             click.option("--machines", is_flag=True, help="The pure state machines alone, very fast."),
             click.option("--repro", metavar="CAPSULE", help="Run a stored failure again."),
-            click.option(
-                "--report", metavar="FILE.html", help="With --repro: write the report of the run there."
-            ),
+            click.option("--report", metavar="FILE.html", help="Draw the (first) failure there."),
             click.option(
                 "--adopt", metavar="FILE.json", help="With --repro, when fixed: keep it as a regression."
             ),
@@ -100,9 +98,10 @@ def simulate(scenarios: tuple[str, ...], as_json: bool, **given: Any) -> int:
         raise InvalidArgument(
             f"--{' and --'.join(name.replace('_', '-') for name in chosen)} exclude each other."
         )
-    for name in ("report", "adopt"):
-        if given[name] is not None and given["repro"] is None:
-            raise InvalidArgument(f"--{name} goes with --repro. Nothing was run.")
+    if given["adopt"] is not None and given["repro"] is None:
+        raise InvalidArgument("--adopt goes with --repro. Nothing was run.")
+    if given["report"] is not None and not set(chosen) <= {"repro", "machines"}:
+        raise InvalidArgument("--report goes with a sweep, or with --repro. Nothing was run.")
     jobs = given["jobs"] or cores()
     if given["listed"]:
         return _list(as_json)
@@ -158,6 +157,8 @@ def _sweep(scenarios: tuple[str, ...], jobs: int, as_json: bool, given: dict[str
         sizes=sizes,
     )
     found = run(partial(search, sweep, limits, given["state"], fresh=given["fresh"], quiet=as_json))
+    if given["report"] is not None and found.failures and found.failures[0].report:
+        copy_file(found.failures[0].report, given["report"])
     names = list(sweep.tallies)
     rare = {rare.point: rare.reason for rare in weights().rare}
     rows = table(expected_faults(names), sweep.faults, sweep.probes, rare)

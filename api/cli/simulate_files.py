@@ -19,6 +19,7 @@ from callboard.log.limits import MIB
 __all__ = [
     "TraceFile",
     "code_fingerprint",
+    "copy_file",
     "cores",
     "find_file",
     "prepare_folder",
@@ -75,6 +76,11 @@ def read_whole(path: str, bytes_max: int) -> bytes:
     if len(content) > bytes_max:
         raise InvalidArgument(f"{path} is larger than {bytes_max} bytes. Name a file that a sweep wrote.")
     return content
+
+
+def copy_file(path: str, target: str) -> None:
+    """Copy a file of ours to a place that the user named."""
+    write_whole(target, read_whole(path, STATE_BYTES_MAX))
 
 
 class TraceFile:

@@ -131,15 +131,13 @@ def _store_failure(scenario: Scenario, seed: int, case: Case, run: Run, folder: 
     failure = run.failure
     promise, words = ("", "") if failure is None else (promise_of(failure), words_of(failure))
     again = _runner(scenario, seed)(case, attrs.evolve(QUIET, record_schedule=True))
-    note = "as a sweep found it"
+    note = f"as a sweep found it, under the scheduler {run.scheduler}"
     if again.failure is None or promise_of(again.failure) != promise:
         note = "a second run of the same seed went otherwise: run --check-determinism on it"
         words = f"{words} ({note})"
     else:
         case = attrs.evolve(case, tape=again.tape)
-    capsule = capsule_of(
-        scenario.name, case, run, scheduler=run.scheduler, version=callboard.__version__, note=note
-    )
+    capsule = capsule_of(scenario.name, case, run, version=callboard.__version__, note=note)
     path = f"{folder}/{scenario.name}-{seed}.found.capsule"
     write_whole(path, capsule.to_cbor())
     return {"promise": promise[:200], "words": words[:4_000], "capsule": path}
@@ -147,8 +145,9 @@ def _store_failure(scenario: Scenario, seed: int, case: Case, run: Run, folder: 
 
 def _runner(scenario: Scenario, seed: int) -> RunCase:
     def run_case(case: Case, settings: Settings) -> Run:
+        chosen = attrs.evolve(settings, scheduler=case.scheduler)
         return run_scenario(
-            scenario, seed, plan=case.plan, workload=case.workload, tape=case.tape, settings=settings
+            scenario, seed, plan=case.plan, workload=case.workload, tape=case.tape, settings=chosen
         )
 
     return run_case
@@ -182,7 +181,6 @@ def shrink_capsule(answer: Answer, *, capsule: str, runs: int, seconds: float) -
         stored.scenario,
         shrunk.case,
         run,
-        scheduler=stored.scheduler,
         version=callboard.__version__,
         note=note,
     )
@@ -241,7 +239,6 @@ def repro(answer: Answer, *, capsule: str, report: str | None, adopt: str | None
             stored.scenario,
             case,
             run,
-            scheduler=stored.scheduler,
             version=callboard.__version__,
             note=stored.note,
         )

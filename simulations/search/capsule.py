@@ -10,7 +10,8 @@ Vocabulary
 scenario   the name under which the run's code is found
 promise    what was broken, by the checker's name; `raised: <type>` when the run failed in another way
 hits       index of a fault in the plan -> how often it had an effect
-tape       the schedule; None when the seed's own scheduler is enough
+tape       the schedule; None when that of the scheduler is enough
+scheduler  who decides without a tape; empty when the seed draws it
 """
 
 from __future__ import annotations

@@ -74,13 +74,13 @@ def words_of(failure: BaseException) -> str:
     return f"{type(failure).__name__}: {failure}"
 
 
-def capsule_of(scenario: str, case: Case, run: Run, *, scheduler: str, version: str, note: str) -> Capsule:
+def capsule_of(scenario: str, case: Case, run: Run, *, version: str, note: str) -> Capsule:
     """The capsule of a run that failed, or of one that no longer does (`promise` is then empty)."""
     failure = run.failure
     return Capsule(
         scenario=scenario,
         seed=run.seed,
-        scheduler=scheduler,
+        scheduler=case.scheduler or "",
         workload=to_plain(case.workload),
         plan=case.plan,
         tape=case.tape,
@@ -98,14 +98,16 @@ def case_of(capsule: Capsule, workload_type: Any) -> Case:
         workload = from_plain(workload_type, capsule.workload)
     except InvalidArgument as error:
         raise StaleCapsule(str(error)) from None
-    return Case(workload, capsule.plan, capsule.tape)
+    return Case(workload, capsule.plan, capsule.tape, capsule.scheduler or None)
 
 
 def trial_of(run_case: RunCase, promise: str, tick_limit: int = TICK_LIMIT) -> Callable[..., Tape | None]:
     """How shrinking runs a case: whether the same promise is broken, and under which schedule."""
 
     def trial(case: Case, /, *, record: bool) -> Tape | None:
-        settings = Settings(trace="off", record_schedule=record, tick_limit=tick_limit)
+        settings = Settings(
+            scheduler=case.scheduler, trace="off", record_schedule=record, tick_limit=tick_limit
+        )
         try:
             run = run_case(case, settings)
         except StaleTape:

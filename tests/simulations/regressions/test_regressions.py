@@ -9,6 +9,7 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
+import attrs
 import pytest
 
 from callboard.simulations.entropy import SeededEntropy
@@ -30,8 +31,9 @@ def test_a_stored_failure_stays_fixed(path: Path) -> None:
     scenario = SCENARIOS[capsule.scenario]
     workload = scenario.workload(SeededEntropy(capsule.seed).fork("workload"))
     case = case_of(capsule, type(workload))
+    settings = attrs.evolve(QUIET, scheduler=case.scheduler)
     run = run_scenario(
-        scenario, capsule.seed, plan=case.plan, workload=case.workload, tape=case.tape, settings=QUIET
+        scenario, capsule.seed, plan=case.plan, workload=case.workload, tape=case.tape, settings=settings
     )
     found = judge(capsule, run)
     assert found.verdict is Verdict.FIXED, f"{found.verdict.value}: {found.words}"

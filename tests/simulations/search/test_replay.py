@@ -22,7 +22,7 @@ BROKEN = Violation("nothing lost", "message 3 is gone")
 def capsule(made: Callable[..., Any]) -> Capsule:
     """A stored failure whose first fault had an effect, twice."""
     run = made(BROKEN, plan=PLAN, hits={0: 2, 1: 0})
-    return capsule_of("shop", Case((), PLAN, Tape()), run, scheduler="walk", version="0.1.0", note="")
+    return capsule_of("shop", Case((), PLAN, Tape()), run, version="0.1.0", note="")
 
 
 def test_a_capsule_holds_what_is_expected(capsule: Capsule) -> None:

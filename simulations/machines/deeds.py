@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from typing import Final
 
@@ -14,7 +15,7 @@ from callboard.simulations.machines.tree import Tree
 
 __all__ = ["CODES", "DEEDS", "RAN_OUT_CODE", "STRIKE_CODE", "Deeds"]
 
-BURSTS: Final = (1, 1, 2, 3, 5, 8, 12, 16)
+BURSTS: Final = (1, 2, 4, 8, 12, 16, 24, 32)
 """Inputs of one sort that come together."""
 BACKLOG_MAX: Final = 500
 BATCHES: Final = (1, 1, 1, 1, 2, 3, 8, 40)
@@ -27,8 +28,8 @@ DEEDS: Final = (
     ("release", 2),
     ("extend", 4),
     ("forget", 1),
-    ("commit", 8),
-    ("unrest", 1),
+    ("commit", 3),
+    ("unrest", 2),
 )
 """Deeds and their usual share; a seed triples some and leaves some out."""
 STRIKE_CODE: Final = 14
@@ -50,7 +51,7 @@ MANY: Final = tuple(
 )
 
 
-class Deeds:
+class Deeds(ABC):
     """What all deeds work on. Each deed returns how many inputs it gave to state machines."""
 
     places: list[Place]
@@ -69,9 +70,9 @@ class Deeds:
     triggers: dict[str, list[tuple[int, int, Strike]]]
     """By probe, the strikes that wait for it: index in the plan, passings left, strike."""
 
+    @abstractmethod
     def passing(self, probe: str, subject: str) -> None:
-        """A probe is passed."""
-        raise NotImplementedError
+        """A probe is passed: whatever waits for it strikes."""
 
     def publish(self, bits: int) -> int:
         """Some records, one at a time."""

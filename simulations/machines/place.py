@@ -298,7 +298,11 @@ class Place:
         kept = self.synced + surviving(len(self.written) - self.synced)
         self._end_process(kept)
         del self.written[kept:]
-        self.visible_end = self.durable_end + surviving(self.visible_end - self.durable_end)
+        # What the power has left is on the disk: another cut takes nothing more of it.
+        self.synced = len(self.written)
+        self.visible_end = self.durable_end = self.durable_end + surviving(
+            self.visible_end - self.durable_end
+        )
 
     def kill(self) -> None:
         """The process is gone; what it had written is not."""

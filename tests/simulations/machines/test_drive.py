@@ -28,7 +28,7 @@ from callboard.supervision.roster import Member
 SEEDS = range(60)
 
 
-def promises(events: int = 2_000) -> set[str]:
+def promises(events: int = 6_000) -> set[str]:
     """What a few seeds find broken."""
     return {
         run.violation.promise for seed in SEEDS if (run := drive(seed, events=events)).violation is not None

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import trio
@@ -25,6 +25,8 @@ from callboard.simulations.search.differences import Difference, first_differenc
 __all__ = ["check_determinism", "explore", "prove"]
 
 
+SEEDS_AT_ONCE: Final = 20
+
 # -- determinism
 
 
@@ -41,26 +43,33 @@ class Compared:
 def check_determinism(
     scenarios: Sequence[str], seeds: range, jobs: int, folder: str, *, as_json: bool
 ) -> int:
-    """Run each seed in two new processes with other hashes and other heaps, and compare their whole traces."""
+    """Run each seed in two new processes with other hashes and other heaps, and compare their whole traces.
+
+    A process runs up to `SEEDS_AT_ONCE` seeds of one scenario, the other one runs them the other way round: what one run
+    leaves behind for the next shows too.
+    """
     traces = f"{folder}/traces"
     prepare_folder(traces)
-    wanted = [(name, seed) for name in scenarios for seed in seeds]
+    chunks = [
+        (name, seeds[at : at + SEEDS_AT_ONCE])
+        for name in scenarios
+        for at in range(0, len(seeds), SEEDS_AT_ONCE)
+    ]
     found: list[Compared] = []
 
-    async def compare(pair: tuple[str, int], advance: Advance) -> None:
-        found.append(await _compare(*pair, traces))
-        advance(f"{pair[0]}, seed {pair[1]}", len(found), len(wanted))
+    async def compare(name: str, some: range, advance: Advance) -> None:
+        found.extend(await _compare(name, some, traces))
+        advance(f"{name}, seeds up to {some[-1]}", len(found), len(scenarios) * len(seeds))
 
     with progress("comparing", quiet=as_json) as advance:
         # Each comparison is two processes at once.
-        run(partial(_all, [partial(compare, pair, advance) for pair in wanted], max(1, jobs // 2)))
-    found.sort(key=lambda compared: wanted.index((compared.scenario, compared.seed)))
+        run(partial(_all, [partial(compare, *chunk, advance) for chunk in chunks], max(1, jobs // 2)))
+    found.sort(key=lambda compared: (scenarios.index(compared.scenario), compared.seed))
     differing = [compared for compared in found if isinstance(compared.difference, Difference)]
     if as_json:
         print_json([_compared_to_dict(compared) for compared in found])
     else:
-        for compared in found:
-            show(_told(compared))
+        show(*map(_told, found))
     return exits.NONDETERMINISTIC if differing else exits.OK
 
 
@@ -84,25 +93,32 @@ async def _all(jobs: Sequence[Callable[[], Coroutine[Any, Any, None]]], at_once:
         raise errors[0]
 
 
-async def _compare(scenario: str, seed: int, folder: str) -> Compared:
+async def _compare(scenario: str, seeds: range, folder: str) -> list[Compared]:
     entropy = HostEntropy()
     hashes = (str(entropy.integer(32)), str(entropy.integer(32)))
-    paths = [f"{folder}/{scenario}-{seed}.{side}.txt" for side in ("a", "b")]
-    jobs = [
-        partial(_trace, scenario, seed, path, hash_seed)
-        for path, hash_seed in zip(paths, hashes, strict=True)
-    ]
-    await _all(jobs, 2)
-    difference = first_difference(trace_lines(paths[0]), trace_lines(paths[1]))
-    if not isinstance(difference, Difference):
-        for path in paths:
-            remove_file(path)
-    return Compared(scenario, seed, difference, hashes)
+    orders = (seeds, seeds[::-1])
+    sides = zip("ab", orders, hashes, strict=True)
+    await _all([partial(_trace, scenario, *side, folder) for side in sides], 2)
+    found = []
+    for seed in seeds:
+        paths = [_trace_path(folder, scenario, seed, side) for side in "ab"]
+        difference = first_difference(trace_lines(paths[0]), trace_lines(paths[1]))
+        if not isinstance(difference, Difference):
+            for path in paths:
+                remove_file(path)
+        found.append(Compared(scenario, seed, difference, hashes))
+    return found
 
 
-async def _trace(scenario: str, seed: int, path: str, hash_seed: str) -> None:
+async def _trace(scenario: str, side: str, seeds: range, hash_seed: str, folder: str) -> None:
     async with one_worker(environment={"PYTHONHASHSEED": hash_seed}, perturb=True) as worker:
-        await worker.whole(do="trace", scenario=scenario, seed=seed, path=path)
+        for seed in seeds:
+            path = _trace_path(folder, scenario, seed, side)
+            await worker.whole(do="trace", scenario=scenario, seed=seed, path=path)
+
+
+def _trace_path(folder: str, scenario: str, seed: int, side: str) -> str:
+    return f"{folder}/{scenario}-{seed}.{side}.txt"
 
 
 def _told(compared: Compared) -> str:

@@ -165,3 +165,10 @@ def test_within_the_promise_nothing_is_damaged_after_recovery(script, left):
     assert recovery.check_damage(script.history, left()) == []
     assert len(recovery.check_damage(script.history, damaged)) == 1
     assert recovery.check_damage(script.history, damaged, Terms(beyond=True)) == []
+
+
+def test_a_partition_that_crashed_promises_no_first_order(script, left):
+    """After a crash of the partition a message may come when a lease that nobody had runs out."""
+    script.publish(0, 0, key=b"k").publish(1, 1, key=b"k").member("joined", 1)
+    script.event("IncarnationCrashed", "topics/orders/0").deliver(1, 1).deliver(0, 0)
+    assert key_order.check(script.history, left({0: 0, 1: 1})) == []

@@ -45,8 +45,8 @@ def check_determinism(
 ) -> int:
     """Run each seed in two new processes with other hashes and other heaps, and compare their whole traces.
 
-    A process runs up to `SEEDS_AT_ONCE` seeds of one scenario, the other one runs them the other way round: what one run
-    leaves behind for the next shows too.
+    A process runs up to `SEEDS_AT_ONCE` seeds of one scenario, the other one runs them the other way round: what one
+    run leaves behind for the next shows too.
     """
     traces = f"{folder}/traces"
     prepare_folder(traces)

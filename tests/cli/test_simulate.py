@@ -50,6 +50,8 @@ class Planted:
             return
         elif os.environ.get("PLANTED") == "silent":
             os._exit(3)
+        elif os.environ.get("PLANTED") == "unmet":
+            world.sometimes("pigs fly", False)
         elif os.environ.get("PLANTED") == "raises":
             raise KeyError("no such order")
         elif load.messages >= 7 and world.fault_counts["JumpClock"] and world.seed % 4 == 3:
@@ -62,6 +64,12 @@ def load_weights():
     found.scenarios["planted"] = registry.Weight(share=1.0, cost_s=0.01, least=1)
     return found
 registry.load_weights = load_weights
+
+if os.environ.get("PLANTED") == "unmet":
+    import callboard.simulations.search.coverage as coverage
+    coverage.STANDARD_SEEDS = 4
+    for name in [name for name in registry.SCENARIOS if name != "planted"]:
+        del registry.SCENARIOS[name]
 """
 
 
@@ -202,6 +210,14 @@ def test_an_exception_is_told_with_where_it_was_raised(planted: Any, monkeypatch
     assert failure["promise"] == "raised: KeyError"
     assert "no such order" in failure["story"]
     assert "sitecustomize.py" in failure["story"]
+
+
+def test_a_whole_sweep_that_never_met_a_point_fails(planted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exit code 7, and the point is named; a smaller sweep, and one of named scenarios, only count."""
+    monkeypatch.setenv("PLANTED", "unmet")
+    assert "pigs fly" in planted.run("simulate", "--seeds=4", "--jobs=1", code=7).err
+    assert planted.run("simulate", "--seeds=3", "--jobs=1", "--json").json["missing"] == ["pigs fly"]
+    planted.run("simulate", "planted", "--seeds=4", "--jobs=1")
 
 
 def test_a_worker_that_dies_is_a_failure_of_its_seed(planted: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final
 
 import trio
@@ -15,7 +15,7 @@ from callboard.log.errors import CallboardError, InvalidArgument
 from callboard.log.limits import MIB
 from callboard.simulations.search.capsule import StaleCapsule
 
-__all__ = ["SimulationFailed", "Worker", "WorkerGone", "one_worker"]
+__all__ = ["SimulationFailed", "Worker", "WorkerGone", "first_error", "one_worker"]
 
 LINE_BYTES_MAX: Final = 8 * MIB
 PATIENCE_S: Final = 600.0
@@ -77,6 +77,21 @@ ERRORS: Final[dict[str, type[CallboardError]]] = {
     "InvalidArgument": InvalidArgument,
     "PlanError": InvalidArgument,
 }
+
+
+@contextmanager
+def first_error() -> Iterator[None]:
+    """Of a group of our own errors from a nursery, the first is raised as itself."""
+    try:
+        yield
+    except ExceptionGroup as group:
+        ours, others = group.split(CallboardError)
+        if ours is None or others is not None:
+            raise
+        error: BaseException = ours
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        raise error from None
 
 
 @asynccontextmanager

@@ -11,7 +11,7 @@ import trio
 
 from callboard.cli.output import Advance, progress, say
 from callboard.cli.simulate_files import find_file, prepare_folder, write_whole
-from callboard.cli.simulate_pool import Worker, WorkerGone, one_worker
+from callboard.cli.simulate_pool import Worker, WorkerGone, first_error, one_worker
 from callboard.log.errors import InvalidArgument
 from callboard.simulations.search.capsule import StaleCapsule
 from callboard.simulations.search.sweep import Result, Sweep
@@ -79,7 +79,7 @@ async def search(sweep: Sweep, limits: Limits, folder: str, *, fresh: bool, quie
     found.done_before = sweep.done
     began = trio.current_time()
     try:
-        with progress("sweeping", quiet=quiet) as advance:
+        with first_error(), progress("sweeping", quiet=quiet) as advance:
             await _run_workers(found, limits, folder, partial(_show, found, began, advance))
     finally:
         found.seconds = trio.current_time() - began
@@ -189,7 +189,7 @@ async def _shrink_all(found: Searched, limits: Limits, *, quiet: bool) -> None:
             shrunk[which] = await _shrink(result, limits, advance) if result.capsule else _unstored(result)
 
     if firsts:
-        with progress("shrinking", quiet=quiet) as advance:
+        with first_error(), progress("shrinking", quiet=quiet) as advance:
             async with trio.open_nursery() as nursery:
                 for _ in range(limits.jobs):
                     nursery.start_soon(take, advance)

@@ -311,6 +311,13 @@ def test_what_makes_no_sense_is_refused(command: Any, arguments: tuple[str, ...]
     assert not list(command.folder.iterdir())
 
 
+def test_a_failure_that_cannot_be_stored_is_told(planted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder in the place of the file: one message of what cannot be written, no traceback."""
+    monkeypatch.setenv("PLANTED", "raises")
+    (planted.folder / ".callboard-simulate/failures/planted-0.found.capsule").mkdir(parents=True)
+    assert "cannot be written" in planted.run("simulate", "planted", "--seeds=1", "--jobs=1", code=1).err
+
+
 def test_a_state_folder_that_cannot_be_is_told(command: Any) -> None:
     """A file in the place of the folder: one message, no traceback."""
     (command.folder / "taken").write_text("")

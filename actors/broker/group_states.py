@@ -63,7 +63,9 @@ class Group:
 class GroupStates:
     """The groups of one partition by id."""
 
-    def __init__(self, wall_offset_s: float = 0.0, *, salvaging: bool = False) -> None:
+    def __init__(self, wall_offset_s: float = 0.0, *, opened_us: int = 0, salvaging: bool = False) -> None:
+        self._opened_us = opened_us
+        self._opened_offset_s = wall_offset_s
         self.groups: dict[int, Group] = {}
         self._salvaging = salvaging
         self._salvaged_end = 0
@@ -80,6 +82,13 @@ class GroupStates:
         if self.groups.pop(group_id, None) is None:
             return None
         return PREFIX.pack(group_id, CLOSE)
+
+    def written(self, wall_us: int) -> None:
+        """What is replayed next was written at `wall_us`. If that is still to come, the clock was set back meanwhile:
+
+        delays then run from when they were written, so none gets longer than it was asked to be.
+        """
+        self._wall_offset_s = self._opened_offset_s + max(0, wall_us - self._opened_us) / 1e6
 
     def apply(self, record: bytes) -> None:
         """Replay one journal record. Raises `LogCorrupt`."""

@@ -78,7 +78,9 @@ class Leasing:
         timeouts[group.group_id] = max(message.visibility_timeout, timeouts.get(group.group_id, 0.0))
         self._room.arm(deadline)
         unsynced = grant.ranges[-1][1] > self._room.log.durable_end
-        self._room.journal_events(group, partial(self._hand_over, group, grant, message, reply), sync=unsynced)
+        self._room.journal_events(
+            group, partial(self._hand_over, group, grant, message, reply), sync=unsynced
+        )
 
     def _hand_over(
         self, group: Group, grant: Grant, message: c.Fetch, reply: Reply, error: CallboardError | None

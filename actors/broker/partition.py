@@ -128,15 +128,19 @@ class Partition(Actor[c.PartitionCommand]):
     async def _replayed(self, files: Incarnation) -> GroupStates:
         """Open the journal; a damaged one is repaired, and what it still says of settled messages is kept."""
         try:
-            states = GroupStates(wall_offset(self.context.clock))
+            states = self._no_groups()
             self._journal = await self._open_journal(files, states)
         except LogCorrupt as damage:
             await repair_log(files, f"{self._place.directory}/delivery")
-            states = GroupStates(wall_offset(self.context.clock), salvaging=True)
+            states = self._no_groups(salvaging=True)
             self._journal = await self._open_journal(files, states)
             self.context.emit(JournalSalvaged(self.context.path, str(damage)))
             await self._journal.snapshot(states.snapshot(wall_offset(self.context.clock)))
         return states
+
+    def _no_groups(self, *, salvaging: bool = False) -> GroupStates:
+        clock = self.context.clock
+        return GroupStates(wall_offset(clock), opened_us=clock.wall_us(), salvaging=salvaging)
 
     async def _open_journal(self, files: Incarnation, states: GroupStates) -> Journal:
         return await Journal.open(
@@ -146,6 +150,7 @@ class Partition(Actor[c.PartitionCommand]):
             entropy=self.context.entropy,
             restore=states.restore,
             apply=states.apply,
+            written=states.written,
         )
 
     @property

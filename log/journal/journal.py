@@ -119,8 +119,11 @@ class Journal:
         entropy: Entropy,
         restore: Callable[[bytes], None],
         apply: Callable[[bytes], None],
+        written: Callable[[int], None] = lambda _: None,
     ) -> Journal:
         """Replay the journal in `directory`, made when missing: `restore(snapshot)`, then `apply(event)` for each.
+
+        Before these, `written` hears when they were written (microseconds since 1970, by the clock of that time).
 
         A torn tail is moved to quarantine; events that no sync has proven are written anew and synced before this
         returns. When that fails, the journal opens all the same, with `needs_healing` set.
@@ -129,7 +132,7 @@ class Journal:
         fails. Errors of `restore` and `apply` come out as they are.
         """
         journal = cls(files, directory, clock=clock, entropy=entropy)
-        found = await recover(files, directory, restore, apply)
+        found = await recover(files, directory, restore, apply, written)
         journal.recovery = found.recovery
         if found.segment is None:
             await journal._change_segment("opening", None, b"", allocate_or_fail=False)

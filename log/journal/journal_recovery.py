@@ -88,12 +88,14 @@ class Found:
     ends_with_mark: bool = False
 
 
-async def recover(files: Incarnation, directory: str, restore: Sink, apply: Sink) -> Found:
+async def recover(
+    files: Incarnation, directory: str, restore: Sink, apply: Sink, written: Callable[[int], None]
+) -> Found:
     """Replay the journal and make its end fit to be appended to. See `Journal.open` for the errors."""
     try:
         await make_directory(files, directory)
         await remove_unfinished(files, directory)
-        return await Replay(files, directory, restore, apply).run()
+        return await Replay(files, directory, restore, apply, written).run()
     except PlanFailed as error:
         raise error_of(directory, "opening", error) from error
 
@@ -101,11 +103,19 @@ async def recover(files: Incarnation, directory: str, restore: Sink, apply: Sink
 class Replay:
     """One open of one journal."""
 
-    def __init__(self, files: Incarnation, directory: str, restore: Sink, apply: Sink) -> None:
+    def __init__(
+        self,
+        files: Incarnation,
+        directory: str,
+        restore: Sink,
+        apply: Sink,
+        written: Callable[[int], None],
+    ) -> None:
         self.files = files
         self.directory = directory
         self.restore = restore
         self.apply = apply
+        self.written = written
         self.next = 0
         self.proven = 0
         self.events = 0
@@ -274,6 +284,7 @@ class Replay:
         self.unproven.append((sequence, position))
         self.mark_at = None
         self.replayed_bytes += header.frame_bytes
+        self.written(header.max_time_us)
         if self.snapshot_at is not None and sequence == self.snapshot_at + 1:
             self.restore(columns.value(0) or b"")
             self.replayed_bytes = 0

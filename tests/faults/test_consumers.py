@@ -185,3 +185,20 @@ async def test_a_consumers_exception_comes_out_as_itself(autojump_clock: Any, wo
             message = await consumer.get(timeout=1.0)
             assert message is not None
             assert message.attempt == 1
+
+
+async def test_a_clock_that_was_set_back_while_the_runtime_was_down_makes_no_delay_longer(
+    autojump_clock: Any, world: Any
+) -> None:
+    """The delay of a nack is kept as wall time, and counted from when it was written if that is still to come."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders")
+        await topic.publish(b"0")
+        async with topic.subscribe("group") as consumer:
+            await (await consumer.get()).nack(delay=10.0)
+    world.clock.shift(-5000.0)
+    async with world.open() as runtime:
+        async with runtime.topic("orders").subscribe("group") as consumer:
+            assert await consumer.get(timeout=9.0) is None
+            message = await consumer.get(timeout=2.0)
+            assert message.attempt == 2

@@ -85,7 +85,23 @@ class ObservedTopic:
         partition: int | None = None,
         acks: str = "all",
     ) -> str:
-        """Publish a batch; "published" or "refused" when that holds for all of it, else "unsure"."""
+        """Publish a batch; "published" or "refused" when that holds for all of it, else "unsure".
+
+        A batch of which nothing is known is tried again while the world's `retry_budget` lasts.
+        """
+        while True:
+            end = await self._publish_batch(values, keys, partition, acks)
+            if end != "doubtful":
+                return end
+            if self._world.retry_budget <= 0:
+                return "unsure"
+            self._world.retry_budget -= 1
+            await trio.sleep(RETRY_AFTER_S)
+
+    async def _publish_batch(
+        self, values: Sequence[bytes], keys: Sequence[bytes | None] | None, partition: int | None, acks: str
+    ) -> str:
+        """One try; "doubtful" when it failed as a whole and may have happened."""
         history = self._history
         found = keys or [None] * len(values)
         numbers = tuple(map(history.message, values, found))
@@ -96,7 +112,8 @@ class ObservedTopic:
             self._fates(operation, numbers, partial.receipts, acks)
             return "unsure"
         except CallboardError as error:
-            return self._failed(operation, numbers, error)
+            end = self._failed(operation, numbers, error)
+            return "doubtful" if end == "unsure" else end
         except trio.Cancelled:
             self._end("unsure", operation, numbers, detail="cancelled")
             raise

@@ -76,6 +76,7 @@ class Shop:
         self.busy_until_s = 0.0
         """Publishing goes on until then, if nothing fails: virtual seconds of the run."""
         self._handled: set[tuple[str, int, int]] = set()
+        world.retry_budget += max(0, traffic.retries)
         history = world.history
         numbers = [history.message(traffic.value(n), traffic.key(n)) for n in range(traffic.messages)]
         publishers = max(1, traffic.publishers)

@@ -46,6 +46,8 @@ class Traffic:
     forget_every: int = 0
     """Every so many-th offset is forgotten at first: its lease runs out; 0 for none."""
     poll_s: float = 0.2
+    retries: int = 0
+    """How many publishes, in all, are repeated after an indefinite error."""
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -82,4 +84,5 @@ def draw_traffic(entropy: Entropy, *, messages: tuple[int, int] = (60, 160)) -> 
         nack_every=one_of(entropy, (0, 0, 13)),
         forget_every=one_of(entropy, (0, 0, 29)),
         poll_s=uniform(entropy, 0.05, 0.5),
+        retries=one_of(entropy, (0, 0, 5)),
     )

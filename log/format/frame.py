@@ -53,6 +53,7 @@ __all__ = [
 ]
 
 FRAME_MAGIC: Final = b"\xf9CBF"
+NEWEST_CODEC: Final = max(Codec)
 FRAME_VERSION: Final = 1
 
 FRAME_LAYOUT: Final = Layout(
@@ -219,7 +220,7 @@ def read_header(view: memoryview, at: int, seed: int) -> FrameHeader:
         raise FrameInvalid(Fault.ZEROS if magic == bytes(4) else Fault.MAGIC)
     if zlib.crc32(view[at : at + SEALED_BYTES], seed) != header_checksum:
         raise FrameInvalid(Fault.HEADER_CHECKSUM)
-    if version != FRAME_VERSION or flags or codec > max(Codec):
+    if version != FRAME_VERSION or flags or codec > NEWEST_CODEC:
         raise FormatTooNew(
             f"a frame has version {version}, codec {codec}, flags {flags}: a newer Callboard wrote it. "
             "Upgrade Callboard to read it.",

@@ -62,7 +62,7 @@ class World:
         self.entropy = SeededEntropy(seed)
         self.clock = VirtualClock()
         self.disk = MemoryDisk(clock=self.clock)
-        self.history = History(now=trace.now, tell=self._tell)
+        self.history = History(now=trace.now, tell=self._tell if trace.on else None)
         self.probes = Probes()
         self.machine: Machine | None = None
         """The machine that is up."""

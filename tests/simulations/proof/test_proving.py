@@ -26,12 +26,12 @@ def test_every_safeguard_has_a_seed_that_caught_it() -> None:
 
 
 @pytest.mark.parametrize("name", ["lease check", "restart intensity", "recovery at a restart"])
-def test_a_missing_safeguard_is_caught_at_its_hint(name: str) -> None:
-    """One run with the safeguard off fails, one with it on ends well."""
+def test_a_missing_safeguard_is_caught(name: str) -> None:
+    """A run with the safeguard off fails, the same with it on ends well; a hint that is stale costs a few more."""
     told: list[Proof] = []
     (proof,) = prove([name], progress=told.append)
     assert told == [proof]
-    assert (proof.caught, proof.tried) == (True, 1)
+    assert proof.caught
     assert proof.promise
     assert failure_of(proof.scenario, proof.seed) is None
 

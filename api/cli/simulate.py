@@ -38,6 +38,13 @@ VERDICTS: Final = {
 MODES: Final = ("check_determinism", "prove", "exhaustive", "machines", "repro", "listed")
 
 
+def _number(_context: click.Context, _option: click.Parameter, given: float | None) -> float | None:
+    """Refuses NaN, which no range of click's does: every comparison with it is false."""
+    if given is not None and given != given:
+        raise click.BadParameter("nan is no number of seconds.")
+    return given
+
+
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(
         (
@@ -52,6 +59,7 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
             click.option(
                 "--time-limit",
                 type=click.FloatRange(0, min_open=True),
+                callback=_number,
                 help="Seconds; then it can be resumed.",
             ),
             click.option("--keep-going", is_flag=True, help="Go on after a broken promise."),
@@ -60,7 +68,13 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
                 "--state", default=STATE, show_default=True, help="Where progress and failures are kept."
             ),
             click.option("--shrink-runs", type=click.IntRange(0, 100_000), default=400, show_default=True),
-            click.option("--shrink-seconds", type=click.FloatRange(0), default=60.0, show_default=True),
+            click.option(
+                "--shrink-seconds",
+                type=click.FloatRange(0),
+                default=60.0,
+                show_default=True,
+                callback=_number,
+            ),
             click.option(
                 "--check-determinism", is_flag=True, help="Run each seed twice and compare whole traces."
             ),

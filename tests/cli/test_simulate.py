@@ -250,6 +250,12 @@ def test_an_interrupted_sweep_goes_on_where_it_was(planted: Any) -> None:
     assert "damaged" in torn["resumed"]
 
 
+@pytest.mark.parametrize("option", ["--time-limit", "--shrink-seconds"])
+def test_a_time_that_is_no_number_is_refused(command: Any, option: str) -> None:
+    """NaN passes every range, and would end the sweep with a traceback: it is refused like other nonsense."""
+    command.run("simulate", "publish-and-recover", "--seeds=1", f"{option}=nan", code=2)
+
+
 def test_runs_of_one_seed_are_compared_line_by_line(command: Any) -> None:
     """Two processes, other hashes, other heaps: the same bytes; exit code 0."""
     found = command.run(

@@ -35,8 +35,7 @@ _NEVER = _Last()
 
 def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:
     """Deliveries whose attempt cannot be."""
-    if terms.is_salvaged(history):
-        return []
+    salvaged = terms.salvaged(history)
     found: list[Violation] = []
     last: dict[tuple[str, str, int, int], _Last] = {}
     for entry in history.of("delivered", "nacked", "power cut"):
@@ -44,6 +43,8 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
             last = {place: before._replace(least=0, is_nacked=False) for place, before in last.items()}
             continue
         group, topic, partition = entry.group, entry.topic, entry.partition
+        if f"{topic}/{partition}" in salvaged:
+            continue
         if entry.kind == "nacked":
             for offset in entry.offsets:
                 place = (group, topic, partition, offset)

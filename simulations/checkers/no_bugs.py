@@ -19,11 +19,15 @@ MISTAKES: Final = (
     "InternalError",
     "KeyError",
     "NameError",
+    "OverflowError",
     "RecursionError",
     "RuntimeError",
     "TypeError",
     "UnboundLocalError",
+    "UnicodeDecodeError",
+    "ValueError",
     "ZeroDivisionError",
+    "error",
 )
 
 

@@ -86,10 +86,11 @@ def _unanswered(history: History, events: list[Entry]) -> list[Violation]:
             crashed[actor] = entry
         elif entry.kind == "Escalated":
             path = entry.who.rstrip("/")
+            below = f"{path}/"
             crashed = {
                 found: crash
                 for found, crash in crashed.items()
-                if found[0] != entry.machine or (path and not found[1].startswith(path))
+                if found[0] != entry.machine or (path and not found[1].startswith(below))
             }
         else:
             crashed.pop(actor, None)

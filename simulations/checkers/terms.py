@@ -32,9 +32,11 @@ class Terms:
     intensities: tuple[Intensity, ...] = ()
     """What supervisors state."""
 
-    def is_salvaged(self, history: History) -> bool:
-        """Whether settlements and leases may be forgotten: a delivery journal was damaged, and it was reported."""
-        return self.beyond and bool(history.of("JournalSalvaged"))
+    def salvaged(self, history: History) -> frozenset[str]:
+        """Partitions (`orders/1`) that may have forgotten settlements: their journal was damaged, as was reported."""
+        if not self.beyond:
+            return frozenset()
+        return frozenset(entry.who.removeprefix("topics/") for entry in history.of("JournalSalvaged"))
 
 
 DEFAULT = Terms()

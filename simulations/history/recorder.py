@@ -13,16 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import chain
-from typing import Any, Final
+from typing import Any
 
 import trio
 
 from callboard.simulations.history.entry import ALTERED, Entry
 
 __all__ = ["History"]
-
-ENDS: Final = frozenset({"power cut", "killed", "closed"})
-"""How a machine's life ends."""
 
 
 class History:

@@ -31,9 +31,9 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     for left in surviving.partitions:
         if left.label in salvaged or left.state == "failed":
             continue
-        gone = _dropped(history, left)
         for group in left.groups:
             place = (group.name, left.topic, left.index)
+            gone = _dropped(history, left, since=_known_since(history, group.name))
             unread = gone - maybe.get(place, set())
             if unread and not terms.drops_unread:
                 words = f"{group.name} in {left.label}: offset {min(unread)} was dropped unread"
@@ -53,14 +53,25 @@ def _offsets(history: History, kind: str, since: int = 0) -> Offsets:
     return found
 
 
-def _dropped(history: History, left: PartitionLeft) -> set[int]:
-    """Acknowledged offsets below what is kept."""
+def _known_since(history: History, group: str) -> int:
+    """The boot in which a consumer of the group first joined: until then nothing is kept for it."""
+    boot = 0
+    for entry in history.of("booted", "joined"):
+        if entry.kind == "booted":
+            boot = entry.number
+        elif entry.group == group:
+            return boot
+    return len(history)
+
+
+def _dropped(history: History, left: PartitionLeft, since: int) -> set[int]:
+    """Acknowledged offsets below what is kept, of what was published since."""
     if not left.start:
         return set()
     return {
         offset
         for entry in history.of("published")
-        if entry.partition == left.index and entry.topic == left.topic
+        if entry.number >= since and entry.partition == left.index and entry.topic == left.topic
         for offset in entry.offsets
         if offset < left.start
     }

@@ -73,6 +73,8 @@ def _started_early(events: list[Entry]) -> list[Violation]:
             if entry.time < at - SLACK_S:
                 words = f"{entry.who} started at {entry.time:.3f} s, and its backoff lasts until {at:.3f} s"
                 found.append(Violation(PROMISE, words, entry))
+        elif entry.kind == "ActorStopped":
+            due.pop(actor, None)  # a child of that name that is added after this is another one
         elif entry.kind in ("Escalated", "ActorFailed"):
             due.clear()  # whoever is started again after this begins anew
     return found

@@ -88,8 +88,8 @@ def test_a_race_is_found_shrunk_and_told(run_file: Any) -> None:
 def test_the_command_leads_back(run_file: Any) -> None:
     """The seed that was named fails again, with the same account."""
     first = run_file(RACE)
-    (command,) = [line for line in first.outlines if "--callboard-seed" in line]
-    again = run_file(RACE, command.rpartition(" ")[2])
+    (option,) = {line.rpartition(" ")[2] for line in first.outlines if "--callboard-seed" in line}
+    again = run_file(RACE, option)
     again.assert_outcomes(failed=1)
     assert _account(again) == _account(first)
 

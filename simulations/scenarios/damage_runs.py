@@ -46,11 +46,11 @@ class Ruin(Shop):
             self.report(corrupt)
 
     def report(self, error: LogCorrupt) -> None:
-        """The error names a file that was damaged."""
+        """The error names a file beside one that was damaged, or the directory in which there is one."""
         path = str(getattr(error, "path", "") or "")
         hurts = self.world.disk.atlas.hurts
         self.world.sometimes("a damaged directory was refused with a report")
-        if not any(_folder(hurt.path) == _folder(path) for hurt in hurts):
+        if not any(hurt.path.startswith(f"{path}/") or _folder(hurt.path) == _folder(path) for hurt in hurts):
             words = f"it says that {path or 'something'} is damaged, and damaged are {[hurt.path for hurt in hurts]}"
             raise self.world.broken(Violation(PROMISE, words))
 

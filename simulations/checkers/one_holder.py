@@ -21,6 +21,7 @@ SLACK_S = 1e-6
 
 def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:
     """One violation per delivery of what somebody else still held."""
+    salvaged = terms.salvaged(history)
     held: dict[tuple[str, str, int, int], Entry] = {}
     gone: set[int] = set()
     found = []
@@ -28,6 +29,8 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
         kind, group, topic, partition = entry.kind, entry.group, entry.topic, entry.partition
         if kind == "left":
             gone.add(entry.operation)
+            continue
+        if f"{topic}/{partition}" in salvaged:
             continue
         for offset in entry.offsets:
             place = (group, topic, partition, offset)

@@ -23,6 +23,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     cuts = history.of("power cut")
     last_cut = cuts[-1].number if cuts else -1
     partitions = {(left.topic, left.index): left for left in surviving.partitions}
+    begun = {number: entry.number for entry in history.of("publish") for number in entry.ids}
     found = []
     for entry in history.of("published"):
         left = partitions.get((entry.topic, entry.partition))
@@ -34,13 +35,21 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
         for number, offset in zip(entry.ids, entry.offsets, strict=True):
             if get(offset) == number or may_vanish:
                 continue
-            if not (terms.beyond and _looks_torn(left, offset, last_cut > entry.number)):
-                found += _missing(entry, left, number, offset, terms)
+            heir_begun = begun.get(get(offset, -1), 0)
+            if terms.beyond and (
+                _looks_torn(left, offset, last_cut > entry.number)
+                or any(entry.number < cut.number < heir_begun for cut in cuts)
+            ):
+                continue
+            found += _missing(entry, left, number, offset, terms)
     return found + _flushed(history, surviving)
 
 
 def _looks_torn(left: PartitionLeft, offset: int, was_cut: bool) -> bool:
-    """Beyond the promise: damage to the very last records before a power cut cannot be told from a torn write."""
+    """Beyond the promise: damage to the very last records before a power cut cannot be told from a torn write.
+
+    Their offsets may then have been given to others, who began after the cut.
+    """
     return was_cut and (offset > max(left.records, default=-1) or "unsynced" in (left.explains(offset) or ""))
 
 

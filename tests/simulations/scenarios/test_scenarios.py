@@ -12,6 +12,7 @@ from callboard.simulations.history.recorder import History
 from callboard.simulations.scenarios import SCENARIOS, draw, run_scenario
 from callboard.simulations.scenarios.recorded_runs import Recording
 from callboard.simulations.scenarios.registry import load_weights
+from callboard.simulations.search.sweep import shares
 from callboard.simulations.violations import Violation
 
 QUICK = [name for name in SCENARIOS if name != "recorded-day"]

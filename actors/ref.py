@@ -97,7 +97,10 @@ class ActorRef(Generic[M]):
     def crash(self, error: BaseException) -> None:
         """Make the incarnation fail with `error` as if its own code had raised it: for drills and tests."""
         if self._cell.incarnation is not None:
-            self._cell.incarnation.start_task(_raise, (error,), "injected crash")
+            try:
+                self._cell.incarnation.start_task(_raise, (error,), "injected crash")
+            except RuntimeError:
+                pass  # its nursery closes just now: there is nothing left that could fail
 
     def watch(self, watcher: ActorRef[Any] | Callable[[Terminated], object]) -> Callable[[], None]:
         """Tell `watcher` (an actor, or a function) a `Terminated` when this actor has ended for good.

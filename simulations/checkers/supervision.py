@@ -19,6 +19,8 @@ __all__ = ["PROMISE", "check"]
 
 PROMISE = "supervision stays within its intensity"
 SLACK_S = 1e-6
+ANEW = "started anew"
+"""A remark of scenarios: the tree that gave up is gone, and another one is begun."""
 EVENTS = ("ActorStarted", "IncarnationCrashed", "ActorRestarted", "ActorFailed", "ActorStopped", "Escalated")
 
 
@@ -26,8 +28,10 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     """Windows with too many restarts, starts before their time, and crashes that nobody answered."""
     events = history.of(*EVENTS)
     found = _started_early(events) + _unanswered(history, events)
+    anew = [entry for entry in history.of("note") if ANEW in entry.detail]
+    told = sorted([*events, *anew], key=lambda entry: entry.number)
     for stated in terms.intensities:
-        found += _too_many(stated, events)
+        found += _too_many(stated, told)
     return found
 
 
@@ -36,6 +40,9 @@ def _too_many(stated: Intensity, events: list[Entry]) -> list[Violation]:
     found = []
     supervisor = stated.path.rstrip("/")
     for entry in events:
+        if entry.kind == "note":
+            windows.clear()
+            continue
         if entry.kind == "Escalated" or (entry.kind == "ActorFailed" and stated.each):
             above = entry.who.rstrip("/")  # who gave up: all below it begins anew
             if stated.each or not above or f"{supervisor}/".startswith(f"{above}/"):

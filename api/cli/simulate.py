@@ -16,7 +16,13 @@ from callboard.cli.output import print_json, say, show
 from callboard.cli.simulate_checks import check_determinism, explore, prove
 from callboard.cli.simulate_files import code_fingerprint, copy_file, cores
 from callboard.cli.simulate_pool import one_worker
-from callboard.cli.simulate_scenes import MACHINES, check_names, expected_faults, weights
+from callboard.cli.simulate_scenes import (
+    MACHINES,
+    check_names,
+    expected_faults,
+    expected_points,
+    weights,
+)
 from callboard.cli.simulate_show import scenario_table, searched_lines, searched_to_dict
 from callboard.cli.simulate_sweep import Limits, Searched, search
 from callboard.log.errors import InvalidArgument
@@ -175,7 +181,7 @@ def _sweep(scenarios: tuple[str, ...], jobs: int, as_json: bool, given: dict[str
         copy_file(found.failures[0].report, given["report"])
     names = list(sweep.tallies)
     rare = {rare.point: rare.reason for rare in weights().rare}
-    rows = table(expected_faults(names), sweep.faults, sweep.probes, rare)
+    rows = table(expected_faults(names), sweep.faults, sweep.probes, rare, expected_points(names))
     if as_json:
         print_json(searched_to_dict(found, rows))
     else:

@@ -9,11 +9,20 @@ from typing import Any, Final
 
 from callboard.log.errors import InvalidArgument
 from callboard.simulations.scenarios import registry
+from callboard.simulations.scenarios.points import POINTS
 from callboard.simulations.scenarios.registry import Weights
 from callboard.simulations.scenarios.scenario import Scenario
 from callboard.simulations.search.capsule import StaleCapsule
 
-__all__ = ["MACHINES", "check_names", "drive_machines", "expected_faults", "find_scenario", "weights"]
+__all__ = [
+    "MACHINES",
+    "check_names",
+    "drive_machines",
+    "expected_faults",
+    "expected_points",
+    "find_scenario",
+    "weights",
+]
 
 MACHINES: Final = "machines"
 """The name under which the pure state machines are swept."""
@@ -50,6 +59,11 @@ def weights() -> Weights:
 def expected_faults(names: Iterable[str]) -> set[str]:
     """The labels of all faults that these scenarios can draw."""
     return {label for name in names if name != MACHINES for label in find_scenario(name).space.labels()}
+
+
+def expected_points(names: Iterable[str]) -> set[str]:
+    """The `sometimes` points that runs of these scenarios come by."""
+    return {point for name in names for point in POINTS.get(name, ())}
 
 
 def drive_machines(seed: int) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Coverage: which faults really hit, and which `sometimes` points were met, over many runs.
 
 A sweep in which a fault never had an effect says nothing about it, however green it is. So every kind of fault that
-some scenario can draw, and every `sometimes` point that was come by, is expected to be met at least once in a sweep of
-standard size, unless it is marked rare with a reason.
+some scenario can draw, and every `sometimes` point that is declared or was come by, is expected to be met at least once
+in a sweep of standard size, unless it is marked rare with a reason.
 """
 
 from __future__ import annotations
@@ -46,17 +46,25 @@ def points(probes: Mapping[str, int]) -> Counter[str]:
 
 
 def table(
-    expected: Iterable[str], faults: Mapping[str, int], probes: Mapping[str, int], rare: Mapping[str, str]
+    expected: Iterable[str],
+    faults: Mapping[str, int],
+    probes: Mapping[str, int],
+    rare: Mapping[str, str],
+    declared: Iterable[str] = (),
 ) -> list[Row]:
-    """A row for each expected or hit kind of fault, and each point; by kind and name.
+    """A row for each expected or hit kind of fault, and each declared or passed point; by kind and name.
 
     `expected` names faults as counts do (`PowerCut`, `FailVerb:sync:EIO`). A bare kind is met by any of its variants.
+    `declared` names points; one that no run came by has a row too, without hits.
     """
     variants = {name.partition(":")[0] for name in faults if ":" in name}
     names = set(faults) | {name for name in expected if name not in variants}
     rows = [Row("fault", name, faults.get(name, 0), _rare(name, rare)) for name in sorted(names)]
     found = points(probes)
-    return [*rows, *(Row("sometimes", name, found[name], _rare(name, rare)) for name in sorted(found))]
+    return [
+        *rows,
+        *(Row("sometimes", name, found[name], _rare(name, rare)) for name in sorted({*found, *declared})),
+    ]
 
 
 def _rare(name: str, rare: Mapping[str, str]) -> str:

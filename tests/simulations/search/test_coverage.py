@@ -33,6 +33,14 @@ def test_a_kind_is_met_by_any_of_its_variants() -> None:
     assert [row.name for row in rows] == ["FailVerb:sync:EIO"]
 
 
+def test_a_declared_point_that_no_run_came_by_is_missing() -> None:
+    """It has a row without hits, and fails the sweep unless it is rare; one that was met stands there once."""
+    declared = ["never come by", "met", "odd"]
+    rows = table([], {}, {"sometimes: met": 2}, {"odd": "needs two in one run"}, declared)
+    assert [(row.name, row.hits) for row in rows] == [("met", 2), ("never come by", 0), ("odd", 0)]
+    assert [row.name for row in uncovered(rows)] == ["never come by"]
+
+
 def test_points_are_told_from_other_probes() -> None:
     """Only `sometimes` points, by their own names."""
     assert points({"sometimes: a": 1, "publish": 2}) == {"a": 1}

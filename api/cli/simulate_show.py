@@ -36,7 +36,7 @@ def searched_lines(found: Searched, rows: Sequence[Row]) -> Iterator[Any]:
     for name, tally in sweep.tallies.items():
         scenarios.add_row(
             name,
-            f"{len(tally.done):,}/{tally.seeds:,}",
+            f"{tally.done.count:,}/{tally.seeds:,}",
             _hours(tally.virtual_s),
             f"{tally.boots:,}",
             f"{tally.events or tally.ticks:,}",
@@ -106,7 +106,7 @@ def searched_to_dict(found: Searched, rows: Sequence[Row]) -> dict[str, Any]:
         "scenarios": {
             name: {
                 "seeds": tally.seeds,
-                "done": len(tally.done),
+                "done": tally.done.count,
                 "virtual_s": round(tally.virtual_s, 3),
                 "boots": tally.boots,
                 "ticks": tally.ticks,

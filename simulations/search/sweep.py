@@ -22,8 +22,8 @@ from typing import Any, Final
 
 import attrs
 
+from callboard.actors.broker.intervals import IntervalSet
 from callboard.log.errors import InvalidArgument
-from callboard.simulations.search.spans import Spans
 
 __all__ = ["Chunk", "Result", "Sweep", "Tally", "shares"]
 
@@ -87,7 +87,7 @@ class Tally:
     """One scenario of a sweep."""
 
     seeds: int
-    done: Spans = attrs.field(factory=Spans)
+    done: IntervalSet = attrs.field(factory=IntervalSet)
     virtual_s: float = 0.0
     ticks: int = 0
     boots: int = 0
@@ -127,9 +127,9 @@ class Sweep:
             tally, at = self.tallies[name], self._handed[name]
             first = self.first_seed + at
             count = 0
-            while at < tally.seeds and count < size and (self.first_seed + at) not in tally.done:
+            while at < tally.seeds and count < size and not tally.done.contains(self.first_seed + at):
                 at, count = at + 1, count + 1
-            while at < tally.seeds and (self.first_seed + at) in tally.done:
+            while at < tally.seeds and tally.done.contains(self.first_seed + at):
                 at += 1
             self._handed[name] = at
             if count:
@@ -139,13 +139,13 @@ class Sweep:
     def add(self, result: Result) -> None:
         """A seed was run. A failed one is not done: a resumed sweep runs it again (S1)."""
         tally = self.tallies[result.scenario]
-        if result.seed in tally.done:
+        if tally.done.contains(result.seed):
             return
         if result.promise:
             if len(self.failures) < FAILURES_MAX:
                 self.failures.append(result)
         else:
-            tally.done.add(result.seed)
+            tally.done.add(result.seed, result.seed + 1)
         tally.virtual_s += result.virtual_s
         tally.ticks += result.ticks
         tally.boots += result.boots
@@ -163,7 +163,7 @@ class Sweep:
     @property
     def done(self) -> int:
         """How many seeds ended well."""
-        return sum(len(tally.done) for tally in self.tallies.values())
+        return sum(tally.done.count for tally in self.tallies.values())
 
     @property
     def is_complete(self) -> bool:
@@ -177,7 +177,7 @@ class Sweep:
         tallies = {
             name: {
                 "seeds": tally.seeds,
-                "done": tally.done.ranges,
+                "done": list(tally.done),
                 "virtual_s": tally.virtual_s,
                 "ticks": tally.ticks,
                 "boots": tally.boots,
@@ -214,17 +214,20 @@ class Sweep:
             faults, probes = _counter(data["faults"]), _counter(data["probes"])
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return "its file is damaged"
-        if sum(len(tally.done) for tally in tallies.values()) >= self.seeds:
+        if sum(tally.done.count for tally in tallies.values()) >= self.seeds:
             return "it was complete"
         self.tallies, self.faults, self.probes = tallies, faults, probes
         return ""
 
     def _tally(self, found: Mapping[str, Any]) -> Tally:
-        done = Spans((_number(first), _number(end)) for first, end in found["done"])
         numbers = {name: _number(found[name]) for name in ("seeds", "ticks", "boots", "events")}
-        ranges = done.ranges
-        if ranges and (ranges[0][0] < self.first_seed or ranges[-1][1] > self.first_seed + numbers["seeds"]):
-            raise ValueError("seeds that are none of the sweep's")
+        done = IntervalSet()
+        for first, end in found["done"]:
+            if not self.first_seed <= _number(first) < _number(end) <= self.first_seed + numbers["seeds"]:
+                raise ValueError("seeds that are none of the sweep's")
+            if done and first <= done.last_stop:
+                raise ValueError("seeds that are not in order")
+            done.put(first, end)
         return Tally(**numbers, done=done, virtual_s=float(found["virtual_s"]))
 
 

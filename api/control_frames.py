@@ -16,7 +16,15 @@ from trio.abc import ReceiveStream, SendStream
 from callboard.log.errors import ControlError
 from callboard.log.limits import KIB, MIB
 
-__all__ = ["ANSWER_BYTES_MAX", "REQUEST_BYTES_MAX", "decode", "encode", "receive_frame", "send_frame"]
+__all__ = [
+    "ANSWER_BYTES_MAX",
+    "REQUEST_BYTES_MAX",
+    "decode",
+    "encode",
+    "load_plain",
+    "receive_frame",
+    "send_frame",
+]
 
 HEAD: Final = struct.Struct("<I")
 REQUEST_BYTES_MAX: Final = 64 * KIB
@@ -68,13 +76,28 @@ def encode(content: Any) -> bytes:
 def decode(body: bytes) -> Any:
     """The content of a frame's body. Raises `ControlError` unless it is one item of plain data."""
     try:
-        check_plain(body)
-        return cbor2.loads(body)
-    except (cbor2.CBORDecodeError, ValueError, TypeError, IndexError) as error:
+        return load_plain(body)
+    except ValueError as error:
         raise ControlError(f"a frame does not hold plain CBOR: {error}") from error
 
 
-def check_plain(body: bytes) -> None:
+def load_plain(body: bytes) -> Any:
+    """The one item of plain data in `body`. Raises `ValueError`, and nothing else, for any other bytes."""
+    try:
+        _check_plain(body)
+        return cbor2.loads(body)
+    except (
+        cbor2.CBORDecodeError,
+        ValueError,
+        TypeError,
+        LookupError,
+        ArithmeticError,
+        RecursionError,
+    ) as error:
+        raise ValueError(str(error)) from error
+
+
+def _check_plain(body: bytes) -> None:
     """Raise `ValueError` or `IndexError` unless `body` is exactly one item of plain data."""
     at = 0
     awaited = [1]

@@ -23,7 +23,7 @@ from typing import Any, Final
 import attrs
 import cbor2
 
-from callboard.control_frames import check_plain
+from callboard.control_frames import load_plain
 from callboard.log.errors import CallboardError, InvalidArgument
 from callboard.log.limits import MIB
 from callboard.simulations.faults import Plan
@@ -116,39 +116,14 @@ def read_capsule(stored: bytes) -> Capsule:
     )
 
 
-NAMES: Final = frozenset(
-    {
-        "callboard-capsule",
-        "scenario",
-        "promise",
-        "words",
-        "note",
-        "version",
-        "seed",
-        "scheduler",
-        "workload",
-        "plan",
-        "hits",
-        "tape",
-    }
-)
+NAMES: Final = frozenset({"callboard-capsule", *(field.name for field in attrs.fields(Capsule))})
 
 
 def _decoded(stored: bytes) -> Any:
     try:
-        if stored.lstrip()[:1] == b"{":
-            return json.loads(stored)
-        check_plain(stored)
-        return cbor2.loads(stored)
-    except (
-        cbor2.CBORDecodeError,
-        ValueError,
-        TypeError,
-        LookupError,
-        ArithmeticError,
-        RecursionError,
-    ) as error:
-        raise _bad(f"it is neither CBOR nor JSON ({type(error).__name__})") from None
+        return json.loads(stored) if stored.lstrip()[:1] == b"{" else load_plain(stored)
+    except (ValueError, RecursionError) as error:
+        raise _bad(f"it is neither CBOR nor JSON ({str(error)[:100]})") from None
 
 
 def _text(data: dict[str, Any], name: str, characters_max: int) -> str:

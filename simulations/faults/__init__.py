@@ -26,7 +26,6 @@ from callboard.simulations.faults.kinds import (
     SlowActor,
     SlowDisk,
     Stall,
-    words,
 )
 from callboard.simulations.faults.plan import NO_FAULTS, Plan
 from callboard.simulations.faults.swarm import FaultSpace, draw_plan
@@ -65,5 +64,4 @@ __all__ = [
     "Survival",
     "When",
     "draw_plan",
-    "words",
 ]

@@ -18,7 +18,16 @@ import attrs
 from callboard.simulations.disk.disk_faults import VERB_NAMES
 from callboard.simulations.disk.survival import Survival
 from callboard.simulations.faults.errors import plan_error
-from callboard.simulations.faults.shapes import Choice, Number, Remains, Text, Whole, field, shapes_of, shown
+from callboard.simulations.faults.shapes import (
+    Choice,
+    Number,
+    Remains,
+    Text,
+    Whole,
+    field,
+    problems_of,
+    shown,
+)
 from callboard.simulations.faults.when import SECONDS_MAX, After, At, When
 
 __all__ = [
@@ -47,7 +56,6 @@ __all__ = [
     "SlowActor",
     "SlowDisk",
     "Stall",
-    "words",
 ]
 
 VERBS: Final = tuple(name for name in VERB_NAMES.values() if name != "read")
@@ -74,11 +82,7 @@ class Fault:
     when: When
 
     def __attrs_post_init__(self) -> None:
-        problems = [
-            f"{type(self).__name__}.{name} {problem}"
-            for name, shape in shapes_of(type(self)).items()
-            if (problem := shape.problem(getattr(self, name))) is not None
-        ]
+        problems = problems_of(self)
         if not isinstance(self.when, At | After):
             problems.append(f"{type(self).__name__}.when must be At or After, not {shown(self.when)}")
         if problems:
@@ -94,13 +98,8 @@ class Fault:
         return self.label
 
     def words(self) -> str:
-        """Moment and happening as a sentence without its full stop."""
+        """Moment and happening as one English sentence without its full stop, beginning in lower case."""
         return f"{self.when.words()} {self.happening()}"
-
-
-def words(fault: Fault) -> str:
-    """The fault as one English sentence without its full stop, beginning in lower case."""
-    return fault.words()
 
 
 KINDS: Final[dict[str, type[Fault]]] = {}

@@ -14,7 +14,19 @@ import attrs
 
 from callboard.simulations.disk.survival import Survival
 
-__all__ = ["TEXT_MAX", "Choice", "Flag", "Number", "Remains", "Shape", "Text", "Whole", "field", "shapes_of"]
+__all__ = [
+    "TEXT_MAX",
+    "Choice",
+    "Flag",
+    "Number",
+    "Remains",
+    "Shape",
+    "Text",
+    "Whole",
+    "field",
+    "problems_of",
+    "shapes_of",
+]
 
 TEXT_MAX: Final = 256
 """Characters in a path or a name."""
@@ -180,3 +192,12 @@ def field(shape: Shape, default: Any = attrs.NOTHING) -> Any:
 def shapes_of(kind: type[attrs.AttrsInstance]) -> dict[str, Shape]:
     """The shape of each field of `kind` that has one."""
     return {one.name: one.metadata["shape"] for one in attrs.fields(kind) if "shape" in one.metadata}
+
+
+def problems_of(value: attrs.AttrsInstance) -> list[str]:
+    """What is wrong with those fields of a fault, or of a moment, that have a shape."""
+    return [
+        f"{type(value).__name__}.{name} {problem}"
+        for name, shape in shapes_of(type(value)).items()
+        if (problem := shape.problem(getattr(value, name))) is not None
+    ]

@@ -12,7 +12,7 @@ from typing import Any, Final
 import attrs
 
 from callboard.simulations.faults.errors import plan_error
-from callboard.simulations.faults.shapes import Number, Text, Whole, field, shapes_of, shown
+from callboard.simulations.faults.shapes import Number, Text, Whole, field, problems_of, shown
 
 __all__ = ["SECONDS_MAX", "After", "At", "When"]
 
@@ -21,11 +21,7 @@ SECONDS_MAX: Final = 10 * 366 * 86_400.0
 
 
 def _check(when: Any) -> None:
-    problems = [
-        f"{type(when).__name__}.{name} {problem}"
-        for name, shape in shapes_of(type(when)).items()
-        if (problem := shape.problem(getattr(when, name))) is not None
-    ]
+    problems = problems_of(when)
     if problems:
         raise plan_error(problems)
 

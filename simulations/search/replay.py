@@ -17,7 +17,12 @@ from typing import Any, Final
 import attrs
 
 from callboard.log.errors import InvalidArgument
-from callboard.simulations.search.capsule import Capsule, StaleCapsule
+from callboard.simulations.search.capsule import (
+    NAME_CHARACTERS_MAX,
+    WORDS_CHARACTERS_MAX,
+    Capsule,
+    StaleCapsule,
+)
 from callboard.simulations.search.shrink import Case
 from callboard.simulations.search.values import from_plain, to_plain
 from callboard.simulations.violations import Violation
@@ -85,8 +90,8 @@ def capsule_of(scenario: str, case: Case, run: Run, *, version: str, note: str) 
         plan=case.plan,
         tape=case.tape,
         hits={index: count for index, count in run.hits.items() if count},
-        promise="" if failure is None else promise_of(failure)[:200],
-        words="" if failure is None else words_of(failure)[:20_000],
+        promise="" if failure is None else promise_of(failure)[:NAME_CHARACTERS_MAX],
+        words="" if failure is None else words_of(failure)[:WORDS_CHARACTERS_MAX],
         version=version,
         note=note,
     )

@@ -8,7 +8,7 @@ came back, the end. What was left out is counted.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 import attrs
 
@@ -17,7 +17,7 @@ from callboard.simulations.search.replay import promise_of, words_of
 from callboard.simulations.violations import Violation
 from callboard.simulations.world import Run
 
-__all__ = ["Line", "Story", "fault_words", "tell"]
+__all__ = ["Line", "Story", "tell"]
 
 SHORT_ENTRIES: Final = 40
 LINES_MAX: Final = 80
@@ -106,13 +106,7 @@ def _faults(run: Run) -> Iterator[str]:
     for index, fault in enumerate(run.plan.faults):
         hits = run.hits.get(index, 0)
         times = "no effect" if not hits else "once" if hits == 1 else f"{hits} times"
-        yield f"{fault_words(fault)} ({times})"
-
-
-def fault_words(fault: Any) -> str:
-    """A fault in words, its own if it has any."""
-    own = getattr(fault, "words", None)
-    return str(own()) if own is not None else repr(fault)
+        yield f"{fault.words()} ({times})"
 
 
 def picked(entries: Sequence[Entry], first: Entry | None) -> list[Entry]:

@@ -25,7 +25,6 @@ from callboard.simulations.faults import (
     PlanError,
     PowerCut,
     Survival,
-    words,
 )
 from callboard.simulations.faults.plan import FAULTS_MAX, PLAN_BYTES_MAX
 from callboard.simulations.faults.shapes import Choice, Flag, Number, Remains, Text, Whole, shapes_of
@@ -93,7 +92,7 @@ def test_a_plan_comes_back_from_both_forms_as_it_was(plan: Plan) -> None:
 @given(FAULTS)
 def test_every_fault_is_a_sentence(fault: Fault) -> None:
     """A fault tells its moment, then what happens, on one line without a full stop."""
-    sentence = words(fault)
+    sentence = fault.words()
     assert sentence.startswith(fault.when.words())
     assert len(sentence) > len(fault.when.words()) + 10
     assert "\n" not in sentence

@@ -14,7 +14,7 @@ from callboard.cli.group import run
 from callboard.cli.options import json_option
 from callboard.cli.output import print_json, say, show
 from callboard.cli.simulate_checks import check_determinism, explore, prove
-from callboard.cli.simulate_files import code_fingerprint, copy_file, cores
+from callboard.cli.simulate_files import check_target, code_fingerprint, copy_file, cores
 from callboard.cli.simulate_pool import one_worker
 from callboard.cli.simulate_scenes import (
     MACHINES,
@@ -25,7 +25,8 @@ from callboard.cli.simulate_scenes import (
 )
 from callboard.cli.simulate_show import scenario_table, searched_lines, searched_to_dict
 from callboard.cli.simulate_sweep import Limits, Searched, search
-from callboard.log.errors import InvalidArgument
+from callboard.cli.streams import check_directory
+from callboard.log.errors import InvalidArgument, StorageError
 from callboard.simulations.search.capsule import StaleCapsule
 from callboard.simulations.search.coverage import STANDARD_SEEDS, Row, table, uncovered
 from callboard.simulations.search.replay import Verdict
@@ -122,6 +123,10 @@ def simulate(scenarios: tuple[str, ...], as_json: bool, **given: Any) -> int:
         raise InvalidArgument("--adopt goes with --repro. Nothing was run.")
     if given["report"] is not None and not set(chosen) <= {"repro", "machines"}:
         raise InvalidArgument("--report goes with a sweep, or with --repro. Nothing was run.")
+    check_directory(given["state"])
+    for target in (given["report"], given["adopt"]):
+        if target is not None:
+            check_target(target)
     jobs = given["jobs"] or cores()
     if given["listed"]:
         return _list(as_json)
@@ -177,8 +182,6 @@ def _sweep(scenarios: tuple[str, ...], jobs: int, as_json: bool, given: dict[str
         sizes=sizes,
     )
     found = run(partial(search, sweep, limits, given["state"], fresh=given["fresh"], quiet=as_json))
-    if given["report"] is not None and found.failures and found.failures[0].report:
-        copy_file(found.failures[0].report, given["report"])
     names = list(sweep.tallies)
     rare = {rare.point: rare.reason for rare in weights().rare}
     rows = table(expected_faults(names), sweep.faults, sweep.probes, rare, expected_points(names))
@@ -186,11 +189,21 @@ def _sweep(scenarios: tuple[str, ...], jobs: int, as_json: bool, given: dict[str
         print_json(searched_to_dict(found, rows))
     else:
         show(*searched_lines(found, rows))
+    if given["report"] is not None and found.failures and found.failures[0].report:
+        _copy_report(found.failures[0].report, given["report"])
     if found.failures or sweep.failures:
         return exits.VIOLATED
     return _covered(
         found, rows, is_standard=not scenarios and not given["machines"] and sweep.seeds >= STANDARD_SEEDS
     )
+
+
+def _copy_report(report: str, target: str) -> None:
+    """What the sweep found weighs more than a copy that could not be made."""
+    try:
+        copy_file(report, target)
+    except StorageError as error:
+        say(f"callboard: {error} The report is in {report}.")
 
 
 def _planned(

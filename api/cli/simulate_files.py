@@ -5,8 +5,10 @@ Whole files are replaced by rename, so that whoever reads one finds all of it or
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import stat
 import sys
 import time
 from collections.abc import Iterator
@@ -18,6 +20,7 @@ from callboard.log.limits import MIB
 
 __all__ = [
     "TraceFile",
+    "check_target",
     "code_fingerprint",
     "copy_file",
     "cores",
@@ -43,15 +46,43 @@ def prepare_folder(path: str) -> None:
         ) from error
 
 
+def check_target(path: str) -> None:
+    """Raise `StorageError` unless a file could be put there: the user named it, and it is written after long work."""
+    folder = os.path.dirname(_target(path)) or "."
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise StorageError(f"{path} cannot be written: no file can be made in {folder}. Name another place.")
+
+
+def _target(path: str) -> str:
+    """The file that `path` means, links followed. A device or a pipe would be replaced by a file of that name."""
+    target = os.path.realpath(path)
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:  # not there, or not to be reached: then writing says so
+        mode = stat.S_IFREG
+    if not path or path.endswith("/") or not stat.S_ISREG(mode):
+        raise StorageError(f"{path!r} cannot be written: it is no plain file. Name another place.")
+    return target
+
+
 def write_whole(path: str, content: bytes) -> None:
     """Put a file in the place of what was there. Raises `StorageError`."""
-    beside = f"{path}.{os.getpid()}.new"
+    target = _target(path)
+    beside = f"{target}.{os.getpid()}.new"
     try:
         with open(beside, "wb") as file:
             file.write(content)
-        os.replace(beside, path)
+        os.replace(beside, target)
     except OSError as error:
-        raise StorageError(f"{path} cannot be written: {error.strerror}. Free space.", error=error) from error
+        with contextlib.suppress(OSError):
+            os.unlink(beside)
+        raise _unwritten(path, error) from error
+
+
+def _unwritten(path: str, error: OSError) -> StorageError:
+    return StorageError(
+        f"{path} cannot be written: {error.strerror}. Free space, or name another place.", error=error
+    )
 
 
 def find_file(path: str) -> bytes | None:
@@ -84,10 +115,15 @@ def copy_file(path: str, target: str) -> None:
 
 
 class TraceFile:
-    """A trace on its way to a file, line by line."""
+    """A trace on its way to a file, line by line. Raises `StorageError`."""
 
     def __init__(self, path: str) -> None:
-        self._file = open(path, "w", encoding="utf-8", errors="surrogatepass", newline="\n")  # noqa: SIM115 - see close
+        self._path = path
+        try:
+            self._file = open(path, "w", encoding="utf-8", errors="surrogatepass", newline="\n")  # noqa: SIM115
+        except OSError as error:
+            raise _unwritten(path, error) from error
+        self._failed: OSError | None = None
         self.lines = 0
 
     def __enter__(self) -> Self:
@@ -96,12 +132,21 @@ class TraceFile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._file.close()
+        try:
+            self._file.close()
+        except OSError as failed:
+            self._failed = self._failed or failed
+        if self._failed is not None:
+            raise _unwritten(self._path, self._failed) from self._failed
 
     def write(self, line: str) -> None:
-        """Add a line."""
-        self._file.write(line.replace("\n", "\\n") + "\n")
+        """Add a line. What cannot be written is told at the end: the run that is traced must not meet it."""
         self.lines += 1
+        if self._failed is None:
+            try:
+                self._file.write(line.replace("\n", "\\n") + "\n")
+            except OSError as failed:
+                self._failed = failed
 
 
 def trace_lines(path: str) -> Iterator[str]:

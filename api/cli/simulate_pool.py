@@ -11,7 +11,7 @@ import trio
 
 from callboard.cli.output import to_json
 from callboard.cli.processes import Child, spawn_callboard
-from callboard.log.errors import CallboardError, InvalidArgument
+from callboard.log.errors import CallboardError, InvalidArgument, StorageError
 from callboard.log.limits import MIB
 from callboard.simulations.search.capsule import StaleCapsule
 
@@ -75,6 +75,7 @@ ERRORS: Final[dict[str, type[CallboardError]]] = {
     "StaleCapsule": StaleCapsule,
     "StaleTape": StaleCapsule,
     "InvalidArgument": InvalidArgument,
+    "StorageError": StorageError,
     "PlanError": InvalidArgument,
 }
 

@@ -72,9 +72,13 @@ def _scalar(kind: Any, data: Any, where: str) -> Any:
     if kind in (None, types.NoneType) and data is None:
         return None
     if kind is float and type(data) in (int, float):
-        if not math.isfinite(data):
+        try:
+            number = float(data)
+        except OverflowError:  # an integer larger than any float
+            number = math.inf
+        if not math.isfinite(number):
             raise _bad(where, "it is not a finite number")
-        return float(data)
+        return number
     if kind in (bool, int, str) and type(data) is kind:
         return data
     raise _bad(where, f"{str(data)[:40]!r} is no {getattr(kind, '__name__', kind)}")

@@ -309,6 +309,7 @@ def test_a_safeguard_is_missed(command: Any) -> None:
         ("--seeds=0",),
         ("--jobs=0",),
         ("--check-determinism", "nobody"),
+        ("--state=",),
     ],
 )
 def test_what_makes_no_sense_is_refused(command: Any, arguments: tuple[str, ...]) -> None:
@@ -329,3 +330,50 @@ def test_a_state_folder_that_cannot_be_is_told(command: Any) -> None:
     (command.folder / "taken").write_text("")
     done = command.run("simulate", "plain-actors", "--seeds=1", "--state=taken/below", code=1)
     assert "--state" in done.err
+
+
+@pytest.mark.parametrize("kind", ["a folder", "a pipe", "a device", "no folder", "nothing"])
+def test_a_report_only_replaces_plain_files(stored: tuple[Path, str], planted: Any, kind: str) -> None:
+    """What is no plain file is refused before anything is run, and is still there; nothing is left beside it."""
+    place = planted.folder / "place"
+    if kind == "a folder":
+        place.mkdir()
+    elif kind == "a pipe":
+        os.mkfifo(place)
+    elif kind == "a device":
+        place.symlink_to("/dev/null")
+    named = {"no folder": "gone/report.html", "nothing": ""}.get(kind, "place")
+    before = sorted(planted.folder.iterdir())
+    capsule = str(stored[0] / "planted-3.capsule")
+    done = planted.run("simulate", "--repro", capsule, "--report", named, code=1)
+    assert "StorageError" in done.err
+    assert "Name another place" in done.err
+    planted.run("simulate", "planted", "--seeds=8", "--jobs=1", "--report", named, code=1)
+    assert sorted(planted.folder.iterdir()) == before
+    assert not place.is_file()
+
+
+def test_a_report_goes_through_a_link(stored: tuple[Path, str], planted: Any) -> None:
+    """The file that the link leads to is replaced, not the link."""
+    (planted.folder / "link.html").symlink_to("report.html")
+    capsule = str(stored[0] / "planted-3.capsule")
+    planted.run("simulate", "--repro", capsule, "--report", "link.html", code=6)
+    assert (planted.folder / "link.html").is_symlink()
+    assert "clocks are not believed" in (planted.folder / "report.html").read_text()
+
+
+def test_a_trace_that_cannot_be_written_is_told(command: Any) -> None:
+    """A full device in the place of the trace: one message, no traceback."""
+    traces = command.folder / ".callboard-simulate/traces"
+    traces.mkdir(parents=True)
+    (traces / "plain-actors-0.a.txt").symlink_to("/dev/full")
+    done = command.run("simulate", "plain-actors", "--check-determinism", "--jobs=1", code=1)
+    assert "No space left" in done.err
+
+
+def test_a_capsule_with_a_number_beyond_all_floats_is_stale(stored: tuple[Path, str], planted: Any) -> None:
+    """An integer that no float can hold, where a float is wanted: one message, no traceback."""
+    kept = json.loads((stored[0] / "planted-3.json").read_text())
+    kept["workload"]["pause_s"] = 10**400
+    (planted.folder / "huge.json").write_text(json.dumps(kept))
+    assert "not a finite number" in planted.run("simulate", "--repro", "huge.json", code=8).out.decode()

@@ -110,6 +110,13 @@ class FileTree:
         folder.change({name: made})
         return made
 
+    def create_missing(self, path: str) -> Inode:
+        """The file of that name; a new one when there is none."""
+        try:
+            return self.inode(path)
+        except FileNotFoundError:
+            return self.create(path)
+
     def link(self, source: str, target: str) -> None:
         """A second name for a file."""
         from_folder, from_name = self._parent(source)
@@ -187,26 +194,19 @@ class FileTree:
         """Forget what was not synced, but for what `choose` keeps (M1). Returns what that came to, in words."""
         counts: Counter[str] = Counter()
         done: set[int] = set()
-        waiting: list[tuple[str, Node]] = [("", self.root)]
-        while waiting:
-            path, node = waiting.pop()
+        # The walk goes on below a directory only when its names are lost: what has no name any more is not asked for.
+        for path, node in self.walk():
             if id(node) in done:
                 continue
             done.add(id(node))
             items = node.unsynced
             if isinstance(node, Directory):
                 kept = tuple(choose(Unsynced(path, True, items))) if items else ()
-                node.lose_power(kept)
                 _count_names(counts, items, kept)
-                entries = node.volatile
-                waiting += [
-                    (f"{path}/{name}" if path else name, entries[name])
-                    for name in sorted(entries, reverse=True)
-                ]
             else:
                 kept = tuple(choose(Unsynced(path, False, items, node))) if items else ()
-                node.lose_power(kept)
                 _count_sectors(counts, items, kept)
+            node.lose_power(kept)
         return +counts
 
 

@@ -159,8 +159,7 @@ class MemoryDisk(VerbRunner):
                 directory=self.root,
                 holder=dict(self._holder),
             )
-        names = self.tree.root.volatile
-        inode = self.tree.inode(LOCK_NAME) if LOCK_NAME in names else self.tree.create(LOCK_NAME)
+        inode = self.tree.create_missing(LOCK_NAME)
         inode.truncate(0)
         inode.write(0, json.dumps(holder, default=str).encode())
         self._lock, self._holder = MemoryLock(self), dict(holder)
@@ -240,10 +239,7 @@ class MemoryDisk(VerbRunner):
         folder, _, _ = path.rpartition("/")
         if folder:
             self.tree.make_directory(folder)
-        try:
-            inode = self.tree.inode(path)
-        except FileNotFoundError:
-            inode = self.tree.create(path)
+        inode = self.tree.create_missing(path)
         inode.truncate(0)
         inode.write(0, data)
         inode.sync()

@@ -178,10 +178,7 @@ class VerbRunner(Planting):
 
     def map(self, path: str, length: int) -> Inode:
         """The file behind a mark, made and filled with zeros as needed."""
-        try:
-            inode = self.tree.inode(path)
-        except FileNotFoundError:
-            inode = self.tree.create(path)
+        inode = self.tree.create_missing(path)
         missing = length - inode.volatile.length
         if missing > 0:
             if missing > self.free_bytes:

@@ -30,7 +30,7 @@ from callboard.simulations.disk.memory_disk import MemoryDisk
 from .ledger import Broken, Ledger, Recovered
 from .life import HandClock, Life
 from .operations import OPERATIONS
-from .survivors import Subset, apply, fingerprint, items_of, subsets
+from .survivors import ITEMS_MAX, Subset, apply, fingerprint, items_of, subsets
 
 __all__ = ["Explored", "Failure", "Progress", "explore"]
 
@@ -68,8 +68,6 @@ class Progress:
     sequences: int
     """Sequences in all."""
     states: int
-    distinct: int
-    failures: int
 
 
 @attrs.frozen
@@ -134,15 +132,12 @@ class Explorer:
             await self._explore(sequence)
             done += 1
             if self._progress is not None:
-                self._progress(self._report(done, len(sequences)))
+                self._progress(Progress(done, len(sequences), self._states))
             if len(self._failures) >= FAILURES_MAX:
                 break
         return Explored(
             self._states, done, tuple(self._failures), len(self._known), self._points, self._sampled
         )
-
-    def _report(self, done: int, sequences: int) -> Progress:
-        return Progress(done, sequences, self._states, len(self._known), len(self._failures))
 
     def _sequences(self, length: int) -> Iterator[tuple[str, ...]]:
         for size in range(length + 1):
@@ -158,7 +153,7 @@ class Explorer:
         for number, point in enumerate(points):
             items = items_of(point.tree)
             self._points += 1
-            self._sampled += sum(1 for _ in subsets(len(items))) < 1 << len(items)
+            self._sampled += len(items) > ITEMS_MAX
             for subset in subsets(len(items)):
                 self._states += 1
                 words = await self._try(point, items, subset)

@@ -9,6 +9,7 @@ from callboard.log.format.columns import Columns
 from callboard.log.journal.journal import Journal, StagedJournal
 from callboard.log.partition.partition_log import LogSettings, PartitionLog, StagedAppend
 from callboard.log.seams.disk import Incarnation
+from callboard.simulations.clock import START_US
 from callboard.simulations.disk.memory_disk import MemoryDisk
 from callboard.simulations.entropy import SeededEntropy
 
@@ -20,7 +21,6 @@ DIRECTORY = "topics/t/0"
 JOURNAL = f"{DIRECTORY}/delivery"
 SEGMENT_AGE_S = 60.0
 SETTINGS = LogSettings(segment_bytes=65_536, segment_age_s=SEGMENT_AGE_S, retention_age_s=1_000.0)
-START_US = 1_700_000_000_000_000
 
 
 class HandClock:

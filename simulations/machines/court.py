@@ -60,7 +60,7 @@ class Court(Deeds):
         self.places = [
             Place(
                 f"topics/simulated/{number}",
-                [Circle(group_id, self.consumers, timeout_s) for group_id in range(1, circles + 1)],
+                [Circle(group_id, timeout_s) for group_id in range(1, circles + 1)],
                 self.passing,
             )
             for number in range(count)

@@ -94,11 +94,10 @@ class Asked:
 class Circle:
     """One group in one partition: its delivery, its ledger, and what its consumers have in hand."""
 
-    __slots__ = ("consumers", "delivery", "extended", "group_id", "hands", "ledger", "timeout_s")
+    __slots__ = ("delivery", "extended", "group_id", "hands", "ledger", "timeout_s")
 
-    def __init__(self, group_id: int, consumers: int, timeout_s: float) -> None:
+    def __init__(self, group_id: int, timeout_s: float) -> None:
         self.group_id = group_id
-        self.consumers = consumers
         self.timeout_s = timeout_s
         self.ledger = Ledger()
         self.delivery: Delivery
@@ -121,7 +120,7 @@ class Place:
         self.fails = 0
         """Commits whose log sync will fail."""
         # the log
-        self.visible_end = self.durable_end = self.top = 0
+        self.visible_end = self.durable_end = 0
         self.gaps: list[OffsetRange] = []
         # publishers
         self.sequencer = Sequencer()

@@ -19,7 +19,7 @@ does, the path chooses one: a plan that was drawn for the world strikes here too
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 from zlib import crc32
 
 import attrs
@@ -103,7 +103,7 @@ def _seconds(fault: Any) -> float:
 
 def draw_strikes(draw: Callable[[], int], events: int) -> list[tuple[int, Strike]]:
     """Strikes for a run of about so many events: which kinds there are at all is drawn first."""
-    kinds: tuple[Kind, ...] = ("crash", "power", "kill", "jump", "consumer", "pause", "fail")
+    kinds: tuple[Kind, ...] = get_args(Kind)
     enabled = [kind for kind in kinds if draw() & 1]
     if not enabled:
         return []

@@ -61,11 +61,12 @@ class Tree:
         self.period_s = 1.0 + (bits >> 8) % 30
         self.extras = [f"extra-{number}" for number in range((bits >> 16) % 5)]
         self.events = 0
+        self._epoch = 0
         self._roster: Roster
         self._begin()
 
     def _begin(self) -> None:
-        self.epoch = getattr(self, "epoch", 0) + 1
+        self._epoch += 1
         self._roster = Roster(self.strategy, self.intensity, self.period_s)
         self._alive: dict[str, str] = {}
         """Members with a life: "starting", "up" or "stopping"."""
@@ -210,10 +211,10 @@ class Tree:
         return (0.0, 0.0, 0.01, 0.3)[bits & 3] * ((bits >> 2) & 15)
 
     def _later(self, at: float, deed: Callable[[float], None]) -> None:
-        epoch = self.epoch
+        epoch = self._epoch
 
         def unless_gone(now: float) -> None:
-            if self.epoch == epoch:
+            if self._epoch == epoch:
                 deed(now)
 
         self._agenda(at, unless_gone)

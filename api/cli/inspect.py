@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
@@ -16,6 +15,7 @@ from callboard.cli.output import print_json, show
 from callboard.cli.streams import require_directory
 from callboard.control import ControlClient, plain
 from callboard.log.errors import ControlError, DirectoryLocked
+from callboard.message import from_us
 from callboard.runtime import Runtime, open_runtime
 
 
@@ -99,7 +99,7 @@ def tree(directory: str, events: bool, as_json: bool) -> None:
 
 def _told(event: dict[str, Any]) -> str:
     """One event on one line: when, what, and its fields."""
-    when = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=event["wall_us"])
+    when = from_us(event["wall_us"])
     rest = {key: value for key, value in event.items() if key not in ("wall_us", "kind", "frames")}
     told = "  ".join(f"{key}={value}" for key, value in rest.items() if value is not None)
     return f"{when.isoformat(timespec='milliseconds')}  {event['kind']}  {told}"

@@ -7,10 +7,11 @@ import hashlib
 
 import attrs
 
+from callboard.message import from_us
+
 TIME_US_MAX = 253_402_300_799_999_999
 """The last microsecond of the year 9999, beyond which no `datetime` goes."""
 
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _DIGEST_BYTES = 8
 
 
@@ -25,7 +26,7 @@ class Event:
     @property
     def time(self) -> dt.datetime:
         """`time_us` as a zoned datetime."""
-        return _EPOCH + dt.timedelta(microseconds=self.time_us)
+        return from_us(self.time_us)
 
     @property
     def digest(self) -> int:

@@ -10,10 +10,9 @@ import datetime as dt
 import enum
 import re
 
+from callboard.message import EPOCH, MICROSECOND
 from callboard.simulations.traffic.event import TIME_US_MAX
 
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_MICROSECOND = dt.timedelta(microseconds=1)
 _NUMBER = re.compile(r"(\d{1,20})(?:\.(\d{1,20}))?")
 _CLF = re.compile(r"\[?(\d{2})/(\w{3})/(\d{4}):(\d{2}):(\d{2}):(\d{2}) ([+-])(\d{2})(\d{2})\]?", re.ASCII)
 _FRACTION = re.compile(r"([.,]\d{6})\d+")
@@ -95,8 +94,8 @@ def _from_clf(text: str) -> int:
         raise ValueError(f"{text[:_SHOWN]!r} is not a time: {error}") from None
     if int(second) > 60:
         raise ValueError(f"{text[:_SHOWN]!r} is not a time: second must be in 0..60")
-    since = moment - _EPOCH + dt.timedelta(seconds=int(second))
-    return (since - offset if sign == "+" else since + offset) // _MICROSECOND
+    since = moment - EPOCH + dt.timedelta(seconds=int(second))
+    return (since - offset if sign == "+" else since + offset) // MICROSECOND
 
 
 def _from_iso(text: str) -> int:
@@ -106,5 +105,5 @@ def _from_iso(text: str) -> int:
     except ValueError:
         raise ValueError(f"{text[:_SHOWN]!r} is not a time in a form known here") from None
     # Differences of local times, the offset taken off afterwards: nothing leaves datetime's years.
-    since = moment.replace(tzinfo=dt.UTC) - _EPOCH
-    return (since - (moment.utcoffset() or dt.timedelta())) // _MICROSECOND
+    since = moment.replace(tzinfo=dt.UTC) - EPOCH
+    return (since - (moment.utcoffset() or dt.timedelta())) // MICROSECOND

@@ -253,7 +253,6 @@ def _reproduce(capsule: str, report: str | None, adopt: str | None, as_json: boo
         found = {"verdict": Verdict.STALE.value, "words": str(error), "story": ""}
     verdict = Verdict(found["verdict"])
     if as_json:
-        found.pop("done", None)
         print_json(found)
     else:
         if found["story"]:

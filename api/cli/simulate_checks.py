@@ -4,19 +4,18 @@ are sound, that every safeguard is missed when it is gone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
 import attrs
-import trio
 from rich.table import Table
 
 from callboard.cli import exits
 from callboard.cli.group import run
 from callboard.cli.output import Advance, print_json, progress, say, show
 from callboard.cli.simulate_files import prepare_folder, remove_file, trace_lines
-from callboard.cli.simulate_pool import one_worker
+from callboard.cli.simulate_pool import one_worker, run_all
 from callboard.log.errors import InvalidArgument
 from callboard.log.host.entropy import HostEntropy
 from callboard.simulations.proof import SAFEGUARDS
@@ -63,7 +62,7 @@ def check_determinism(
 
     with progress("comparing", quiet=as_json) as advance:
         # Each comparison is two processes at once.
-        run(partial(_all, [partial(compare, *chunk, advance) for chunk in chunks], max(1, jobs // 2)))
+        run(partial(run_all, [partial(compare, *chunk, advance) for chunk in chunks], max(1, jobs // 2)))
     found.sort(key=lambda compared: (scenarios.index(compared.scenario), compared.seed))
     differing = [compared for compared in found if isinstance(compared.difference, Difference)]
     if as_json:
@@ -73,32 +72,12 @@ def check_determinism(
     return exits.NONDETERMINISTIC if differing else exits.OK
 
 
-async def _all(jobs: Sequence[Callable[[], Coroutine[Any, Any, None]]], at_once: int) -> None:
-    """Run all, so many at once; the first error of one is raised as itself."""
-    waiting = iter(jobs)
-    errors: list[BaseException] = []
-
-    async def take() -> None:
-        for job in waiting:
-            try:
-                await job()
-            except Exception as error:  # noqa: BLE001 - raised as itself below, instead of in a group
-                errors.append(error)
-                nursery.cancel_scope.cancel()
-
-    async with trio.open_nursery() as nursery:
-        for _ in range(at_once):
-            nursery.start_soon(take)
-    if errors:
-        raise errors[0]
-
-
 async def _compare(scenario: str, seeds: range, folder: str) -> list[Compared]:
     entropy = HostEntropy()
     hashes = (str(entropy.integer(32)), str(entropy.integer(32)))
     orders = (seeds, seeds[::-1])
     sides = zip("ab", orders, hashes, strict=True)
-    await _all([partial(_trace, scenario, *side, folder) for side in sides], 2)
+    await run_all([partial(_trace, scenario, *side, folder) for side in sides], 2)
     found = []
     for seed in seeds:
         paths = [_trace_path(folder, scenario, seed, side) for side in "ab"]
@@ -160,7 +139,7 @@ def explore(length: int, jobs: int, *, as_json: bool) -> int:
             shares[number] |= answer
 
     with progress("exploring", quiet=as_json) as advance:
-        run(partial(_all, [partial(work, number, advance) for number in range(jobs)], jobs))
+        run(partial(run_all, [partial(work, number, advance) for number in range(jobs)], jobs))
     total = {
         name: sum(share[name] for share in shares)
         for name in ("states", "sequences", "points", "sampled_points")
@@ -212,10 +191,8 @@ def prove(names: str, jobs: int, *, as_json: bool) -> int:
 
     with progress("proving", quiet=as_json) as advance:
         at_once = min(jobs, len(wanted))
-        run(partial(_all, [partial(work, advance)] * at_once, at_once))
+        run(partial(run_all, [partial(work, advance)] * at_once, at_once))
     proofs.sort(key=lambda proof: wanted.index(proof["name"]))
-    for proof in proofs:
-        del proof["done"]
     if as_json:
         print_json(proofs)
     else:

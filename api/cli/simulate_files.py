@@ -124,7 +124,6 @@ class TraceFile:
         except OSError as error:
             raise _unwritten(path, error) from error
         self._failed: OSError | None = None
-        self.lines = 0
 
     def __enter__(self) -> Self:
         return self
@@ -141,7 +140,6 @@ class TraceFile:
 
     def write(self, line: str) -> None:
         """Add a line. What cannot be written is told at the end: the run that is traced must not meet it."""
-        self.lines += 1
         if self._failed is None:
             try:
                 self._file.write(line.replace("\n", "\\n") + "\n")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ from callboard.log.errors import CallboardError, InvalidArgument, StorageError
 from callboard.log.limits import MIB
 from callboard.simulations.search.capsule import StaleCapsule
 
-__all__ = ["SimulationFailed", "Worker", "WorkerGone", "first_error", "one_worker"]
+__all__ = ["SimulationFailed", "Worker", "WorkerGone", "first_error", "one_worker", "run_all"]
 
 LINE_BYTES_MAX: Final = 8 * MIB
 PATIENCE_S: Final = 600.0
@@ -58,9 +58,9 @@ class Worker:
         return found
 
     async def whole(self, **request: Any) -> dict[str, Any]:
-        """The last answer to a request."""
+        """The last answer to a request, without saying that it is the last."""
         await self.ask(**request)
-        while not (found := await self.answer()).get("done"):
+        while not (found := await self.answer()).pop("done", False):
             pass
         return found
 
@@ -100,18 +100,28 @@ async def one_worker(
     *, environment: Mapping[str, str] = FIXED_HASHES, perturb: bool = False
 ) -> AsyncIterator[Worker]:
     """A new worker process, killed at the end of the body."""
-    errors: list[CallboardError] = []
-    async with trio.open_nursery() as nursery:
-        arguments = ["simulate-worker", *(["--perturb"] if perturb else [])]
-        child = await spawn_callboard(
-            nursery, arguments, environment=environment, line_bytes_max=LINE_BYTES_MAX
-        )
-        try:
-            yield Worker(child)
-        except CallboardError as error:
-            errors.append(error)
-        finally:
-            with trio.CancelScope(shield=True):
-                await child.kill()
-    if errors:
-        raise errors[0]
+    with first_error():
+        async with trio.open_nursery() as nursery:
+            arguments = ["simulate-worker", *(["--perturb"] if perturb else [])]
+            child = await spawn_callboard(
+                nursery, arguments, environment=environment, line_bytes_max=LINE_BYTES_MAX
+            )
+            try:
+                yield Worker(child)
+            finally:
+                with trio.CancelScope(shield=True):
+                    await child.kill()
+
+
+async def run_all(jobs: Iterable[Callable[[], Awaitable[object]]], at_once: int) -> None:
+    """Run all, so many at once. The first of our errors ends it, and is raised as itself."""
+    waiting = iter(jobs)
+
+    async def take() -> None:
+        for job in waiting:
+            await job()
+
+    with first_error():
+        async with trio.open_nursery() as nursery:
+            for _ in range(at_once):
+                nursery.start_soon(take)

@@ -11,7 +11,8 @@ import trio
 
 from callboard.cli.output import Advance, progress, say
 from callboard.cli.simulate_files import find_file, prepare_folder, write_whole
-from callboard.cli.simulate_pool import Worker, WorkerGone, first_error, one_worker
+from callboard.cli.simulate_pool import Worker, WorkerGone, first_error, one_worker, run_all
+from callboard.cli.simulate_scenes import MACHINES
 from callboard.log.errors import InvalidArgument
 from callboard.simulations.search.capsule import StaleCapsule
 from callboard.simulations.search.sweep import Result, Sweep
@@ -19,7 +20,6 @@ from callboard.simulations.search.sweep import Result, Sweep
 __all__ = ["Limits", "Searched", "Shrunk", "search"]
 
 SAVE_EVERY_S: Final = 2.0
-FIELDS: Final = frozenset(field.name for field in attrs.fields(Result))
 
 
 @attrs.frozen
@@ -90,13 +90,12 @@ async def search(sweep: Sweep, limits: Limits, folder: str, *, fresh: bool, quie
 
 def _show(found: Searched, began: float, advance: Advance) -> None:
     sweep = found.sweep
-    seconds = trio.current_time() - began
-    rate = (sweep.done - found.done_before) / seconds if seconds > 0 else 0.0
+    found.seconds = trio.current_time() - began
     counted = sorted(_kinds(sweep.faults).items(), key=lambda item: -item[1])
     hits = " · ".join(f"{name} {count:,}" for name, count in counted[:3])
     failed = f" · {len(sweep.failures)} FAILED" if sweep.failures else ""
     total = sum(sweep.faults.values())
-    text = f"{sweep.done:,}/{sweep.seeds:,} · {rate:,.1f}/s{failed} · {total:,} faults hit ({hits})"
+    text = f"{sweep.done:,}/{sweep.seeds:,} · {found.rate:,.1f}/s{failed} · {total:,} faults hit ({hits})"
     advance(text, sweep.done, sweep.seeds)
 
 
@@ -158,7 +157,7 @@ async def _chunks(
             folder=f"{folder}/failures",
         )
         while not (found := await worker.answer()).get("done"):
-            _take(sweep, limits, Result(**{name: value for name, value in found.items() if name in FIELDS}))
+            _take(sweep, limits, Result(**found))
             under_way[-1] = (chunk.scenario, found["seed"] + 1)
             show()
             if sweep.stopped:
@@ -178,27 +177,22 @@ async def _shrink_all(found: Searched, limits: Limits, *, quiet: bool) -> None:
     for result in found.sweep.failures:
         firsts.setdefault((result.scenario, result.promise), result)
     shrunk: dict[tuple[str, str], Shrunk] = {}
-    waiting = iter(firsts.items())
 
-    async def take(advance: Advance) -> None:
-        for which, result in waiting:
-            if not quiet:
-                say(
-                    f"{result.scenario}, seed {result.seed}: broken promise: {result.promise}. Making it small."
-                )
-            shrunk[which] = await _shrink(result, limits, advance) if result.capsule else _unstored(result)
+    async def make_small(which: tuple[str, str], advance: Advance) -> None:
+        result = firsts[which]
+        if not quiet:
+            say(f"{result.scenario}, seed {result.seed}: broken promise: {result.promise}. Making it small.")
+        shrunk[which] = await _shrink(result, limits, advance) if result.capsule else _unstored(result)
 
     if firsts:
-        with first_error(), progress("shrinking", quiet=quiet) as advance:
-            async with trio.open_nursery() as nursery:
-                for _ in range(limits.jobs):
-                    nursery.start_soon(take, advance)
+        with progress("shrinking", quiet=quiet) as advance:
+            await run_all([partial(make_small, which, advance) for which in firsts], limits.jobs)
     found.failures = [shrunk[which] for which in firsts]
 
 
 def _unstored(result: Result) -> Shrunk:
     """A failure without a capsule: the run never ended, or it was one of the pure machines."""
-    name = "--machines" if result.scenario == "machines" else result.scenario
+    name = "--machines" if result.scenario == MACHINES else result.scenario
     command = f"callboard simulate {name} --first-seed {result.seed} --seeds 1 --fresh"
     head = f"{result.scenario}, seed {result.seed}: broken promise: {result.promise}"
     return Shrunk(result, f"{head}\n  {result.words}\n\nTo see it again:\n  {command}", command)

@@ -32,7 +32,7 @@ from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.exhaustive.exploring import Progress, explore
 from callboard.simulations.proof import prove
 from callboard.simulations.scenarios.scenario import Scenario, draw, run_scenario
-from callboard.simulations.search.capsule import CAPSULE_BYTES_MAX, Capsule, StaleCapsule, read_capsule
+from callboard.simulations.search.capsule import CAPSULE_BYTES_MAX, StaleCapsule, read_capsule
 from callboard.simulations.search.replay import (
     RunCase,
     Verdict,
@@ -199,23 +199,12 @@ def shrink_capsule(answer: Answer, *, capsule: str, runs: int, seconds: float) -
         command=command,
         story=text,
         note=note,
-        promise=small.promise,
-        size=_size(stored, small),
     )
 
 
 def reproduction(path: str) -> str:
     """The command that runs a stored failure again."""
     return f"callboard simulate --repro {shlex.quote(path)}"
-
-
-def _size(before: Capsule, after: Capsule) -> dict[str, list[int]]:
-    """How many faults and decisions there were, and are."""
-    pair = (before, after)
-    return {
-        "faults": [len(capsule.plan.faults) for capsule in pair],
-        "decisions": [capsule.tape.choices if capsule.tape else 0 for capsule in pair],
-    }
 
 
 def repro(answer: Answer, *, capsule: str, report: str | None, adopt: str | None) -> None:
@@ -273,8 +262,8 @@ def trace_seed(answer: Answer, *, scenario: str, seed: int, path: str) -> None:
     """Run one seed, its whole trace into a file."""
     found = find_scenario(scenario)
     with TraceFile(path) as file:
-        run = run_scenario(found, seed, settings=Settings(trace="full", sink=file.write))
-    answer(done=True, lines=file.lines, digest=run.trace.digest)
+        run_scenario(found, seed, settings=Settings(trace="full", sink=file.write))
+    answer(done=True)
 
 
 # -- the log alone

@@ -35,6 +35,8 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
             place = (group.name, left.topic, left.index)
             gone = _dropped(history, left, since=_known_since(history, group.name))
             unread = gone - maybe.get(place, set())
+            if terms.beyond:
+                unread = {offset for offset in unread if left.reports(offset) is None}
             if unread and not terms.drops_unread:
                 words = f"{group.name} in {left.label}: offset {min(unread)} was dropped unread"
                 found.append(Violation(PROMISE, words, None))

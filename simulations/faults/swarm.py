@@ -78,6 +78,8 @@ class FaultSpace:
         {name: 1.0 for name, kind in KINDS.items() if not kind.beyond}
     )
     """Per kind how often it comes, compared to others: `{"PowerCut": 3, "Rot": 1}`. What is not named never comes."""
+    always: tuple[str, ...] = _listed()
+    """Kinds that exist in every run, for a scenario that is about them."""
     limits: tuple[tuple[str, int], ...] = _named({})
     """Per kind how many there are at most in a plan."""
     faults: tuple[int, int] = _listed(1, 6)
@@ -138,6 +140,11 @@ def _name_problems(space: FaultSpace) -> list[str]:
         for field, pairs in (("weights", space.weights), ("limits", space.limits))
         for name, _ in pairs
         if name not in KINDS
+    ]
+    problems += [
+        f"always names {name!r}, which has no weight"
+        for name in space.always
+        if not dict(space.weights).get(name)
     ]
     problems += [
         f"the weight of {name} is {weight!r}" for name, weight in space.weights if not 0 <= weight < 1e9
@@ -301,7 +308,10 @@ def _existing(draws: _Draws) -> dict[str, float]:
     """The kinds that exist in this run, and the rate of each."""
     weights = dict(draws.space.weights)
     names = draws.space.kinds()
-    there = [name for name in names if draws.chance() < EXISTS] or ([draws.one(names)] if names else [])
+    always = draws.space.always
+    there = [name for name in names if name in always or draws.chance() < EXISTS] or (
+        [draws.one(names)] if names else []
+    )
     return {name: weights[name] * 4.0 ** (2.0 * draws.chance() - 1.0) for name in there}
 
 

@@ -6,16 +6,18 @@ damaged, and it is one that was. Nothing damaged is ever served.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
 from callboard.log.errors import LogCorrupt
+from callboard.log.format.segment import SEGMENT_HEADER_BYTES
 from callboard.log.offline.verify import verify_directory
 from callboard.simulations.checkers import enforce
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.faults.swarm import FaultSpace
-from callboard.simulations.scenarios.draws import between, named
+from callboard.simulations.history.surviving import Lost, Surviving
+from callboard.simulations.scenarios.draws import between, named, one_of
 from callboard.simulations.scenarios.points import mark
 from callboard.simulations.scenarios.shop import Shop
 from callboard.simulations.scenarios.traffic import Traffic, draw_traffic
@@ -25,6 +27,17 @@ from callboard.simulations.world import Machine, World
 __all__ = ["DamagedMiddle"]
 
 PROMISE = "damage is reported"
+PROBES: Final = {
+    "disk.write": 40,
+    "disk.sync": 30,
+    "disk.sync_directory": 8,
+    "disk.rename": 4,
+    "event.ActorStarted": 8,
+    "publish": 12,
+    "deliver": 30,
+    "ack": 30,
+}
+"""Points that nearly every run passes so often."""
 
 
 class Ruin(Shop):
@@ -69,9 +82,27 @@ class Ruin(Shop):
                     Violation(PROMISE, f"opening says {error}, and verify finds nothing")
                 ) from error
             return
+        surviving = self.with_set_aside(surviving)
         mark(world, surviving)
         world.sometimes("damage was found and named", bool(surviving.problems))
         enforce(world.history, surviving, self.terms)
+
+    def with_set_aside(self, surviving: Surviving) -> Surviving:
+        """Count as reported what was in a segment that recovery took out of service whole, its header being damaged.
+
+        Where it was the first, quarantine tells of it, and verify does not: a log may begin anywhere.
+        """
+        kept = [path for path in self.world.disk.files() if path.startswith("quarantine/")]
+        headless = {hurt.path for hurt in self.world.disk.atlas.hurts if hurt.start < SEGMENT_HEADER_BYTES}
+        found = []
+        for left in surviving.partitions:
+            lost = []
+            for base in range(left.start):
+                whole = f"quarantine/{left.topic}-{left.index}@{base:020}@0@{0:016}.log"
+                if whole in kept and any(path.endswith(f"/{left.index}/{base:020}.log") for path in headless):
+                    lost.append(Lost(base, left.start - 1, f"damaged: its segment is {whole}"))
+            found.append(attrs.evolve(left, damaged=(*left.damaged, *lost)))
+        return attrs.evolve(surviving, partitions=tuple(found))
 
 
 def _corrupt(error: BaseException) -> LogCorrupt | None:
@@ -89,17 +120,26 @@ class DamagedMiddle:
 
     name = "damaged-middle"
     space = FaultSpace(
-        weights=named({"Rot": 4, "Misdirect": 2, "PowerCut": 1, "CrashActor": 1}),
+        weights=named({"Rot": 6, "Misdirect": 4, "PowerCut": 1, "CrashActor": 1}),
+        always=("Rot", "Misdirect"),
         limits=named({"PowerCut": 2}),
         actors=("topics/orders/0", "topics/orders/1"),
-        paths=("topics/", ".log", "topics/"),
-        faults=(1, 4),
-        horizon_s=0.8,
+        paths=("topics/", "topics/", "topics/", ".log"),
+        probes=named(PROBES),
+        faults=(3, 6),
+        horizon_s=0.4,
     )
 
     def workload(self, entropy: SeededEntropy) -> Traffic:
-        """Not much, so that damage hits something."""
-        return attrs.evolve(draw_traffic(entropy), messages=between(entropy, 40, 80), acks=("all",))
+        """Not much, so that damage hits something, and not all at once, so that it comes before the end."""
+        return attrs.evolve(
+            draw_traffic(entropy),
+            messages=between(entropy, 40, 80),
+            publishers=between(entropy, 1, 2),
+            batch=one_of(entropy, (1, 2, 5)),
+            pause_s=one_of(entropy, (0.01, 0.02, 0.05)),
+            acks=("all",),
+        )
 
     async def main(self, world: World, workload: Any) -> None:
         """Trade as long as it goes, then look."""

@@ -13,6 +13,7 @@ from callboard.simulations.checkers import (
     one_holder,
     settled_stays_settled,
 )
+from callboard.simulations.history.surviving import Lost
 from callboard.simulations.violations import Violation
 
 
@@ -108,6 +109,18 @@ def test_what_retention_drops_unread_is_reported(script, left):
     surviving = left({0: 0}, group={"floor": 1, "pending": 0, "lost_records": 1})
     assert len(conservation.check(script.history, surviving)) == 1
     assert conservation.check(script.history, surviving, Terms(drops_unread=True)) == []
+
+
+def test_what_damage_took_from_the_beginning_is_named(script, left):
+    """Beyond the promise a log may begin later when damage is named for all that a group had not settled."""
+    script.member("joined", 900).publish(0, 0).publish(1, 1)
+    group = {"floor": 1, "ready": 1, "pending": 1}
+    assert (
+        len(conservation.check(script.history, left({1: 1}, start=1, group=group), Terms(beyond=True))) == 1
+    )
+    reported = left({1: 1}, start=1, group=group, damaged=(Lost(0, 0, "damaged"),))
+    assert conservation.check(script.history, reported, Terms(beyond=True)) == []
+    assert len(conservation.check(script.history, reported)) == 1
 
 
 def test_everything_is_settled_in_time(script, left):

@@ -47,6 +47,14 @@ def test_a_seed_leaves_many_kinds_out() -> None:
     assert min(counts) < len(KINDS) / 3
 
 
+def test_some_kinds_may_exist_in_every_run() -> None:
+    """What a scenario is about exists always, and comes in nearly every plan; the others are left out as before."""
+    space = FaultSpace(weights={"Rot": 4.0, "Stall": 1.0}, always=("Rot",), faults=(2, 6))
+    drawn = [{fault.label for fault in plan.faults} for plan in plans(space)]
+    assert sum("Rot" not in labels for labels in drawn) < 0.02 * len(drawn)
+    assert 0.3 < sum("Stall" not in labels for labels in drawn) / len(drawn) < 0.9
+
+
 def test_moments_and_passings_are_both_drawn() -> None:
     """Some plans hold moments only, some passings only, some both; moments stay within the horizon."""
     drawn = [{type(fault.when) for fault in plan.faults} for plan in plans(WIDE) if len(plan.faults) > 2]
@@ -102,5 +110,12 @@ def test_spans_are_kept() -> None:
 def test_a_space_names_all_its_problems() -> None:
     """Unknown kinds, verbs and numbers, and spans upside down, are told at once."""
     with pytest.raises(ConfigurationError) as caught:
-        FaultSpace(weights={"Meteor": 1, "Rot": -1}, verbs=("fly",), for_s=(2.0, 1.0), paths=(), times=(0, 1))
-    assert len(caught.value.problems) == 6
+        FaultSpace(
+            weights={"Meteor": 1, "Rot": -1},
+            always=("Stall",),
+            verbs=("fly",),
+            for_s=(2.0, 1.0),
+            paths=(),
+            times=(0, 1),
+        )
+    assert len(caught.value.problems) == 7

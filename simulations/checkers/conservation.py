@@ -15,7 +15,7 @@ from callboard.simulations.history.recorder import History
 from callboard.simulations.history.surviving import GroupLeft, PartitionLeft, Surviving
 from callboard.simulations.violations import Violation
 
-__all__ = ["PROMISE", "check"]
+__all__ = ["PROMISE", "check", "known_since"]
 
 PROMISE = "published = settled + leased + ready + lost and reported"
 Offsets = dict[tuple[str, str, int], set[int]]
@@ -33,7 +33,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
             continue
         for group in left.groups:
             place = (group.name, left.topic, left.index)
-            gone = _dropped(history, left, since=_known_since(history, group.name))
+            gone = _dropped(history, left, since=known_since(history, group.name))
             unread = gone - maybe.get(place, set())
             if terms.beyond:
                 unread = {offset for offset in unread if left.reports(offset) is None}
@@ -55,7 +55,7 @@ def _offsets(history: History, kind: str, since: int = 0) -> Offsets:
     return found
 
 
-def _known_since(history: History, group: str) -> int:
+def known_since(history: History, group: str) -> int:
     """The boot in which a consumer of the group first joined: until then nothing is kept for it."""
     boot = 0
     for entry in history.of("booted", "joined"):

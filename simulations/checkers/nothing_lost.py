@@ -1,12 +1,15 @@
 """Nothing acknowledged is lost.
 
-A publish that returned with `acks="all"` is in the log at its offset, until retention drops it. At level `leader` a
-power cut, or a failing disk, may take it. What was not waited for counts from the flush on that returned after it,
-unless another flush was told of the failures in between: each is told once.
+A publish that returned with `acks="all"` is in the log at its offset; where there is retention, until it drops it. At
+level `leader` a power cut, or a failing disk, may take it. What was not waited for counts from the flush on that
+returned after it, unless another flush was told of the failures in between: each is told once. Where it lay nobody was
+told, but who was handed it, and what retention may drop unseen, is known: see `_Dropped`.
 """
 
 from __future__ import annotations
 
+from callboard.simulations.checkers.conservation import known_since
+from callboard.simulations.checkers.definite_failures import places
 from callboard.simulations.checkers.terms import DEFAULT, Terms
 from callboard.simulations.history.entry import Entry
 from callboard.simulations.history.recorder import History
@@ -42,7 +45,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
             ):
                 continue
             found += _missing(entry, left, number, offset, terms)
-    return found + _flushed(history, surviving)
+    return found + _flushed(history, surviving, terms)
 
 
 def _looks_torn(left: PartitionLeft, offset: int, was_cut: bool) -> bool:
@@ -59,23 +62,65 @@ def _missing(entry: Entry, left: PartitionLeft, number: int, offset: int, terms:
             f"{left.label}@{offset} holds message {left.records[offset]}, and {entry.who} was told {number}"
         )
         return [Violation(PROMISE, words, entry)]
-    if offset < left.start or (terms.beyond and left.reports(offset) is not None):
+    if (terms.drops and offset < left.start) or (terms.beyond and left.reports(offset) is not None):
         return []
     why = left.reports(offset) or left.explains(offset) or "nothing says why"
     words = f"message {number}, acknowledged at {left.label}@{offset}, is not in the log ({why})"
     return [Violation(PROMISE, words, entry)]
 
 
-def _flushed(history: History, surviving: Surviving) -> list[Violation]:
+def _flushed(history: History, surviving: Surviving, terms: Terms) -> list[Violation]:
     flushed = history.of("flushed")
-    if not flushed or any(left.start > 0 for left in surviving.partitions):
+    if not flushed:
         return []
     failed = [entry.number for entry in history.of("flush failed")]
     begun = {number: entry.number for entry in history.of("publish") for number in entry.ids}
     there = {number for left in surviving.partitions for number in left.records.values()}
+    dropped = _Dropped(history, surviving, terms)
     return [
         Violation(PROMISE, f"message {number} was flushed and is not in the log", entry)
         for entry in flushed
         for number in entry.ids
-        if number not in there and not any(begun[number] < at < entry.number for at in failed)
+        if number not in there
+        and not any(begun[number] < at < entry.number for at in failed)
+        and not dropped.may_hold(number, begun[number])
     ]
+
+
+class _Dropped:
+    """What retention may have dropped, of messages whose publishers were told no place.
+
+    One that somebody was handed lay there. One that nobody was handed was settled by nobody, so that it may only be
+    dropped unread, or before there was a group; and if so out of a partition that has dropped anything, of those in
+    which its key was ever seen.
+    """
+
+    def __init__(self, history: History, surviving: Surviving, terms: Terms) -> None:
+        self._terms = terms
+        self._keys = history.keys
+        self._starts = {(left.topic, left.index): left.start for left in surviving.partitions}
+        self._seen: dict[int, list[tuple[str, int, int]]] = {}
+        self._homes: dict[bytes, set[tuple[str, int]]] = {}
+        for (topic, partition, offset), number in places(history, surviving).items():
+            self._seen.setdefault(number, []).append((topic, partition, offset))
+            key = self._keys.get(number)
+            if key is not None:
+                self._homes.setdefault(key, set()).add((topic, partition))
+        self._waiting_since = min(
+            (known_since(history, group) for group in terms.groups), default=len(history)
+        )
+
+    def may_hold(self, number: int, begun: int) -> bool:
+        """Whether the message, published by entry `begun`, may be gone by retention."""
+        if not self._terms.drops:
+            return False
+        if number in self._seen:
+            return any(
+                offset < self._starts.get((topic, partition), 0)
+                for topic, partition, offset in self._seen[number]
+            )
+        if not self._terms.drops_unread and self._waiting_since <= begun:
+            return False
+        key = self._keys.get(number)
+        homes = self._homes.get(key, self._starts) if key is not None else self._starts
+        return any(self._starts.get(home, 0) > 0 for home in homes)

@@ -20,8 +20,10 @@ class Terms:
     """Groups that must have settled everything at the end."""
     liveness_s: float | None = None
     """Virtual seconds after healing within which they must; None: not demanded."""
+    drops: bool = False
+    """Retention may drop what every group has settled: a log need not begin at its first offset."""
     drops_unread: bool = False
-    """Retention may drop what a group has not settled, if it counts it."""
+    """Retention may drop what a group has not settled, too, if it counts it."""
     leader_may_vanish: bool = False
     """Faults of the disk may take records at level `leader`; power cuts always may."""
     beyond: bool = False

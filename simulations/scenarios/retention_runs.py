@@ -47,7 +47,7 @@ class Library(Shop):
             settings["retention_age"] = max(1.0, traffic.kept_s)
             settings["segment_age"] = max(1.0, traffic.kept_s / 2)
         super().__init__(world, traffic, **settings)
-        self.terms = attrs.evolve(self.terms, drops_unread=traffic.drop_unread)
+        self.terms = attrs.evolve(self.terms, drops=True, drops_unread=traffic.drop_unread)
         self._readers = max(0, traffic.readers)
 
     def start_others(self, machine: Machine, topic: Any, nursery: trio.Nursery) -> None:
@@ -119,6 +119,7 @@ class RetentionAgainstReaders:
             kept_s=one_of(entropy, (0.0, 0.0, 2.0)),
             drop_unread=one_of(entropy, (False, True)),
             readers=between(entropy, 0, 2),
+            acks=one_of(entropy, (("all",), ("all",), ("all", "none"), ("none",))),
         )
 
     async def main(self, world: World, workload: Keeping) -> None:

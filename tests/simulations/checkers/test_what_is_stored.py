@@ -1,5 +1,7 @@
 """Checkers of what is in the log: lost, altered, refused, offsets, keys, recovery."""
 
+import attrs
+
 from callboard.simulations.checkers import (
     Terms,
     definite_failures,
@@ -9,7 +11,7 @@ from callboard.simulations.checkers import (
     offsets,
     recovery,
 )
-from callboard.simulations.history.surviving import Lost
+from callboard.simulations.history.surviving import Lost, PartitionLeft, Surviving
 
 
 def test_a_publish_that_returned_is_where_its_receipt_says(script, left):
@@ -35,7 +37,17 @@ def test_another_message_at_the_offset_is_a_loss(script, left):
 def test_retention_may_drop_what_lies_below_the_start(script, left):
     """What retention dropped is not lost."""
     script.publish(0, 0).publish(1, 1)
-    assert nothing_lost.check(script.history, left({1: 1}, start=1)) == []
+    assert nothing_lost.check(script.history, left({1: 1}, start=1), Terms(drops=True)) == []
+
+
+def test_without_retention_a_log_begins_where_it_began(script, left):
+    """Where nothing may be dropped, a log that begins later has lost what was before; damage must name it."""
+    script.publish(0, 0).publish(1, 1)
+    (found,) = nothing_lost.check(script.history, left({1: 1}, start=1))
+    assert found.first.ids == (0,)
+    assert len(nothing_lost.check(script.history, left({1: 1}, start=1), Terms(beyond=True))) == 1
+    reported = left({1: 1}, start=1, damaged=(Lost(0, 0, "damaged"),))
+    assert nothing_lost.check(script.history, reported, Terms(beyond=True)) == []
 
 
 def test_leader_records_may_vanish_with_the_power_only(script, left):
@@ -53,6 +65,50 @@ def test_what_was_flushed_is_stored(script, left):
     script.history.record(1, "flushed", "p1", topic="orders", ids=(0,))
     assert len(nothing_lost.check(script.history, left({}))) == 1
     assert nothing_lost.check(script.history, left({0: 0})) == []
+
+
+def flush(script, number):
+    """A message that nobody waited for, and a flush that returned after it."""
+    script.publish(number, None, end="unsure", acks="none")
+    script.history.record(1, "flushed", "p1", topic="orders", ids=(number,))
+
+
+def test_what_was_flushed_may_be_dropped_where_it_lay(script, left):
+    """Retention excuses a flushed message below the start of its partition; above it nothing does."""
+    terms = Terms(drops=True, groups=("billing",))
+    script.member("joined", 900)
+    flush(script, 0)
+    flush(script, 1)
+    script.deliver(0, 0).deliver(5, 1)
+    assert nothing_lost.check(script.history, left({6: 7}, start=6), terms) == []
+    (found,) = nothing_lost.check(script.history, left({6: 7}, start=5), terms)
+    assert found.first.ids == (1,)
+    assert len(nothing_lost.check(script.history, left({6: 7}, start=6))) == 2
+
+
+def test_what_was_flushed_and_handed_to_nobody_may_be_dropped_unread_only(script, left):
+    """A group that waits keeps a message from being dropped; without one, or where it may be dropped unread, it may."""
+    script.member("joined", 900)
+    flush(script, 0)
+    gone = left({6: 7}, start=6)
+    waiting = Terms(drops=True, groups=("billing",))
+    assert len(nothing_lost.check(script.history, gone, waiting)) == 1
+    assert nothing_lost.check(script.history, gone, Terms(drops=True)) == []
+    assert nothing_lost.check(script.history, gone, Terms(drops=True, drops_unread=True)) == []
+    assert len(nothing_lost.check(script.history, left({0: 7}), Terms(drops=True, drops_unread=True))) == 1
+
+
+def test_what_was_flushed_lies_with_its_key(script, left):
+    """A partition that has dropped something excuses only keys that were seen there."""
+    terms = Terms(drops=True, drops_unread=True)
+    script.publish(1, 3, key=b"here")
+    operation = script.begin(0, key=b"here", acks="none")
+    script.end(operation, 0, None, end="unsure", acks="none")
+    script.history.record(1, "flushed", "p1", topic="orders", ids=(0,))
+    here = left({3: 1}).partitions[0]
+    other = PartitionLeft("orders", 1, start=9, end=9)
+    assert len(nothing_lost.check(script.history, Surviving((here, other)), terms)) == 1
+    assert nothing_lost.check(script.history, Surviving((attrs.evolve(here, start=3), other)), terms) == []
 
 
 def test_beyond_the_promise_a_loss_must_be_reported(script, left):

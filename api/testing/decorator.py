@@ -77,9 +77,7 @@ def simulate(
 
     def decorate(body: Body) -> Test:
         problems = _body_problems(body, workload)
-        if not isinstance(seeds, int) or isinstance(seeds, bool) or seeds < 1:
-            problems.append(f"seeds={seeds!r}: wants a number of seeds, 1 or more")
-        problems += trial_problems(faults, scheduler, within, workload, escapes)
+        problems += trial_problems(faults, scheduler, within, workload, escapes, seeds)
         if problems:
             raise ConfigurationError(
                 f"@simulate on {getattr(body, '__qualname__', body)!s}: {'; '.join(problems)}.",

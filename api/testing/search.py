@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from callboard.simulations.search.coverage import points
 from callboard.simulations.search.shrink import Case
 from callboard.simulations.world import Run
 from callboard.testing.errors import NotRepeatable
@@ -15,8 +16,6 @@ from callboard.testing.trial import Trial
 
 __all__ = ["search"]
 
-POINT = "sometimes: "
-
 
 def search(trial: Trial, seeds: Iterable[int], asked: Asked) -> None:
     """Run the trial under each seed; raises what the first that fails raised, with a note of all that is known."""
@@ -24,17 +23,11 @@ def search(trial: Trial, seeds: Iterable[int], asked: Asked) -> None:
     for seed in seeds:
         case = trial.case(seed)
         run = trial.run(seed, case)
-        _count_points(run, asked)
+        for name, hits in points(run.probes).items():
+            asked.points[name] = asked.points.get(name, 0) + hits
         if run.failure is not None:
             asked.points.clear()  # the seeds that were not run say nothing about them
             raise _explained(trial, seed, case, run, run.failure, asked)
-
-
-def _count_points(run: Run, asked: Asked) -> None:
-    for probe, hits in run.probes.items():
-        if probe.startswith(POINT):
-            name = probe.removeprefix(POINT)
-            asked.points[name] = asked.points.get(name, 0) + hits
 
 
 def _explained(

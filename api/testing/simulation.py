@@ -61,7 +61,8 @@ class Simulation:
         """
         __tracebackhide__ = True
         asked = CURRENT.get() or Asked()
-        search(_trial(main, faults, scheduler, within, workload, escapes), asked.only(seeds), asked)
+        trial = _trial(main, faults, scheduler, within, workload, escapes, seeds)
+        search(trial, asked.only(seeds), asked)
 
 
 def _trial(
@@ -71,8 +72,9 @@ def _trial(
     within: float | None,
     workload: Workload | None,
     escapes: Escapes,
+    seeds: int = 1,
 ) -> Trial:
-    problems = trial_problems(faults, scheduler, within, workload, escapes)
+    problems = trial_problems(faults, scheduler, within, workload, escapes, seeds)
     if problems:
         raise ConfigurationError(
             f"This simulation cannot be: {'; '.join(problems)}.", problems=tuple(problems)

@@ -7,7 +7,6 @@ replays one.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Literal
@@ -16,15 +15,13 @@ import attrs
 import trio
 
 from callboard.log.errors import InvalidArgument
-from callboard.simulations.entropy import SeededEntropy
+from callboard.simulations.entropy import Generator, SeededEntropy
 from callboard.simulations.faults import NO_FAULTS, FaultSpace, Plan, draw_plan
 from callboard.simulations.search.shrink import Case
-from callboard.simulations.world import Run, Settings, World, run
+from callboard.simulations.world import Run, Settings, World, run, schedulers
 from callboard.testing.guard import no_draws
 
 __all__ = ["Body", "Escapes", "Trial", "Workload", "trial_problems"]
-
-SCHEDULER = re.compile(r"fifo|shuffle|walk|pct:[1-9]|starve:.+")
 
 Escapes = Literal["refuse", "control"]
 Body = Callable[[World, Any], Awaitable[object]]
@@ -64,7 +61,7 @@ class Trial:
         trace: Literal["off", "digest", "full"] = "off",
         record_schedule: bool = False,
     ) -> Run:
-        """One run. What the body raised is in its `failure`."""
+        """One run. What the body raised is in its `failure`, but for Ctrl-C, which is for pytest."""
         if trio.lowlevel.in_trio_run():
             raise InvalidArgument(
                 "a simulated world cannot run inside another trio run. Call it from a plain `def` test."
@@ -76,20 +73,37 @@ class Trial:
             settings = attrs.evolve(settings, virtual_limit_s=self.within_s)
         main = partial(self._main, workload=case.workload)
         with no_draws():
-            return run(main, seed=seed, plan=case.plan, tape=case.tape, settings=settings)
+            done = run(main, seed=seed, plan=case.plan, tape=case.tape, settings=settings)
+        if _is_interrupted(done.failure):
+            raise KeyboardInterrupt
+        return done
 
     async def _main(self, world: World, *, workload: Any) -> None:
         await self.body(world, workload)
 
 
+def _is_interrupted(failure: BaseException | None) -> bool:
+    """Whether this is Ctrl-C, as it comes out of the nurseries that it went through."""
+    if isinstance(failure, BaseExceptionGroup):
+        return failure.subgroup(KeyboardInterrupt) is not None
+    return isinstance(failure, KeyboardInterrupt)
+
+
 def trial_problems(
-    faults: object, scheduler: object, within: float | None, workload: object, escapes: object
+    faults: object,
+    scheduler: object,
+    within: float | None,
+    workload: object,
+    escapes: object,
+    seeds: object = 1,
 ) -> list[str]:
     """What is wrong with these settings of a trial, in words."""
     problems = []
+    if not isinstance(seeds, int) or isinstance(seeds, bool) or seeds < 1:
+        problems.append(f"seeds={seeds!r}: wants a number of seeds, 1 or more")
     if not (faults is None or isinstance(faults, FaultSpace | Plan)):
         problems.append(f"faults={faults!r}: wants a FaultSpace, a Plan or None")
-    if scheduler is not None and (not isinstance(scheduler, str) or not SCHEDULER.fullmatch(scheduler)):
+    if scheduler is not None and not _is_scheduler(scheduler):
         problems.append(f"scheduler={scheduler!r}: wants fifo, shuffle, walk, pct:<depth> or starve:<path>")
     if within is not None and not within > 0:
         problems.append(f"within={within!r}: wants virtual seconds above 0")
@@ -98,3 +112,13 @@ def trial_problems(
     if escapes not in ("refuse", "control"):
         problems.append(f"escapes={escapes!r}: wants refuse or control")
     return problems
+
+
+def _is_scheduler(name: object) -> bool:
+    if not isinstance(name, str):
+        return False
+    try:
+        schedulers.make(name, Generator(0))
+    except InvalidArgument:
+        return False
+    return True

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from callboard import ConfigurationError
-from callboard.testing import simulate
+from callboard.testing import Simulation, simulate
 
 pytest_plugins = ["pytester"]
 
@@ -285,3 +285,20 @@ def test_mistakes_are_told_at_once() -> None:
 
         @simulate  # type: ignore[call-overload]
         def test_plain(world: Any) -> None: ...
+
+
+async def nothing(world: Any) -> None:
+    """A run that ends at once."""
+
+
+def test_a_search_of_no_seeds_is_refused(simulation: Simulation) -> None:
+    """It would end well without having run anything."""
+    with pytest.raises(ConfigurationError, match="1 or more"):
+        simulation.search(nothing, seeds=0)
+
+
+def test_what_the_simulator_can_schedule_is_accepted(simulation: Simulation) -> None:
+    """Names of schedulers are read by one rule: what there is runs, what there is not is a mistake."""
+    assert simulation(nothing, scheduler="pct:12").failure is None
+    with pytest.raises(ConfigurationError, match="pct:0"):
+        simulation(nothing, scheduler="pct:0")

@@ -30,6 +30,7 @@ from callboard.log.errors import InvalidArgument, StorageError
 from callboard.simulations.search.capsule import StaleCapsule
 from callboard.simulations.search.coverage import STANDARD_SEEDS, Row, table, uncovered
 from callboard.simulations.search.replay import Verdict
+from callboard.simulations.search.shrink import RUNS_MAX
 from callboard.simulations.search.sweep import Sweep, shares
 
 SEEDS: Final = 200
@@ -74,7 +75,9 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
             click.option(
                 "--state", default=STATE, show_default=True, help="Where progress and failures are kept."
             ),
-            click.option("--shrink-runs", type=click.IntRange(0, 100_000), default=400, show_default=True),
+            click.option(
+                "--shrink-runs", type=click.IntRange(0, 100_000), default=RUNS_MAX, show_default=True
+            ),
             click.option(
                 "--shrink-seconds",
                 type=click.FloatRange(0),

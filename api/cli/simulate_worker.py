@@ -47,7 +47,7 @@ from callboard.simulations.search.replay import (
 )
 from callboard.simulations.search.report_html import report_page
 from callboard.simulations.search.shrink import Budget, Case, shrink
-from callboard.simulations.search.story import tell
+from callboard.simulations.search.story import Story, tell
 from callboard.simulations.violations import Violation
 from callboard.simulations.world import Run, Settings, SimulationStuck, StaleTape
 
@@ -189,9 +189,10 @@ def shrink_capsule(answer: Answer, *, capsule: str, runs: int, seconds: float) -
     write_whole(f"{base}.json", small.to_json().encode("utf-8", "surrogatepass"))
     command = reproduction(f"{base}.capsule")
     about = [*remarks(shrunk.case), f"Seed {stored.seed}, {note}."]
-    text = _story(run, command, stored.scenario, about)
+    story = tell(run, command, stored.scenario, about)
+    text = _text(run, story)
     write_whole(f"{base}.txt", f"{text}\n".encode("utf-8", "replace"))
-    write_whole(f"{base}.html", report_page(run, command, stored.scenario, about).encode("utf-8", "replace"))
+    write_whole(f"{base}.html", report_page(run, story).encode("utf-8", "replace"))
     answer(
         done=True,
         capsule=f"{base}.capsule",
@@ -218,11 +219,9 @@ def repro(answer: Answer, *, capsule: str, report: str | None, adopt: str | None
         answer(done=True, verdict=Verdict.STALE.value, words=stale(error).words, story="")
         return
     found = judge(stored, run)
-    command = reproduction(capsule)
+    story = tell(run, reproduction(capsule), stored.scenario, remarks(case))
     if report is not None:
-        write_whole(
-            report, report_page(run, command, stored.scenario, remarks(case)).encode("utf-8", "replace")
-        )
+        write_whole(report, report_page(run, story).encode("utf-8", "replace"))
     if adopt is not None and run.failure is None:
         kept = capsule_of(
             stored.scenario,
@@ -239,7 +238,7 @@ def repro(answer: Answer, *, capsule: str, report: str | None, adopt: str | None
         words=found.words,
         scenario=stored.scenario,
         seed=stored.seed,
-        story="" if run.failure is None else _story(run, command, stored.scenario, remarks(case)),
+        story="" if run.failure is None else _text(run, story),
     )
 
 
@@ -247,8 +246,8 @@ def _workload_type(scenario: Scenario, seed: int) -> type:
     return type(scenario.workload(SeededEntropy(seed).fork("workload")))
 
 
-def _story(run: Run, command: str, scenario: str, about: list[str]) -> str:
-    text = tell(run, command, scenario, about).text()
+def _text(run: Run, story: Story) -> str:
+    text = story.text()
     if run.failure is None or isinstance(run.failure, Violation):
         return text
     lines = "".join(traceback.format_exception(run.failure)).splitlines()

@@ -14,10 +14,8 @@ from callboard.testing.trial import Trial
 
 NUMBER = re.compile(r"\d+(\.\d+)?")
 
-__all__ = ["RUNS_MAX", "TICKS_MAX", "Small", "smallest"]
+__all__ = ["TICKS_MAX", "Small", "smallest"]
 
-RUNS_MAX = 400
-"""Attempts; more would make a failing test slow for a story that is hardly shorter."""
 TICKS_MAX = 2_000_000
 """Scheduler ticks of all attempts together, some ten or twenty seconds; as a time, the same failure would not always
 shrink to the same."""
@@ -47,7 +45,7 @@ def smallest(trial: Trial, seed: int, case: Case, failure: BaseException) -> Sma
 
     if fails(case, record=False) is None:
         return None
-    found = shrink(case, fails, Budget(RUNS_MAX, lambda: ticks > TICKS_MAX))
+    found = shrink(case, fails, Budget(out_of_time=lambda: ticks > TICKS_MAX))
     return Small(found.case, trial.run(seed, found.case, trace="full", record_schedule=True), found.runs)
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from callboard.log.errors import InternalError
 from callboard.simulations.history import Entry
-from callboard.simulations.search.story import Line, Story, tell
+from callboard.simulations.search.story import Line, Story
 from callboard.simulations.violations import Violation
 from callboard.simulations.world import Run
 
@@ -32,9 +32,8 @@ FAULTS: Final = frozenset({"fault", "power cut", "killed", "IncarnationCrashed",
 LANE_ORDER: Final = ("world", "machine", "publisher", "actor", "consumer")
 
 
-def report_page(run: Run, command: str, scenario: str, remarks: Sequence[str] = ()) -> str:
-    """The report as the text of one HTML file."""
-    story = tell(run, command, scenario, remarks)
+def report_page(run: Run, story: Story) -> str:
+    """The report as the text of one HTML file; `story` is that of the run."""
     failure = run.failure
     first = failure.first if isinstance(failure, Violation) else None
     page = _template()

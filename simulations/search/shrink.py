@@ -22,9 +22,10 @@ from callboard.simulations.faults import Plan
 from callboard.simulations.search.simpler import chunks, greedy, variants
 from callboard.simulations.world.tape import Tape
 
-__all__ = ["Budget", "Case", "Shrunk", "Trial", "shrink"]
+__all__ = ["RUNS_MAX", "Budget", "Case", "Shrunk", "Trial", "shrink"]
 
 RUNS_MAX: Final = 400
+"""Attempts; more would take long for a story that is hardly shorter."""
 ROUNDS_MAX: Final = 4
 ALL_IN_ORDER: Final = Tape()
 SCHEDULERS: Final = ("walk", "shuffle", "pct:2", "pct:3")

@@ -16,6 +16,7 @@ import pytest
 from callboard.simulations.faults import At, Plan, PowerCut
 from callboard.simulations.history import History
 from callboard.simulations.search.report_html import ENTRIES_MAX, report_page
+from callboard.simulations.search.story import tell
 from callboard.simulations.violations import Violation
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -43,7 +44,13 @@ def page_of(made: Callable[..., Any], count: int = 20, detail: str = "all") -> s
         plan=Plan((PowerCut(At(1.0)),)), hits={0: 1}, tell=lambda history: fill(history, count, detail)
     )
     run.failure = Violation("nothing lost", detail, run.history.entries[4])
-    return report_page(run, f"callboard simulate --repro '{detail}'", "shop")
+    return report_page(run, tell(run, f"callboard simulate --repro '{detail}'", "shop"))
+
+
+def empty_page(made: Callable[..., Any]) -> str:
+    """The report of a run that did nothing but fail."""
+    run = made(ValueError("no"))
+    return report_page(run, tell(run, "callboard simulate", "shop"))
 
 
 class Elements(html.parser.HTMLParser):
@@ -107,7 +114,7 @@ def test_a_very_long_run_is_cut_around_its_failure(made: Callable[..., Any]) -> 
 
 def test_a_run_without_history_has_a_page(made: Callable[..., Any]) -> None:
     """Nothing to draw is drawn without an error."""
-    page = report_page(made(ValueError("no")), "callboard simulate", "shop")
+    page = empty_page(made)
     assert data_of(page)["entries"] == []
 
 
@@ -173,6 +180,6 @@ def test_a_browser_runs_nothing_of_the_runs_text(made: Callable[..., Any], tmp_p
 
 def test_an_empty_run_is_drawn_too(made: Callable[..., Any], tmp_path: Path) -> None:
     """Without a single entry the script still gets to its end."""
-    body = body_of(browse(report_page(made(ValueError("no")), "callboard simulate", "shop"), tmp_path))
+    body = body_of(browse(empty_page(made), tmp_path))
     assert "data-error" not in body, body
     assert str(body["data-ready"]).startswith("0 entries")

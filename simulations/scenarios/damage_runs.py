@@ -59,12 +59,12 @@ class Ruin(Shop):
             self.report(corrupt)
 
     def report(self, error: LogCorrupt) -> None:
-        """The error names a file beside one that was damaged, or the directory in which there is one."""
+        """The error names a file that was damaged, or the very directory in which one was."""
         path = str(getattr(error, "path", "") or "")
-        hurts = self.world.disk.atlas.hurts
+        hurts = {hurt.path for hurt in self.world.disk.atlas.hurts}
         self.world.sometimes("a damaged directory was refused with a report")
-        if not any(hurt.path.startswith(f"{path}/") or _folder(hurt.path) == _folder(path) for hurt in hurts):
-            words = f"it says that {path or 'something'} is damaged, and damaged are {[hurt.path for hurt in hurts]}"
+        if not path or path not in hurts | {_folder(hurt) for hurt in hurts}:
+            words = f"it says that {path or 'something'} is damaged, and damaged are {sorted(hurts)}"
             raise self.world.broken(Violation(PROMISE, words))
 
     async def finish(self) -> None:
@@ -77,10 +77,12 @@ class Ruin(Shop):
             report = await verify_directory(world.disk)
             # A catalog whose last frames are spoiled looks like one that was cut off: it is found empty at opening,
             # beside the files of its topics, and only there.
-            if report.ok and getattr(error, "path", "") != "catalog":
-                raise world.broken(
-                    Violation(PROMISE, f"opening says {error}, and verify finds nothing")
-                ) from error
+            path = getattr(error, "path", "")
+            if path != "catalog" and path not in {problem.path for problem in report.problems}:
+                words = (
+                    f"opening says {error}, and verify finds {[problem.path for problem in report.problems]}"
+                )
+                raise world.broken(Violation(PROMISE, words)) from error
             return
         surviving = self.with_set_aside(surviving)
         mark(world, surviving)

@@ -51,16 +51,16 @@ ACTOR_KINDS: Final = frozenset(
 Span = tuple[float, float]
 
 
-def _pairs(value: Any) -> Any:
+def _weights(value: Mapping[str, float] | tuple[tuple[str, float], ...]) -> tuple[tuple[str, float], ...]:
+    return tuple(value.items()) if isinstance(value, Mapping) else value
+
+
+def _counts(value: Mapping[str, int] | tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
     return tuple(value.items()) if isinstance(value, Mapping) else value
 
 
 def _tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
-
-
-def _named(default: Any) -> Any:
-    return attrs.field(default=default, converter=_pairs)
 
 
 def _listed(*default: Any) -> Any:
@@ -74,13 +74,13 @@ class FaultSpace:
     Maps may be given as such. Spans are pairs, low and high, in virtual seconds; small values come as often as large.
     """
 
-    weights: tuple[tuple[str, float], ...] = _named(
-        {name: 1.0 for name, kind in KINDS.items() if not kind.beyond}
+    weights: tuple[tuple[str, float], ...] = attrs.field(
+        default=tuple((name, 1.0) for name, kind in KINDS.items() if not kind.beyond), converter=_weights
     )
     """Per kind how often it comes, compared to others: `{"PowerCut": 3, "Rot": 1}`. What is not named never comes."""
     always: tuple[str, ...] = _listed()
     """Kinds that exist in every run, for a scenario that is about them."""
-    limits: tuple[tuple[str, int], ...] = _named({})
+    limits: tuple[tuple[str, int], ...] = attrs.field(default=(), converter=_counts)
     """Per kind how many there are at most in a plan."""
     faults: tuple[int, int] = _listed(1, 6)
     """How many faults a plan holds."""
@@ -95,7 +95,7 @@ class FaultSpace:
     verbs: tuple[str, ...] = _listed(*FAILING)
     errnos: tuple[str, ...] = _listed("EIO", "EIO", "ENOSPC")
     """What failing verbs fail with; one that stands twice comes twice as often."""
-    probes: tuple[tuple[str, int], ...] = _named(PROBES)
+    probes: tuple[tuple[str, int], ...] = attrs.field(default=_counts(PROBES), converter=_counts)
     """Points that faults may wait for, each with the last passing that is drawn. Without any, all come at moments."""
     down_s: Span = _listed(0.01, 5.0)
     for_s: Span = _listed(0.01, 5.0)

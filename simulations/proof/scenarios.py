@@ -23,7 +23,7 @@ from callboard.simulations.faults.plan import Plan
 from callboard.simulations.faults.swarm import FaultSpace
 from callboard.simulations.faults.when import At
 from callboard.simulations.scenarios.damage_runs import Ruin
-from callboard.simulations.scenarios.draws import between, named, one_of
+from callboard.simulations.scenarios.draws import between, one_of
 from callboard.simulations.scenarios.scenario import Scenario
 from callboard.simulations.scenarios.shop import Shop
 from callboard.simulations.scenarios.traffic import Traffic
@@ -53,7 +53,7 @@ class SmuggledFrames:
 
     name = "smuggled-frames"
     space = FaultSpace(
-        weights=named({"Rot": 4, "PowerCut": 1, "CrashActor": 1}),
+        weights={"Rot": 4, "PowerCut": 1, "CrashActor": 1},
         actors=PARTITION,
         paths=("/0/0000",),
         faults=(3, 8),
@@ -191,7 +191,7 @@ class UnsyncedAndSeen:
 
     name = "unsynced-and-seen"
     space = FaultSpace(
-        weights=named({"PowerCut": 1}),
+        weights={"PowerCut": 1},
         faults=(1, 3),
         horizon_s=0.3,
         down_s=(0.01, 0.1),

@@ -7,6 +7,7 @@ backoff, and no longer than the longest; and after every crash the actor is rest
 from __future__ import annotations
 
 from collections import deque
+from typing import TypeVar
 
 from callboard.simulations.checkers.intensity import Intensity
 from callboard.simulations.checkers.terms import DEFAULT, Terms
@@ -16,6 +17,8 @@ from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.violations import Violation
 
 __all__ = ["PROMISE", "check"]
+
+T = TypeVar("T")
 
 PROMISE = "supervision stays within its intensity"
 SLACK_S = 1e-6
@@ -44,9 +47,7 @@ def _too_many(stated: Intensity, events: list[Entry]) -> list[Violation]:
             windows.clear()
             continue
         if entry.kind == "Escalated" or (entry.kind == "ActorFailed" and stated.each):
-            above = entry.who.rstrip("/")  # who gave up: all below it begins anew
-            if stated.each or not above or f"{supervisor}/".startswith(f"{above}/"):
-                windows.clear()
+            windows = _outside(entry, windows)
             continue
         if entry.kind != "ActorRestarted" or not stated.covers(entry.who):
             continue
@@ -55,7 +56,7 @@ def _too_many(stated: Intensity, events: list[Entry]) -> list[Violation]:
                 f"{entry.who} waits {entry.until:g} s, and {stated.delay_s_max:g} s is the longest backoff"
             )
             found.append(Violation(PROMISE, words, entry))
-        window = windows.setdefault((entry.machine, entry.who if stated.each else ""), deque())
+        window = windows.setdefault((entry.machine, entry.who if stated.each else supervisor), deque())
         window.append(entry.time)
         while entry.time - window[0] > stated.period_s:
             window.popleft()
@@ -66,6 +67,19 @@ def _too_many(stated: Intensity, events: list[Entry]) -> list[Violation]:
             )
             found.append(Violation(PROMISE, words, entry))
     return found
+
+
+def _outside(entry: Entry, kept: dict[tuple[int, str], T]) -> dict[tuple[int, str], T]:
+    """Of what is kept by machine and path, all that goes on when somebody gave up.
+
+    Who gave up, and whoever is below, begins anew; everybody is below the root, whose path is empty.
+    """
+    above = entry.who.rstrip("/")
+    return {
+        (machine, path): value
+        for (machine, path), value in kept.items()
+        if machine != entry.machine or (above and not f"{path}/".startswith(f"{above}/"))
+    }
 
 
 def _started_early(events: list[Entry]) -> list[Violation]:
@@ -83,7 +97,7 @@ def _started_early(events: list[Entry]) -> list[Violation]:
         elif entry.kind == "ActorStopped":
             due.pop(actor, None)  # a child of that name that is added after this is another one
         elif entry.kind in ("Escalated", "ActorFailed"):
-            due.clear()  # whoever is started again after this begins anew
+            due = _outside(entry, due)
     return found
 
 

@@ -52,6 +52,41 @@ def test_a_start_before_its_backoff_is_found(script, left):
     assert len(supervision.check(script.history, left(), TERMS)) == 1
 
 
+def backs_off(script, path, above, kind="Escalated"):
+    """An actor waits for its backoff when somebody gives up, and starts before it is over."""
+    script.event("IncarnationCrashed", path).event("ActorRestarted", path, delay=1.0)
+    script.event(kind, above).at(0.5).event("ActorStarted", path)
+
+
+@pytest.mark.parametrize("above", ["a", "a/", "", "a/b"])
+def test_who_is_below_one_that_gave_up_begins_anew(script, left, above):
+    """A backoff ends with the supervisor, however far above, and with the actor that is given up itself."""
+    backs_off(script, "a/b", above, "ActorFailed" if above == "a/b" else "Escalated")
+    assert supervision.check(script.history, left()) == []
+
+
+@pytest.mark.parametrize(
+    ("above", "kind"), [("c", "Escalated"), ("a/bb", "Escalated"), ("a/c", "ActorFailed")]
+)
+def test_who_is_elsewhere_keeps_to_its_backoff(script, left, above, kind):
+    """That somebody else gave up is no reason to start early."""
+    backs_off(script, "a/b", above, kind)
+    (found,) = supervision.check(script.history, left())
+    assert found.first.kind == "ActorStarted"
+
+
+@pytest.mark.parametrize(
+    ("who", "broken"), [("topics/orders/0", 0), ("topics", 0), ("topics/orders/1", 1), ("groups", 1)]
+)
+def test_a_window_ends_with_its_own_actor(script, left, who, broken):
+    """Restarts are counted anew when the actor, or one above it, gave up, and not when another one did."""
+    crash(script)
+    crash(script)
+    script.event("ActorFailed" if "/" in who else "Escalated", who)
+    crash(script)
+    assert len(supervision.check(script.history, left(), TERMS)) == broken
+
+
 def test_a_backoff_has_a_longest(script, left):
     """A delay beyond the longest backoff is a violation."""
     crash(script, delay=5.0)

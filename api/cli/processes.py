@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 
 import trio
 
 from callboard.log.limits import KIB
 
-__all__ = ["Child", "spawn_callboard", "wait_for_parent_to_go"]
+__all__ = ["Child", "live_as_long_as_parent", "spawn_callboard", "wait_for_parent_to_go"]
 
 _LINE_BYTES_MAX = 64 * KIB
 _ERRORS_KEPT_BYTES = 16 * KIB
@@ -104,3 +106,19 @@ async def wait_for_parent_to_go() -> None:
     async with trio.lowlevel.FdStream(0) as stream:
         async for _ in stream:
             pass
+
+
+def live_as_long_as_parent() -> None:
+    """Leave Ctrl-C to the process that spawned us, and end when it is gone, even in the midst of endless work.
+
+    A terminal sends Ctrl-C to parent and child alike, and the child would take it for a failure of what it runs.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_standard_input, daemon=True).start()
+
+
+def _end_with_standard_input() -> None:
+    hangup = select.poll()
+    hangup.register(0, 0)  # no data is waited for, only the end, which cannot be left out
+    hangup.poll()
+    os._exit(1)

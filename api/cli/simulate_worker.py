@@ -23,6 +23,7 @@ import click
 
 import callboard
 from callboard.cli.output import to_json
+from callboard.cli.processes import live_as_long_as_parent
 from callboard.cli.simulate_files import TraceFile, read_whole, seconds_now, write_whole
 from callboard.cli.simulate_scenes import MACHINES, drive_machines, find_scenario
 from callboard.cli.streams import input_lines
@@ -66,6 +67,7 @@ _kept: list[Any] = []
 @click.option("--perturb", is_flag=True, help="Fill the heap at random first.")
 def simulate_worker(perturb: bool) -> None:
     """Run simulations for `callboard simulate`."""
+    live_as_long_as_parent()
     if perturb:
         perturb_heap()
     out = sys.stdout
@@ -290,8 +292,7 @@ def explore_share(answer: Answer, *, length: int, share: list[int]) -> None:
 
 def prove_safeguard(answer: Answer, *, name: str) -> None:
     """Switch one safeguard off, and search the seed that notices."""
-    (found,) = prove([name], now=seconds_now)
-    answer(done=True, **attrs.asdict(found))
+    answer(done=True, **attrs.asdict(prove(name, now=seconds_now)))
 
 
 WORK: Final[dict[str, Callable[..., None]]] = {

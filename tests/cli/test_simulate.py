@@ -50,6 +50,11 @@ class Planted:
             return
         elif os.environ.get("PLANTED") == "silent":
             os._exit(3)
+        elif os.environ.get("PLANTED") == "endless":
+            open("pid.new", "w").write(str(os.getpid()))
+            os.rename("pid.new", "pid")
+            while not os.path.exists("go on"):
+                pass
         elif os.environ.get("PLANTED") == "unmet":
             world.sometimes("pigs fly", False)
         elif os.environ.get("PLANTED") == "raises":
@@ -377,3 +382,39 @@ def test_a_capsule_with_a_number_beyond_all_floats_is_stale(stored: tuple[Path, 
     kept["workload"]["pause_s"] = 10**400
     (planted.folder / "huge.json").write_text(json.dumps(kept))
     assert "not a finite number" in planted.run("simulate", "--repro", "huge.json", code=8).out.decode()
+
+
+@pytest.fixture
+def endless(planted: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, int]:
+    """A sweep whose first seed goes on until there is a file "go on", and the process that runs it."""
+    monkeypatch.setenv("PLANTED", "endless")
+    sweep = planted.start("simulate", "planted", "--seeds=1", "--jobs=1", "--json")
+    pid = planted.folder / "pid"
+    while not pid.exists():
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            sweep.process.wait(0.05)
+            pytest.fail("it ended")
+    return sweep, int(pid.read_text())
+
+
+def test_a_worker_ends_with_the_command_that_is_killed(endless: tuple[Any, int]) -> None:
+    """Even in the midst of a run that never ends: no process is left that nobody waits for."""
+    sweep, worker = endless
+    sweep.process.kill()
+    assert sweep.process.stdout is not None
+    assert sweep.process.stdout.read() == b""
+    with pytest.raises(ProcessLookupError):
+        for _ in range(600):
+            os.kill(worker, 0)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                subprocess.run(["sleep", "infinity"], timeout=0.05, check=False)
+
+
+def test_ctrl_c_is_for_the_command_not_for_its_workers(endless: tuple[Any, int], planted: Any) -> None:
+    """A terminal sends it to both; a worker that took it would report a failure of the seed that it runs."""
+    sweep, worker = endless
+    os.kill(worker, signal.SIGINT)
+    (planted.folder / "go on").write_text("")
+    done = sweep.end()
+    assert done.code == 0
+    assert json.loads(done.out)["done"] == 1

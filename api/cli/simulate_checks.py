@@ -16,9 +16,9 @@ from callboard.cli.group import run
 from callboard.cli.output import Advance, print_json, progress, say, show
 from callboard.cli.simulate_files import prepare_folder, remove_file, trace_lines
 from callboard.cli.simulate_pool import one_worker, run_all
-from callboard.log.errors import InvalidArgument
 from callboard.log.host.entropy import HostEntropy
 from callboard.simulations.proof import SAFEGUARDS
+from callboard.simulations.proof.proving import check_names
 from callboard.simulations.search.differences import Difference, first_difference
 
 __all__ = ["check_determinism", "explore", "prove"]
@@ -174,12 +174,7 @@ def prove(names: str, jobs: int, *, as_json: bool) -> int:
     wanted = (
         list(SAFEGUARDS) if names == "all" else [name.strip() for name in names.split(",") if name.strip()]
     )
-    unknown = [name for name in wanted if name not in SAFEGUARDS]
-    if unknown or not wanted:
-        raise InvalidArgument(
-            f"there is no safeguard {', '.join(map(repr, unknown)):.200}. Nothing was tried. There are"
-            f" {', '.join(SAFEGUARDS)}."
-        )
+    check_names(wanted)
     waiting = iter(wanted)
     proofs: list[dict[str, Any]] = []
 

@@ -21,18 +21,26 @@ from callboard.simulations.proof.patches import patched
 from callboard.simulations.proof.safeguards import SAFEGUARDS, Safeguard
 from callboard.simulations.proof.scenarios import AIMED, Planned
 from callboard.simulations.scenarios import SCENARIOS, run_scenario
-from callboard.simulations.violations import Violation
+from callboard.simulations.search.replay import promise_of, words_of
 from callboard.simulations.world import Settings
 
-__all__ = ["MACHINES", "SEEDS_MAX", "Proof", "caught_by", "failure_of", "load_seeds", "prove", "prove_one"]
+__all__ = [
+    "MACHINES",
+    "SEEDS_MAX",
+    "Proof",
+    "caught_by",
+    "check_names",
+    "failure_of",
+    "load_seeds",
+    "prove",
+    "prove_one",
+]
 
 MACHINES: Final = "machines"
 """Stands for the fast path among the scenarios."""
 SEEDS_MAX: Final = 60
 """Of each scenario, before the search is given up."""
 SETTINGS: Final = Settings(trace="off", tick_limit=2_000_000)
-
-Progress = Callable[["Proof"], None]
 
 
 @attrs.frozen
@@ -67,34 +75,25 @@ def _stored() -> dict[str, Any]:
     return tomllib.loads(files("callboard.simulations.proof").joinpath("seeds.toml").read_text("utf-8"))
 
 
-def prove(
-    names: Sequence[str] | None = None,
-    *,
-    now: Callable[[], float] | None = None,
-    seeds_max: int = SEEDS_MAX,
-    progress: Progress | None = None,
-) -> list[Proof]:
-    """Switch off the safeguards with these `names` (None: all), one at a time. Raises `InvalidArgument` for others.
-
-    `now` tells seconds, for `Proof.seconds`; `progress` is told each proof when it is there. Safeguards do not depend
-    on one another: processes may share the names among them.
-    """
-    wanted = list(SAFEGUARDS) if names is None else list(names)
-    unknown = [name for name in wanted if name not in SAFEGUARDS]
-    if unknown:
+def check_names(names: Sequence[str]) -> None:
+    """Raises `InvalidArgument` for names that no safeguard has, and for no names at all."""
+    unknown = [name for name in names if name not in SAFEGUARDS]
+    if unknown or not names:
         raise InvalidArgument(
-            f"there is no safeguard {', '.join(unknown)}. Nothing was tried. There are: {', '.join(SAFEGUARDS)}."
+            f"there is no safeguard {', '.join(map(repr, unknown)):.200}. Nothing was tried. There are"
+            f" {', '.join(SAFEGUARDS)}."
         )
-    hints, proofs = load_seeds(), []
-    for name in wanted:
-        begun = 0.0 if now is None else now()
-        proof = prove_one(SAFEGUARDS[name], hints.get(name), seeds_max=seeds_max)
-        if now is not None:
-            proof = attrs.evolve(proof, seconds=now() - begun)
-        proofs.append(proof)
-        if progress is not None:
-            progress(proof)
-    return proofs
+
+
+def prove(name: str, *, now: Callable[[], float] = lambda: 0.0) -> Proof:
+    """Switch off the safeguard of that name; what caught it before is tried first. `now` tells seconds.
+
+    Safeguards do not depend on one another: processes may share them among themselves.
+    """
+    check_names([name])
+    begun = now()
+    proof = prove_one(SAFEGUARDS[name], load_seeds().get(name))
+    return attrs.evolve(proof, seconds=now() - begun)
 
 
 def prove_one(
@@ -107,9 +106,7 @@ def prove_one(
         with patched(safeguard.patches):
             failure = failure_of(scenario, seed)
         if failure is not None and failure_of(scenario, seed) is None:
-            promise = failure.promise if isinstance(failure, Violation) else type(failure).__name__
-            words = failure.words if isinstance(failure, Violation) else str(failure)
-            return Proof(safeguard.name, True, scenario, seed, promise, words, tried)
+            return Proof(safeguard.name, True, scenario, seed, promise_of(failure), words_of(failure), tried)
     return Proof(safeguard.name, False, tried=tried)
 
 

@@ -60,8 +60,12 @@ class Delivery(DeliveryState):
         """
         if self._due and self._due[0][0] <= now:
             self._promote(now)
-        if not self._ready.rows and self._settled.last_stop <= self.next < visible_end and max_records > 0:
-            return self._lease_fresh(deadline, consumer, min(self.next + max_records, visible_end))
+        if not self._ready.rows:
+            if self.next >= visible_end:
+                return None
+            settled = self._settled
+            if max_records > 0 and (not settled.rows or settled.last_stop <= self.next):
+                return self._lease_fresh(deadline, consumer, min(self.next + max_records, visible_end))
         rows: list[HistoryRow] = []
         room = max_records
         if self._ready.rows and room > 0:
@@ -113,15 +117,10 @@ class Delivery(DeliveryState):
 
     def ack(self, lease_id: int, ranges: Sequence[OffsetRange], now: float) -> Settlement:
         """The consumer is done with `ranges`. Late acks count until the message is leased again."""
-        lease = self._leases.get(lease_id)
-        if lease is not None and len(ranges) == 1 == len(lease.rows) and lease.rows[0][:2] == ranges[0]:
-            start, stop, _ = lease.rows[0]
-            del self._leases[lease_id]
-            self.leased -= stop - start
-            self._settle(start, stop)
-            self.acked += stop - start
-            self.events.append(("A", lease_id, (start, stop)))
-            return Settlement(((start, stop),), ())
+        whole = self._ack_whole(lease_id, ranges[0]) if len(ranges) == 1 else None
+        if whole is not None:
+            self.events.append(("A", lease_id, whole))
+            return Settlement((whole,), ())
         named = normal_ranges(ranges)
         accepted = self._ack(lease_id, named)
         if accepted:
@@ -223,7 +222,8 @@ class Delivery(DeliveryState):
         if kind == "L":
             self._apply_lease(event[1], event[2], event[3])
         elif kind == "A":
-            self._expect(event, self._ack(event[1], _pairs(event[2])))
+            if self._ack_whole(event[1], event[2]) is None:
+                self._expect(event, self._ack(event[1], _pairs(event[2])))
         elif kind == "N":
             self._expect(event, self._nack(event[1], _pairs(event[4]), event[2]))
         elif kind == "R":
@@ -246,6 +246,10 @@ class Delivery(DeliveryState):
         if lease_id < self.next_lease_id:
             raise DeliveryEventInvalid(f"Lease {lease_id} is granted twice. Run verify.")
         rows: list[HistoryRow] = []
+        if len(ranges) == 3 and ranges[0] == self.next >= self._settled.last_stop and ranges[2] == 1:
+            self.next = ranges[1]
+            self._hold(lease_id, consumer, UNANCHORED, [(ranges[0], ranges[1], 0)])
+            return
         for start, stop, attempt in zip(ranges[::3], ranges[1::3], ranges[2::3], strict=True):
             if start == self.next and self._settled.count_in(start, stop) == 0:
                 self._step_over(stop)
@@ -287,6 +291,18 @@ class Delivery(DeliveryState):
         return delivery
 
     # -- the moves behind calls and events ------------------------------------------------------------------
+
+    def _ack_whole(self, lease_id: int, named: OffsetRange) -> OffsetRange | None:
+        """The common case: the range named is all that the lease holds. None, and nothing done, when it is not."""
+        lease = self._leases.get(lease_id)
+        if lease is None or len(lease.rows) != 1 or lease.rows[0][:2] != named:
+            return None
+        start, stop, _ = lease.rows[0]
+        del self._leases[lease_id]
+        self.leased -= stop - start
+        self._settle(start, stop)
+        self.acked += stop - start
+        return start, stop
 
     def _ack(self, lease_id: int, ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
         rows, _ = self._claim(lease_id, ranges, late=True)

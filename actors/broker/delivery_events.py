@@ -92,14 +92,16 @@ def _shifted(event: Event, seconds: float) -> Event:
 def _checked(event: Any) -> Event:
     if type(event) is not list or not event or type(event[0]) is not str or event[0] not in FIELDS:
         raise DeliveryEventInvalid("A delivery event has no known kind. Run verify.")
-    fields = FIELDS[event[0]]
-    if len(event) != len(fields) + 1:
+    checks = _CHECKS[event[0]]
+    if len(event) != len(checks) + 1:
         raise DeliveryEventInvalid(f"A delivery event {event[0]} has {len(event) - 1} fields. Run verify.")
-    for index, name in enumerate(fields, 1):
-        if not _VALID[name](event[index]):
+    for index, is_valid in enumerate(checks, 1):
+        field = event[index]
+        if not is_valid(field):
+            name = FIELDS[event[0]][index - 1]
             raise DeliveryEventInvalid(f"A delivery event {event[0]} has a bad {name}. Run verify.")
-        if type(event[index]) is list:
-            event[index] = tuple(event[index])
+        if type(field) is list:
+            event[index] = tuple(field)
     if event[0] == "S" and event[1] >= event[2]:
         raise DeliveryEventInvalid("A delivery event S has an empty range. Run verify.")
     return tuple(event)
@@ -110,7 +112,7 @@ def _is_number(found: Any) -> bool:
 
 
 def _is_receipt(found: Any) -> bool:
-    return _is_number(found) and found > 0
+    return type(found) is int and 0 < found <= OFFSET_END
 
 
 def _are_numbers(found: Any) -> bool:
@@ -128,10 +130,15 @@ def _rise(bounds: Iterable[int]) -> bool:
 
 
 def _are_pairs(found: Any) -> bool:
+    if type(found) is list and len(found) == 2:  # nearly all are one range: the quick way
+        start, stop = found
+        return type(start) is int and type(stop) is int and 0 <= start < stop <= OFFSET_END
     return _are_numbers(found) and len(found) % 2 == 0 and _rise(found)
 
 
 def _are_triples(found: Any) -> bool:
+    if type(found) is list and len(found) == 3:
+        return _are_pairs(found[:2]) and _is_receipt(found[2])
     if not _are_numbers(found) or len(found) % 3 or 0 in found[2::3]:
         return False
     bounds = [0] * (len(found) // 3 * 2)
@@ -162,3 +169,4 @@ _VALID: Final[dict[str, Callable[[Any], bool]]] = {
     "start": _is_number,
     "stop": _is_number,
 }
+_CHECKS: Final = {kind: tuple([_VALID[name] for name in names]) for kind, names in FIELDS.items()}

@@ -95,7 +95,7 @@ class GroupStates:
         if len(record) < PREFIX.size:
             raise _corrupt(f"a record of {len(record)} bytes has no prefix")
         group_id, kind = PREFIX.unpack_from(record)
-        body = memoryview(record)[PREFIX.size :]
+        body = record[PREFIX.size :]
         if kind == OPEN:
             durable, start = _open_body(body)
             if group_id not in self.groups:
@@ -107,7 +107,7 @@ class GroupStates:
         else:
             raise _corrupt(f"a record has the unknown kind {kind}")
 
-    def _apply_events(self, group_id: int, body: memoryview) -> None:
+    def _apply_events(self, group_id: int, body: bytes) -> None:
         if self._salvaging:
             self._salvage_events(group_id, body)
             return
@@ -115,17 +115,17 @@ class GroupStates:
         if group is None:
             raise _corrupt(f"events name group {group_id}, which was never opened")
         try:
-            for event in decode_events(bytes(body), wall_offset_s=self._wall_offset_s):
+            for event in decode_events(body, wall_offset_s=self._wall_offset_s):
                 group.delivery.apply(event)
         except DeliveryEventInvalid as error:
             raise _corrupt(f"events of group {group_id}: {error}") from error
 
-    def _salvage_events(self, group_id: int, body: memoryview) -> None:
+    def _salvage_events(self, group_id: int, body: bytes) -> None:
         """Settle what the events settle; remember what they name, so that it is not given away again."""
         group = self.groups.setdefault(group_id, Group(group_id, True, Delivery(0)))
         delivery = group.delivery
         try:
-            events = decode_events(bytes(body))
+            events = decode_events(body)
         except DeliveryEventInvalid as error:
             raise _corrupt(f"events of group {group_id}: {error}") from error
         for event in events:
@@ -183,9 +183,9 @@ class GroupStates:
         return iter(self.groups.values())
 
 
-def _open_body(body: memoryview) -> tuple[bool, int]:
+def _open_body(body: bytes) -> tuple[bool, int]:
     try:
-        durable, start = cbor2.loads(bytes(body))
+        durable, start = cbor2.loads(body)
     except (cbor2.CBORDecodeError, ValueError, TypeError) as error:
         raise _corrupt(f"the opening of a group does not parse: {error}") from error
     if not isinstance(durable, bool) or isinstance(start, bool) or not isinstance(start, int) or start < 0:

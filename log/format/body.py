@@ -186,7 +186,7 @@ def refuse(detail: str) -> NoReturn:
 def find_columns(body: memoryview) -> list[memoryview | None]:
     """The bytes of each column by key, None where absent. Reads heads only."""
     found: list[memoryview | None] = [None] * len(BODY_COLUMNS)
-    size = len(body)
+    size, tags, limit = len(body), TAGS, len(BODY_COLUMNS)
     try:
         entries = body[0] - MAP_HEAD
         if not 0 <= entries <= len(BODY_COLUMNS):
@@ -195,15 +195,19 @@ def find_columns(body: memoryview) -> list[memoryview | None]:
         previous = -1
         for _ in range(entries):
             key = body[at]
-            if not previous < key < len(BODY_COLUMNS):
+            if not previous < key < limit:
                 refuse(f"key {key} after {previous}")
             previous = key
             at += 1
-            if TAGS[key]:
-                if body[at] != TAG_HEAD or body[at + 1] != TAGS[key]:
+            if tags[key]:
+                if body[at] != TAG_HEAD or body[at + 1] != tags[key]:
                     refuse(f"{NAMES[key]} has another type")
                 at += 2
-            at, length = read_bytes_head(body, at)
+            length = body[at] - BYTES_HEAD
+            if 0 <= length < 24:
+                at += 1
+            else:
+                at, length = read_bytes_head(body, at)
             end = at + length
             if end > size:
                 refuse(f"{NAMES[key]} ends beyond the body")
@@ -217,10 +221,8 @@ def find_columns(body: memoryview) -> list[memoryview | None]:
 
 
 def read_bytes_head(body: memoryview, at: int) -> tuple[int, int]:
-    """(where the bytes begin, how many they are) of the byte string whose head is at `at`."""
+    """(where the bytes begin, how many they are) of the byte string of 24 bytes or more whose head is at `at`."""
     head = body[at]
-    if BYTES_HEAD <= head < BYTES_HEAD + 24:
-        return at + 1, head - BYTES_HEAD
     if head == 0x58:
         length, least, at = body[at + 1], 24, at + 2
     elif head == 0x59:

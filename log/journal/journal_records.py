@@ -26,9 +26,7 @@ from __future__ import annotations
 import enum
 import struct
 from collections.abc import Sequence
-from typing import Final
-
-import attrs
+from typing import Final, NamedTuple
 
 from callboard.log.format.columns import Columns
 
@@ -53,8 +51,7 @@ class Kind(enum.IntEnum):
     """Repair wrote this frame in place of damaged ones: its span is lost, and everybody was told."""
 
 
-@attrs.frozen
-class Control:
+class Control(NamedTuple):
     """A decoded control record."""
 
     kind: Kind

@@ -289,7 +289,8 @@ class Replay:
             self.restore(columns.value(0) or b"")
             self.replayed_bytes = 0
             return
-        control = control_of(columns)
+        control_record, *events = columns.value_list()
+        control = decode_control(control_record)
         if control is None:
             raise self._corrupt(
                 self.directory, sequence, header.last_offset, "a frame without control record"
@@ -298,8 +299,8 @@ class Replay:
         while self.unproven and self.unproven[0][0] < self.proven:
             self.unproven.popleft()
         if control.kind is Kind.EVENTS:
-            self.events += columns.count - 1
-            for event in columns.value_list(1):
+            self.events += len(events)
+            for event in events:
                 self.apply(event or b"")
         elif control.kind is Kind.MARK:
             self.mark_at = position

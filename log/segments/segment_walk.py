@@ -13,7 +13,7 @@ import attrs
 
 from callboard.log.format.columns import Columns
 from callboard.log.format.faults import FrameInvalid
-from callboard.log.format.frame import FRAME_HEADER_BYTES, FrameHeader, decode_body, decode_header
+from callboard.log.format.frame import FRAME_HEADER_BYTES, FrameHeader, decode_body, read_header, seed_of
 from callboard.log.format.index import SegmentIndex
 from callboard.log.format.scan import SegmentScan
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES, SegmentHeader, decode_segment_header
@@ -75,22 +75,29 @@ async def scan_file(
 class FrameReader:
     """Reads frames at rising positions of one file."""
 
-    __slots__ = ("_at", "_bytes", "_files", "_handle", "_segment_id")
+    __slots__ = ("_at", "_bytes", "_files", "_handle", "_seed")
 
     def __init__(self, files: Incarnation, handle: Handle, segment_id: int) -> None:
         self._files = files
         self._handle = handle
-        self._segment_id = segment_id
+        self._seed = seed_of(segment_id)
         self._at = 0
-        self._bytes = b""
+        self._bytes = memoryview(b"")
 
     async def header(self, position: int) -> FrameHeader:
         """The header of the frame at `position`. Raises `FrameInvalid`."""
-        return decode_header(await self.raw(position, FRAME_HEADER_BYTES), 0, self._segment_id)
+        return read_header(await self.raw(position, FRAME_HEADER_BYTES), 0, self._seed)
 
     async def frame(self, position: int) -> tuple[FrameHeader, Columns]:
         """The frame at `position`, checked and decoded. Raises `FrameInvalid`."""
-        header = await self.header(position)
+        held, start = self._bytes, position - self._at
+        if 0 <= start <= len(held) - FRAME_HEADER_BYTES:
+            header = read_header(held, start, self._seed)
+            end = start + header.frame_bytes
+            if end <= len(held):  # the loop that a replay of a million frames goes through
+                return header, decode_body(header, held[start + FRAME_HEADER_BYTES : end])
+        else:
+            header = await self.header(position)
         body = await self.raw(position + FRAME_HEADER_BYTES, header.body_bytes)
         return header, decode_body(header, body)
 
@@ -105,6 +112,6 @@ class FrameReader:
         """`length` bytes from `position`, fewer at the end of the file."""
         start = position - self._at
         if start < 0 or start + length > len(self._bytes):
-            self._bytes = await self._files.read(self._handle, position, max(length, CHUNK_BYTES))
-            self._at, start = position, 0
-        return memoryview(self._bytes)[start : start + length]
+            data = await self._files.read(self._handle, position, max(length, CHUNK_BYTES))
+            self._bytes, self._at, start = memoryview(data), position, 0
+        return self._bytes[start : start + length]

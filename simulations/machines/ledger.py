@@ -211,12 +211,13 @@ class Ledger:
 
     def prune(self) -> None:
         """Forget the claims of which nothing is left. Time ends none: a lease may have been renewed unheard."""
-        holder = self.holder
-        self.claims = {
-            lease_id: claim
-            for lease_id, claim in self.claims.items()
-            if any(lease_id in holder[start:stop] for start, stop, _ in claim[1])
-        }
+        holder, kept = self.holder, {}
+        for lease_id, claim in self.claims.items():
+            for start, stop, _ in claim[1]:
+                if lease_id in holder[start:stop]:
+                    kept[lease_id] = claim
+                    break
+        self.claims = kept
 
     # -- judging --------------------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ import trio
 from callboard.simulations.world.schedulers import Scheduler
 from callboard.simulations.world.tape import FIFO, Decision, Tape
 from callboard.simulations.world.trace import Trace, clean
-from callboard.simulations.world.trio_hooks import NEVER, TickingClock, put_back, task_numbers
+from callboard.simulations.world.trio_hooks import NEVER, TickingClock, put_back, task_number, task_numbers
 
 __all__ = ["MEMBER", "Driver", "Member"]
 
@@ -192,9 +192,13 @@ class Driver(TickingClock):
         if self.ticks >= self._tick_limit:
             self._tick_limit *= 2
             self._ended(f"the run did not end within {self.ticks:,} scheduler ticks")
+        quiet = not (self._anyone_dead or self._holds)
+        if quiet and len(batch) == 1:  # most ticks by far, and nothing to decide
+            if batch[0].context.get(MEMBER) is not None and self._trace.on:
+                self._trace.step(str(task_number(batch[0])))
+            return
         ours: list[Any] = []
         system: list[Any] = []
-        quiet = not (self._anyone_dead or self._holds)
         for task in batch:
             member = task.context.get(MEMBER)
             if member is None:

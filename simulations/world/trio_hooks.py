@@ -43,6 +43,8 @@ __all__ = [
 NEVER: Final = float("inf")
 AGES_S: Final = 999_999_999.0
 """What trio is told to sleep when only a jump of the clock can wake anybody; the jump comes at once."""
+POLL_EVERY: Final = 16
+"""Ticks from one question to the kernel to the next, while anybody can run."""
 
 
 class SimulatorUnsupported(CallboardError):
@@ -79,6 +81,8 @@ class VirtualTrioClock(trio.abc.Clock):
         runner = _run.GLOBAL_RUN_CONTEXT.runner
         runner.clock_autojump_threshold = 0.0
         runner.deadlines = _ordered_deadlines()
+        runner.io_manager = _RarelyPolled(runner.io_manager, runner.runq)
+        runner.instruments = _quick_instruments(runner.instruments)
 
     def current_time(self) -> float:
         """Virtual seconds since the run began."""
@@ -100,6 +104,29 @@ class VirtualTrioClock(trio.abc.Clock):
 
 # trio only lets its own mock clock jump, which may not be subclassed, and asks with isinstance.
 trio.testing.MockClock.register(VirtualTrioClock)
+
+
+class _RarelyPolled:
+    """trio's I/O manager, which asks the kernel at each tick: one in sixteen while anybody is runnable is enough here.
+
+    A run waits for no descriptor but the one by which signals and `TrioToken.run_sync_soon` wake trio up.
+    """
+
+    def __init__(self, manager: Any, runnable: Any) -> None:
+        self._manager = manager
+        self._runnable = runnable
+        self._ticks = 0
+        self.process_events = manager.process_events
+
+    def get_events(self, timeout: float) -> Any:
+        """What the kernel says, or nothing."""
+        self._ticks += 1
+        if self._runnable and self._ticks % POLL_EVERY:
+            return ()
+        return self._manager.get_events(timeout)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._manager, name)
 
 
 class _Decisions(Generator):
@@ -126,6 +153,8 @@ def missing_hooks() -> list[str]:
         "trio._core._run.Task._counter": "_counter" in getattr(_run.Task, "__slots__", ())
         or hasattr(_run.Task, "_counter"),
         "trio._core._run.Runner.clock_autojump_threshold": hasattr(_run.Runner, "clock_autojump_threshold"),
+        "trio._core._run.Runner.io_manager": hasattr(_run.Runner, "io_manager"),
+        "trio._core._run.Runner.instruments": hasattr(_run.Runner, "instruments"),
         "trio.testing.MockClock._autojump": hasattr(trio.testing.MockClock, "_autojump"),
     }
     return [name for name, there in found.items() if not there]
@@ -244,3 +273,23 @@ def _ordered_deadlines() -> Any:
 
         _made["deadlines"] = OrderedDeadlines
     return _made["deadlines"]()
+
+
+def _quick_instruments(instruments: Any) -> Any:
+    """trio's table of instruments, asked five times a tick, as a `dict`: some releases make it a slow `UserDict`."""
+    if isinstance(instruments, dict):
+        return instruments
+    if "instruments" not in _made:
+        base = type(instruments)
+
+        class QuickInstruments(dict[str, Any]):
+            add_instrument = base.add_instrument
+            remove_instrument = base.remove_instrument
+            call = base.call
+
+            @property
+            def data(self) -> Any:
+                return self
+
+        _made["instruments"] = QuickInstruments
+    return _made["instruments"](instruments)

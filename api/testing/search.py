@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from callboard.simulations.search.coverage import points
+from callboard.simulations.search.replay import words_of
 from callboard.simulations.search.shrink import Case
 from callboard.simulations.world import Run
 from callboard.testing.errors import NotRepeatable
@@ -41,11 +42,13 @@ def _explained(
         return without_machinery(failure, trial.file)
     small = smallest(trial, seed, case, failure)
     if small is None or small.run.failure is None:
-        return NotRepeatable(
-            f"seed {seed} failed ({type(failure).__name__}: {failure}), and then it did not, or not in the same way. "
+        unexplained = NotRepeatable(
+            f"seed {seed} failed ({words_of(failure)}), and then it did not, or not in the same way. "
             "Something that the simulator does not control decides: sets ordered by identity, threads, state that one "
             f"run leaves to the next in globals or fixtures. To look again: {way_back(asked, seed)}",
             seed=seed,
         )
+        unexplained.__cause__ = without_machinery(failure, trial.file)  # all that is known of it
+        return unexplained
     small.run.failure.add_note(account(trial.name, case, run, small, way_back(asked, seed)))
     return without_machinery(small.run.failure, trial.file)

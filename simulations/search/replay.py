@@ -74,9 +74,16 @@ def words_of(failure: BaseException) -> str:
     if isinstance(failure, Violation):
         return failure.words
     if isinstance(failure, BaseExceptionGroup):
-        inner = "; ".join(f"{type(error).__name__}: {error}" for error in failure.exceptions)
-        return f"{failure.message}: {inner}"
-    return f"{type(failure).__name__}: {failure}"
+        return f"{failure.message}: {'; '.join(map(_told, failure.exceptions))}"
+    return _told(failure)
+
+
+def _told(error: BaseException) -> str:
+    name = type(error).__name__
+    try:
+        return f"{name}: {error}"
+    except Exception as worse:  # noqa: BLE001 - its __str__ is the user's: whatever that raises must not hide the error
+        return f"{name}: (its __str__ raised {type(worse).__name__})"
 
 
 def capsule_of(scenario: str, case: Case, run: Run, *, version: str, note: str) -> Capsule:
@@ -90,11 +97,16 @@ def capsule_of(scenario: str, case: Case, run: Run, *, version: str, note: str) 
         plan=case.plan,
         tape=case.tape,
         hits={index: count for index, count in run.hits.items() if count},
-        promise="" if failure is None else promise_of(failure)[:NAME_CHARACTERS_MAX],
-        words="" if failure is None else words_of(failure)[:WORDS_CHARACTERS_MAX],
+        promise="" if failure is None else _storable(promise_of(failure))[:NAME_CHARACTERS_MAX],
+        words="" if failure is None else _storable(words_of(failure))[:WORDS_CHARACTERS_MAX],
         version=version,
         note=note,
     )
+
+
+def _storable(text: str) -> str:
+    """Text that UTF-8 can hold: lone surrogates are written as escapes."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def case_of(capsule: Capsule, workload_type: Any) -> Case:

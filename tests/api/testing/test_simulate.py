@@ -302,3 +302,32 @@ def test_what_the_simulator_can_schedule_is_accepted(simulation: Simulation) -> 
     assert simulation(nothing, scheduler="pct:12").failure is None
     with pytest.raises(ConfigurationError, match="pct:0"):
         simulation(nothing, scheduler="pct:0")
+
+
+def test_a_failure_without_words_is_shown_as_itself(run_file: Any) -> None:
+    """An exception whose __str__ raises is still the one that is reported, with its place and its seed."""
+    result = run_file("""
+        class Mute(Exception):
+            def __str__(self):
+                raise RuntimeError("no words")
+
+        @simulate(seeds=2)
+        async def test_mute(world):
+            raise Mute()
+    """)
+    result.stdout.fnmatch_lines(["*raise Mute()*", "*Mute: (its __str__ raised RuntimeError)*"])
+    result.stdout.no_fnmatch_line("*RuntimeError: no words*")
+
+
+def test_what_cannot_be_repeated_is_shown_as_it_was(run_file: Any) -> None:
+    """The one traceback that there is of it comes along."""
+    result = run_file("""
+        runs = []
+
+        @simulate(seeds=2)
+        async def test_once(world):
+            runs.append(1)
+            if len(runs) == 2:
+                raise ValueError("only once")
+    """)
+    result.stdout.fnmatch_lines(['*raise ValueError("only once")*', "*NotRepeatable: seed 1 failed*"])

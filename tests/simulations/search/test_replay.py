@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from callboard.simulations.faults import At, Plan, PowerCut
-from callboard.simulations.search.capsule import Capsule
+from callboard.simulations.search.capsule import Capsule, read_capsule
 from callboard.simulations.search.replay import Verdict, capsule_of, judge, promise_of, trial_of, words_of
 from callboard.simulations.search.shrink import Case
 from callboard.simulations.violations import Violation
@@ -75,3 +75,25 @@ def test_errors_that_are_no_violations_have_names_too() -> None:
     group = ExceptionGroup("two tasks failed", [ValueError("a"), KeyError("b")])
     assert "ValueError: a" in words_of(group)
     assert "KeyError" in words_of(group)
+
+
+def test_an_error_without_words_is_told_all_the_same() -> None:
+    """What its __str__ raises does not hide it, alone or in a group."""
+
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise KeyError("no words")
+
+    assert words_of(Mute()) == "Mute: (its __str__ raised KeyError)"
+    assert words_of(ExceptionGroup("two", [Mute(), ValueError("3")])) == (
+        "two: Mute: (its __str__ raised KeyError); ValueError: 3"
+    )
+
+
+def test_what_utf_8_cannot_hold_is_stored_as_an_escape(made: Callable[..., Any]) -> None:
+    """A lone surrogate in the words of a failure does not keep it from being stored."""
+    run = made(Violation("nothing \udc80", "message \ud800\0 is gone"))
+    stored = read_capsule(
+        capsule_of("shop", Case((), Plan(), Tape()), run, version="0.1.0", note="").to_cbor()
+    )
+    assert (stored.promise, stored.words) == ("nothing \\udc80", "message \\ud800\0 is gone")

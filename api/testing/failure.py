@@ -30,6 +30,8 @@ def account(name: str, case: Case, run: Run, small: Small, command: str) -> str:
 
 
 def _shrunk(case: Case, small: Small) -> str:
+    if not small.runs:
+        return f"Not made smaller: it took {small.run.ticks:,} scheduler ticks."
     before, after = len(case.plan.faults), len(small.case.plan.faults)
     choices = small.case.tape.choices if small.case.tape is not None else 0
     parts = [f"faults {before} to {after}"] if before else []

@@ -40,7 +40,7 @@ def _explained(
     if is_drawing():  # Hypothesis runs the test again and again, and shrinks by itself
         failure.add_note(f"It failed under seed {seed}, with scheduler {run.scheduler!r}.")
         return without_machinery(failure, trial.file)
-    small = smallest(trial, seed, case, failure)
+    small = smallest(trial, seed, case, run)
     if small is None or small.run.failure is None:
         unexplained = NotRepeatable(
             f"seed {seed} failed ({words_of(failure)}), and then it did not, or not in the same way. "

@@ -30,8 +30,14 @@ class Small:
     runs: int
 
 
-def smallest(trial: Trial, seed: int, case: Case, failure: BaseException) -> Small | None:
-    """Make the failure of this seed small. None if the same seed does not fail in the same way again."""
+def smallest(trial: Trial, seed: int, case: Case, run: Run) -> Small | None:
+    """Make this failed run small. None if the same seed does not fail in the same way again.
+
+    A run that alone takes more than all attempts may, one that spins without end mostly, is left as it is.
+    """
+    if run.ticks > TICKS_MAX:
+        return Small(case, run, 0)
+    failure = run.failure
     wanted = _kind(failure, trial.file)
     ticks = 0
 
@@ -46,7 +52,7 @@ def smallest(trial: Trial, seed: int, case: Case, failure: BaseException) -> Sma
     if fails(case, record=False) is None:
         return None
     found = shrink(case, fails, Budget(out_of_time=lambda: ticks > TICKS_MAX))
-    return Small(found.case, trial.run(seed, found.case, trace="full", record_schedule=True), found.runs)
+    return Small(found.case, trial.run(seed, found.case), found.runs)
 
 
 def _kind(failure: BaseException | None, file: str) -> object:

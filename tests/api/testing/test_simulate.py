@@ -331,3 +331,27 @@ def test_what_cannot_be_repeated_is_shown_as_it_was(run_file: Any) -> None:
                 raise ValueError("only once")
     """)
     result.stdout.fnmatch_lines(['*raise ValueError("only once")*', "*NotRepeatable: seed 1 failed*"])
+
+
+def test_a_run_that_takes_too_long_is_not_made_smaller(run_file: Any) -> None:
+    """One that spins until the simulator stops it takes minutes: it is told as it was found, without another run."""
+    result = run_file("""
+        import pytest
+
+        runs = []
+
+        @pytest.fixture(autouse=True)
+        def less_patience(monkeypatch):
+            monkeypatch.setattr("callboard.testing.shrinking.TICKS_MAX", 1_000)
+
+        @simulate(seeds=5)
+        async def test_spins(world):
+            runs.append(1)
+            for _ in range(2_000):
+                await trio.lowlevel.checkpoint()
+            assert not runs, f"after {len(runs)} runs"
+    """)
+    result.stdout.fnmatch_lines(
+        ["*AssertionError: after 1 runs*", "*Not made smaller: it took 2,0?? scheduler ticks.*"]
+    )
+    result.stdout.fnmatch_lines(["*test_it.py::test_spins --callboard-seed=0"])

@@ -11,6 +11,7 @@ Y2  After `ended(machine)`, nothing more is recorded of that machine: a dead com
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from itertools import chain
 from typing import Any
@@ -29,7 +30,7 @@ class History:
         self, now: Callable[[], float] = trio.current_time, tell: Callable[[str], object] | None = None
     ) -> None:
         self.entries: list[Entry] = []
-        self._by_kind: dict[str, list[Entry]] = {}
+        self._by_kind: defaultdict[str, list[Entry]] = defaultdict(list)
         self.tell = tell
         self.ids: dict[bytes, int] = {}
         self.keys: dict[int, bytes | None] = {}
@@ -92,7 +93,7 @@ class History:
             detail,
         )
         entries.append(entry)
-        self._by_kind.setdefault(kind, []).append(entry)
+        self._by_kind[kind].append(entry)
         if self.tell is not None:
             self.tell(entry.line())
 

@@ -118,7 +118,8 @@ class _Running:
         else:
             name = settings.scheduler or schedulers.draw_name(source, settings.starvable)
             scheduler = schedulers.make(name, source)
-        self._trace = Trace(settings.trace, lambda: self._clock.current_time(), settings.sink)
+        self._clock = VirtualTrioClock()
+        self._trace = Trace(settings.trace, self._clock.current_time, settings.sink)
         self._world = World(seed, plan, self._trace)
         self._driver = self._world.scheduler = Driver(
             scheduler,
@@ -128,7 +129,7 @@ class _Running:
             tick_limit=settings.tick_limit,
             ended=self._stop,
         )
-        self._clock = VirtualTrioClock(self._driver)
+        self._clock.ticking = self._driver
         self._scope = trio.CancelScope()
         self._stopped: SimulationStuck | None = None
         self._forced = False

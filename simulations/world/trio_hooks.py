@@ -72,8 +72,8 @@ class TickingClock:
 class VirtualTrioClock(trio.abc.Clock):
     """A trio clock that stands still while anybody can run, and then jumps to what comes next."""
 
-    def __init__(self, ticking: TickingClock) -> None:
-        self._ticking = ticking
+    def __init__(self) -> None:
+        self.ticking = TickingClock()
         self._now = 0.0
 
     def start_clock(self) -> None:
@@ -94,12 +94,12 @@ class VirtualTrioClock(trio.abc.Clock):
 
     def _autojump(self) -> None:
         deadline = _run.GLOBAL_RUN_CONTEXT.runner.deadlines.next_deadline()
-        coming = min(deadline, self._ticking.next_due())
+        coming = min(deadline, self.ticking.next_due())
         if coming == NEVER:
-            self._ticking.stuck(self._now)
-        elif not self._ticking.late(coming) and coming > self._now:
+            self.ticking.stuck(self._now)
+        elif not self.ticking.late(coming) and coming > self._now:
             self._now = coming
-            self._ticking.arrived(coming)
+            self.ticking.arrived(coming)
 
 
 # trio only lets its own mock clock jump, which may not be subclassed, and asks with isinstance.
@@ -239,16 +239,16 @@ def _numbered_cancel_status() -> Any:
 
         class NumberedCancelStatus(base):  # type: ignore[misc, valid-type]
             __slots__ = ("number",)
+            number: int
             born = 0
 
-            def __init__(self, *args: Any, **kwargs: Any) -> None:
-                kind = NumberedCancelStatus
-                kind.born += 1
-                self.number = kind.born
-                super().__init__(*args, **kwargs)
-
             def __hash__(self) -> int:
-                return int(self.number)
+                # Asked first when it is made, and put among its parent's children.
+                try:
+                    return self.number
+                except AttributeError:
+                    NumberedCancelStatus.born = self.number = NumberedCancelStatus.born + 1
+                    return self.number
 
         _made["status"] = NumberedCancelStatus
     made = _made["status"]

@@ -10,6 +10,7 @@ from callboard.simulations.world import World, run
 
 
 def test_what_is_to_run_soon_runs_before_time_goes_on() -> None:
+    """Nobody can run, so the kernel is asked before the clock jumps."""
     called: list[float] = []
 
     async def main(world: World) -> None:
@@ -22,6 +23,7 @@ def test_what_is_to_run_soon_runs_before_time_goes_on() -> None:
 
 
 def test_what_is_to_run_soon_runs_while_somebody_is_always_busy() -> None:
+    """The kernel is asked now and then, whoever is runnable."""
     called: list[bool] = []
 
     async def main(world: World) -> None:
@@ -36,10 +38,15 @@ def test_what_is_to_run_soon_runs_while_somebody_is_always_busy() -> None:
 
 
 def test_instruments_are_called() -> None:
+    """trio's own table of them is replaced for a run, with the same ways in."""
+
     class Counting(trio.abc.Instrument):
+        """Counts steps."""
+
         steps = 0
 
         def before_task_step(self, task: Any) -> None:
+            """One more."""
             self.steps += 1
 
     counting = Counting()

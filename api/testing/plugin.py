@@ -56,7 +56,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     __tracebackhide__ = True
     option = item.config.getoption
     asked = Asked(
-        item.nodeid,
+        _node(item),
         seeds=option("--callboard-seeds"),
         seed=option("--callboard-seed"),
     )
@@ -71,6 +71,14 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
         if option("--callboard-strict"):
             raise _never_hit(missed)
     return result
+
+
+def _node(item: pytest.Item) -> str:
+    """What to type for this test in the folder that pytest was called in: its own name for it begins at its root."""
+    called_in = item.config.invocation_params.dir
+    if called_in == item.config.rootpath or not item.path.is_relative_to(called_in):
+        return item.nodeid
+    return f"{item.path.relative_to(called_in)}::{item.nodeid.partition('::')[2]}"
 
 
 def _never_hit(points: tuple[str, ...]) -> Exception:

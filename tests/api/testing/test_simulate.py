@@ -355,3 +355,17 @@ def test_a_run_that_takes_too_long_is_not_made_smaller(run_file: Any) -> None:
         ["*AssertionError: after 1 runs*", "*Not made smaller: it took 2,0?? scheduler ticks.*"]
     )
     result.stdout.fnmatch_lines(["*test_it.py::test_spins --callboard-seed=0"])
+
+
+def test_the_command_is_for_the_folder_one_is_in(pytester: pytest.Pytester) -> None:
+    """pytest names tests from its root folder; what is to be typed begins where pytest was called."""
+    pytester.makeini("[pytest]")
+    below = pytester.mkdir("below")
+    (below / "test_it.py").write_text(
+        "from callboard.testing import simulate\n\n@simulate\nasync def test_it(world): assert False\n"
+    )
+    pytester.chdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(below)
+        result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "test_it.py")
+    result.stdout.fnmatch_lines(["*  pytest test_it.py::test_it --callboard-seed=0"])

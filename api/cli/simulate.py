@@ -17,7 +17,6 @@ from callboard.cli.simulate_checks import check_determinism, explore, prove
 from callboard.cli.simulate_files import check_target, code_fingerprint, copy_file, cores
 from callboard.cli.simulate_pool import one_worker
 from callboard.cli.simulate_scenes import (
-    MACHINES,
     check_names,
     expected_faults,
     expected_points,
@@ -27,6 +26,7 @@ from callboard.cli.simulate_show import scenario_table, searched_lines, searched
 from callboard.cli.simulate_sweep import Limits, Searched, search
 from callboard.cli.streams import check_directory
 from callboard.log.errors import InvalidArgument, StorageError
+from callboard.simulations.machines import MACHINES
 from callboard.simulations.search.capsule import StaleCapsule
 from callboard.simulations.search.coverage import STANDARD_SEEDS, Row, table, uncovered
 from callboard.simulations.search.replay import Verdict
@@ -175,7 +175,11 @@ def _about(name: str) -> dict[str, Any]:
 def _sweep(scenarios: tuple[str, ...], jobs: int, as_json: bool, given: dict[str, Any]) -> int:
     if given["machines"] and scenarios:
         raise InvalidArgument("--machines takes no scenario. Nothing was run.")
-    sweep, sizes = _planned(scenarios, given["seeds"] or SEEDS, given["first_seed"], given["machines"])
+    seeds = given["seeds"] or SEEDS
+    is_standard = not scenarios and not given["machines"] and seeds >= STANDARD_SEEDS
+    sweep, sizes = _planned(
+        scenarios, seeds, given["first_seed"], machines=given["machines"], is_standard=is_standard
+    )
     limits = Limits(
         jobs=min(jobs, sweep.seeds),
         time_limit_s=given["time_limit"],
@@ -196,9 +200,7 @@ def _sweep(scenarios: tuple[str, ...], jobs: int, as_json: bool, given: dict[str
         _copy_report(found.failures[0].report, given["report"])
     if found.failures or sweep.failures:
         return exits.VIOLATED
-    return _covered(
-        found, rows, is_standard=not scenarios and not given["machines"] and sweep.seeds >= STANDARD_SEEDS
-    )
+    return _covered(found, rows, is_standard=is_standard)
 
 
 def _copy_report(report: str, target: str) -> None:
@@ -210,7 +212,7 @@ def _copy_report(report: str, target: str) -> None:
 
 
 def _planned(
-    scenarios: tuple[str, ...], seeds: int, first_seed: int, machines: bool
+    scenarios: tuple[str, ...], seeds: int, first_seed: int, *, machines: bool, is_standard: bool
 ) -> tuple[Sweep, dict[str, int]]:
     """The sweep that was asked for, and how many seeds of each scenario take about a second."""
     known = weights().scenarios
@@ -218,13 +220,12 @@ def _planned(
         dealt, sizes = {MACHINES: seeds}, {MACHINES: 20}
     else:
         names = check_names(scenarios)
-        standard = not scenarios and seeds >= STANDARD_SEEDS
         shared = {name: known[name].share for name in names}
         if scenarios:
             shared = {name: share or 1.0 for name, share in shared.items()}
-        if not standard and not scenarios:
+        elif not is_standard:
             shared = {name: share for name, share in shared.items() if known[name].cost_s <= SLOW_S}
-        dealt = shares(seeds, shared, {name: known[name].least for name in names} if standard else None)
+        dealt = shares(seeds, shared, {name: known[name].least for name in names} if is_standard else None)
         sizes = {name: min(50, max(1, round(1.0 / max(known[name].cost_s, 0.01)))) for name in names}
     code = f"{callboard.__version__} {code_fingerprint()}"
     return Sweep(dealt, first_seed, code), sizes

@@ -57,11 +57,13 @@ class Worker:
             raise ERRORS.get(found["error"], SimulationFailed)(found["message"])
         return found
 
-    async def whole(self, **request: Any) -> dict[str, Any]:
-        """The last answer to a request, without saying that it is the last."""
+    async def whole(
+        self, hear: Callable[[dict[str, Any]], object] = lambda answer: None, /, **request: Any
+    ) -> dict[str, Any]:
+        """The last answer to a request, without saying that it is the last; `hear` is told the others."""
         await self.ask(**request)
         while not (found := await self.answer()).pop("done", False):
-            pass
+            hear(found)
         return found
 
     async def _gone(self) -> WorkerGone:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from functools import cache
-from typing import Any, Final
+from typing import Any
 
 from callboard.log.errors import InvalidArgument
+from callboard.simulations.machines import MACHINES, drive
 from callboard.simulations.scenarios import registry
 from callboard.simulations.scenarios.points import POINTS
 from callboard.simulations.scenarios.registry import Weights
@@ -15,7 +16,6 @@ from callboard.simulations.scenarios.scenario import Scenario
 from callboard.simulations.search.capsule import StaleCapsule
 
 __all__ = [
-    "MACHINES",
     "check_names",
     "drive_machines",
     "expected_faults",
@@ -23,9 +23,6 @@ __all__ = [
     "find_scenario",
     "weights",
 ]
-
-MACHINES: Final = "machines"
-"""The name under which the pure state machines are swept."""
 
 
 def find_scenario(name: str) -> Scenario:
@@ -68,8 +65,6 @@ def expected_points(names: Iterable[str]) -> set[str]:
 
 def drive_machines(seed: int) -> dict[str, Any]:
     """One seed of the pure state machines, as the result of a seed."""
-    from callboard.simulations.machines import drive
-
     driven = drive(seed)
     found: dict[str, Any] = {
         "scenario": MACHINES,

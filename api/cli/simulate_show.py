@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.table import Table
@@ -10,7 +10,7 @@ from rich.table import Table
 from callboard.cli.simulate_sweep import Searched
 from callboard.simulations.search.coverage import Row, uncovered
 
-__all__ = ["scenario_table", "searched_lines", "searched_to_dict"]
+__all__ = ["proof_table", "scenario_table", "searched_lines", "searched_to_dict"]
 
 
 def scenario_table(scenarios: Mapping[str, Mapping[str, Any]]) -> Table:
@@ -23,6 +23,19 @@ def scenario_table(scenarios: Mapping[str, Mapping[str, Any]]) -> Table:
             f"{about['seconds']:g}",
             f"{about['least']:,}",
             f"{about['faults']:,}",
+        )
+    return table
+
+
+def proof_table(proofs: Sequence[Mapping[str, Any]]) -> Table:
+    """Which seed missed each safeguard."""
+    words = ("caught by", "broken promise")
+    table = _table("safeguard switched off", "caught by", "seed", "runs", "s", "broken promise", words=words)
+    for proof in proofs:
+        seed = str(proof["seed"]) if proof["caught"] else ""
+        caught = proof["scenario"] if proof["caught"] else "NOBODY"
+        table.add_row(
+            proof["name"], caught, seed, f"{proof['tried']:,}", f"{proof['seconds']:.1f}", proof["promise"]
         )
     return table
 
@@ -85,11 +98,11 @@ def _hours(seconds: float) -> str:
     return f"{seconds / 3_600:,.1f} h" if seconds < 48 * 3_600 else f"{seconds / 86_400:,.1f} days"
 
 
-def _table(*heads: str) -> Table:
+def _table(*heads: str, words: Collection[str] = ("",)) -> Table:
+    """A table whose first column, and those that `words` names, hold words; the others hold numbers."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column(heads[0])
-    for head in heads[1:]:
-        table.add_column(head, justify="right" if head else "left")
+    for head in heads:
+        table.add_column(head, justify="left" if head in (heads[0], *words) else "right")
     return table
 
 

@@ -12,8 +12,8 @@ import trio
 from callboard.cli.output import Advance, progress, say
 from callboard.cli.simulate_files import find_file, prepare_folder, write_whole
 from callboard.cli.simulate_pool import Worker, WorkerGone, first_error, one_worker, run_all
-from callboard.cli.simulate_scenes import MACHINES
 from callboard.log.errors import InvalidArgument
+from callboard.simulations.machines import MACHINES
 from callboard.simulations.search.capsule import StaleCapsule
 from callboard.simulations.search.sweep import Result, Sweep
 
@@ -201,12 +201,16 @@ def _unstored(result: Result) -> Shrunk:
 async def _shrink(result: Result, limits: Limits, advance: Advance) -> Shrunk:
     """Make a stored failure small."""
     runs = limits.shrink_runs
+
+    def heard(answer: dict[str, Any]) -> None:
+        words = f"{result.scenario}: {answer['shrinking']}, run {answer['runs']} of at most {runs}"
+        advance(words, answer["runs"], runs)
+
     try:
         async with one_worker() as worker:
-            await worker.ask(do="shrink", capsule=result.capsule, runs=runs, seconds=limits.shrink_s)
-            while not (answer := await worker.answer()).get("done"):
-                words = f"{result.scenario}: {answer['shrinking']}, run {answer['runs']} of at most {runs}"
-                advance(words, answer["runs"], runs)
+            answer = await worker.whole(
+                heard, do="shrink", capsule=result.capsule, runs=runs, seconds=limits.shrink_s
+            )
     except (InvalidArgument, StaleCapsule, WorkerGone) as error:
         note = f"it could not be made small: {error}"
         return attrs.evolve(_unstored(result), note=note, capsule=result.capsule)

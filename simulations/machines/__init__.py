@@ -8,6 +8,11 @@ The same plans as in the world; of them what concerns the machines has an effect
 find is what lies between the machines: schedules, bytes, files. The world is for that.
 """
 
+from typing import Final
+
 from callboard.simulations.machines.drive import Driven, drive
 
-__all__ = ["Driven", "drive"]
+__all__ = ["MACHINES", "Driven", "drive"]
+
+MACHINES: Final = "machines"
+"""The name by which sweeps and proofs take them for one more scenario."""

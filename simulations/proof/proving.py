@@ -16,7 +16,7 @@ import attrs
 
 from callboard.log.errors import InvalidArgument
 from callboard.simulations.entropy import SeededEntropy
-from callboard.simulations.machines import drive
+from callboard.simulations.machines import MACHINES, drive
 from callboard.simulations.proof.patches import patched
 from callboard.simulations.proof.safeguards import SAFEGUARDS, Safeguard
 from callboard.simulations.proof.scenarios import AIMED, Planned
@@ -25,7 +25,6 @@ from callboard.simulations.search.replay import promise_of, words_of
 from callboard.simulations.world import Settings
 
 __all__ = [
-    "MACHINES",
     "SEEDS_MAX",
     "Proof",
     "caught_by",
@@ -36,8 +35,6 @@ __all__ = [
     "prove_one",
 ]
 
-MACHINES: Final = "machines"
-"""Stands for the fast path among the scenarios."""
 SEEDS_MAX: Final = 60
 """Of each scenario, before the search is given up."""
 SETTINGS: Final = Settings(trace="off", tick_limit=2_000_000)

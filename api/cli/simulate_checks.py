@@ -9,13 +9,13 @@ from functools import partial
 from typing import Any, Final
 
 import attrs
-from rich.table import Table
 
 from callboard.cli import exits
 from callboard.cli.group import run
 from callboard.cli.output import Advance, print_json, progress, say, show
 from callboard.cli.simulate_files import prepare_folder, remove_file, trace_lines
 from callboard.cli.simulate_pool import one_worker, run_all
+from callboard.cli.simulate_show import proof_table
 from callboard.log.host.entropy import HostEntropy
 from callboard.simulations.proof import SAFEGUARDS
 from callboard.simulations.proof.proving import check_names
@@ -131,12 +131,13 @@ def explore(length: int, jobs: int, *, as_json: bool) -> int:
     shares: list[dict[str, Any]] = [{} for _ in range(jobs)]
 
     async def work(number: int, advance: Advance) -> None:
+        def heard(answer: dict[str, Any]) -> None:
+            shares[number] = answer
+            _show_exploring(shares, advance)
+
         async with one_worker() as worker:
-            await worker.ask(do="explore", length=length, share=[number, jobs])
-            while not (answer := await worker.answer()).get("done"):
-                shares[number] = answer
-                _show_exploring(shares, advance)
-            shares[number] |= answer
+            answer = await worker.whole(heard, do="explore", length=length, share=[number, jobs])
+        heard(answer)
 
     with progress("exploring", quiet=as_json) as advance:
         run(partial(run_all, [partial(work, number, advance) for number in range(jobs)], jobs))
@@ -191,23 +192,10 @@ def prove(names: str, jobs: int, *, as_json: bool) -> int:
     if as_json:
         print_json(proofs)
     else:
-        show(_proof_table(proofs))
+        show(proof_table(proofs))
     missed = [proof["name"] for proof in proofs if not proof["caught"]]
     if missed and not as_json:
         say(
             f"callboard: nobody missed {', '.join(missed)}: a safeguard that no seed can catch is none, or not tested."
         )
     return exits.UNPROVED if missed else exits.OK
-
-
-def _proof_table(proofs: Sequence[dict[str, Any]]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for head in ("safeguard switched off", "caught by", "seed", "runs", "s", "broken promise"):
-        table.add_column(head, justify="right" if head in ("seed", "runs", "s") else "left")
-    for proof in proofs:
-        seed = str(proof["seed"]) if proof["caught"] else ""
-        caught = proof["scenario"] if proof["caught"] else "NOBODY"
-        table.add_row(
-            proof["name"], caught, seed, f"{proof['tried']:,}", f"{proof['seconds']:.1f}", proof["promise"]
-        )
-    return table

@@ -25,12 +25,13 @@ import callboard
 from callboard.cli.output import to_json
 from callboard.cli.processes import live_as_long_as_parent
 from callboard.cli.simulate_files import TraceFile, read_whole, seconds_now, write_whole
-from callboard.cli.simulate_scenes import MACHINES, drive_machines, find_scenario
+from callboard.cli.simulate_scenes import drive_machines, find_scenario
 from callboard.cli.streams import input_lines
 from callboard.log.errors import CallboardError
 from callboard.log.host.entropy import HostEntropy
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.exhaustive.exploring import Progress, explore
+from callboard.simulations.machines import MACHINES
 from callboard.simulations.proof import prove
 from callboard.simulations.scenarios.scenario import Scenario, draw, run_scenario
 from callboard.simulations.search.capsule import CAPSULE_BYTES_MAX, StaleCapsule, read_capsule
@@ -100,13 +101,9 @@ def perturb_heap() -> None:
 
 def run_seeds(answer: Answer, *, scenario: str, first: int, count: int, folder: str) -> None:
     """Run `count` seeds from `first` on, an answer each; failures are stored in `folder`."""
-    if scenario == MACHINES:
-        for seed in range(first, first + count):
-            answer(**drive_machines(seed))
-    else:
-        found = find_scenario(scenario)
-        for seed in range(first, first + count):
-            answer(**_run_seed(found, seed, folder))
+    found = None if scenario == MACHINES else find_scenario(scenario)
+    for seed in range(first, first + count):
+        answer(**(drive_machines(seed) if found is None else _run_seed(found, seed, folder)))
     answer(done=True)
 
 
@@ -280,6 +277,7 @@ def explore_share(answer: Answer, *, length: int, share: list[int]) -> None:
     answer(
         done=True,
         sequences=found.sequences,
+        of=found.sequences,
         states=found.states,
         points=found.points,
         sampled_points=found.sampled_points,

@@ -295,6 +295,13 @@ def test_short_histories_are_explored(command: Any) -> None:
     assert found["states"] > 100
 
 
+def test_more_processes_than_histories_share_what_there_is(command: Any) -> None:
+    """One of three processes has the only history; the others, with nothing to do, are in nobody's way."""
+    found = command.run("simulate", "--exhaustive=0", "--jobs=3", "--json").json
+    assert found["sequences"] == 1
+    assert found["failures"] == []
+
+
 def test_a_safeguard_is_missed(command: Any) -> None:
     """Switched off, a seed notices; with which promise is told."""
     (proof,) = command.run("simulate", "--prove=lease check", "--jobs=1", "--json").json

@@ -17,12 +17,14 @@ from callboard.log.format.frame import FRAME_HEADER_BYTES, FrameHeader, decode_b
 from callboard.log.format.index import SegmentIndex
 from callboard.log.format.scan import SegmentScan
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES, SegmentHeader, decode_segment_header
-from callboard.log.limits import MIB
+from callboard.log.limits import KIB, MIB
 from callboard.log.seams.disk import Close, Handle, Incarnation, Open
 
 __all__ = ["CHUNK_BYTES", "FrameReader", "OpenSegment", "open_segment", "scan_file"]
 
 CHUNK_BYTES: Final = 1 * MIB
+FIRST_BYTES: Final = 64 * KIB
+"""What is read at first where frames are read: who only looks at the beginning of a file needs no more."""
 
 
 @attrs.frozen
@@ -75,7 +77,7 @@ async def scan_file(
 class FrameReader:
     """Reads frames at rising positions of one file."""
 
-    __slots__ = ("_at", "_bytes", "_files", "_handle", "_seed")
+    __slots__ = ("_ahead", "_at", "_bytes", "_files", "_handle", "_seed")
 
     def __init__(self, files: Incarnation, handle: Handle, segment_id: int) -> None:
         self._files = files
@@ -83,6 +85,7 @@ class FrameReader:
         self._seed = seed_of(segment_id)
         self._at = 0
         self._bytes = memoryview(b"")
+        self._ahead = FIRST_BYTES
 
     async def header(self, position: int) -> FrameHeader:
         """The header of the frame at `position`. Raises `FrameInvalid`."""
@@ -112,6 +115,7 @@ class FrameReader:
         """`length` bytes from `position`, fewer at the end of the file."""
         start = position - self._at
         if start < 0 or start + length > len(self._bytes):
-            data = await self._files.read(self._handle, position, max(length, CHUNK_BYTES))
+            data = await self._files.read(self._handle, position, max(length, self._ahead))
             self._bytes, self._at, start = memoryview(data), position, 0
+            self._ahead = CHUNK_BYTES
         return self._bytes[start : start + length]

@@ -225,6 +225,10 @@ class MemoryDisk(VerbRunner):
 
     # -- looking and damaging
 
+    def paths(self) -> list[str]:
+        """The path of every file, sorted folder by folder."""
+        return [path for path, node in self.tree.walk() if isinstance(node, Inode)]
+
     def files(self) -> dict[str, bytes]:
         """Every file as reads see it, by path."""
         return {path: bytes(node.volatile) for path, node in self.tree.walk() if isinstance(node, Inode)}

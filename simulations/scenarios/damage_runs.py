@@ -94,7 +94,7 @@ class Ruin(Shop):
 
         Where it was the first, quarantine tells of it, and verify does not: a log may begin anywhere.
         """
-        kept = [path for path in self.world.disk.files() if path.startswith("quarantine/")]
+        kept = [path for path in self.world.disk.paths() if path.startswith("quarantine/")]
         headless = {hurt.path for hurt in self.world.disk.atlas.hurts if hurt.start < SEGMENT_HEADER_BYTES}
         found = []
         for left in surviving.partitions:

@@ -77,7 +77,7 @@ def mark(world: World, surviving: Surviving) -> None:
     again = _again(history)
     there, not_there = _indefinite(history, surviving)
     whys = [lost.why for left in surviving.partitions for lost in (*left.explained, *left.damaged)]
-    kept = [path for path in world.disk.files() if path.startswith("quarantine/")]
+    kept = [path for path in world.disk.paths() if path.startswith("quarantine/")]
     refusals = {entry.detail for entry in history.of("refused")}
     sometimes("a lease ran out and its message was delivered again", "ran out" in again)
     sometimes("a message was delivered again after a boot", "booted" in again)
@@ -149,6 +149,6 @@ def _twice(surviving: Surviving) -> bool:
 def _rolled(world: World) -> bool:
     return any(
         path.startswith("topics/") and path.endswith(".log") and "/" in path and int(path[-24:-4] or 0) > 0
-        for path in world.disk.files()
+        for path in world.disk.paths()
         if path[-24:-4].isdigit()
     )

@@ -212,7 +212,7 @@ class Sweep:
                 return "it was about other seeds or scenarios"
             tallies = {name: self._tally(found) for name, found in scenarios.items()}
             faults, probes = _counter(data["faults"]), _counter(data["probes"])
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError):
             return "its file is damaged"
         if sum(tally.done.count for tally in tallies.values()) >= self.seeds:
             return "it was complete"
@@ -228,7 +228,10 @@ class Sweep:
             if done and first <= done.last_stop:
                 raise ValueError("seeds that are not in order")
             done.put(first, end)
-        return Tally(**numbers, done=done, virtual_s=float(found["virtual_s"]))
+        virtual_s = float(found["virtual_s"])
+        if not (math.isfinite(virtual_s) and virtual_s >= 0):
+            raise ValueError("no time")
+        return Tally(**numbers, done=done, virtual_s=virtual_s)
 
 
 def _number(found: Any) -> int:

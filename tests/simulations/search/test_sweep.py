@@ -161,3 +161,12 @@ def test_a_stopped_sweep_hands_out_nothing() -> None:
     sweep = Sweep(SEEDS, 0, "code")
     sweep.stopped = True
     assert sweep.next_chunk() is None
+
+
+@pytest.mark.parametrize("time", [10**400, float("nan"), float("inf"), -1.0])
+def test_a_time_that_cannot_be_is_damage(time: float) -> None:
+    """No more than a count that is none: the sweep begins anew."""
+    sweep = Sweep({"shop": 10}, 0, "code")
+    data = json.loads(sweep.to_json())
+    data["scenarios"]["shop"]["virtual_s"] = time
+    assert "damaged" in Sweep({"shop": 10}, 0, "code").resume(json.dumps(data).encode())

@@ -36,6 +36,7 @@ from callboard.cli.files import (
     read_record_lines,
     temporary_directory,
 )
+from callboard.cli.group import first_error
 from callboard.cli.processes import Child, spawn_callboard, wait_for_parent_to_go
 from callboard.log.errors import CallboardError
 from callboard.log.limits import PARTITIONS_MAX
@@ -319,14 +320,9 @@ def _workplace(directory: str | None, *, keep: bool) -> contextlib.AbstractConte
 def _run_trio(function: Callable[..., Coroutine[Any, Any, R]], *arguments: Any) -> R:
     """`trio.run`; of a group of errors that Callboard raised on purpose, the first comes out as itself."""
     try:
-        return trio.run(function, *arguments)
+        with first_error():
+            return trio.run(function, *arguments)
     except BaseExceptionGroup as group:
         if group.subgroup(KeyboardInterrupt) is not None:
             raise KeyboardInterrupt from None
-        expected, unexpected = group.split(CallboardError)
-        if expected is None or unexpected is not None:
-            raise
-        error: BaseException = expected
-        while isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
-        raise error from group
+        raise

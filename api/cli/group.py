@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -128,6 +129,21 @@ def code_of(error: CallboardError) -> int:
 def run(function: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run a command's asynchronous part. SIGINT and SIGTERM cancel it, then exit; a second one does not wait."""
     return trio.run(_until_signal, function)
+
+
+@contextmanager
+def first_error() -> Iterator[None]:
+    """Of a group of our own errors from a nursery, the first is raised as itself."""
+    try:
+        yield
+    except ExceptionGroup as group:
+        ours, others = group.split(CallboardError)
+        if ours is None or others is not None:
+            raise
+        error: BaseException = ours
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        raise error from None
 
 
 async def _until_signal(function: Callable[[], Coroutine[Any, Any, T]]) -> T:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import trio
 
+from callboard.cli.group import first_error
 from callboard.cli.output import to_json
 from callboard.cli.processes import Child, spawn_callboard
 from callboard.log.errors import CallboardError, InvalidArgument, StorageError
 from callboard.log.limits import MIB
 from callboard.simulations.search.capsule import StaleCapsule
 
-__all__ = ["SimulationFailed", "Worker", "WorkerGone", "first_error", "one_worker", "run_all"]
+__all__ = ["SimulationFailed", "Worker", "WorkerGone", "one_worker", "run_all"]
 
 LINE_BYTES_MAX: Final = 8 * MIB
 PATIENCE_S: Final = 600.0
@@ -80,21 +81,6 @@ ERRORS: Final[dict[str, type[CallboardError]]] = {
     "StorageError": StorageError,
     "PlanError": InvalidArgument,
 }
-
-
-@contextmanager
-def first_error() -> Iterator[None]:
-    """Of a group of our own errors from a nursery, the first is raised as itself."""
-    try:
-        yield
-    except ExceptionGroup as group:
-        ours, others = group.split(CallboardError)
-        if ours is None or others is not None:
-            raise
-        error: BaseException = ours
-        while isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
-        raise error from None
 
 
 @asynccontextmanager

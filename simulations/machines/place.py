@@ -359,14 +359,7 @@ class Place:
         self.is_up = True
 
     def _rebuild(self, wall_offset_s: float) -> None:
-        """Replay the journal; twice must give the same as once."""
-        states = self.replayed(wall_offset_s)
-        for circle in self.circles:
-            circle.delivery = states.groups[circle.group_id].delivery
-        self.states = states
-
-    def replayed(self, wall_offset_s: float) -> GroupStates:
-        """What the journal says, by the bytes that production writes."""
+        """Replay the journal, by the bytes that production writes."""
         states = GroupStates(wall_offset_s)
         if self.base is None:
             for record in self.records_at_start:
@@ -375,7 +368,9 @@ class Place:
             states.restore(self.base)
         for group_id, events, offset_s in self.written:
             states.apply(PREFIX.pack(group_id, EVENTS) + encode_events(events, wall_offset_s=offset_s))
-        return states
+        for circle in self.circles:
+            circle.delivery = states.groups[circle.group_id].delivery
+        self.states = states
 
     def check(self) -> None:
         """Conservation, in every group."""

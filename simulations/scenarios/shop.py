@@ -23,6 +23,7 @@ from callboard.actors.events import ActorFailed
 from callboard.log.errors import (
     CallboardError,
     GroupNotFound,
+    LeaseLost,
     PartitionUnavailable,
     RuntimeClosed,
 )
@@ -268,8 +269,12 @@ class Shop:
                 continue
             except (PartitionUnavailable, RuntimeClosed, GroupNotFound):
                 raise
+            except LeaseLost:
+                continue  # recorded
             except CallboardError:
-                continue  # recorded: the lease was lost, or the ack is indefinite
+                # The ack is indefinite, as is recorded, or the disk refused a lease. Nothing takes time here: who asks
+                # again at once asks for ever, and a full disk is never healed.
+                await trio.sleep(OPERATOR_S / 4)
 
     async def _batches(self, consumer: ObservedConsumer) -> None:
         while True:

@@ -7,13 +7,16 @@ import pytest
 
 from callboard.simulations.checkers import CHECKERS, nothing_lost
 from callboard.simulations.entropy import SeededEntropy
-from callboard.simulations.faults import NO_FAULTS
+from callboard.simulations.faults import NO_FAULTS, At, Plan
+from callboard.simulations.faults.kinds import FailVerb, FullDisk
 from callboard.simulations.history.recorder import History
 from callboard.simulations.scenarios import SCENARIOS, draw, run_scenario
 from callboard.simulations.scenarios.recorded_runs import Recording
 from callboard.simulations.scenarios.registry import load_weights
+from callboard.simulations.scenarios.traffic import Traffic
 from callboard.simulations.search.sweep import shares
 from callboard.simulations.violations import Violation
+from callboard.simulations.world import Settings
 
 QUICK = [name for name in SCENARIOS if name != "recorded-day"]
 
@@ -83,6 +86,18 @@ def test_a_lost_message_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(run.failure, Violation)
     assert run.failure.promise == nothing_lost.PROMISE
     assert run.failure.promise in CHECKERS
+
+
+def test_a_full_disk_does_not_stop_time() -> None:
+    """A consumer whose fetch is refused waits before it asks again: in virtual time it would ask for ever."""
+    plan = Plan((FullDisk(At(0.2), for_s=5.0), FailVerb(At(0.21), "sync", path="delivery/")))
+    workload = Traffic(
+        messages=60, partitions=1, pause_s=0.02, styles=("receive",), consumers=1, visibility_s=0.5
+    )
+    settings = Settings(scheduler="fifo", tick_limit=20_000)
+    run = run_scenario(SCENARIOS["publish-and-recover"], 1, plan=plan, workload=workload, settings=settings)
+    assert run.failure is None
+    assert run.fault_counts["FullDisk"]
 
 
 def test_weights_name_every_scenario() -> None:

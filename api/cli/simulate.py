@@ -266,6 +266,6 @@ def _reproduce(capsule: str, report: str | None, adopt: str | None, as_json: boo
             say(f"report: {report}")
     if verdict is Verdict.STALE:
         say(f"callboard: {capsule} is stale: it says nothing about this version.")
-    elif adopt is not None and verdict is not Verdict.FIXED:
+    if adopt is not None and verdict is not Verdict.FIXED:
         say("callboard: nothing was adopted: only a failure that is fixed can be a regression.")
     return VERDICTS[verdict]

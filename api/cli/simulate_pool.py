@@ -76,7 +76,6 @@ class Worker:
 
 ERRORS: Final[dict[str, type[CallboardError]]] = {
     "StaleCapsule": StaleCapsule,
-    "StaleTape": StaleCapsule,
     "InvalidArgument": InvalidArgument,
     "StorageError": StorageError,
     "PlanError": InvalidArgument,

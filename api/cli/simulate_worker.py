@@ -43,7 +43,6 @@ from callboard.simulations.search.replay import (
     judge,
     promise_of,
     remarks,
-    stale,
     trial_of,
     words_of,
 )
@@ -51,7 +50,7 @@ from callboard.simulations.search.report_html import report_page
 from callboard.simulations.search.shrink import Budget, Case, shrink
 from callboard.simulations.search.story import Story, tell
 from callboard.simulations.violations import Violation
-from callboard.simulations.world import Run, Settings, SimulationStuck, StaleTape
+from callboard.simulations.world import Run, Settings, SimulationStuck
 
 __all__ = ["simulate_worker"]
 
@@ -212,16 +211,13 @@ def repro(answer: Answer, *, capsule: str, report: str | None, adopt: str | None
     stored = read_capsule(read_whole(capsule, CAPSULE_BYTES_MAX))
     scenario = find_scenario(stored.scenario)
     case = case_of(stored, _workload_type(scenario, stored.seed))
-    try:
-        run = _runner(scenario, stored.seed)(case, QUIET)
-    except StaleTape as error:
-        answer(done=True, verdict=Verdict.STALE.value, words=stale(error).words, story="")
-        return
+    run = _runner(scenario, stored.seed)(case, QUIET)
     found = judge(stored, run)
+    is_stale = found.verdict is Verdict.STALE
     story = tell(run, reproduction(capsule), stored.scenario, remarks(case))
-    if report is not None:
+    if report is not None and not is_stale:
         write_whole(report, report_page(run, story).encode("utf-8", "replace"))
-    if adopt is not None and run.failure is None:
+    if adopt is not None and found.verdict is Verdict.FIXED:
         kept = capsule_of(
             stored.scenario,
             case,
@@ -237,7 +233,7 @@ def repro(answer: Answer, *, capsule: str, report: str | None, adopt: str | None
         words=found.words,
         scenario=stored.scenario,
         seed=stored.seed,
-        story="" if run.failure is None else _text(run, story),
+        story="" if run.failure is None or is_stale else _text(run, story),
     )
 
 

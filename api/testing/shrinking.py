@@ -9,7 +9,7 @@ import attrs
 
 from callboard.simulations.search.shrink import Budget, Case, shrink
 from callboard.simulations.violations import Violation
-from callboard.simulations.world import Run, StaleTape, Tape
+from callboard.simulations.world import Run, Tape
 from callboard.testing.trial import Trial
 
 NUMBER = re.compile(r"\d+(\.\d+)?")
@@ -45,7 +45,7 @@ def smallest(trial: Trial, seed: int, case: Case, run: Run) -> Small | None:
         nonlocal ticks
         run = trial.run(seed, tried, record_schedule=record)
         ticks += run.ticks
-        if isinstance(run.failure, StaleTape) or _kind(run.failure, trial.file) != wanted:
+        if _kind(run.failure, trial.file) != wanted:
             return None
         return run.tape or Tape()
 

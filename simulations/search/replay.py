@@ -125,10 +125,7 @@ def trial_of(run_case: RunCase, promise: str, tick_limit: int = TICK_LIMIT) -> C
         settings = Settings(
             scheduler=case.scheduler, trace="off", record_schedule=record, tick_limit=tick_limit
         )
-        try:
-            run = run_case(case, settings)
-        except StaleTape:
-            return None
+        run = run_case(case, settings)
         if run.failure is None or promise_of(run.failure) != promise:
             return None
         return run.tape or Tape()
@@ -156,7 +153,7 @@ def remarks(case: Case) -> list[str]:
 def judge(capsule: Capsule, run: Run) -> Judgement:
     """What a run of the capsule's case says about it."""
     if isinstance(run.failure, StaleTape):
-        return stale(run.failure)
+        return Judgement(Verdict.STALE, str(run.failure))
     if run.failure is not None:
         promise = promise_of(run.failure)
         if promise == capsule.promise:
@@ -179,8 +176,3 @@ def judge(capsule: Capsule, run: Run) -> Judgement:
             f" {capsule.scenario} --first-seed {capsule.seed} --seeds 1",
         )
     return Judgement(Verdict.FIXED, "no promise is broken, and every fault had its effect")
-
-
-def stale(error: StaleTape) -> Judgement:
-    """The verdict when the stored schedule does not fit."""
-    return Judgement(Verdict.STALE, str(error))

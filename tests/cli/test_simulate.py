@@ -173,7 +173,10 @@ def test_a_stored_failure_that_is_fixed_can_be_adopted(
 def test_a_stale_failure_is_loud(
     stored: tuple[Path, str], planted: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Exit code 8 and its own message: faults without effect, a schedule, scenario or workload that does not fit."""
+    """Exit code 8 and its own message: faults without effect, a schedule, scenario or workload that does not fit.
+
+    It says nothing about this version: it has no story and no report, and cannot be adopted.
+    """
     data = json.loads((stored[0] / "planted-3.json").read_text())
     original = json.dumps(data)
     data["plan"]["faults"][0]["when"] = {"at": 1_000_000.0}
@@ -188,8 +191,12 @@ def test_a_stale_failure_is_loud(
         path.write_text(json.dumps(json.loads(original) | change))
         if number == 0:
             monkeypatch.setenv("PLANTED", "stale")
-        done = planted.run("simulate", "--repro", path.name, code=8)
+        wishes = ("--adopt=adopted.json", "--report=report.html")
+        done = planted.run("simulate", "--repro", path.name, *wishes, code=8)
         assert "stale" in done.err, change
+        assert "nothing was adopted" in done.err
+        assert "broken promise" not in done.out.decode()
+        assert not {"adopted.json", "report.html"} & {found.name for found in planted.folder.iterdir()}
         monkeypatch.delenv("PLANTED", raising=False)
 
 

@@ -13,25 +13,9 @@ from callboard.log.partition.partition_log import LogSettings, PartitionLog
 from callboard.log.seams.disk import SyncDirectory, Unlink
 from callboard.simulations.disk.memory_disk import MemoryDisk
 from callboard.simulations.entropy import SeededEntropy
+from callboard.simulations.exhaustive.life import HandClock
 
 DIRECTORY = "topics/t/0"
-
-
-class HandClock:
-    """Time that moves when a test moves it, and a little whenever somebody looks."""
-
-    def __init__(self) -> None:
-        self.now_us = 1_700_000_000_000_000
-
-    def monotonic(self) -> float:
-        return self.now_us / 1e6
-
-    def wall_us(self) -> int:
-        self.now_us += 1
-        return self.now_us
-
-    def advance(self, seconds: float) -> None:
-        self.now_us += round(seconds * 1_000_000)
 
 
 class World:

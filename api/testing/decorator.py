@@ -17,12 +17,9 @@ from callboard.simulations.world import World
 from callboard.testing.search import search
 from callboard.testing.session import CURRENT, Asked
 from callboard.testing.static import points_in
-from callboard.testing.trial import Escapes, Trial, Workload, trial_problems
+from callboard.testing.trial import SEEDS, Escapes, Trial, Workload, trial_problems
 
-__all__ = ["SEEDS", "simulate"]
-
-SEEDS = 100
-"""Runs of a test that does not say how many."""
+__all__ = ["simulate"]
 
 Body = Callable[..., Awaitable[object]]
 Test = Callable[..., None]

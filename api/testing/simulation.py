@@ -12,7 +12,7 @@ from callboard.simulations.faults import FaultSpace, Plan
 from callboard.simulations.world import Run, Tape, World
 from callboard.testing.search import search
 from callboard.testing.session import CURRENT, Asked
-from callboard.testing.trial import Escapes, Trial, Workload, trial_problems
+from callboard.testing.trial import SEEDS, Escapes, Trial, Workload, trial_problems
 
 __all__ = ["Simulation"]
 
@@ -48,7 +48,7 @@ class Simulation:
         self,
         main: Callable[..., Awaitable[object]],
         *,
-        seeds: int = 100,
+        seeds: int = SEEDS,
         faults: FaultSpace | Plan | None = None,
         scheduler: str | None = None,
         within: float | None = None,

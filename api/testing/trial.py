@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import attrs
 import trio
@@ -21,7 +21,10 @@ from callboard.simulations.search.shrink import Case
 from callboard.simulations.world import Run, Settings, World, run, schedulers
 from callboard.testing.guard import no_draws
 
-__all__ = ["Body", "Escapes", "Trial", "Workload", "trial_problems"]
+__all__ = ["SEEDS", "Body", "Escapes", "Trial", "Workload", "trial_problems"]
+
+SEEDS: Final = 100
+"""Runs of a test that does not say how many."""
 
 Escapes = Literal["refuse", "control"]
 Body = Callable[[World, Any], Awaitable[object]]

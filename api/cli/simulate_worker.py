@@ -120,14 +120,15 @@ def _run_seed(scenario: Scenario, seed: int, folder: str) -> dict[str, Any]:
         "boots": run.boots,
     }
     if run.failure is not None:
-        found |= _store_failure(scenario, seed, case, run, folder)
+        found |= _store_failure(scenario, seed, case, run, run.failure, folder)
     return found
 
 
-def _store_failure(scenario: Scenario, seed: int, case: Case, run: Run, folder: str) -> dict[str, Any]:
+def _store_failure(
+    scenario: Scenario, seed: int, case: Case, run: Run, failure: BaseException, folder: str
+) -> dict[str, Any]:
     """Run the seed again with its schedule recorded, and store what is needed to meet the failure again."""
-    failure = run.failure
-    promise, words = ("", "") if failure is None else (promise_of(failure), words_of(failure))
+    promise, words = promise_of(failure), words_of(failure)
     again = _runner(scenario, seed)(case, attrs.evolve(QUIET, record_schedule=True))
     note = f"as a sweep found it, under the scheduler {run.scheduler}"
     if again.failure is None or promise_of(again.failure) != promise:

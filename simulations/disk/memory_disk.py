@@ -117,9 +117,10 @@ class MemoryDisk(VerbRunner):
 
     async def incarnate(self, owner: str) -> MemoryIncarnation:
         """A new incarnation for `owner`; fences the earlier one and waits for its last plan (D3)."""
+        epoch = self._epoch
         await trio.lowlevel.checkpoint()
         self._check_power(owner)
-        epoch = self._epoch
+        await self._check_life(epoch, owner)
         earlier = self._current.get(owner)
         if earlier is not None:
             earlier.is_fenced = True
@@ -128,10 +129,7 @@ class MemoryDisk(VerbRunner):
             if earlier is not None and epoch == self._epoch:
                 earlier.is_fenced = True
                 await earlier.drain()
-            if epoch != self._epoch:
-                if self.halted is not None:
-                    await self.halted()
-                raise stale(owner)
+            await self._check_life(epoch, owner)
             born = self._current[owner] = MemoryIncarnation(owner, self)
             return born
 
@@ -150,8 +148,10 @@ class MemoryDisk(VerbRunner):
 
     async def lock(self, holder: dict[str, Any]) -> MemoryLock:
         """Lock the root for writing, or raise `DirectoryLocked` naming the holder."""
+        epoch = self._epoch
         await trio.lowlevel.checkpoint()
         self._check_power("lock")
+        await self._check_life(epoch, "lock")
         if self._lock is not None:
             raise DirectoryLocked(
                 f"the directory {self.root!r} is in use by {self._holder or 'another process'}. Nothing was opened. "
@@ -375,6 +375,13 @@ class MemoryDisk(VerbRunner):
         if not answered:
             self._fuse = (left - 1, choose, wants_answer)
         return False
+
+    async def _check_life(self, epoch: int, owner: str) -> None:
+        """Whoever began before the machine died goes no further: it would take what belongs to the next life."""
+        if epoch != self._epoch:
+            if self.halted is not None:
+                await self.halted()
+            raise stale(owner)
 
     def _check_power(self, owner: str) -> None:
         if self._is_off:

@@ -20,6 +20,7 @@ __all__ = ["ACTIONS"]
 STARTED: Final = "event.ActorStarted"
 LOOKS: Final = 40
 """How often a mailbox that shall fill is looked at."""
+DELAY_S_MIN: Final = 1e-6
 
 Action = Callable[["Case", Any], None]
 
@@ -110,7 +111,7 @@ def slow_actor(case: Case, fault: kinds.SlowActor) -> None:
     """All of its tasks are stepped later."""
     scheduler = case.world.scheduler
     case.injector.grips.take(
-        fault.path, case, lambda: scheduler.slow(fault.path, fault.delay_s, told=case.hit_once)
+        fault.path, case, lambda: scheduler.slow(fault.path, _delay_s(fault), told=case.hit_once)
     )
     case.over_after(fault.for_s)
 
@@ -121,9 +122,14 @@ def delay_mailbox(case: Case, fault: kinds.DelayMailbox) -> None:
     case.injector.grips.take(
         fault.path,
         case,
-        lambda: scheduler.slow(fault.path, fault.delay_s, mailbox_only=True, told=case.hit_once),
+        lambda: scheduler.slow(fault.path, _delay_s(fault), mailbox_only=True, told=case.hit_once),
     )
     case.over_after(fault.for_s)
+
+
+def _delay_s(fault: kinds.SlowActor | kinds.DelayMailbox) -> float:
+    """For a delay that the clock cannot tell from none time would stand still, and the task wait for ever."""
+    return max(fault.delay_s, DELAY_S_MIN)
 
 
 def fill_mailbox(case: Case, fault: kinds.FillMailbox) -> None:

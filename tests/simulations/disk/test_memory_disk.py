@@ -186,6 +186,28 @@ async def test_a_crash_fences_all_and_frees_the_lock(disk: MemoryDisk) -> None:
     again.release()
 
 
+@pytest.mark.parametrize("wanted", ["lock", "incarnation"])
+async def test_the_dead_take_nothing_from_the_next_life(disk: MemoryDisk, wanted: str) -> None:
+    """Who was locking the directory, or beginning an incarnation, when the machine died comes away with nothing."""
+
+    class Killer(trio.abc.Instrument):
+        """Kills once the taker has come to its first checkpoint."""
+
+        def after_task_step(self, task: trio.lowlevel.Task) -> None:
+            if task.name == "taker":
+                trio.lowlevel.remove_instrument(self)
+                disk.kill()
+
+    async def take() -> None:
+        with pytest.raises(StaleIncarnation):
+            await (disk.lock({"pid": 1}) if wanted == "lock" else disk.incarnate("owner"))
+
+    trio.lowlevel.add_instrument(Killer())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(take, name="taker")
+    (await disk.lock({"pid": 2})).release()
+
+
 # -- crashes at every verb
 
 

@@ -119,6 +119,26 @@ def test_a_fault_strikes_in_the_same_way_each_time(kind: str) -> None:
     assert strike(CASES[kind]).trace.lines == strike(CASES[kind]).trace.lines
 
 
+@pytest.mark.parametrize("fault", [k.PowerCut(At(0.0)), k.KillProcess(At(0.0), down_s=0.0)])
+def test_a_machine_may_end_at_the_very_beginning(fault: Fault) -> None:
+    """Before it has locked its directory: the next life does not find it locked by the dead."""
+    for seed in range(10):
+        went = run(shop, seed=seed, plan=Plan((fault,)), settings=Settings(scheduler="shuffle", trace="off"))
+        assert went.failure is None
+        assert went.boots == 4
+
+
+@pytest.mark.parametrize("kind", [k.SlowActor, k.DelayMailbox])
+@pytest.mark.parametrize("delay_s", [0.0, 1e-15])
+def test_a_delay_of_nothing_ends(kind: Any, delay_s: float) -> None:
+    """The shrinker tries it: virtual time goes on, however little it is."""
+    settings = Settings(scheduler="fifo", trace="off", tick_limit=100_000)
+    plan = Plan((kind(NOON, PARTITION, delay_s=delay_s, for_s=0.4),))
+    went = run(shop, seed=1, plan=plan, settings=settings)
+    assert went.failure is None
+    assert went.hits[0] >= 1
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_guide_names_every_kind_and_its_fields(kind: str) -> None:
     """A row of the table in the how-to guide holds the kind's name and those of its fields."""

@@ -14,11 +14,13 @@ from callboard.testing.trial import Trial
 
 NUMBER = re.compile(r"\d+(\.\d+)?")
 
-__all__ = ["TICKS_MAX", "Small", "smallest"]
+__all__ = ["LEAST_TICKS", "TICKS_MAX", "Small", "smallest"]
 
 TICKS_MAX = 2_000_000
 """Scheduler ticks of all attempts together, some ten or twenty seconds; as a time, the same failure would not always
 shrink to the same."""
+LEAST_TICKS = 100_000
+"""An attempt may take so many at least."""
 
 
 @attrs.frozen
@@ -39,15 +41,16 @@ def smallest(trial: Trial, seed: int, case: Case, run: Run) -> Small | None:
         return Small(case, run, 0)
     failure = run.failure
     wanted = _kind(failure, trial.file)
+    limit = 4 * run.ticks + LEAST_TICKS  # what takes much longer is no simpler, and may never end
     ticks = 0
 
     def fails(tried: Case, *, record: bool) -> Tape | None:
         nonlocal ticks
-        run = trial.run(seed, tried, record_schedule=record)
-        ticks += run.ticks
-        if _kind(run.failure, trial.file) != wanted:
+        went = trial.run(seed, tried, record_schedule=record, tick_limit=limit)
+        ticks += went.ticks
+        if _kind(went.failure, trial.file) != wanted:
             return None
-        return run.tape or Tape()
+        return went.tape or Tape()
 
     if fails(case, record=False) is None:
         return None

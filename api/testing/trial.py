@@ -63,6 +63,7 @@ class Trial:
         *,
         trace: Literal["off", "digest", "full"] = "off",
         record_schedule: bool = False,
+        tick_limit: int = Settings().tick_limit,
     ) -> Run:
         """One run. What the body raised is in its `failure`, but for Ctrl-C, which is for pytest."""
         if trio.lowlevel.in_trio_run():
@@ -70,7 +71,11 @@ class Trial:
                 "a simulated world cannot run inside another trio run. Call it from a plain `def` test."
             )
         settings = Settings(
-            scheduler=self.scheduler, trace=trace, record_schedule=record_schedule, escapes=self.escapes
+            scheduler=self.scheduler,
+            trace=trace,
+            record_schedule=record_schedule,
+            tick_limit=tick_limit,
+            escapes=self.escapes,
         )
         if self.within_s is not None:
             settings = attrs.evolve(settings, virtual_limit_s=self.within_s)

@@ -369,3 +369,21 @@ def test_the_command_is_for_the_folder_one_is_in(pytester: pytest.Pytester) -> N
         patch.chdir(below)
         result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "test_it.py")
     result.stdout.fnmatch_lines(["*  pytest test_it.py::test_it --callboard-seed=0"])
+
+
+def test_an_attempt_that_never_ends_is_given_up(run_file: Any) -> None:
+    """A smaller workload may spin: shrinking goes on elsewhere, and does not wait for the simulator's own limit."""
+    result = run_file("""
+        import pytest
+
+        @pytest.fixture(autouse=True)
+        def less_patience(monkeypatch):
+            monkeypatch.setattr("callboard.testing.shrinking.LEAST_TICKS", 1_000)
+
+        @simulate(seeds=1, workload=lambda entropy: (9, 9, 9))
+        async def test_it(world, workload):
+            while min(workload, default=0) < 5:
+                await trio.lowlevel.checkpoint()
+            assert sum(workload) < 5
+    """)
+    result.stdout.fnmatch_lines(["*Workload: (5,)"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
+
 from callboard.simulations.checkers.terms import DEFAULT, Terms
 from callboard.simulations.history.recorder import History
 from callboard.simulations.history.surviving import Surviving
@@ -13,14 +15,12 @@ PROMISE = "recovering twice is recovering once"
 
 
 def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:
-    """A violation when a second recovery changed records, gaps, problems or the state of groups."""
+    """A violation when a second recovery changed records, gaps, problems, the state of groups, or bytes of topics."""
     first, *others = surviving.digests or ("",)
     for other in others:
         if other != first:
-            pairs = zip(first.split("\n"), other.split("\n"), strict=False)
-            before, after = next(
-                ((a, b) for a, b in pairs if a != b), ("more lines", "fewer, or other, lines")
-            )
+            pairs = zip_longest(first.split("\n"), other.split("\n"), fillvalue="nothing more")
+            before, after = next((a, b) for a, b in pairs if a != b)
             return [Violation(PROMISE, f"the first recovery left [{before}], the second [{after}]", None)]
     return []
 

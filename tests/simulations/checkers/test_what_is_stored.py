@@ -12,6 +12,7 @@ from callboard.simulations.checkers import (
     recovery,
 )
 from callboard.simulations.history.surviving import Lost, PartitionLeft, Surviving
+from callboard.simulations.scenarios.shop import fingerprints
 
 
 def test_a_publish_that_returned_is_where_its_receipt_says(script, left):
@@ -213,6 +214,22 @@ def test_a_second_recovery_changes_nothing(script, left):
     """Two recoveries in a row leave the same."""
     assert recovery.check(script.history, left(digests=("a", "a"))) == []
     assert len(recovery.check(script.history, left(digests=("a\nb", "a\nc")))) == 1
+
+
+def test_a_second_recovery_leaves_every_byte_of_topics(script, left):
+    """Files of topics that are written anew, appear or go are found, whatever records they hold; the catalog's may."""
+    files = {"topics/a/0/1.log": b"records", "quarantine/b": b"torn", "catalog/1.log": b"topics", "lock": b""}
+    before = "\n".join(fingerprints(files))
+    for changed in (
+        {"topics/a/0/1.log": b"Records"},
+        {"topics/a/0/2.log": b""},
+        {"quarantine/b": b"torn twice"},
+    ):
+        after = "\n".join(fingerprints(files | changed))
+        (found,) = recovery.check(script.history, left(digests=(before, after)))
+        assert next(iter(changed)) in found.words
+    after = "\n".join(fingerprints(files | {"catalog/1.log": b"more", "lock": b"mine"}))
+    assert recovery.check(script.history, left(digests=(before, after))) == []
 
 
 def test_within_the_promise_nothing_is_damaged_after_recovery(script, left):

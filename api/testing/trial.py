@@ -72,6 +72,7 @@ class Trial:
             )
         settings = Settings(
             scheduler=self.scheduler,
+            starvable=self.faults.actors if isinstance(self.faults, FaultSpace) else (),
             trace=trace,
             record_schedule=record_schedule,
             tick_limit=tick_limit,

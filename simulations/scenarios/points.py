@@ -39,6 +39,7 @@ SHOP: Final = (
     "a supervisor gave up",
     "a partition was stuck",
     "the machine booted twice after its first life",
+    "the scheduler starved an actor",
 )
 DAMAGE: Final = ("a damaged directory was refused with a report", "damage was found and named")
 RETENTION: Final = (
@@ -55,6 +56,7 @@ TROUPE: Final = (
     "a question was left open by a crash",
     "a question came to an actor that had stopped",
     "a message in hand was tried again",
+    "the scheduler starved an actor",
 )
 POINTS: Final[dict[str, tuple[str, ...]]] = {
     "publish-and-recover": SHOP,
@@ -99,6 +101,7 @@ def mark(world: World, surviving: Surviving) -> None:
     sometimes("a supervisor gave up", bool(history.of("Escalated")))
     sometimes("a partition was stuck", bool(history.of("PartitionStuck")))
     sometimes("the machine booted twice after its first life", len(history.of("booted")) > 2)
+    sometimes("the scheduler starved an actor", world.scheduler.starves)
 
 
 def _of(history: History, kind: str, path: str) -> list[Entry]:

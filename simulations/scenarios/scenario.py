@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+import attrs
+
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.faults import Plan
 from callboard.simulations.faults.swarm import FaultSpace, draw_plan
@@ -45,10 +47,13 @@ def run_scenario(
     settings: Settings = Settings(),
 ) -> Run:
     """Run one seed of a scenario; workload and plan are drawn from the seed unless given."""
-    drawn_workload, drawn_plan = draw(scenario, seed)
-    meant = drawn_workload if workload is None else workload
+    if workload is None or plan is None:
+        drawn_workload, drawn_plan = draw(scenario, seed)
+        workload = drawn_workload if workload is None else workload
+        plan = drawn_plan if plan is None else plan
 
     async def main(world: World) -> None:
-        await scenario.main(world, meant)
+        await scenario.main(world, workload)
 
-    return run(main, seed=seed, plan=drawn_plan if plan is None else plan, tape=tape, settings=settings)
+    settings = attrs.evolve(settings, starvable=scenario.space.actors)
+    return run(main, seed=seed, plan=plan, tape=tape, settings=settings)

@@ -152,6 +152,7 @@ class Troupe:
         for entry in history.of("handled"):
             counts[entry.ids[0]] = counts.get(entry.ids[0], 0) + 1
         sometimes("a message in hand was tried again", max(counts.values(), default=0) > 1)
+        sometimes("the scheduler starved an actor", self.world.scheduler.starves)
 
     def spec(self, machine: int) -> SupervisorSpec:
         """The tree as data."""

@@ -89,6 +89,11 @@ class Driver(TickingClock):
         """The decisions taken so far, if they are recorded."""
         return None if self._tape is None else Tape(tuple(self._tape)).trimmed()
 
+    @property
+    def starves(self) -> bool:
+        """Whether the scheduler keeps some actor back."""
+        return self.scheduler.name.startswith("starve:")
+
     # -- what faults ask for
 
     def freeze_dead(self) -> None:

@@ -116,7 +116,8 @@ class _Running:
         if tape is not None:
             scheduler = schedulers.Player(tape)
         else:
-            name = settings.scheduler or schedulers.draw_name(source, settings.starvable)
+            starved = schedulers.draw_starved(Generator(f"{seed}/starved"), settings.starvable)
+            name = settings.scheduler or starved or schedulers.draw_name(source)
             scheduler = schedulers.make(name, source)
         self._clock = VirtualTrioClock()
         self._trace = Trace(settings.trace, self._clock.current_time, settings.sink)

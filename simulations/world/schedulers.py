@@ -23,10 +23,23 @@ from callboard.log.errors import InvalidArgument
 from callboard.simulations.entropy import Generator
 from callboard.simulations.world.tape import FIFO, Decision, StaleTape, Tape
 
-__all__ = ["Fifo", "Pct", "Player", "Scheduler", "Shuffle", "Starve", "Walk", "draw_name", "make"]
+__all__ = [
+    "Fifo",
+    "Pct",
+    "Player",
+    "Scheduler",
+    "Shuffle",
+    "Starve",
+    "Walk",
+    "draw_name",
+    "draw_starved",
+    "make",
+]
 
 PCT_STEPS: Final = 4_000
 """Over how many steps the moments of PCT are spread; a small broker run has some thousand."""
+STARVED_SHARE: Final = 1 / 8
+"""Of the seeds, where there is somebody to starve."""
 PATIENCE: Final = 200
 """How often in a row one task may be stepped, or be passed over, by a scheduler with priorities."""
 
@@ -181,13 +194,17 @@ class Player:
         return decision
 
 
-def draw_name(source: Generator, actors: Sequence[str] = ()) -> str:
-    """The scheduler of a seed. `actors`: paths, of which one may be starved."""
-    kinds = ["fifo", "shuffle", "shuffle", "walk", "walk", "pct", "pct", *(["starve"] if actors else [])]
-    kind = source.choice(kinds)
-    if kind == "pct":
-        return f"pct:{source.randint(1, 5)}"
-    return f"starve:{source.choice(list(actors))}" if kind == "starve" else kind
+def draw_name(source: Generator) -> str:
+    """The scheduler of a seed in which nobody is starved."""
+    kind = source.choice(["fifo", "shuffle", "shuffle", "walk", "walk", "pct", "pct"])
+    return f"pct:{source.randint(1, 5)}" if kind == "pct" else kind
+
+
+def draw_starved(source: Generator, actors: Sequence[str]) -> str | None:
+    """The scheduler of a seed in which one of `actors`, paths, is starved; None in most."""
+    if not actors or source.random() >= STARVED_SHARE:
+        return None
+    return f"starve:{source.choice(list(actors))}"
 
 
 def make(name: str, source: Generator) -> Scheduler:

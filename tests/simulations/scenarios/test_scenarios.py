@@ -121,3 +121,17 @@ def test_the_whole_day_is_recorded_or_made() -> None:
     workload = SCENARIOS["recorded-day"].workload(SeededEntropy(1))
     assert isinstance(workload, Recording)
     assert workload.messages == 30_969
+
+
+def test_seeds_draw_every_scheduler_and_starve_who_may_crash() -> None:
+    """The actors of the fault space are those that a seed may starve."""
+    scenario = SCENARIOS["plain-actors"]
+    drawn = {
+        run_scenario(scenario, seed, plan=Plan(()), settings=Settings(trace="off")).scheduler
+        for seed in range(60)
+    }
+    kinds = {name.partition(":")[0] for name in drawn}
+    assert kinds == {"fifo", "shuffle", "walk", "pct", "starve"}
+    assert {name.partition(":")[2] for name in drawn if name.startswith("starve")} <= set(
+        scenario.space.actors
+    )

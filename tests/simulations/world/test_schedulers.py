@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.log.errors import InvalidArgument
-from callboard.simulations.world.schedulers import PATIENCE, Player, draw_name, make
+from callboard.simulations.world.schedulers import PATIENCE, Player, draw_name, draw_starved, make
 from callboard.simulations.world.tape import StaleTape, Tape
 
 NAMES = ["fifo", "shuffle", "walk", "pct:1", "pct:5", "starve:b"]
@@ -80,7 +80,9 @@ def test_unknown_schedulers_are_refused(name: str) -> None:
 
 def test_all_kinds_are_drawn() -> None:
     """Over the seeds every scheduler has its turn, and starving only where there is somebody to starve."""
-    with_actors = {draw_name(random.Random(seed), ["x"]).split(":")[0] for seed in range(200)}
-    without = {draw_name(random.Random(seed)).split(":")[0] for seed in range(200)}
-    assert with_actors == {"fifo", "shuffle", "walk", "pct", "starve"}
-    assert without == with_actors - {"starve"}
+    drawn = {draw_name(random.Random(seed)).split(":")[0] for seed in range(200)}
+    assert drawn == {"fifo", "shuffle", "walk", "pct"}
+    starved = [draw_starved(random.Random(seed), ["x", "y"]) for seed in range(200)]
+    assert set(starved) == {None, "starve:x", "starve:y"}
+    assert starved.count(None) > 100
+    assert not any(draw_starved(random.Random(seed), []) for seed in range(200))

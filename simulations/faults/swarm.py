@@ -18,8 +18,8 @@ from callboard.simulations.disk.survival import Survival
 from callboard.simulations.faults import kinds
 from callboard.simulations.faults.kinds import ERRNOS, KINDS, VERBS, Fault
 from callboard.simulations.faults.plan import FAULTS_MAX, NO_FAULTS, Plan
-from callboard.simulations.faults.shapes import shapes_of
-from callboard.simulations.faults.when import After, At, When
+from callboard.simulations.faults.shapes import Number, Shape, Text, Whole, shapes_of, shown
+from callboard.simulations.faults.when import PASSINGS_MAX, After, At, When
 
 __all__ = ["PROBES", "FaultSpace", "draw_plan"]
 
@@ -106,7 +106,11 @@ class FaultSpace:
     times: tuple[int, int] = _listed(1, 5)
 
     def __attrs_post_init__(self) -> None:
-        problems = [*_name_problems(self), *_span_problems(self)]
+        problems = _type_problems(self) or [
+            *_value_problems(self),
+            *_name_problems(self),
+            *_span_problems(self),
+        ]
         if problems:
             raise join_problems("FaultSpace", problems)
 
@@ -134,6 +138,67 @@ class FaultSpace:
         return tuple(found)
 
 
+LISTS: Final[dict[str, Shape]] = {
+    "always": Text(),
+    "actors": Text(may_be_empty=False),
+    "consumers": Text(may_be_empty=False),
+    "paths": Text(),
+    "verbs": Text(),
+    "errnos": Text(),
+}
+MAPS: Final[dict[str, Shape]] = {
+    "weights": Number(0.0, 1e9),
+    "limits": Whole(0, FAULTS_MAX),
+    "probes": Whole(1, PASSINGS_MAX),
+}
+PAIRS: Final[dict[str, Shape]] = {
+    "faults": Whole(0, FAULTS_MAX),
+    **dict.fromkeys(("down_s", "for_s", "delay_s", "latency_s"), kinds.SPAN),
+    "jump_s": Number(0.0, kinds.JUMP_S_MAX),
+    "slack_bytes": Whole(0, kinds.BYTES_MAX),
+    "times": kinds.COUNT,
+}
+
+
+def _type_problems(space: FaultSpace) -> list[str]:
+    """Fields of which nothing more can be said. A string is the likely mistake: each of its characters would be one."""
+    problems = []
+    for name in LISTS:
+        found = getattr(space, name)
+        if not isinstance(found, tuple) or not all(isinstance(item, str) for item in found):
+            problems.append(f"{name} must be a tuple of strings, not {shown(found)}")
+    for name in MAPS:
+        found = getattr(space, name)
+        if not isinstance(found, tuple) or not all(
+            _is_pair(item) and isinstance(item[0], str) for item in found
+        ):
+            problems.append(f"{name} must be a map from names to numbers, not {shown(found)}")
+    return problems + [
+        f"{name} must be a pair, low and high, not {shown(getattr(space, name))}"
+        for name in PAIRS
+        if not _is_pair(getattr(space, name))
+    ]
+
+
+def _is_pair(found: object) -> bool:
+    return isinstance(found, tuple) and len(found) == 2
+
+
+def _value_problems(space: FaultSpace) -> list[str]:
+    """Values of which some draw would make no fault."""
+    held: list[tuple[str, Shape, object]] = [("horizon_s", kinds.SPAN, space.horizon_s)]
+    for name, shape in (*LISTS.items(), *PAIRS.items()):
+        held += [(name, shape, item) for item in getattr(space, name)]
+    for name, shape in MAPS.items():
+        for key, value in getattr(space, name):
+            held += [
+                (f"a name in {name}", Text(may_be_empty=False), key),
+                (f"{name}: {key[:40]!r}", shape, value),
+            ]
+    problems = ((name, shape.problem(shape.read(value))) for name, shape, value in held)
+    return [f"{name} {problem}" for name, problem in problems if problem is not None]
+
+
 def _name_problems(space: FaultSpace) -> list[str]:
     problems = [
         f"{field} names {name!r}, which is no kind of fault"
@@ -147,33 +212,23 @@ def _name_problems(space: FaultSpace) -> list[str]:
         if not dict(space.weights).get(name)
     ]
     problems += [
-        f"the weight of {name} is {weight!r}" for name, weight in space.weights if not 0 <= weight < 1e9
-    ]
-    problems += [
         f"verbs holds {verb!r}; there are {', '.join(VERBS)}" for verb in space.verbs if verb not in VERBS
     ]
     problems += [
         f"errnos holds {name!r}; there are {', '.join(ERRNOS)}" for name in space.errnos if name not in ERRNOS
     ]
-    problems += [f"probe {name!r} is drawn up to {last!r}" for name, last in space.probes if last < 1]
     return problems + [
         f"{name} is empty" for name in ("paths", "verbs", "errnos") if not getattr(space, name)
     ]
 
 
 def _span_problems(space: FaultSpace) -> list[str]:
-    problems = []
-    for name in ("faults", "down_s", "for_s", "delay_s", "latency_s", "jump_s", "slack_bytes", "times"):
-        low, high = getattr(space, name)
-        if not 0 <= low <= high < 1e12:
-            problems.append(f"{name} must be a pair from low to high, not {(low, high)!r}")
-    if not 0 <= space.faults[1] <= FAULTS_MAX:
-        problems.append(f"a plan holds at most {FAULTS_MAX:,} faults")
-    if space.times[0] < 1:
-        problems.append("times begins at 1")
-    if not 0 <= space.horizon_s < 1e9:
-        problems.append(f"horizon_s is {space.horizon_s!r}")
-    return problems
+    spans = {name: getattr(space, name) for name in PAIRS}
+    return [
+        f"{name} must be a pair from low to high, not {shown(span)}"
+        for name, span in spans.items()
+        if all(isinstance(end, int | float) for end in span) and not span[0] <= span[1]
+    ]
 
 
 # -- drawing ------------------------------------------------------------------------------------------------

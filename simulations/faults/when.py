@@ -14,10 +14,12 @@ import attrs
 from callboard.simulations.faults.errors import plan_error
 from callboard.simulations.faults.shapes import Number, Text, Whole, field, problems_of, shown
 
-__all__ = ["SECONDS_MAX", "After", "At", "When"]
+__all__ = ["PASSINGS_MAX", "SECONDS_MAX", "After", "At", "When"]
 
 SECONDS_MAX: Final = 10 * 366 * 86_400.0
 """The longest time that a plan may name, in virtual seconds: ten years."""
+PASSINGS_MAX: Final = 10_000_000
+"""The last passing of a probe that a plan may name."""
 
 
 def _check(when: Any) -> None:
@@ -45,7 +47,7 @@ class After:
     """At the `count`-th passing of `probe` whose subject contains `about`, counted from the beginning of the run."""
 
     probe: str = field(Text(may_be_empty=False))
-    count: int = field(Whole(1, 10_000_000), 1)
+    count: int = field(Whole(1, PASSINGS_MAX), 1)
     about: str = field(Text(), "")
 
     def __attrs_post_init__(self) -> None:

@@ -119,3 +119,30 @@ def test_a_space_names_all_its_problems() -> None:
             times=(0, 1),
         )
     assert len(caught.value.problems) == 7
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        {"actors": "user/till"},
+        {"actors": ("",)},
+        {"paths": ".log"},
+        {"paths": ("a\x00b",)},
+        {"weights": "PowerCut"},
+        {"weights": {"PowerCut": "1"}},
+        {"weights": {"PowerCut": float("nan")}},
+        {"limits": {"PowerCut": 0.5}},
+        {"faults": 3},
+        {"faults": (0.0, 1.0)},
+        {"for_s": (0, 1_000_000_000)},
+        {"slack_bytes": (0.0, 0.0)},
+        {"probes": {"disk.sync": 1_000_000_000}},
+        {"probes": {"": 1}},
+        {"horizon_s": None},
+    ],
+)
+def test_what_could_make_no_fault_is_refused_at_once(mistake: dict[str, Any]) -> None:
+    """Not by the seed that draws it; and a string is no tuple of its characters, which would name nobody."""
+    (field,) = mistake
+    with pytest.raises(ConfigurationError, match=field):
+        FaultSpace(**mistake)

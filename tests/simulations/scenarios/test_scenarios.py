@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import attrs
 import pytest
+import trio
 
-from callboard.simulations.checkers import CHECKERS, nothing_lost
+from callboard.simulations.checkers import CHECKERS, liveness, nothing_altered, nothing_lost
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.faults import NO_FAULTS, At, Plan
 from callboard.simulations.faults.kinds import FailVerb, FullDisk
+from callboard.simulations.history.entry import ALTERED
 from callboard.simulations.history.recorder import History
 from callboard.simulations.scenarios import SCENARIOS, draw, run_scenario
 from callboard.simulations.scenarios.recorded_runs import Recording
 from callboard.simulations.scenarios.registry import load_weights
+from callboard.simulations.scenarios.shop import Shop
 from callboard.simulations.scenarios.traffic import Traffic
 from callboard.simulations.search.sweep import shares
 from callboard.simulations.violations import Violation
@@ -86,6 +89,27 @@ def test_a_lost_message_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(run.failure, Violation)
     assert run.failure.promise == nothing_lost.PROMISE
     assert run.failure.promise in CHECKERS
+
+
+@pytest.mark.parametrize(("number", "promise"), [(ALTERED, nothing_altered.PROMISE), (0, liveness.PROMISE)])
+def test_a_run_that_does_not_end_tells_what_it_broke_before(
+    number: int, promise: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When not everything is settled in time, but the history tells of foreign bytes, these are what is broken."""
+    told = History.healed
+
+    def healed(self: History) -> None:
+        self.record(0, "delivered", "w", 10**6, "orders", 9, "g", ids=(number,), offsets=(0,), attempts=(1,))
+        told(self)
+
+    async def never(self: Shop, runtime: object) -> None:
+        await trio.sleep_forever()
+
+    monkeypatch.setattr(History, "healed", healed)
+    monkeypatch.setattr(Shop, "_until_settled", never)
+    run = run_scenario(SCENARIOS["publish-and-recover"], 3, plan=NO_FAULTS)
+    assert isinstance(run.failure, Violation)
+    assert run.failure.promise == promise
 
 
 def test_a_full_disk_does_not_stop_time() -> None:

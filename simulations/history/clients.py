@@ -54,11 +54,8 @@ class ObservedTopic:
         number = self._history.message(value, key)
         while True:
             end = await self._publish(number, value, key, partition, acks)
-            if end != "unsure" or acks == "none" or self._world.retry_budget <= 0:
+            if end != "unsure" or acks == "none" or not await self._may_retry():
                 return end
-            self._world.retry_budget -= 1
-            self._world.probe("retry", self.who)
-            await trio.sleep(RETRY_AFTER_S)
 
     async def _publish(
         self, number: int, value: bytes, key: bytes | None, partition: int | None, acks: str
@@ -93,10 +90,17 @@ class ObservedTopic:
             end = await self._publish_batch(values, keys, partition, acks)
             if end != "doubtful":
                 return end
-            if self._world.retry_budget <= 0:
+            if not await self._may_retry():
                 return "unsure"
-            self._world.retry_budget -= 1
-            await trio.sleep(RETRY_AFTER_S)
+
+    async def _may_retry(self) -> bool:
+        """Wait a little and try again, if the world allows one more; else False at once."""
+        if self._world.retry_budget <= 0:
+            return False
+        self._world.retry_budget -= 1
+        self._world.probe("retry", self.who)
+        await trio.sleep(RETRY_AFTER_S)
+        return True
 
     async def _publish_batch(
         self, values: Sequence[bytes], keys: Sequence[bytes | None] | None, partition: int | None, acks: str
@@ -159,7 +163,6 @@ class ObservedTopic:
     def _begin(self, numbers: tuple[int, ...], acks: str) -> int:
         history = self._history
         operation = history.operation()
-        history.attempted.update(numbers)
         history.record(
             self._machine, "publish", self.who, operation, self.topic.name, ids=numbers, detail=acks
         )

@@ -22,12 +22,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-__all__ = ["ALTERED", "ENDED_WELL", "SETTLEMENTS", "Entry"]
+__all__ = ["ALTERED", "SETTLEMENTS", "Entry"]
 
 ALTERED: Final = -1
 """The id of bytes that nobody published."""
 SETTLEMENTS: Final = {"ack": "acked", "nack": "nacked", "release": "released", "extend": "extended"}
-ENDED_WELL: Final = frozenset({"published", *SETTLEMENTS.values()})
 
 
 class Entry(NamedTuple):

@@ -34,8 +34,6 @@ class History:
         self.tell = tell
         self.ids: dict[bytes, int] = {}
         self.keys: dict[int, bytes | None] = {}
-        self.attempted: set[int] = set()
-        """Ids of messages that somebody has begun to publish."""
         self.stored: set[int] = set()
         """Ids of messages whose publisher was told that they are stored."""
         self._now = now

@@ -98,13 +98,6 @@ class Surviving:
     digests: tuple[str, ...] = ()
     """A fingerprint of what each recovery in a row made of the disk; one, or two."""
 
-    def partition(self, topic: str, index: int) -> PartitionLeft | None:
-        """That partition, None when it is gone."""
-        for found in self.partitions:
-            if found.index == index and found.topic == topic:
-                return found
-        return None
-
 
 async def collect(
     history: History, disk: Disk, open_runtime: Callable[[], Any], *, recoveries: int = 1

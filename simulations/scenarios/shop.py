@@ -79,7 +79,7 @@ class HandlerFailed(Exception):
 class Shop:
     """The clients of one run."""
 
-    def __init__(self, world: World, traffic: Traffic, *, disk_fails: bool = True, **settings: Any) -> None:
+    def __init__(self, world: World, traffic: Traffic, **settings: Any) -> None:
         self.world = world
         self.traffic = traffic
         self.settings = {
@@ -90,7 +90,7 @@ class Shop:
             visibility_s=dict.fromkeys(traffic.groups, traffic.visibility_s),
             groups=traffic.groups,
             liveness_s=LIVENESS_S,
-            leader_may_vanish=disk_fails,
+            leader_may_vanish=True,
             intensities=(
                 Intensity(path=f"topics/{TOPIC}/", restarts=20, period_s=10.0, each=True, delay_s_max=0.25),
             ),

@@ -13,10 +13,10 @@ from typing import Final
 
 import attrs
 
-__all__ = ["SOMETIMES", "STANDARD_SEEDS", "Row", "points", "table", "uncovered"]
+from callboard.simulations.world import SOMETIMES
 
-SOMETIMES: Final = "sometimes: "
-"""What the names of `sometimes` points begin with, among probes."""
+__all__ = ["STANDARD_SEEDS", "Row", "points", "table", "uncovered"]
+
 STANDARD_SEEDS: Final = 5_000
 """A sweep of at least so many seeds, over all scenarios, has to meet everything."""
 

@@ -6,10 +6,11 @@ from callboard.simulations.world.run import LiveAsyncGenerator, Run, Settings, r
 from callboard.simulations.world.tape import StaleTape, Tape
 from callboard.simulations.world.trace import Trace
 from callboard.simulations.world.trio_hooks import SimulatorUnsupported
-from callboard.simulations.world.world import CURRENT, SimulationStuck, World
+from callboard.simulations.world.world import CURRENT, SOMETIMES, SimulationStuck, World
 
 __all__ = [
     "CURRENT",
+    "SOMETIMES",
     "EscapedDeterminism",
     "LiveAsyncGenerator",
     "Machine",

@@ -131,8 +131,6 @@ class Driver(TickingClock):
             for task in hold.parked:
                 put_back(task)
 
-    unslow = release
-
     def release_all(self) -> None:
         """End all of them."""
         for prefix in tuple(self._holds):

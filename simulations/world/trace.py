@@ -27,7 +27,7 @@ def clean(name: str) -> str:
 class Trace:
     """Lines as they come. `sink` gets every line of a full trace instead of `lines`."""
 
-    __slots__ = ("_closed", "_digest", "_pending", "_sink", "count", "lines", "mode", "now")
+    __slots__ = ("_closed", "_digest", "_pending", "_sink", "lines", "mode", "now")
 
     def __init__(
         self, mode: TraceMode, now: Callable[[], float], sink: Callable[[str], None] | None = None
@@ -35,7 +35,6 @@ class Trace:
         self.mode = mode
         self.now = now
         self.lines: list[str] = []
-        self.count = 0
         self._sink = sink
         self._digest = hashlib.blake2b(digest_size=16)
         self._pending: list[str] = []
@@ -59,7 +58,6 @@ class Trace:
         self._take(f"{self.now():.6f} step {numbers}" if self.mode == "full" else numbers)
 
     def _take(self, line: str) -> None:
-        self.count += 1
         if self.mode == "full":
             if self._sink is None:
                 self.lines.append(line)

@@ -20,12 +20,13 @@ from heapq import heappush
 from typing import Any, Final
 
 import trio
-import trio.testing
 
 from callboard.log.errors import CallboardError
 from callboard.simulations.entropy import Generator
 
 _run: Any = trio._core._run
+_mock_clock: Any = getattr(trio._core, "MockClock", None)
+"""`trio.testing.MockClock`; but `trio.testing` imports pytest, where that is installed."""
 
 __all__ = [
     "SimulatorUnsupported",
@@ -103,7 +104,8 @@ class VirtualTrioClock(trio.abc.Clock):
 
 
 # trio only lets its own mock clock jump, which may not be subclassed, and asks with isinstance.
-trio.testing.MockClock.register(VirtualTrioClock)
+if _mock_clock is not None:
+    _mock_clock.register(VirtualTrioClock)
 
 
 class _RarelyPolled:
@@ -155,7 +157,7 @@ def missing_hooks() -> list[str]:
         "trio._core._run.Runner.clock_autojump_threshold": hasattr(_run.Runner, "clock_autojump_threshold"),
         "trio._core._run.Runner.io_manager": hasattr(_run.Runner, "io_manager"),
         "trio._core._run.Runner.instruments": hasattr(_run.Runner, "instruments"),
-        "trio.testing.MockClock._autojump": hasattr(trio.testing.MockClock, "_autojump"),
+        "trio._core.MockClock._autojump": hasattr(_mock_clock, "_autojump"),
     }
     return [name for name, there in found.items() if not there]
 

@@ -7,7 +7,7 @@ own tasks, and the fault injector's, are outside of any machine and survive powe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -33,6 +33,7 @@ T = TypeVar("T")
 __all__ = ["CURRENT", "SimulationStuck", "World"]
 
 SOMETIMES: Final = "sometimes: "
+"""What the names of `sometimes` points begin with, among probes."""
 
 
 class SimulationStuck(CallboardError):
@@ -77,7 +78,6 @@ class World:
         self.on_heal: list[Callable[[], None]] = []
         self.violation: Violation | None = None
         """The first broken promise, whoever swallowed its exception."""
-        self._expected_sometimes: set[str] = set()
         self._nursery: trio.Nursery
         self._down_s = 0.0
         self._over = trio.Event()
@@ -278,6 +278,3 @@ async def _live(
     finally:
         if not machine.dead:
             machine.over.set()
-
-
-Main = Callable[[World], Coroutine[Any, Any, object]]

@@ -133,3 +133,24 @@ async def test_a_crashed_consumer_leaves_and_what_it_was_doing_is_unsure(around:
             assert not consumer.crash()
     assert [entry.kind for entry in around.history.entries] == ["joined", "left"]
     assert around.consumers == {}
+
+
+@pytest.mark.parametrize("in_batch", [False, True])
+async def test_each_retry_is_a_point_that_faults_count_by(around: Around, autojump_clock, in_batch: bool):
+    """One message or a batch: a publish that may have happened is tried again while the world allows, and says so."""
+
+    class Doubtful:
+        """A topic whose answers never come."""
+
+        name = "orders"
+
+        async def publish(self, value, **_):
+            raise callboard.PublishFailed("nobody knows", indefinite=True)
+
+        publish_batch = publish
+
+    around.retry_budget = 2
+    topic = ObservedTopic(around, 1, Doubtful(), "p1")
+    assert await (topic.publish_batch([b"one"]) if in_batch else topic.publish(b"one")) == "unsure"
+    assert around.probes.count("publish") == 3
+    assert around.probes.count("retry") == 2

@@ -23,7 +23,10 @@ def search(trial: Trial, seeds: Iterable[int], asked: Asked) -> None:
     __tracebackhide__ = True
     for seed in seeds:
         case = trial.case(seed)
-        run = trial.run(seed, case)
+        try:
+            run = trial.run(seed, case)
+        except KeyboardInterrupt as pressed:  # pytest names the place: that of a loop without end is wanted
+            raise without_machinery(pressed, trial.file) from None
         for name, hits in points(run.probes).items():
             asked.points[name] = asked.points.get(name, 0) + hits
         if run.failure is not None:

@@ -83,19 +83,21 @@ class Trial:
         main = partial(self._main, workload=case.workload)
         with no_draws():
             done = run(main, seed=seed, plan=case.plan, tape=case.tape, settings=settings)
-        if _is_interrupted(done.failure):
-            raise KeyboardInterrupt
+        interruption = _interruption(done.failure)
+        if interruption is not None:
+            raise interruption
         return done
 
     async def _main(self, world: World, *, workload: Any) -> None:
         await self.body(world, workload)
 
 
-def _is_interrupted(failure: BaseException | None) -> bool:
-    """Whether this is Ctrl-C, as it comes out of the nurseries that it went through."""
-    if isinstance(failure, BaseExceptionGroup):
-        return failure.subgroup(KeyboardInterrupt) is not None
-    return isinstance(failure, KeyboardInterrupt)
+def _interruption(failure: BaseException | None) -> KeyboardInterrupt | None:
+    """Ctrl-C itself, which knows where it struck, out of the groups of the nurseries that it went through."""
+    while isinstance(failure, BaseExceptionGroup):
+        interrupted = failure.subgroup(KeyboardInterrupt)
+        failure = None if interrupted is None else interrupted.exceptions[0]
+    return failure if isinstance(failure, KeyboardInterrupt) else None
 
 
 def trial_problems(

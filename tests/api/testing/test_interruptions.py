@@ -55,11 +55,11 @@ def test_afterwards():
 
 @pytest.mark.parametrize("name", ["body", "nursery", "actor"])
 def test_ctrl_c_ends_the_session(pytester: pytest.Pytester, name: str) -> None:
-    """Wherever the run is, under the third seed: pytest stops there, and no test comes after."""
+    """Wherever the run is, under the third seed: pytest stops there and names the place, and no test comes after."""
     pytester.makepyfile(test_it=PRESSED)
     options = ("-s", "-p", "no:cacheprovider", f"test_it.py::test_{name}", "test_it.py::test_afterwards")
     result = pytester.runpytest_subprocess(*options)
     assert result.ret == pytest.ExitCode.INTERRUPTED
-    result.stdout.fnmatch_lines(["*KeyboardInterrupt*"])
+    result.stdout.fnmatch_lines(["*test_it.py:*: KeyboardInterrupt"])
     result.stdout.no_fnmatch_line("*afterwards it went on*")
     result.stdout.no_fnmatch_line("*NotRepeatable*")

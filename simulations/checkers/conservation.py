@@ -6,6 +6,10 @@ Per group and partition, from the state after recovery and from what clients did
   group counts it as lost;
 - what is pending is at least what nobody began to ack, and at most what nobody was told to be settled;
 - after recovery nobody holds a lease, and what is ready is part of what is pending.
+
+A partition that failed has no groups that could be asked, so no sum of it can be made, not even a weaker one: what its
+records are is for other checkers. But it must not fail: the disk is well when it is recovered. Beyond the promise it
+may, when verify finds damage; one whose journal was salvaged may have forgotten what it likes.
 """
 
 from __future__ import annotations
@@ -29,8 +33,11 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     maybe, sure = _offsets(history, "ack"), _offsets(history, "acked", since=cuts[-1].number if cuts else 0)
     found = []
     for left in surviving.partitions:
-        if left.label in salvaged or left.state == "failed":
+        if left.label in salvaged:
             continue
+        if left.state == "failed" and not (terms.beyond and surviving.problems):
+            words = f"{left.label} failed to recover: nobody can tell what is settled"
+            found.append(Violation(PROMISE, words, None))
         for group in left.groups:
             place = (group.name, left.topic, left.index)
             gone = _dropped(history, left, since=known_since(history, group.name))

@@ -123,6 +123,16 @@ def test_what_damage_took_from_the_beginning_is_named(script, left):
     assert len(conservation.check(script.history, reported)) == 1
 
 
+def test_a_partition_that_fails_to_recover_is_found(script, left):
+    """Nothing can be summed up of it; beyond the promise that is fine where verify says what is damaged."""
+    failed = left({}, state="failed")
+    assert len(conservation.check(script.history, failed)) == 1
+    assert len(conservation.check(script.history, failed, Terms(beyond=True))) == 1
+    damaged = left({}, state="failed", problems=("a file: damage",))
+    assert conservation.check(script.history, damaged, Terms(beyond=True)) == []
+    assert len(conservation.check(script.history, damaged)) == 1
+
+
 def test_everything_is_settled_in_time(script, left):
     """After healing nothing is pending, and the last ack came in time."""
     terms = Terms(groups=("billing",), liveness_s=60.0)

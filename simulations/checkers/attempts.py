@@ -2,8 +2,9 @@
 
 The number that a consumer sees starts at 1 and never falls; after a nack that counted it has risen. It rises by at
 most one per delivery, but for leases that nobody saw: those that ran out before they were handed on, one per
-visibility timeout at most, and those that a crash of the machine voided, one per boot. Leases and nacks are handed to
-the system and not synced, so a power cut may take them, and the number starts where the disk says.
+visibility timeout at most, and those that opening the runtime voided, one per boot, and one per time that it ended and
+was opened anew: when it ends for a full disk, nobody can write that a lease was given back. Leases and nacks are handed
+to the system and not synced, so a power cut may take them, and the number starts where the disk says.
 """
 
 from __future__ import annotations
@@ -20,12 +21,15 @@ __all__ = ["PROMISE", "check"]
 
 PROMISE = "attempts are numbered and bounded"
 VISIBILITY_S = 30.0
+REOPENED = "the runtime ended"
+"""A remark of scenarios: it is opened anew on the same machine."""
 
 
 class _Last(NamedTuple):
     attempt: int = 0
     time: float = 0.0
-    machine: int = 1
+    opening: int = 1
+    """How often the runtime had been opened."""
     is_nacked: bool = False
     least: int = 0
 
@@ -38,7 +42,11 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     salvaged = terms.salvaged(history)
     found: list[Violation] = []
     last: dict[tuple[str, str, int, int], _Last] = {}
-    for entry in history.of("delivered", "nacked", "power cut"):
+    opening = 0
+    for entry in history.of("delivered", "nacked", "power cut", "booted", "note"):
+        if entry.kind in ("booted", "note"):
+            opening += entry.kind == "booted" or entry.detail.startswith(REOPENED)
+            continue
         if entry.kind == "power cut":
             last = {place: before._replace(least=0, is_nacked=False) for place, before in last.items()}
             continue
@@ -54,24 +62,24 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
         for offset, attempt in zip(entry.offsets, entry.attempts, strict=True):
             place = (group, topic, partition, offset)
             before = last.get(place)
-            last[place] = _Last(attempt, entry.time, entry.machine, least=attempt)
+            last[place] = _Last(attempt, entry.time, opening, least=attempt)
             if before is None and attempt == 1:
                 continue
-            problem = _problem(before or _NEVER, attempt, entry, visibility_s)
+            problem = _problem(before or _NEVER, attempt, entry, opening, visibility_s)
             if problem:
                 words = f"{group} was handed {topic}/{partition}@{offset} as attempt {attempt}: {problem}"
                 found.append(Violation(PROMISE, words, entry))
     return found
 
 
-def _problem(before: _Last, attempt: int, entry: Entry, visibility_s: float) -> str | None:
+def _problem(before: _Last, attempt: int, entry: Entry, opening: int, visibility_s: float) -> str | None:
     if attempt < 1:
         return "attempts begin at 1"
     if attempt < before.least:
         return f"it had been attempt {before.attempt}"
     if before.is_nacked and attempt == before.attempt:
         return "the one before was nacked, and has the same number"
-    unseen = entry.machine - before.machine + int((entry.time - before.time) / visibility_s)
+    unseen = max(0, opening - before.opening) + int((entry.time - before.time) / visibility_s)
     if attempt > before.attempt + 1 + unseen:
         return f"the one before was {before.attempt}, and at most {unseen} can have gone unseen"
     return None

@@ -174,7 +174,7 @@ class Shop:
             except (CallboardError, BaseExceptionGroup) as error:
                 if not _is_passing(error):
                     raise
-                self.world.note(f"the runtime ended: {_leaf(error)}")
+                self.world.note(f"{attempts.REOPENED}: {_leaf(error)}")
                 self.world.probe("operator")
                 await trio.sleep(OPERATOR_S)
             else:

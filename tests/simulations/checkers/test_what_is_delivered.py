@@ -39,6 +39,18 @@ def test_leases_that_nobody_saw_count_by_time_and_boots(script, left):
     assert len(attempts.check(script.history, left())) == 1
 
 
+def test_a_runtime_that_ended_may_have_voided_a_lease(script, left):
+    """Opened anew on the same machine it voids what it leased before, once per time; other remarks excuse nothing."""
+    script.history.note("note", "all is well")
+    script.deliver(0, 0, attempt=2)
+    assert len(attempts.check(script.history, left())) == 1
+    script.history.note("note", "the runtime ended: DiskFull")
+    script.deliver(1, 1, attempt=2)
+    assert len(attempts.check(script.history, left())) == 1
+    script.deliver(2, 2, attempt=3)
+    assert len(attempts.check(script.history, left())) == 2
+
+
 def test_a_release_does_not_count(script, left):
     """After a release the same attempt comes again."""
     script.deliver(0, 0).settle(0, "release", "released").deliver(0, 0, attempt=1)

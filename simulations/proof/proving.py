@@ -38,7 +38,7 @@ __all__ = [
 SEEDS_MAX: Final = 60
 """Of each scenario, before the search is given up."""
 SETTINGS: Final = Settings(trace="off", tick_limit=200_000)
-"""A run without its safeguard may go round in circles: it is stopped after some ten times what others take."""
+"""A run without its safeguard may go round in circles: it is stopped after many times what others take."""
 
 
 @attrs.frozen

@@ -115,8 +115,14 @@ class Driver(TickingClock):
         mailbox_only: bool = False,
         told: Callable[[], None] | None = None,
     ) -> None:
-        """Step such tasks `delay_s` later than they could, until `release`; `mailbox_only`: only the main task."""
-        self._set(prefix, _Hold(delay_s, mailbox_only, told))
+        """Step such tasks `delay_s` later than they could, until `release`; `mailbox_only`: only the main task.
+
+        No delay is none: a task put off to this very moment would be put off for ever.
+        """
+        if delay_s <= 0:
+            self.release(prefix)
+        else:
+            self._set(prefix, _Hold(delay_s, mailbox_only, told))
 
     def _set(self, prefix: str, hold: _Hold) -> None:
         earlier = self._holds.get(prefix)

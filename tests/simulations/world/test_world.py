@@ -446,3 +446,40 @@ def test_slow_by_nothing_is_not_slow() -> None:
     result = run(main, seed=1)
     assert result.failure is None
     assert result.virtual_s == 1.0
+
+
+def test_a_run_whose_time_stands_still_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody who only yields keeps time from going on, long before a run has had its ticks."""
+    monkeypatch.setattr("callboard.simulations.world.driver.STILL_TICKS", 500)
+
+    async def spins(world: World) -> None:
+        await trio.sleep(1)
+        while True:
+            await trio.lowlevel.checkpoint()
+
+    async def goes_on(world: World) -> None:
+        for _ in range(20):
+            for _ in range(100):
+                await trio.lowlevel.checkpoint()
+            await trio.sleep(0.1)
+
+    stuck = run(spins, seed=1)
+    assert isinstance(stuck.failure, SimulationStuck)
+    assert "stood still" in str(stuck.failure)
+    assert stuck.ticks < 2_000
+    assert run(goes_on, seed=1).failure is None
+
+
+def test_a_run_whose_history_is_full_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory is bounded, whatever a test notes."""
+    monkeypatch.setattr("callboard.simulations.history.recorder.ENTRIES_MAX", 50)
+
+    async def notes(world: World) -> None:
+        while True:
+            world.note("again")
+            await trio.sleep(0.1)
+
+    result = run(notes, seed=1)
+    assert isinstance(result.failure, SimulationStuck)
+    assert "history is full" in str(result.failure)
+    assert len(result.history) <= 50

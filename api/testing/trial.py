@@ -82,22 +82,10 @@ class Trial:
             settings = attrs.evolve(settings, virtual_limit_s=self.within_s)
         main = partial(self._main, workload=case.workload)
         with no_draws():
-            done = run(main, seed=seed, plan=case.plan, tape=case.tape, settings=settings)
-        interruption = _interruption(done.failure)
-        if interruption is not None:
-            raise interruption
-        return done
+            return run(main, seed=seed, plan=case.plan, tape=case.tape, settings=settings)
 
     async def _main(self, world: World, *, workload: Any) -> None:
         await self.body(world, workload)
-
-
-def _interruption(failure: BaseException | None) -> KeyboardInterrupt | None:
-    """Ctrl-C itself, which knows where it struck, out of the groups of the nurseries that it went through."""
-    while isinstance(failure, BaseExceptionGroup):
-        interrupted = failure.subgroup(KeyboardInterrupt)
-        failure = None if interrupted is None else interrupted.exceptions[0]
-    return failure if isinstance(failure, KeyboardInterrupt) else None
 
 
 def trial_problems(

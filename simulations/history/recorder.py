@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 
 import trio
 
@@ -23,11 +23,23 @@ from callboard.simulations.history.entry import ALTERED, Entry
 __all__ = ["History"]
 
 
+ENTRIES_MAX: Final = 2_000_000
+"""Half a gigabyte. The replay of a whole recorded day writes a sixth of it."""
+
+
 class History:
-    """What was done and seen. `now` is virtual time, `tell` takes one line of trace per entry."""
+    """What was done and seen. `now` is virtual time, `tell` takes one line of trace per entry.
+
+    It takes `limit` entries (None: `ENTRIES_MAX`), then calls `full(why)` at each further one, and keeps none.
+    """
 
     def __init__(
-        self, now: Callable[[], float] = trio.current_time, tell: Callable[[str], object] | None = None
+        self,
+        now: Callable[[], float] = trio.current_time,
+        tell: Callable[[str], object] | None = None,
+        *,
+        full: Callable[[str], object] = lambda _: None,
+        limit: int | None = None,
     ) -> None:
         self.entries: list[Entry] = []
         self._by_kind: defaultdict[str, list[Entry]] = defaultdict(list)
@@ -37,6 +49,8 @@ class History:
         self.stored: set[int] = set()
         """Ids of messages whose publisher was told that they are stored."""
         self._now = now
+        self._full = full
+        self._limit = ENTRIES_MAX if limit is None else limit
         self._operations = 0
         self._ended = 0
 
@@ -74,6 +88,9 @@ class History:
         if 0 < machine <= self._ended:
             return
         entries = self.entries
+        if len(entries) >= self._limit:
+            self._full(f"the run's history is full, with {len(entries):,} entries")
+            return
         entry = Entry(
             len(entries),
             self._now(),

@@ -32,6 +32,10 @@ from callboard.simulations.world.trio_hooks import NEVER, TickingClock, put_back
 __all__ = ["MEMBER", "Driver", "Member"]
 
 
+STILL_TICKS: Final = 2_000_000
+"""Scheduler ticks at one virtual instant after which nobody believes any more that time will go on."""
+
+
 class Member(Protocol):
     """What tasks belong to: a machine, or the world outside of machines."""
 
@@ -74,6 +78,7 @@ class Driver(TickingClock):
         self._tape: list[Decision] | None = [] if record else None
         self._virtual_limit_s = virtual_limit_s
         self._tick_limit = tick_limit
+        self._alarm_at = min(tick_limit, STILL_TICKS)
         self._ended = ended
         self._torn_down = False
         self._anyone_dead = False
@@ -115,8 +120,14 @@ class Driver(TickingClock):
         mailbox_only: bool = False,
         told: Callable[[], None] | None = None,
     ) -> None:
-        """Step such tasks `delay_s` later than they could, until `release`; `mailbox_only`: only the main task."""
-        self._set(prefix, _Hold(delay_s, mailbox_only, told))
+        """Step such tasks `delay_s` later than they could, until `release`; `mailbox_only`: only the main task.
+
+        No delay is none: a task put off to this very moment would be put off for ever.
+        """
+        if delay_s <= 0:
+            self.release(prefix)
+        else:
+            self._set(prefix, _Hold(delay_s, mailbox_only, told))
 
     def _set(self, prefix: str, hold: _Hold) -> None:
         earlier = self._holds.get(prefix)
@@ -135,6 +146,11 @@ class Driver(TickingClock):
         """End all of them."""
         for prefix in tuple(self._holds):
             self.release(prefix)
+
+    def end(self, why: str) -> None:
+        """End the run as one that got nowhere."""
+        if not self._torn_down:
+            self._ended(why)
 
     def tear_down(self) -> None:
         """The run is over: everybody runs, to his end."""
@@ -166,6 +182,7 @@ class Driver(TickingClock):
 
     def arrived(self, now: float) -> None:
         """Virtual time has gone on: let those run that are due."""
+        self._alarm_at = min(self._tick_limit, self.ticks + STILL_TICKS)
         while self._slowed and self._slowed[0][0] <= now:
             task = heappop(self._slowed)[2]
             self._passed.add(task)
@@ -192,9 +209,8 @@ class Driver(TickingClock):
         if self._torn_down:
             batch.reverse()
             return
-        if self.ticks >= self._tick_limit:
-            self._tick_limit *= 2
-            self._ended(f"the run did not end within {self.ticks:,} scheduler ticks")
+        if self.ticks >= self._alarm_at:
+            self._alarm()
         quiet = not (self._anyone_dead or self._holds)
         if quiet and len(batch) == 1:  # most ticks by far, and nothing to decide
             if batch[0].context.get(MEMBER) is not None and self._trace.on:
@@ -225,6 +241,16 @@ class Driver(TickingClock):
             ours.reverse()
         batch[:] = ours
         batch += system
+
+    def _alarm(self) -> None:
+        if self.ticks >= self._tick_limit:
+            self._tick_limit *= 2
+            self.end(f"the run did not end within {self.ticks:,} scheduler ticks")
+        else:
+            self.end(
+                f"virtual time has stood still for {STILL_TICKS:,} scheduler ticks: somebody never waits"
+            )
+        self._alarm_at = min(self._tick_limit, self.ticks + STILL_TICKS)
 
     def _decision(self, numbers: list[int], tasks: list[Any]) -> Decision:
         scheduler = self.scheduler

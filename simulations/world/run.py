@@ -135,6 +135,7 @@ class _Running:
         self._stopped: SimulationStuck | None = None
         self._forced = False
         self._failure: BaseException | None = None
+        self._interruption: BaseException | None = None
         self._virtual_s = 0.0
 
     def go(self) -> Run:
@@ -152,6 +153,8 @@ class _Running:
                     raise
                 self._failure = self._failure or self._stopped
                 self._failure.add_note(f"It could not even be torn down: {error.__cause__!r}")
+        if self._interruption is not None:
+            raise self._interruption
         return Run(
             seed=world.seed,
             plan=world.plan,
@@ -181,8 +184,6 @@ class _Running:
                     with self._scope:
                         await self._main(world)
                         self._check_generators()
-                except (KeyboardInterrupt, SystemExit):
-                    raise
                 except BaseException as error:  # noqa: BLE001 - the run's outcome
                     self._fail(error)
                 self._virtual_s = world.now
@@ -190,13 +191,13 @@ class _Running:
                 self._trace.close()
                 world.tear_down()
                 nursery.cancel_scope.cancel()
-        except (KeyboardInterrupt, SystemExit):
-            raise
         except BaseException as error:  # noqa: BLE001 - a task of the world failed, and so the run
             self._fail(error)
         self._failure = self._stopped or self._failure
 
     def _fail(self, error: BaseException) -> None:
+        if self._interruption is None:
+            self._interruption = _interruption(error)
         if self._failure is None and not isinstance(error, trio.Cancelled):
             self._failure = _plain(error)
 
@@ -223,12 +224,25 @@ class _Running:
             )
 
 
+def _interruption(error: BaseException | None) -> BaseException | None:
+    """Ctrl-C or an exit itself, which knows where it struck, out of the groups of nurseries it went through."""
+    while isinstance(error, BaseExceptionGroup):
+        found = error.subgroup((KeyboardInterrupt, SystemExit))
+        error = None if found is None else found.exceptions[0]
+    return error if isinstance(error, (KeyboardInterrupt, SystemExit)) else None
+
+
 def _plain(error: BaseException) -> BaseException:
-    """The first violation in a group of exceptions, or the only exception in it, else the group."""
+    """The first violation in a group of exceptions, or the only exception in it, else the group.
+
+    An exception that was never raised but for the group has no traceback: then the group's is all there is.
+    """
     if isinstance(error, BaseExceptionGroup):
         broken, _ = error.split(Violation)
         found: BaseException = error if broken is None else broken
         while isinstance(found, BaseExceptionGroup) and (broken is not None or len(found.exceptions) == 1):
+            if broken is None and found.exceptions[0].__traceback__ is None:
+                break
             found = found.exceptions[0]
         return found
     return error

@@ -39,6 +39,7 @@ __all__ = [
     "put_back",
     "task_number",
     "task_numbers",
+    "thread_doors",
 ]
 
 NEVER: Final = float("inf")
@@ -228,6 +229,12 @@ def live_async_generators() -> list[str]:
     """The names of the async generators that were begun and have not ended: garbage collection would end them."""
     alive = _run.GLOBAL_RUN_CONTEXT.runner.asyncgens.alive
     return sorted(generator.__qualname__ for generator in tuple(alive))
+
+
+def thread_doors() -> list[tuple[Any, str]]:
+    """Where trio has work done in threads, new or kept from before: owner and name."""
+    cache = getattr(getattr(trio._core, "_thread_cache", None), "ThreadCache", None)
+    return [] if cache is None else [(cache, "start_thread_soon")]
 
 
 _made: dict[str, Any] = {}

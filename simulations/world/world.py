@@ -63,7 +63,11 @@ class World:
         self.entropy = SeededEntropy(seed)
         self.clock = VirtualClock()
         self.disk = MemoryDisk(clock=self.clock)
-        self.history = History(now=trace.now, tell=self._tell if trace.on else None)
+        self.history = History(
+            now=trace.now,
+            tell=self._tell if trace.on else None,
+            full=lambda why: self.scheduler.end(why),
+        )
         self.probes = Probes()
         self.machine: Machine | None = None
         """The machine that is up."""

@@ -76,6 +76,17 @@ def test_entries_of_several_kinds_come_in_order():
     assert [entry.kind for entry in history.of("nack", "ack")] == ["ack", "nack", "ack"]
 
 
+def test_a_full_history_says_so_and_keeps_what_it_has():
+    """A run that never ends must not fill the memory first."""
+    words: list[str] = []
+    history = History(now=lambda: 0.0, full=words.append, limit=3)
+    for number in range(5):
+        history.note("remark", str(number))
+    assert [entry.detail for entry in history.entries] == ["0", "1", "2"]
+    assert len(words) == 2
+    assert "3 entries" in words[0]
+
+
 async def test_clients_record_what_they_do_and_see(around: Around):
     """Publishes, deliveries and settlements of observed clients make a history, which matches what survives."""
     disk, clock = MemoryDisk(), VirtualClock()

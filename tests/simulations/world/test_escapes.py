@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
+import secrets
+import socket
+import subprocess
 import threading
 import time
 import uuid
@@ -41,6 +45,16 @@ def run_calling(
         lambda: random.shuffle([1, 2]),
         lambda: uuid.uuid4(),
         lambda: threading.Thread(target=print).start(),
+        lambda: subprocess.run(["true"], check=True),
+        lambda: os.system("true"),
+        lambda: socket.socketpair(),
+        lambda: socket.create_connection(("127.0.0.1", 9)),
+        lambda: time.localtime(),
+        lambda: time.localtime(None),
+        lambda: time.strftime("%Y"),
+        lambda: secrets.choice("ab"),
+        lambda: time.process_time(),
+        lambda: multiprocessing.get_context("fork").Process(target=print).start(),
     ],
 )
 def test_an_escape_is_refused_with_its_place(call: Callable[[], object]) -> None:
@@ -49,6 +63,42 @@ def test_an_escape_is_refused_with_its_place(call: Callable[[], object]) -> None
     assert isinstance(failure, EscapedDeterminism)
     assert __file__ in failure.where
     assert failure.call in str(failure)
+
+
+@pytest.mark.parametrize("mode", ["refuse", "control"])
+def test_a_thread_or_process_by_way_of_trio_is_refused(mode: EscapeMode) -> None:
+    """Also when trio has an idle thread of an earlier run at hand, so that none has to be started."""
+
+    async def in_thread(world: World) -> None:
+        await trio.to_thread.run_sync(print)
+
+    async def in_process(world: World) -> None:
+        await trio.run_process(["true"])
+
+    async def real() -> None:
+        await trio.to_thread.run_sync(int)
+
+    trio.run(real)
+    for main in (in_thread, in_process):
+        failure = run(main, seed=1, settings=Settings(escapes=mode)).failure
+        assert isinstance(failure, EscapedDeterminism), failure
+        assert __file__ in failure.where
+
+
+def test_a_time_that_is_given_is_no_escape() -> None:
+    """Only who asks for the time now reads a clock."""
+    returned, failure = run_calling(
+        lambda: (time.gmtime(0).tm_year, time.strftime("%Y", time.gmtime(0))), "refuse"
+    )
+    assert failure is None
+    assert returned == (1970, "1970")
+
+
+def test_the_calendar_is_controlled_too() -> None:
+    """What is formatted is the time of the world."""
+    returned, failure = run_calling(lambda: (time.gmtime().tm_year, time.strftime("%Y")), "control")
+    assert failure is None
+    assert returned == (2023, "2023")
 
 
 def test_controlled_calls_follow_the_seed_and_virtual_time() -> None:

@@ -399,3 +399,87 @@ def test_simulations_do_not_nest() -> None:
         run(nothing, seed=1)
 
     assert "one after the other" in str(run(main, seed=1).failure)
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+def test_interruptions_pass_from_wherever_they_struck(kind: type[BaseException]) -> None:
+    """Ctrl-C and exits are nobody's outcome: they come out alone, not in the groups of nurseries."""
+
+    async def struck() -> None:
+        raise kind
+
+    async def in_a_task(world: World) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(struck)
+
+    async def in_a_task_of_the_world(world: World) -> None:
+        world.spawn(struck)
+        await trio.sleep(1)
+
+    async def in_main(world: World) -> None:
+        raise kind
+
+    for main in (in_main, in_a_task, in_a_task_of_the_world):
+        with pytest.raises(kind):
+            run(main, seed=1)
+
+
+def test_a_group_of_one_that_somebody_raised_keeps_its_traceback() -> None:
+    """The exception inside was never raised, so only the group knows the line."""
+
+    async def main(world: World) -> None:
+        raise ExceptionGroup("mine", [ValueError("one")])
+
+    failure = run(main, seed=1).failure
+    assert isinstance(failure, ExceptionGroup)
+    assert failure.__traceback__ is not None
+
+
+def test_slow_by_nothing_is_not_slow() -> None:
+    """Virtual time goes on."""
+
+    async def main(world: World) -> None:
+        world.scheduler.slow("worker", 0.0)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.sleep, 1, name="worker")
+
+    result = run(main, seed=1)
+    assert result.failure is None
+    assert result.virtual_s == 1.0
+
+
+def test_a_run_whose_time_stands_still_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody who only yields keeps time from going on, long before a run has had its ticks."""
+    monkeypatch.setattr("callboard.simulations.world.driver.STILL_TICKS", 500)
+
+    async def spins(world: World) -> None:
+        await trio.sleep(1)
+        while True:
+            await trio.lowlevel.checkpoint()
+
+    async def goes_on(world: World) -> None:
+        for _ in range(20):
+            for _ in range(100):
+                await trio.lowlevel.checkpoint()
+            await trio.sleep(0.1)
+
+    stuck = run(spins, seed=1)
+    assert isinstance(stuck.failure, SimulationStuck)
+    assert "stood still" in str(stuck.failure)
+    assert stuck.ticks < 2_000
+    assert run(goes_on, seed=1).failure is None
+
+
+def test_a_run_whose_history_is_full_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory is bounded, whatever a test notes."""
+    monkeypatch.setattr("callboard.simulations.history.recorder.ENTRIES_MAX", 50)
+
+    async def notes(world: World) -> None:
+        while True:
+            world.note("again")
+            await trio.sleep(0.1)
+
+    result = run(notes, seed=1)
+    assert isinstance(result.failure, SimulationStuck)
+    assert "history is full" in str(result.failure)
+    assert len(result.history) <= 50

@@ -16,6 +16,7 @@ from callboard.log.errors import CallboardError
 from callboard.log.limits import SEGMENT_BYTES_MIN
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.faults.swarm import FaultSpace
+from callboard.simulations.scenarios.bounds import ACTORS_MAX, COUNT_MAX
 from callboard.simulations.scenarios.broker_runs import CONSUMERS, FILES, PARTITIONS
 from callboard.simulations.scenarios.draws import between, named, one_of
 from callboard.simulations.scenarios.shop import Shop
@@ -34,6 +35,10 @@ class Keeping(Traffic):
     """Retention by age; 0 for none."""
     drop_unread: bool = False
     readers: int = 1
+
+    def _counts(self) -> dict[str, tuple[int, int]]:
+        own = {"kept_segments": (self.kept_segments, COUNT_MAX), "readers": (self.readers, ACTORS_MAX)}
+        return Traffic._counts(self) | own
 
 
 class Library(Shop):

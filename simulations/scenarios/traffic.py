@@ -6,8 +6,9 @@ from typing import Final
 
 import attrs
 
-from callboard.log.limits import KIB, SEGMENT_BYTES_MIN
+from callboard.log.limits import KIB, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN
 from callboard.log.seams.entropy import Entropy
+from callboard.simulations.scenarios.bounds import ACTORS_MAX, BYTES_MAX, COUNT_MAX, NAMES_MAX, check_counts
 from callboard.simulations.scenarios.draws import between, one_of, uniform
 
 __all__ = ["STYLES", "TOPIC", "Traffic", "draw_traffic"]
@@ -19,7 +20,7 @@ STYLES: Final = ("one by one", "receive", "batches", "lazy")
 
 @attrs.frozen(kw_only=True)
 class Traffic:
-    """A workload. Numbers may be anything from 0 on: nonsense is read as the least that makes sense."""
+    """A workload. Numbers may be anything up to a bound: nonsense is read as the least that makes sense."""
 
     messages: int = 200
     partitions: int = 2
@@ -48,6 +49,27 @@ class Traffic:
     poll_s: float = 0.2
     retries: int = 0
     """How many publishes, in all, are repeated after an indefinite error."""
+
+    def __attrs_post_init__(self) -> None:
+        check_counts(type(self).__name__, self._counts())
+
+    def _counts(self) -> dict[str, tuple[int, int]]:
+        """What is counted, and the bound of each."""
+        return {
+            "messages": (self.messages, COUNT_MAX),
+            "partitions": (self.partitions, ACTORS_MAX),
+            "publishers": (self.publishers, ACTORS_MAX),
+            "batch": (self.batch, COUNT_MAX),
+            "keys": (self.keys, COUNT_MAX),
+            "value_bytes": (self.value_bytes, BYTES_MAX),
+            "messages x value_bytes": (max(0, self.messages) * max(0, self.value_bytes), BYTES_MAX),
+            "acks, in turns": (len(self.acks), NAMES_MAX),
+            "segment_bytes": (self.segment_bytes, SEGMENT_BYTES_MAX),
+            "styles, a group each,": (len(self.styles), NAMES_MAX),
+            "consumers": (self.consumers, ACTORS_MAX),
+            "consumers of all groups": (max(1, self.consumers) * len(self.styles), ACTORS_MAX),
+            "retries": (self.retries, COUNT_MAX),
+        }
 
     @property
     def groups(self) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from callboard.actors import Actor
 from callboard.log.errors import CallboardError, RestartLimitReached
 from callboard.simulations.checkers import Intensity, Terms, enforce
 from callboard.simulations.history.surviving import Surviving
+from callboard.simulations.scenarios.bounds import ACTORS_MAX, COUNT_MAX, check_counts
 from callboard.simulations.scenarios.draws import between, one_of
 from callboard.supervision import Backoff, ChildSpec, SupervisorSpec, System, open_system
 
@@ -51,6 +52,20 @@ class Cast:
     intensity: int = 5
     period_s: float = 10.0
     retry_in_hand: int = 0
+
+    def __attrs_post_init__(self) -> None:
+        check_counts(
+            "Cast",
+            {
+                "teams": (self.teams, ACTORS_MAX),
+                "workers": (self.workers, ACTORS_MAX),
+                "workers of all teams": (max(1, self.teams) * max(1, self.workers), ACTORS_MAX),
+                "messages": (self.messages, COUNT_MAX),
+                "askers": (self.askers, ACTORS_MAX),
+                "intensity": (self.intensity, COUNT_MAX),
+                "retry_in_hand": (self.retry_in_hand, COUNT_MAX),
+            },
+        )
 
 
 def draw_cast(entropy: Entropy) -> Cast:

@@ -3,7 +3,7 @@
 A bare seed rots: when code changes, it draws another workload, another plan, another schedule, and quietly passes. So
 a capsule holds what the seed drew, and how often each fault had an effect; when a run of it fits no longer, that is
 said loudly. It is one CBOR document for programs, and the same as JSON for people; both can be read back. What is read
-comes from somewhere: it is checked before anything is run.
+comes from somewhere: it is checked before anything is run, and holds no text that could steer a terminal.
 
 Vocabulary
 ----------
@@ -102,17 +102,17 @@ def read_capsule(stored: bytes) -> Capsule:
             )
         )
     return Capsule(
-        scenario=_text(data, "scenario", NAME_CHARACTERS_MAX),
+        scenario=_text(data, "scenario"),
         seed=_seed(data["seed"]),
-        scheduler=_text(data, "scheduler", NAME_CHARACTERS_MAX),
+        scheduler=_text(data, "scheduler"),
         workload=_checked(data["workload"], 0),
         plan=Plan.from_data(data["plan"]),
         tape=None if data["tape"] is None else Tape.from_data(data["tape"]),
         hits=_hits(data["hits"]),
-        promise=_text(data, "promise", NAME_CHARACTERS_MAX),
-        words=_text(data, "words", WORDS_CHARACTERS_MAX),
-        version=_text(data, "version", NAME_CHARACTERS_MAX),
-        note=_text(data, "note", WORDS_CHARACTERS_MAX),
+        promise=_text(data, "promise"),
+        words=_lines(data, "words"),
+        version=_text(data, "version"),
+        note=_lines(data, "note"),
     )
 
 
@@ -126,10 +126,29 @@ def _decoded(stored: bytes) -> Any:
         raise _bad(f"it is neither CBOR nor JSON ({str(error)[:100]})") from None
 
 
-def _text(data: dict[str, Any], name: str, characters_max: int) -> str:
+def _text(data: dict[str, Any], name: str) -> str:
+    return _printable(_short(data, name, NAME_CHARACTERS_MAX), name)
+
+
+def _lines(data: dict[str, Any], name: str) -> str:
+    """Text of several lines, as the words of an exception may be."""
+    text = _short(data, name, WORDS_CHARACTERS_MAX)
+    for line in text.split("\n"):
+        _printable(line, name)
+    return text
+
+
+def _short(data: dict[str, Any], name: str, characters_max: int) -> str:
     text = data[name]
     if not isinstance(text, str) or len(text) > characters_max:
         raise _bad(f"its {name} is no text of at most {characters_max} characters")
+    return text
+
+
+def _printable(text: str, name: str) -> str:
+    """The text: it is shown, and an escape sequence or a change of direction would make it say something else."""
+    if not text.isprintable():
+        raise _bad(f"its {name} has a character that cannot be printed")
     return text
 
 
@@ -163,12 +182,10 @@ def _checked(data: Any, depth: int) -> Any:
     if isinstance(data, dict):
         if not all(isinstance(name, str) for name in data):
             raise _bad("its workload has a field without a name")
-        return {name: _checked(item, depth + 1) for name, item in data.items()}
-    if (
-        data is None
-        or isinstance(data, bool | int | str)
-        or (isinstance(data, float) and math.isfinite(data))
-    ):
+        return {_printable(name, "workload"): _checked(item, depth + 1) for name, item in data.items()}
+    if isinstance(data, str):
+        return _printable(data, "workload")
+    if data is None or isinstance(data, bool | int) or (isinstance(data, float) and math.isfinite(data)):
         return data
     raise _bad(f"its workload holds a {type(data).__name__}")
 

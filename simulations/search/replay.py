@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import attrs
@@ -65,8 +66,9 @@ class Judgement:
 
 
 def promise_of(failure: BaseException) -> str:
-    """Which promise was broken; for anything that is no violation, what was raised."""
-    return failure.promise if isinstance(failure, Violation) else f"raised: {type(failure).__name__}"
+    """Which promise was broken; for anything that is no violation, what was raised. As it can be stored and printed."""
+    promise = failure.promise if isinstance(failure, Violation) else f"raised: {type(failure).__name__}"
+    return _storable(promise, NAME_CHARACTERS_MAX)
 
 
 def words_of(failure: BaseException) -> str:
@@ -97,16 +99,24 @@ def capsule_of(scenario: str, case: Case, run: Run, *, version: str, note: str) 
         plan=case.plan,
         tape=case.tape,
         hits={index: count for index, count in run.hits.items() if count},
-        promise="" if failure is None else _storable(promise_of(failure))[:NAME_CHARACTERS_MAX],
-        words="" if failure is None else _storable(words_of(failure))[:WORDS_CHARACTERS_MAX],
+        promise="" if failure is None else promise_of(failure),
+        words="" if failure is None else _storable(words_of(failure), WORDS_CHARACTERS_MAX, "\n"),
         version=version,
         note=note,
     )
 
 
-def _storable(text: str) -> str:
-    """Text that UTF-8 can hold: lone surrogates are written as escapes."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+def _storable(text: str, characters_max: int, besides: str = "") -> str:
+    """What a capsule may hold of a text: what cannot be printed, and is not in `besides`, is written as an escape."""
+    if not text.isprintable():
+        text = "".join(map(partial(_shown, besides=besides), text[:characters_max]))
+    return text[:characters_max]
+
+
+def _shown(character: str, besides: str) -> str:
+    if character.isprintable() or character in besides:
+        return character
+    return character.encode("unicode_escape").decode()
 
 
 def case_of(capsule: Capsule, workload_type: Any) -> Case:

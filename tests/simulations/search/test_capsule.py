@@ -77,6 +77,28 @@ def test_each_part_is_checked(name: str, value: Any) -> None:
         read_capsule(json.dumps(data).encode())
 
 
+@pytest.mark.parametrize("sign", ["\x1b[2J", "\u202e", "\r", "\0", "\x85", "\u2028"])
+@pytest.mark.parametrize("name", ["scenario", "scheduler", "promise", "words", "version", "note", "workload"])
+def test_what_cannot_be_printed_is_refused(name: str, sign: str) -> None:
+    """No text of a capsule steers a terminal, or turns around the text of a page; the error does not repeat it."""
+    data = json.loads(CAPSULE.to_json())
+    texts = [f"nothing {sign}lost"] if name != "workload" else [{"a": f"b{sign}"}, {f"a{sign}": 1}, [sign]]
+    for text in texts:
+        data[name] = text
+        for stored in (cbor2.dumps(data), json.dumps(data).encode()):
+            with pytest.raises(InvalidArgument, match=f"its {name} has a character that cannot") as caught:
+                read_capsule(stored)
+            assert str(caught.value).isprintable()
+
+
+def test_words_may_have_lines_and_names_not() -> None:
+    """Words are those of any exception; a promise is a name."""
+    told = attrs.evolve(CAPSULE, words="two\nlines", note="also\ntwo")
+    assert told == read_capsule(told.to_cbor())
+    with pytest.raises(InvalidArgument, match="promise"):
+        read_capsule(attrs.evolve(CAPSULE, promise="two\nlines").to_cbor())
+
+
 @pytest.mark.parametrize("name", ["scenario", "seed", "plan", "tape", "hits", "promise", "workload"])
 def test_a_missing_part_is_named(name: str) -> None:
     """A capsule without one of its parts is none."""

@@ -90,10 +90,17 @@ def test_an_error_without_words_is_told_all_the_same() -> None:
     )
 
 
-def test_what_utf_8_cannot_hold_is_stored_as_an_escape(made: Callable[..., Any]) -> None:
-    """A lone surrogate in the words of a failure does not keep it from being stored."""
-    run = made(Violation("nothing \udc80", "message \ud800\0 is gone"))
+@pytest.mark.parametrize("sign", ["\udc80", "\0", "\x1b", "\u202e", "\t", "\x85"])
+def test_what_cannot_be_printed_is_stored_as_an_escape(made: Callable[..., Any], sign: str) -> None:
+    """No character in the words of a failure keeps it from being stored, and read, and recognised."""
+    failure = Violation(f"nothing{sign}\nlost", f"message {sign} is gone\nfor ever")
+    run = made(failure)
     stored = read_capsule(
         capsule_of("shop", Case((), Plan(), Tape()), run, version="0.1.0", note="").to_cbor()
     )
-    assert (stored.promise, stored.words) == ("nothing \\udc80", "message \\ud800\0 is gone")
+    escape = sign.encode("unicode_escape").decode()
+    assert (stored.promise, stored.words) == (
+        f"nothing{escape}\\nlost",
+        f"message {escape} is gone\nfor ever",
+    )
+    assert judge(stored, run).verdict is Verdict.REPRODUCED

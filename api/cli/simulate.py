@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -188,7 +189,11 @@ def _sweep(scenarios: tuple[str, ...], jobs: int, as_json: bool, given: dict[str
         shrink_s=given["shrink_seconds"],
         sizes=sizes,
     )
-    found = run(partial(search, sweep, limits, given["state"], fresh=given["fresh"], quiet=as_json))
+    try:
+        found = run(partial(search, sweep, limits, given["state"], fresh=given["fresh"], quiet=as_json))
+    except SystemExit:  # a signal
+        _say_interrupted(sweep, fresh=given["fresh"])
+        raise
     names = list(sweep.tallies)
     rare = {rare.point: rare.reason for rare in weights().rare}
     rows = table(expected_faults(names), sweep.faults, sweep.probes, rare, expected_points(names))
@@ -201,6 +206,15 @@ def _sweep(scenarios: tuple[str, ...], jobs: int, as_json: bool, given: dict[str
     if found.failures or sweep.failures:
         return exits.VIOLATED
     return _covered(found, rows, is_standard=is_standard)
+
+
+def _say_interrupted(sweep: Sweep, *, fresh: bool) -> None:
+    """How far it came, and how to go on. That nobody reads it any more does not change how the command ends."""
+    same = "the same command without --fresh" if fresh else "the same command"
+    with suppress(OSError):
+        say(
+            f"callboard: interrupted after {sweep.done:,} of {sweep.seeds:,} seeds: {same} goes on from there."
+        )
 
 
 def _copy_report(report: str, target: str) -> None:

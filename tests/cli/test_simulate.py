@@ -241,16 +241,18 @@ def test_a_worker_that_dies_is_a_failure_of_its_seed(planted: Any, monkeypatch: 
 
 
 def test_an_interrupted_sweep_goes_on_where_it_was(planted: Any) -> None:
-    """Ctrl-C ends it in good order with 130; the next call says that it resumes, and what is done is not done again."""
+    """Ctrl-C ends it with 130 and says how far it came; the next call goes on, and what is done is not done again."""
     arguments = ("simulate", "plain-actors", "--seeds=3000", "--jobs=1")
     sweep = planted.start(*arguments)
     state = planted.folder / ".callboard-simulate" / "sweep.json"
     while not (state.exists() and done_in(state)):
         with contextlib.suppress(subprocess.TimeoutExpired):
             sweep.process.wait(0.05)
-    assert sweep.end(signal.SIGINT).code == 130
+    ended = sweep.end(signal.SIGINT)
     done = done_in(state)
     assert 0 < done < 3_000
+    told = f"callboard: interrupted after {done:,} of 3,000 seeds: the same command goes on from there.\n"
+    assert (ended.code, ended.out, ended.err) == (130, b"", told)
     found = planted.run(*arguments, "--time-limit=0.001", "--json").json
     assert found["resumed"] == f"resumed after {done:,} of 3,000 seeds"
     assert done <= found["done"] < 3_000
@@ -409,6 +411,20 @@ def endless(planted: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, int]:
             sweep.process.wait(0.05)
             pytest.fail("it ended")
     return sweep, int(pid.read_text())
+
+
+def test_a_sweep_begun_afresh_goes_on_without_that(planted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Repeated as it was typed it would begin anew once more: that is said, also beside JSON and for SIGTERM."""
+    monkeypatch.setenv("PLANTED", "endless")
+    sweep = planted.start("simulate", "planted", "--seeds=2", "--jobs=1", "--json", "--fresh")
+    state = planted.folder / ".callboard-simulate/sweep.json"
+    while not state.exists():
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            sweep.process.wait(0.05)
+            pytest.fail("it ended")
+    done = sweep.end(signal.SIGTERM)
+    told = "callboard: interrupted after 0 of 2 seeds: the same command without --fresh goes on from there.\n"
+    assert (done.code, done.out, done.err) == (143, b"", told)
 
 
 def test_a_worker_ends_with_the_command_that_is_killed(endless: tuple[Any, int]) -> None:

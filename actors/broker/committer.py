@@ -29,9 +29,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
-import attrs
 import trio
 
+from callboard.actors.broker.journal_work import Done, JournalWork
 from callboard.actors.broker.port import PartitionPort
 from callboard.actors.broker.sequencer import Commit, Sequencer
 from callboard.log.errors import CallboardError, PlanFailed, StorageError, TopicFull
@@ -40,8 +40,6 @@ from callboard.log.limits import MIB, STUCK_AFTER_S
 from callboard.log.partition.partition_log import PartitionLog, StagedAppend
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Incarnation, Verb
-
-Done = Callable[[CallboardError | None], None]
 
 LINGER_S: Final = 0.01
 """How long settlements that nobody waits for may wait for company."""
@@ -68,17 +66,6 @@ class Owner(Protocol):
     async def make_room(self) -> TopicFull | None:
         """Drop what retention allows; the error for publishers when the topic stays full."""
         ...
-
-
-@attrs.define(eq=False)
-class _JournalWork:
-    records: list[bytes]
-    done: list[Done]
-    sync: bool
-
-    def finish(self, error: CallboardError | None) -> None:
-        for done in self.done:
-            done(error)
 
 
 class Committer:
@@ -115,7 +102,7 @@ class Committer:
         self._busy = False
         self._closed = False
         self._in_flight: Commit | None = None
-        self._in_flight_work: _JournalWork | None = None
+        self._in_flight_work: JournalWork | None = None
         self._watched = trio.Event()
         self._maintenance = False
         self._flushes: list[tuple[int, Done]] = []
@@ -170,9 +157,8 @@ class Committer:
     async def closed(self) -> None:
         """Return once everything handed over was committed, or has failed, and the committer writes no more."""
         self._maintenance = False
-        self._owed_until = min(
-            self._owed_until, self._clock.monotonic()
-        )  # the last try, if there is one to make
+        now = self._clock.monotonic()
+        self._owed_until = min(self._owed_until, now)  # the last try, if there is one to make
         while self._busy or self._sequencer.records or self._has_work():
             self._urgent = True
             self._wake.set()
@@ -197,7 +183,7 @@ class Committer:
             if commit is not None:
                 commit.fail(error)
         flushes = [done for _, done in self._flushes]
-        work = [self._in_flight_work, _JournalWork([], [*self._done, *flushes], False)]
+        work = [self._in_flight_work, JournalWork([], [*self._done, *flushes], False)]
         self._in_flight = self._in_flight_work = None
         self._done, self._flushes = [], []
         for part in work:
@@ -255,10 +241,10 @@ class Committer:
                 await self._wake.wait()
             self._wake = trio.Event()
 
-    def _take_journal_work(self) -> _JournalWork | None:
+    def _take_journal_work(self) -> JournalWork | None:
         if not self._records and not self._done:
             return None
-        work = _JournalWork(self._records, self._done, self._sync)
+        work = JournalWork(self._records, self._done, self._sync)
         self._records, self._done, self._sync = [], [], False
         return work
 
@@ -277,12 +263,12 @@ class Committer:
             if work is not None and work.records:
                 await self._heal_journal(work)
             elif self._owes_now():
-                await self._heal_journal(_JournalWork([], [], True))
+                await self._heal_journal(JournalWork([], [], True))
         if staged is not None or (work is not None and work.records):
             await self._write(commit, staged, work)
         if work is not None and self._in_flight_work is work:
-            self._in_flight_work = None
             work.finish(None)
+            self._in_flight_work = None
         flushes = self._take_flushes()
         if flushes:
             await self._flush(flushes)
@@ -296,7 +282,7 @@ class Committer:
 
     async def _flush(self, flushes: list[Done]) -> None:
         """Sync what is visible and not durable, for those who asked."""
-        work = self._in_flight_work = _JournalWork([], flushes, True)
+        work = self._in_flight_work = JournalWork([], flushes, True)
         error: StorageError | None = None
         if self._log.needs_healing:
             error = await self._heal_log()
@@ -308,11 +294,11 @@ class Committer:
                 error = failed
             else:
                 self._log.synced()
-        self._in_flight_work = None
         work.finish(error)
+        self._in_flight_work = None
 
     async def _write(
-        self, commit: Commit | None, staged: StagedAppend | None, work: _JournalWork | None
+        self, commit: Commit | None, staged: StagedAppend | None, work: JournalWork | None
     ) -> None:
         plan: list[Verb] = list(staged.verbs) if staged is not None else []
         log_verbs = len(plan)
@@ -384,7 +370,7 @@ class Committer:
         log_verbs: int,
         commit: Commit | None,
         staged: StagedAppend | None,
-        work: _JournalWork | None,
+        work: JournalWork | None,
         journalled: StagedJournal | None,
     ) -> None:
         if error.index >= log_verbs:
@@ -405,7 +391,7 @@ class Committer:
         if work is not None and work.records:
             await self._write(None, None, work)
 
-    async def _journal_failed(self, error: StorageError, work: _JournalWork) -> None:
+    async def _journal_failed(self, error: StorageError, work: JournalWork) -> None:
         if self._journal.needs_healing:
             await self._heal_journal(work)
         else:
@@ -414,17 +400,17 @@ class Committer:
             self._journal.needs_healing = True
             self._fail_work(work, error)
 
-    def _fail_work(self, work: _JournalWork, error: StorageError) -> None:
+    def _fail_work(self, work: JournalWork, error: StorageError) -> None:
         self.failed_commits += 1
-        self._in_flight_work = None
+        work.records = []
         doubtful = error.again()
         doubtful.indefinite = True  # the state in memory has these events, and is written when the disk heals
         work.finish(doubtful)
+        self._in_flight_work = None
         self._owed_until = self._clock.monotonic() + self._owed_delay_s
         self._owed_delay_s = min(2 * self._owed_delay_s, OWED_RETRY_MAX_S)
-        work.records, work.done = [], []
 
-    async def _heal_journal(self, work: _JournalWork) -> None:
+    async def _heal_journal(self, work: JournalWork) -> None:
         """Begin a new journal segment with the state in memory, which already includes what `work` records."""
         error = await self._write_state(self._journal.heal)
         if error is None:
@@ -455,10 +441,13 @@ class Committer:
         self._owed_until, self._owed_delay_s = 0.0, OWED_RETRY_S
         self._snapshot_beyond = max(SNAPSHOT_EVERY_BYTES, SNAPSHOT_SPACING * len(state))
         if covered is not None:
-            covered.finish(None)
+            try:
+                covered.finish(None)
+            finally:
+                self._done += covered.done  # nobody, unless telling one raised
         return None
 
-    def _put_back(self, work: _JournalWork) -> None:
+    def _put_back(self, work: JournalWork) -> None:
         """What a state that was not written would have covered waits again, before what came since."""
         self._records = [*work.records, *self._records]
         self._done = [*work.done, *self._done]

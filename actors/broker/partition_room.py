@@ -13,8 +13,9 @@ import trio
 
 from callboard.actors import Context, Reply
 from callboard.actors.broker.commands import Sleepers
-from callboard.actors.broker.committer import Committer, Done
+from callboard.actors.broker.committer import Committer
 from callboard.actors.broker.group_states import Group, GroupStates
+from callboard.actors.broker.journal_work import Done
 from callboard.actors.broker.port import PartitionPort
 from callboard.actors.broker.settings import TopicSettings
 from callboard.log.errors import CallboardError, GroupNotFound

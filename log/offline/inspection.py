@@ -151,6 +151,7 @@ class Inspector:
         if found.kind == "journal":
             self._check_beginning()
         else:
+            self._note_first_gap()
             self._check_committed()
         for state in found.segments:
             found.problems += state.problems
@@ -285,6 +286,18 @@ class Inspector:
         elif not any(problem.last_offset == following.base - 1 for problem in state.problems):
             kind = "damage" if is_torn else "lost"
             self._tell(state, kind, scan.end, end, following.base - 1, words + " before the next segment")
+
+    def _note_first_gap(self) -> None:
+        """A log may begin with a gap: when its only segment could not be read, and was taken out of service whole."""
+        header = self.found.segments[0].header if self.found.segments else None
+        if (
+            header is not None
+            and header.gap is not GapReason.NONE
+            and header.previous_end < header.base_offset
+        ):
+            state = self.found.segments[0]
+            message = f"a gap, explained by the first segment ({gap_name(state)})"
+            self._note(state, "gap", None, header.previous_end, header.base_offset - 1, message)
 
     async def _index(self, state: SegmentState) -> SegmentIndex | None:
         """The stored index; None when there is none, or only what a crash leaves of one."""

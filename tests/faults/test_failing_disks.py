@@ -286,3 +286,17 @@ async def test_failures_without_anybody_waiting_are_told_at_flush(autojump_clock
             world.disk.fail_next(Write, BROKEN, path_contains="topics/", times=1)
             await topic.publish_batch([b"lost"] * 5, acks="none")
     assert at_close.value.failed == 5
+
+
+async def test_a_read_that_fails_under_a_lease_costs_no_delivery(autojump_clock: Any, world: Any) -> None:
+    """What a consumer was to get is not in the hands of nobody until the lease runs out."""
+    async with world.open() as runtime:
+        await begin(runtime)
+    async with world.open() as runtime:
+        async with runtime.topic("orders").subscribe("group", visibility_timeout=60.0) as consumer:
+            fault = world.disk.fail_read(log_path(world))
+            message = await consumer.get(timeout=5.0)
+            assert world.disk.faults.hits["Read", errno.EIO] == 1, fault
+            assert message is not None
+            assert (message.value, message.attempt) == (b"0", 1)
+            await message.ack()

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import attrs
+import pytest
 import trio
 
 from callboard.actors.broker.commands import Level, PublishMany, PublishOne
@@ -281,6 +282,23 @@ async def test_abandoning_answers_everybody_once(autojump_clock: Any) -> None:
         assert [len(asker.answers) for asker in askers] == [1] * 6
         assert all(isinstance(asker.answers[0], CallboardError) for asker in askers)
         bench.disk.unhang()
+
+
+async def test_who_fails_at_being_told_keeps_nobody_from_hearing(autojump_clock: Any) -> None:
+    """The committer ends with his error; those behind him hear that it is over, once (C4)."""
+
+    def fails(_: Any) -> None:
+        raise RuntimeError("at being told")
+
+    async with on_bench(running=False) as bench:
+        before = bench.record(sync=True)
+        bench.committer.record(b"record", fails, sync=True, urgent=True)
+        behind = bench.record(sync=True)
+        with pytest.raises(RuntimeError, match="at being told"):
+            await bench.committer.run()
+        bench.committer.abandon(ActorCrashed("crashed", path="p"))
+        assert before.answers == [None]
+        assert [type(error) for error in behind.answers] == [ActorCrashed]
 
 
 async def test_closing_waits_for_everything_and_then_keeps_still(autojump_clock: Any) -> None:

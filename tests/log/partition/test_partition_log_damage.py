@@ -14,6 +14,7 @@ from callboard.log.format.columns import Columns
 from callboard.log.format.frame import encode_frame
 from callboard.log.format.index import SegmentIndex
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
+from callboard.log.offline.verify import verify_directory
 from callboard.log.seams.disk import Sync
 
 FIRST = "topics/t/0/00000000000000000000.log"
@@ -212,6 +213,9 @@ async def test_a_segment_without_header_and_index_is_set_aside(world: Any) -> No
     assert any((0, 17) == (hurt.first_offset, hurt.last_offset) for hurt in log.recovery.damages)
     await world.append(1)
     assert 18 in world.seen
+    notes = (await verify_directory(world.disk)).notes
+    assert [("gap", 0, 17)] == [(note.kind, note.first_offset, note.last_offset) for note in notes]
+    assert "damaged" in notes[0].message
 
 
 @pytest.mark.parametrize("content", [b"", b"CALL", bytes(128), bytes(100_000)])

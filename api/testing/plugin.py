@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 NEVER_HIT = "callboard_never_hit"
 """The property of a report that names a point; reports also travel between processes."""
+POINTS_SHOWN = 20
+"""Of points that were never hit; of others the number."""
 
 
 def _count(text: str) -> int:
@@ -84,7 +86,9 @@ def _node(item: pytest.Item) -> str:
 def _never_hit(points: tuple[str, ...]) -> Exception:
     from callboard.testing.errors import NeverHit
 
-    names = ", ".join(map(repr, points))
+    names = ", ".join(map(repr, points[:POINTS_SHOWN]))
+    if len(points) > POINTS_SHOWN:
+        names += f" and {len(points) - POINTS_SHOWN:,} more"
     return NeverHit(
         f"sometimes() points were hit under no seed: {names}. "
         "Give the test more seeds, more faults or a longer workload, or take them out.",
@@ -93,7 +97,7 @@ def _never_hit(points: tuple[str, ...]) -> Exception:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """List the points that were never hit, by test."""
+    """List the points that were never hit, by test: the first, and the number of the others."""
     missed: dict[str, list[str]] = {}
     for reports in terminalreporter.stats.values():
         for report in reports:
@@ -104,9 +108,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if not missed:
         return
     terminalreporter.section("callboard: sometimes() points hit under no seed")
-    for node, names in missed.items():
-        for name in names:
-            terminalreporter.line(f"{node}: {name!r}", yellow=True)
+    lines = [f"{node}: {name!r}" for node, names in missed.items() for name in names]
+    for line in lines[:POINTS_SHOWN]:
+        terminalreporter.line(line, yellow=True)
+    if len(lines) > POINTS_SHOWN:
+        terminalreporter.line(f"... and {len(lines) - POINTS_SHOWN:,} more", yellow=True)
 
 
 @pytest.fixture(scope="session")

@@ -47,6 +47,18 @@ def test_points_never_hit_fail_when_strict(run_file: Any) -> None:
     result.stdout.fnmatch_lines(["*NeverHit: *'not even reached', 'the value is large'*"])
 
 
+def test_of_many_points_the_first_are_listed(run_file: Any) -> None:
+    """Many points fill no screen, in the summary and in the error: 20, and how many more."""
+    lines = [f"    sometimes('point {number}', False)" for number in range(1_500)]
+    many = "\n".join(["@simulate(seeds=1)", "async def test_many(world):", *lines])
+    result = run_file(many, "--callboard-strict").stdout
+    result.fnmatch_lines(["*NeverHit: *'point 0', *'point 19' and 1,480 more.*"])
+    result.fnmatch_lines(
+        ["test_it.py::test_many: 'point 0'", "test_it.py::test_many: 'point 19'", "... and 1,480 more"]
+    )
+    result.no_fnmatch_line("*'point 20'*")
+
+
 def test_one_seed_says_nothing_about_points(run_file: Any) -> None:
     """Where one seed is run again, points that it does not hit are no news."""
     result = run_file(POINTS, "--callboard-strict", "--callboard-seed=0")

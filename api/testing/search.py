@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from callboard.simulations.search.coverage import points
 from callboard.simulations.search.replay import words_of
 from callboard.simulations.search.shrink import Case
+from callboard.simulations.search.story import tell
 from callboard.simulations.world import Run
 from callboard.testing.errors import NotRepeatable
 from callboard.testing.failure import account, way_back, without_machinery
@@ -41,7 +42,8 @@ def _explained(
     if is_control(failure):
         return failure
     if is_drawing():  # Hypothesis runs the test again and again, and shrinks by itself
-        failure.add_note(f"It failed under seed {seed}, with scheduler {run.scheduler!r}.")
+        story = tell(run, way_back(asked, seed), trial.name).text()
+        failure.add_note(f"It failed under seed {seed}, with scheduler {run.scheduler!r}.\n\n{story}")
         return without_machinery(failure, trial.file)
     small = smallest(trial, seed, case, run)
     if small is None or small.run.failure is None:

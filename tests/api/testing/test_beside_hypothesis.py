@@ -23,7 +23,7 @@ HYPOTHESIS = """
 
 
 def test_hypothesis_draws_and_shrinks_the_workload(run_file: Any) -> None:
-    """What is drawn is an ordinary argument; a failure is shrunk by Hypothesis and still names the seed."""
+    """What is drawn is an ordinary argument; a failure is shrunk by Hypothesis and still has its seed and story."""
     result = run_file(
         HYPOTHESIS
         + """
@@ -44,7 +44,14 @@ def test_hypothesis_draws_and_shrinks_the_workload(run_file: Any) -> None:
     """
     )
     result.assert_outcomes(passed=1, failed=1)
-    result.stdout.fnmatch_lines(["*It failed under seed 0*", "*amounts=[[]100]*"])
+    result.stdout.fnmatch_lines(
+        [
+            "*It failed under seed 0*",
+            "*test_fails, seed 0: broken promise: raised: AssertionError*",
+            "*pytest test_it.py::test_fails --callboard-seed=0*",
+            "*amounts=[[]100]*",
+        ]
+    )
 
 
 def test_plans_shrink_to_what_is_needed() -> None:

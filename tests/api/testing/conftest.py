@@ -7,6 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
+# pytester forgets what was first imported in an inner pytest: the next one would have half of it anew.
+import callboard.simulations.scenarios
+import callboard.testing.simulation
+import callboard.testing.strategies  # noqa: F401
+
 HEAD = """
 import attrs
 import trio

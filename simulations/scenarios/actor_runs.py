@@ -6,7 +6,6 @@ from typing import Final
 
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.faults.swarm import FaultSpace
-from callboard.simulations.scenarios.draws import named
 from callboard.simulations.scenarios.troupe import Cast, Troupe, draw_cast
 from callboard.simulations.world import World
 
@@ -21,20 +20,18 @@ class SupervisorTrees:
 
     name = "supervisor-trees"
     space = FaultSpace(
-        weights=named(
-            {
-                "CrashActor": 4,
-                "CrashInBatch": 2,
-                "PauseActor": 1,
-                "SlowActor": 1,
-                "DelayMailbox": 1,
-                "FillMailbox": 1,
-                "JumpClock": 1,
-                "KillProcess": 1,
-            }
-        ),
+        weights={
+            "CrashActor": 4,
+            "CrashInBatch": 2,
+            "PauseActor": 1,
+            "SlowActor": 1,
+            "DelayMailbox": 1,
+            "FillMailbox": 1,
+            "JumpClock": 1,
+            "KillProcess": 1,
+        },
         actors=WORKERS,
-        probes=named(PROBES),
+        probes=PROBES,
         faults=(0, 8),
         horizon_s=3.0,
         for_s=(0.01, 3.0),
@@ -54,9 +51,9 @@ class PlainActors:
 
     name = "plain-actors"
     space = FaultSpace(
-        weights=named({"CrashActor": 1, "CrashInBatch": 1}),
+        weights={"CrashActor": 1, "CrashInBatch": 1},
         actors=tuple(f"team-0/worker-{worker}" for worker in range(10)),
-        probes=named(PROBES),
+        probes=PROBES,
         faults=(1, 1),
         horizon_s=0.0,
     )

@@ -11,7 +11,7 @@ import attrs
 
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.faults.swarm import FaultSpace
-from callboard.simulations.scenarios.draws import between, named, one_of
+from callboard.simulations.scenarios.draws import between, one_of
 from callboard.simulations.scenarios.shop import Shop
 from callboard.simulations.scenarios.traffic import STYLES, Traffic, draw_traffic
 from callboard.simulations.world import World
@@ -52,18 +52,16 @@ class CrashStorms:
 
     name = "crash-storms"
     space = FaultSpace(
-        weights=named(
-            {
-                "CrashActor": 3,
-                "CrashInBatch": 3,
-                "CrashInRecovery": 2,
-                "PowerCut": 3,
-                "KillProcess": 2,
-                "FailVerb": 1,
-                "RetryIndefinite": 1,
-                "SlowDisk": 1,
-            }
-        ),
+        weights={
+            "CrashActor": 3,
+            "CrashInBatch": 3,
+            "CrashInRecovery": 2,
+            "PowerCut": 3,
+            "KillProcess": 2,
+            "FailVerb": 1,
+            "RetryIndefinite": 1,
+            "SlowDisk": 1,
+        },
         actors=PARTITIONS + OTHERS,
         paths=FILES,
         verbs=("write", "sync"),
@@ -95,22 +93,20 @@ class ManyGroups:
 
     name = "many-groups"
     space = FaultSpace(
-        weights=named(
-            {
-                "CrashConsumer": 4,
-                "CrashActor": 2,
-                "CrashInBatch": 1,
-                "PauseActor": 2,
-                "SlowActor": 1,
-                "DelayMailbox": 1,
-                "FillMailbox": 1,
-                "JumpClock": 2,
-                "PowerCut": 1,
-                "KillProcess": 1,
-                "SlowDisk": 1,
-                "Stall": 1,
-            }
-        ),
+        weights={
+            "CrashConsumer": 4,
+            "CrashActor": 2,
+            "CrashInBatch": 1,
+            "PauseActor": 2,
+            "SlowActor": 1,
+            "DelayMailbox": 1,
+            "FillMailbox": 1,
+            "JumpClock": 2,
+            "PowerCut": 1,
+            "KillProcess": 1,
+            "SlowDisk": 1,
+            "Stall": 1,
+        },
         actors=PARTITIONS + OTHERS,
         consumers=(*CONSUMERS, "group-3.1", "group-4.1"),
         paths=FILES,
@@ -141,16 +137,14 @@ class DiskFull:
 
     name = "disk-full-and-healed"
     space = FaultSpace(
-        weights=named(
-            {
-                "FullDisk": 5,
-                "FailVerb": 2,
-                "ShortWrite": 1,
-                "PowerCut": 1,
-                "CrashActor": 1,
-                "KillProcess": 1,
-            }
-        ),
+        weights={
+            "FullDisk": 5,
+            "FailVerb": 2,
+            "ShortWrite": 1,
+            "PowerCut": 1,
+            "CrashActor": 1,
+            "KillProcess": 1,
+        },
         actors=PARTITIONS,
         paths=FILES,
         errnos=("ENOSPC", "EDQUOT"),

@@ -17,7 +17,7 @@ from callboard.simulations.checkers import enforce
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.faults.swarm import FaultSpace
 from callboard.simulations.history.surviving import Lost, Surviving
-from callboard.simulations.scenarios.draws import between, named, one_of
+from callboard.simulations.scenarios.draws import between, one_of
 from callboard.simulations.scenarios.points import mark
 from callboard.simulations.scenarios.shop import Shop
 from callboard.simulations.scenarios.traffic import Traffic, draw_traffic
@@ -122,12 +122,12 @@ class DamagedMiddle:
 
     name = "damaged-middle"
     space = FaultSpace(
-        weights=named({"Rot": 6, "Misdirect": 4, "PowerCut": 1, "CrashActor": 1}),
+        weights={"Rot": 6, "Misdirect": 4, "PowerCut": 1, "CrashActor": 1},
         always=("Rot", "Misdirect"),
-        limits=named({"PowerCut": 2}),
+        limits={"PowerCut": 2},
         actors=("topics/orders/0", "topics/orders/1"),
         paths=("topics/", "topics/", "topics/", ".log"),
-        probes=named(PROBES),
+        probes=PROBES,
         faults=(3, 6),
         horizon_s=0.4,
     )

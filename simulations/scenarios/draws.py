@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
 from callboard.log.seams.entropy import Entropy
 
-__all__ = ["between", "named", "one_of", "uniform"]
+__all__ = ["between", "one_of", "uniform"]
 
 T = TypeVar("T")
-N = TypeVar("N", int, float)
-
-
-def named(counts: Mapping[str, N]) -> tuple[tuple[str, N], ...]:
-    """Numbers by name, as fault spaces hold them."""
-    return tuple(counts.items())
 
 
 def between(entropy: Entropy, low: int, high: int) -> int:

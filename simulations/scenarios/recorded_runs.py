@@ -17,7 +17,7 @@ from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.faults.swarm import FaultSpace
 from callboard.simulations.history.clients import ObservedTopic
 from callboard.simulations.scenarios.broker_runs import CONSUMERS, FILES, OTHERS, PARTITIONS
-from callboard.simulations.scenarios.draws import between, named, one_of
+from callboard.simulations.scenarios.draws import between, one_of
 from callboard.simulations.scenarios.recorded_source import recorded_day
 from callboard.simulations.scenarios.shop import OPERATOR_S, Shop
 from callboard.simulations.scenarios.traffic import STYLES, Traffic
@@ -95,7 +95,7 @@ class RecordedTraffic:
         consumers=CONSUMERS,
         paths=FILES,
         faults=(0, 5),
-        probes=named(PROBES),
+        probes=PROBES,
         horizon_s=300.0,
     )
 
@@ -126,21 +126,19 @@ class RecordedDay:
 
     name = "recorded-day"
     space = FaultSpace(
-        weights=named(
-            {
-                "PowerCut": 3,
-                "KillProcess": 2,
-                "CrashActor": 4,
-                "CrashConsumer": 2,
-                "JumpClock": 1,
-                "FailVerb": 1,
-            }
-        ),
+        weights={
+            "PowerCut": 3,
+            "KillProcess": 2,
+            "CrashActor": 4,
+            "CrashConsumer": 2,
+            "JumpClock": 1,
+            "FailVerb": 1,
+        },
         actors=PARTITIONS + OTHERS,
         consumers=CONSUMERS,
         paths=FILES,
         faults=(4, 16),
-        probes=named({name: count * 60 for name, count in PROBES.items()}),
+        probes={name: count * 60 for name, count in PROBES.items()},
         horizon_s=80_000.0,
     )
 

@@ -18,7 +18,7 @@ from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.faults.swarm import FaultSpace
 from callboard.simulations.scenarios.bounds import ACTORS_MAX, COUNT_MAX
 from callboard.simulations.scenarios.broker_runs import CONSUMERS, FILES, PARTITIONS
-from callboard.simulations.scenarios.draws import between, named, one_of
+from callboard.simulations.scenarios.draws import between, one_of
 from callboard.simulations.scenarios.shop import Shop
 from callboard.simulations.scenarios.traffic import STYLES, Traffic
 from callboard.simulations.world import Machine, World
@@ -88,16 +88,14 @@ class RetentionAgainstReaders:
 
     name = "retention-against-readers"
     space = FaultSpace(
-        weights=named(
-            {
-                "PowerCut": 2,
-                "KillProcess": 1,
-                "CrashActor": 2,
-                "JumpClock": 2,
-                "FailVerb": 1,
-                "CrashConsumer": 1,
-            }
-        ),
+        weights={
+            "PowerCut": 2,
+            "KillProcess": 1,
+            "CrashActor": 2,
+            "JumpClock": 2,
+            "FailVerb": 1,
+            "CrashConsumer": 1,
+        },
         actors=PARTITIONS,
         consumers=CONSUMERS,
         paths=FILES,

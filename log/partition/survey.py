@@ -115,6 +115,8 @@ class Surveyor:
         self._headers: list[SegmentHeader] = []
         self.segments: list[StoredSegment] = []
         self.damages: list[Damage] = []
+        self._leading: list[int] = []
+        """Places in `damages` of the segments set aside before any could be read."""
 
     async def visit(self, base: int, size_bytes: int) -> None:
         """Open the segment and read its header; the segment before the last one is closed."""
@@ -168,6 +170,8 @@ class Surveyor:
             aside = self._quarantine.path_for(file.base_offset, 0, 0, ".log")
             verbs += (Rename(file.path, aside), SyncDirectory(self._directory))
             self._quarantine.kept.append(aside)
+            if not self.segments:
+                self._leading.append(len(self.damages))
             self.damages.append(Damage(file.path, 0, file.position, file.base_offset, file.base_offset - 1))
         else:
             verbs.append(Unlink(file.path))
@@ -175,6 +179,7 @@ class Surveyor:
 
     async def settle_ends(self) -> None:
         """Each segment ends where its successor says; when one is missing in between, where its frames end."""
+        self._name_beginning()
         for place, segment in enumerate(self.segments[:-1]):
             header = self._headers[place + 1]
             segment.end_offset = max(segment.base_offset, header.previous_end)
@@ -186,3 +191,11 @@ class Surveyor:
                     self.damages.append(
                         Damage(self._directory, 0, 0, segment.end_offset, header.previous_end - 1)
                     )
+
+    def _name_beginning(self) -> None:
+        """What was set aside before the first segment that can be read had the offsets up to the next one."""
+        if not self._leading or not self.segments:
+            return
+        following = [self.damages[place].first_offset for place in self._leading[1:]]
+        for place, end in zip(self._leading, [*following, self.segments[0].base_offset], strict=True):
+            self.damages[place] = attrs.evolve(self.damages[place], last_offset=end - 1)

@@ -218,6 +218,25 @@ async def test_a_segment_without_header_and_index_is_set_aside(world: Any) -> No
     assert "damaged" in notes[0].message
 
 
+async def test_first_segments_that_are_set_aside_are_named_up_to_the_next(make_world: Any) -> None:
+    """Two of them, before others that can be read: each with its own offsets."""
+    world = make_world(segment_bytes=65_536)
+    await world.open()
+    await world.append(500, size=400)
+    await world.log.close()
+    paths = sorted(name for name in world.disk.files() if name.endswith(".log"))
+    assert len(paths) > 3
+    bases = [int(path[-24:-4]) for path in paths]
+    for path in paths[:2]:
+        write_back(world, path, b"?" * SEGMENT_HEADER_BYTES + world.disk.files()[path][SEGMENT_HEADER_BYTES:])
+        write_back(world, path.replace(".log", ".index"), b"?")
+    log = await world.open()
+    assert log.start_offset == bases[2]
+    lost = [(hurt.first_offset, hurt.last_offset) for hurt in log.recovery.damages]
+    assert lost == [(bases[0], bases[1] - 1), (bases[1], bases[2] - 1)]
+    assert set(await world.contents()) == set(range(bases[2], 500))
+
+
 @pytest.mark.parametrize("content", [b"", b"CALL", bytes(128), bytes(100_000)])
 async def test_a_segment_without_a_header_yet_is_made_anew(world: Any, content: bytes) -> None:
     """An empty, short or zeroed file under a segment's name holds nothing: the log goes on."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TypeVar
 
+from callboard.simulations.checkers.attempts import REOPENED
 from callboard.simulations.checkers.intensity import Intensity
 from callboard.simulations.checkers.terms import DEFAULT, Terms
 from callboard.simulations.history.entry import Entry
@@ -23,16 +24,16 @@ T = TypeVar("T")
 PROMISE = "supervision stays within its intensity"
 SLACK_S = 1e-6
 ANEW = "started anew"
-"""A remark of scenarios: the tree that gave up is gone, and another one is begun."""
+"""A remark of scenarios: the tree that gave up is gone, and another one is begun. `REOPENED` says as much."""
 EVENTS = ("ActorStarted", "IncarnationCrashed", "ActorRestarted", "ActorFailed", "ActorStopped", "Escalated")
 
 
 def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:
     """Windows with too many restarts, starts before their time, and crashes that nobody answered."""
     events = history.of(*EVENTS)
-    found = _started_early(events) + _unanswered(history, events)
-    anew = [entry for entry in history.of("note") if ANEW in entry.detail]
+    anew = [entry for entry in history.of("note") if ANEW in entry.detail or REOPENED in entry.detail]
     told = sorted([*events, *anew], key=lambda entry: entry.number)
+    found = _started_early(told) + _unanswered(history, events)
     for stated in terms.intensities:
         found += _too_many(stated, told)
     return found
@@ -87,7 +88,9 @@ def _started_early(events: list[Entry]) -> list[Violation]:
     found = []
     for entry in events:
         actor = (entry.machine, entry.who)
-        if entry.kind == "ActorRestarted":
+        if entry.kind == "note":
+            due.clear()
+        elif entry.kind == "ActorRestarted":
             due[actor] = entry.time + entry.until
         elif entry.kind == "ActorStarted":
             at = due.pop(actor, 0.0)

@@ -45,6 +45,21 @@ def test_children_of_one_supervisor_share_a_window(script, left):
     assert len(supervision.check(script.history, left(), terms)) == 1
 
 
+@pytest.mark.parametrize("remark", ["the runtime ended: ActorCrashed", "everything is started anew"])
+def test_a_tree_that_is_begun_anew_has_windows_and_backoffs_of_its_own(script, left, remark):
+    """What the tree before it did is not counted with it, and nobody waits for its backoffs."""
+    crash(script)
+    crash(script)
+    script.event("IncarnationCrashed", "topics/orders/0").event("ActorStopped", "topics/orders/0")
+    script.history.note("note", remark)
+    script.event("ActorStarted", "topics/orders/0")
+    crash(script)
+    crash(script)
+    assert supervision.check(script.history, left(), TERMS) == []
+    crash(script)
+    assert len(supervision.check(script.history, left(), TERMS)) == 1
+
+
 def test_a_start_before_its_backoff_is_found(script, left):
     """An actor that starts before its backoff is over is a violation."""
     script.event("IncarnationCrashed", "a").event("ActorRestarted", "a", delay=1.0).at(0.5)

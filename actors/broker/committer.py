@@ -407,8 +407,9 @@ class Committer:
         doubtful.indefinite = True  # the state in memory has these events, and is written when the disk heals
         work.finish(doubtful)
         self._in_flight_work = None
-        self._owed_until = self._clock.monotonic() + self._owed_delay_s
-        self._owed_delay_s = min(2 * self._owed_delay_s, OWED_RETRY_MAX_S)
+        if self._journal.needs_healing:  # else the state was written, and what failed came after that
+            self._owed_until = self._clock.monotonic() + self._owed_delay_s
+            self._owed_delay_s = min(2 * self._owed_delay_s, OWED_RETRY_MAX_S)
 
     async def _heal_journal(self, work: JournalWork) -> None:
         """Begin a new journal segment with the state in memory, which already includes what `work` records."""

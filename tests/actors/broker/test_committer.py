@@ -15,7 +15,14 @@ from callboard.actors.broker.commands import Level, PublishMany, PublishOne
 from callboard.actors.broker.committer import LINGER_S, Committer
 from callboard.actors.broker.port import PartitionPort
 from callboard.actors.broker.sequencer import COMMIT_BYTES_MAX, Sequencer
-from callboard.log.errors import ActorCrashed, CallboardError, DiskFull, PublishFailed, TopicFull
+from callboard.log.errors import (
+    ActorCrashed,
+    CallboardError,
+    DiskFull,
+    PublishFailed,
+    StaleIncarnation,
+    TopicFull,
+)
 from callboard.log.format.columns import Columns
 from callboard.log.journal.journal import Journal
 from callboard.log.partition.log_settings import LogSettings
@@ -299,6 +306,37 @@ async def test_who_fails_at_being_told_keeps_nobody_from_hearing(autojump_clock:
         bench.committer.abandon(ActorCrashed("crashed", path="p"))
         assert before.answers == [None]
         assert [type(error) for error in behind.answers] == [ActorCrashed]
+
+
+async def test_a_healing_that_fails_after_it_is_done_owes_nothing(
+    autojump_clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A successor may fence the disk while the old segment is closed: nothing is tried again, over and over."""
+    healed, commits = Journal.heal, 0
+
+    async def heal_and_be_fenced(journal: Journal, state: bytes) -> None:
+        await healed(journal, state)
+        raise StaleIncarnation("fenced")
+
+    commit = Committer._commit
+
+    async def count(committer: Committer) -> None:
+        nonlocal commits
+        commits += 1
+        await commit(committer)
+
+    monkeypatch.setattr(Journal, "heal", heal_and_be_fenced)
+    monkeypatch.setattr(Committer, "_commit", count)
+    async with on_bench() as bench:
+        bench.journal.needs_healing = True
+        asker = bench.record(sync=True)
+        await trio.sleep(0.5)
+        assert [type(error) for error in asker.answers] == [StaleIncarnation]
+        assert not bench.committer._has_work()
+        autojump_clock.jump(5.0)
+        for _ in range(100):
+            await trio.lowlevel.checkpoint()
+        assert commits == 1
 
 
 async def test_closing_waits_for_everything_and_then_keeps_still(autojump_clock: Any) -> None:

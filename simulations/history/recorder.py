@@ -27,8 +27,12 @@ ENTRIES_MAX: Final = 2_000_000
 """Half a gigabyte. The replay of a whole recorded day writes a sixth of it."""
 
 
+_made: Final = tuple.__new__
+"""An entry of its fields: half of what its class takes, and there are a thousand in a small run."""
+
+
 class History:
-    """What was done and seen. `now` is virtual time, `tell` takes one line of trace per entry.
+    """What was done and seen. `now` is virtual time, `tell` takes the fields of each entry.
 
     It takes `limit` entries (None: `ENTRIES_MAX`), then calls `full(why)` at each further one, and keeps none.
     """
@@ -36,7 +40,7 @@ class History:
     def __init__(
         self,
         now: Callable[[], float] = trio.current_time,
-        tell: Callable[[str], object] | None = None,
+        tell: Callable[[tuple[Any, ...]], object] | None = None,
         *,
         full: Callable[[str], object] = lambda _: None,
         limit: int | None = None,
@@ -91,7 +95,7 @@ class History:
         if len(entries) >= self._limit:
             self._full(f"the run's history is full, with {len(entries):,} entries")
             return
-        entry = Entry(
+        fields = (
             len(entries),
             self._now(),
             machine,
@@ -107,10 +111,11 @@ class History:
             until,
             detail,
         )
+        entry = _made(Entry, fields)
         entries.append(entry)
         self._by_kind[kind].append(entry)
         if self.tell is not None:
-            self.tell(entry.line())
+            self.tell(fields)
 
     def operation(self) -> int:
         """A number for a new operation, or a new life of a consumer."""

@@ -214,7 +214,7 @@ class Driver(TickingClock):
         quiet = not (self._anyone_dead or self._holds)
         if quiet and len(batch) == 1:  # most ticks by far, and nothing to decide
             if batch[0].context.get(MEMBER) is not None and self._trace.on:
-                self._trace.step(str(task_number(batch[0])))
+                self._trace.step([task_number(batch[0])])
             return
         ours: list[Any] = []
         system: list[Any] = []
@@ -236,7 +236,7 @@ class Driver(TickingClock):
                     ours = self._picked(decision, ours)
                     numbers = [numbers[position] for position in decision]
             if self._trace.on:
-                self._trace.step(" ".join(map(str, numbers)))
+                self._trace.step(numbers)
         if len(ours) > 1:
             ours.reverse()
         batch[:] = ours

@@ -8,14 +8,17 @@ the process: no addresses, no hashes, no wall time of the machine.
 from __future__ import annotations
 
 import hashlib
+import marshal
 import re
 from collections.abc import Callable
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 __all__ = ["Trace", "TraceMode", "clean"]
 
 TraceMode = Literal["off", "digest", "full"]
 FLUSH_AT: Final = 1_024
+BY_VALUE: Final = 2
+"""The version of marshal's format that does not depend on which objects are one and the same."""
 ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
@@ -25,7 +28,10 @@ def clean(name: str) -> str:
 
 
 class Trace:
-    """Lines as they come. `sink` gets every line of a full trace instead of `lines`."""
+    """Lines as they come. `sink` gets every line of a full trace instead of `lines`.
+
+    A digest needs no text: it is taken of the values that the lines would be made of.
+    """
 
     __slots__ = ("_closed", "_digest", "_pending", "_sink", "lines", "mode", "now")
 
@@ -37,7 +43,7 @@ class Trace:
         self.lines: list[str] = []
         self._sink = sink
         self._digest = hashlib.blake2b(digest_size=16)
-        self._pending: list[str] = []
+        self._pending: list[Any] = []
         self._closed = False
 
     @property
@@ -49,26 +55,42 @@ class Trace:
         """Something happened."""
         if self.mode == "off" or self._closed:
             return
-        self._take(f"{self.now():.6f} {what} {details}" if details else f"{self.now():.6f} {what}")
+        if self.mode == "full":
+            self._take(f"{self.now():.6f} {what} {details}" if details else f"{self.now():.6f} {what}")
+        else:
+            self._take((self.now(), what, details))
 
-    def step(self, numbers: str) -> None:
-        """A tick stepped the tasks with these numbers (spaces between)."""
+    def step(self, numbers: list[int]) -> None:
+        """A tick stepped the tasks with these numbers, in this order."""
         if self._closed:
             return
-        self._take(f"{self.now():.6f} step {numbers}" if self.mode == "full" else numbers)
+        if self.mode == "full":
+            self._take(f"{self.now():.6f} step {' '.join(map(str, numbers))}")
+        else:
+            self._take(numbers)
 
-    def _take(self, line: str) -> None:
+    def values(self, values: tuple[Any, ...]) -> None:
+        """What a line says, for a digest: numbers, strings, and tuples of them."""
+        if not self._closed:
+            self._take(values)
+
+    def _take(self, said: Any) -> None:
         if self.mode == "full":
             if self._sink is None:
-                self.lines.append(line)
+                self.lines.append(said)
             else:
-                self._sink(line)
-        self._pending.append(line)
-        if len(self._pending) >= FLUSH_AT:
+                self._sink(said)
+        pending = self._pending
+        pending.append(said)
+        if len(pending) >= FLUSH_AT:
             self._flush()
 
     def _flush(self) -> None:
-        self._digest.update(("\n".join(self._pending) + "\n").encode("utf-8", "surrogatepass"))
+        try:
+            taken = marshal.dumps(self._pending, BY_VALUE)
+        except ValueError:  # a value of a class derived from one of these
+            taken = repr(self._pending).encode("utf-8", "surrogatepass")
+        self._digest.update(taken)
         self._pending.clear()
 
     def close(self) -> None:

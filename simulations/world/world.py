@@ -18,7 +18,7 @@ from callboard.simulations.clock import VirtualClock
 from callboard.simulations.disk.memory_disk import MemoryDisk
 from callboard.simulations.disk.survival import Survival
 from callboard.simulations.entropy import SeededEntropy
-from callboard.simulations.history import History
+from callboard.simulations.history import Entry, History
 from callboard.simulations.violations import Violation
 from callboard.simulations.world.driver import MEMBER, Driver
 from callboard.simulations.world.machine import Machine
@@ -65,7 +65,7 @@ class World:
         self.disk = MemoryDisk(clock=self.clock)
         self.history = History(
             now=trace.now,
-            tell=self._tell if trace.on else None,
+            tell={"off": None, "digest": trace.values, "full": self._tell}[trace.mode],
             full=lambda why: self.scheduler.end(why),
         )
         self.probes = Probes()
@@ -89,8 +89,8 @@ class World:
         self.disk.halted = self._halted
         self.disk.sleep = self._sleep
 
-    def _tell(self, line: str) -> None:
-        self.trace.line("history", line)
+    def _tell(self, fields: tuple[Any, ...]) -> None:
+        self.trace.line("history", Entry(*fields).line())
 
     @property
     def now(self) -> float:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import trio
 
 from callboard.actors.reply import Envelope, Reply, ask_timeout
+from callboard.log.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from callboard.actors.cell import Cell, Terminated
@@ -67,14 +68,20 @@ class ActorRef(Generic[M]):
         reply = Reply(self._cell)
         if timeout is None:
             return await self._ask(message, reply)
-        enqueued = False
-        with trio.move_on_after(timeout):
-            envelope = Envelope(message, reply)
-            if not self._put(envelope):
+        if not timeout >= 0:
+            raise InvalidArgument(f"A timeout is a number of seconds, 0 or more, not {timeout!r}. Nothing was asked.")
+        deadline = trio.current_time() + timeout
+        envelope = Envelope(message, reply)
+        if not self._put(envelope):
+            with trio.CancelScope(deadline=deadline) as scope:
                 await self._cell.mailbox.put_waiting(envelope)
-            enqueued = True
-            return await reply.wait()
-        raise ask_timeout(self.path, timeout, indefinite=enqueued)
+            if scope.cancelled_caught:
+                raise ask_timeout(self.path, timeout, indefinite=False)
+        self._cell.system.deadlines.add(reply, deadline, timeout)
+        try:
+            return await reply.settled()
+        finally:
+            reply.forget()
 
     async def _ask(self, message: M, reply: Reply) -> Any:
         envelope = Envelope(message, reply)

@@ -76,6 +76,16 @@ class Reply:
             self.done = True
             self._abandoned = True
 
+    def expire(self, timeout_s: float) -> None:
+        """The asker has waited for long enough: it gets an `AskTimeout`. Does nothing once settled."""
+        if not self.done:
+            self._error = ask_timeout(self._cell.path, timeout_s)
+            self.answer(None)
+
+    def forget(self) -> None:
+        """Let go of the answer, for one that is remembered longer than it is looked at."""
+        self._value = self._error = None
+
     async def wait(self, timeout: float | None = None) -> Any:
         """The answer. Raises the actor's error, or `AskTimeout` after `timeout` seconds.
 

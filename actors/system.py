@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from callboard.actors.cell import Cell
 from callboard.actors.dead_letters import DeadLetters
+from callboard.actors.deadlines import Deadlines
 from callboard.actors.events import EventLog
 from callboard.log.errors import InternalError, InvalidArgument
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ActorSystem:
-    """The common ground of a tree of actors. It runs nothing itself: supervisors do.
+    """The common ground of a tree of actors. It runs nothing itself: supervisors do, and who runs those.
 
     Invariant Y1: at most one cell lives at a path.
     """
@@ -29,6 +30,7 @@ class ActorSystem:
         self.disk = disk
         self.dead_letters = DeadLetters(clock)
         self.events = EventLog(clock)
+        self.deadlines = Deadlines()
         self._cells: dict[str, Cell[Any]] = {}
 
     def enlist(self, path: str, mailbox: MailboxSpec) -> Cell[Any]:

@@ -107,12 +107,12 @@ async def tells_nowait(ref: ActorRef[int]) -> None:
         await ref.ask(0)
 
 
-async def asks(ref: ActorRef[int], askers: int) -> None:
+async def asks(ref: ActorRef[int], askers: int, timeout: float | None = None) -> None:
     """Questions from many tasks at once."""
 
     async def asker() -> None:
         for number in range(ASKS // askers):
-            await ref.ask(number)
+            await ref.ask(number, timeout=timeout)
 
     async with trio.open_nursery() as nursery:
         for _ in range(askers):
@@ -143,6 +143,9 @@ async def main() -> None:
             await timed(
                 f"ask, receive_batch, {askers} askers", ASKS, lambda askers=askers: asks(many, askers)
             )
+        for askers in (1, 64):
+            name = f"ask with a timeout, receive, {askers} askers"
+            await timed(name, ASKS, lambda askers=askers: asks(one, askers, 30.0))
 
 
 if __name__ == "__main__":

@@ -43,6 +43,7 @@ class System:
         self._ending = Ending("finished")
         self._passing: BaseException | None = None
         self._body = trio.CancelScope()
+        self._deadlines = trio.CancelScope(shield=True)
         self._opened = False
 
     # -- looking around -------------------------------------------------------------------------------------
@@ -89,6 +90,7 @@ class System:
         self.root.begin()
         self._manager = trio.open_nursery()
         self._nursery = await self._manager.__aenter__()
+        self._nursery.start_soon(self._keep_deadlines, name="callboard: deadlines")
         self._nursery.start_soon(self._run_tree, name="callboard")
         try:
             await self._ready.wait()
@@ -116,6 +118,11 @@ class System:
             raise rest
         return absorbed
 
+    async def _keep_deadlines(self) -> None:
+        """As long as there is a tree: an actor that stops may still ask (T3)."""
+        with self._deadlines:
+            await self.kernel.deadlines.run()
+
     async def _run_tree(self) -> None:
         try:
             with trio.CancelScope(shield=True):
@@ -123,6 +130,7 @@ class System:
         except BaseException as error:  # noqa: BLE001 - raised again by the body's task
             self._passing = unwrap(error)
         finally:
+            self._deadlines.cancel()
             self.root.close(self._ending.error)
             self._over.set()
             self._ready.set()

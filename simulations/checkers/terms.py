@@ -24,8 +24,6 @@ class Terms:
     """Retention may drop what every group has settled: a log need not begin at its first offset."""
     drops_unread: bool = False
     """Retention may drop what a group has not settled, too, if it counts it."""
-    leader_may_vanish: bool = False
-    """Faults of the disk may take records at level `leader`; power cuts always may."""
     beyond: bool = False
     """More is damaged than the promise covers: what is lost must be reported, not there."""
 

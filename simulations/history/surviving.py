@@ -99,30 +99,25 @@ class Surviving:
     """A fingerprint of what each recovery in a row made of the disk; one, or two."""
 
 
-async def collect(
-    history: History, disk: Disk, open_runtime: Callable[[], Any], *, recoveries: int = 1
-) -> Surviving:
-    """Recover the disk with `open_runtime()` and read it. With two `recoveries`, both results are kept to compare.
+async def collect(history: History, disk: Disk, open_runtime: Callable[[], Any]) -> Surviving:
+    """Recover the disk with `open_runtime()` and read it.
 
     Raises what opening raises: a disk that a run has left must be readable.
     """
-    found: list[Surviving] = []
-    for _ in range(recoveries):
-        async with open_runtime() as runtime:
-            statistics = await runtime.stats()
-            topics = {topic.name: topic.topic_id for topic in runtime.topics()}
-        groups = {group.group_id: group.name for group in statistics.groups}
-        report = await verify_directory(disk)
-        logs = {log.path: log for log in report.logs}
-        files = await disk.incarnate("surviving")
-        partitions = []
-        for numbers in statistics.partitions:
-            directory = partition_directory(topics[numbers.topic], numbers.partition)
-            partitions.append(await _read(history, files, directory, numbers, groups, logs.get(directory)))
-        problems = tuple(f"{problem.path}: {problem.kind}: {problem.message}" for problem in report.problems)
-        found.append(Surviving(tuple(partitions), problems))
-    last = found[-1]
-    return attrs.evolve(last, digests=tuple(_digest(each) for each in found))
+    async with open_runtime() as runtime:
+        statistics = await runtime.stats()
+        topics = {topic.name: topic.topic_id for topic in runtime.topics()}
+    groups = {group.group_id: group.name for group in statistics.groups}
+    report = await verify_directory(disk)
+    logs = {log.path: log for log in report.logs}
+    files = await disk.incarnate("surviving")
+    partitions = []
+    for numbers in statistics.partitions:
+        directory = partition_directory(topics[numbers.topic], numbers.partition)
+        partitions.append(await _read(history, files, directory, numbers, groups, logs.get(directory)))
+    problems = tuple(f"{problem.path}: {problem.kind}: {problem.message}" for problem in report.problems)
+    left = Surviving(tuple(partitions), problems)
+    return attrs.evolve(left, digests=(_digest(left),))
 
 
 async def _read(

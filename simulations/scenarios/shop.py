@@ -90,7 +90,6 @@ class Shop:
             visibility_s=dict.fromkeys(traffic.groups, traffic.visibility_s),
             groups=traffic.groups,
             liveness_s=LIVENESS_S,
-            leader_may_vanish=True,
             intensities=(
                 Intensity(path=f"topics/{TOPIC}/", restarts=20, period_s=10.0, each=True, delay_s_max=0.25),
             ),

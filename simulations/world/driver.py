@@ -27,7 +27,14 @@ import trio
 from callboard.simulations.world.schedulers import Scheduler
 from callboard.simulations.world.tape import FIFO, Decision, Tape
 from callboard.simulations.world.trace import Trace, clean
-from callboard.simulations.world.trio_hooks import NEVER, TickingClock, put_back, task_number, task_numbers
+from callboard.simulations.world.trio_hooks import (
+    NEVER,
+    TickingClock,
+    put_back,
+    put_back_all,
+    task_number,
+    task_numbers,
+)
 
 __all__ = ["MEMBER", "Driver", "Member"]
 
@@ -75,6 +82,7 @@ class Driver(TickingClock):
         self.scheduler = scheduler
         self.ticks = 0
         self._trace = trace
+        self._traced = trace.on
         self._tape: list[Decision] | None = [] if record else None
         self._virtual_limit_s = virtual_limit_s
         self._tick_limit = tick_limit
@@ -211,23 +219,10 @@ class Driver(TickingClock):
             return
         if self.ticks >= self._alarm_at:
             self._alarm()
-        quiet = not (self._anyone_dead or self._holds)
-        if quiet and len(batch) == 1:  # most ticks by far, and nothing to decide
-            if batch[0].context.get(MEMBER) is not None and self._trace.on:
-                self._trace.step([task_number(batch[0])])
+        if len(batch) == 1 and not self._holds:  # most ticks by far, and nothing to decide
+            self._only(batch)
             return
-        ours: list[Any] = []
-        system: list[Any] = []
-        for task in batch:
-            member = task.context.get(MEMBER)
-            if member is None:
-                system.append(task)
-            elif quiet:
-                ours.append(task)
-            elif member.dead:
-                self._frozen.append(task)
-            elif not (self._holds and self._held_back(task)):
-                ours.append(task)
+        ours, system = self._steppable(batch)
         if ours:
             numbers = task_numbers(ours)
             if len(ours) > 1:
@@ -235,12 +230,41 @@ class Driver(TickingClock):
                 if decision != FIFO:
                     ours = self._picked(decision, ours)
                     numbers = [numbers[position] for position in decision]
-            if self._trace.on:
+            if self._traced:
                 self._trace.step(numbers)
         if len(ours) > 1:
             ours.reverse()
         batch[:] = ours
         batch += system
+
+    def _only(self, batch: list[Any]) -> None:
+        task = batch[0]
+        member = task.context.get(MEMBER)
+        if member is None:
+            return
+        if member.dead:
+            self._frozen.append(task)
+            batch.clear()
+        elif self._traced:
+            self._trace.step([task_number(task)])
+
+    def _steppable(self, batch: list[Any]) -> tuple[list[Any], list[Any]]:
+        """Those who may be stepped, and trio's own tasks."""
+        if not (self._anyone_dead or self._holds):
+            ours = [task for task in batch if task.context.get(MEMBER) is not None]
+            if len(ours) == len(batch):
+                return ours, []
+            return ours, [task for task in batch if task.context.get(MEMBER) is None]
+        ours, system = [], []
+        for task in batch:
+            member = task.context.get(MEMBER)
+            if member is None:
+                system.append(task)
+            elif member.dead:
+                self._frozen.append(task)
+            elif not (self._holds and self._held_back(task)):
+                ours.append(task)
+        return ours, system
 
     def _alarm(self) -> None:
         if self.ticks >= self._tick_limit:
@@ -263,11 +287,14 @@ class Driver(TickingClock):
     @staticmethod
     def _picked(decision: Decision, tasks: list[Any]) -> list[Any]:
         """The tasks to be stepped; the others wait for the next tick."""
+        if len(decision) == 1:
+            left = tasks.copy()
+            picked = [left.pop(decision[0])]
+            put_back_all(left)
+            return picked
         if len(decision) < len(tasks):
             chosen = set(decision)
-            for position, task in enumerate(tasks):
-                if position not in chosen:
-                    put_back(task)
+            put_back_all([task for position, task in enumerate(tasks) if position not in chosen])
         return [tasks[position] for position in decision]
 
     def _held_back(self, task: Any) -> bool:

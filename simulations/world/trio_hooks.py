@@ -37,6 +37,7 @@ __all__ = [
     "live_async_generators",
     "missing_hooks",
     "put_back",
+    "put_back_all",
     "task_number",
     "task_numbers",
     "thread_doors",
@@ -210,6 +211,11 @@ def task_numbers(tasks: list[Any]) -> list[int]:
 def put_back(task: Any) -> None:
     """Let a task that `decide` took out of its batch be runnable again."""
     _run.GLOBAL_RUN_CONTEXT.runner.runq.append(task)
+
+
+def put_back_all(tasks: list[Any]) -> None:
+    """The same for several, in this order."""
+    _run.GLOBAL_RUN_CONTEXT.runner.runq.extend(tasks)
 
 
 def end_shields() -> None:

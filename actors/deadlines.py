@@ -18,7 +18,7 @@ from typing import Final
 
 import trio
 
-from callboard.actors.reply import Reply, ask_timeout
+from callboard.actors.reply import Reply
 
 __all__ = ["Deadlines"]
 

@@ -69,7 +69,9 @@ class ActorRef(Generic[M]):
         if timeout is None:
             return await self._ask(message, reply)
         if not timeout >= 0:
-            raise InvalidArgument(f"A timeout is a number of seconds, 0 or more, not {timeout!r}. Nothing was asked.")
+            raise InvalidArgument(
+                f"A timeout is a number of seconds, 0 or more, not {timeout!r}. Nothing was asked."
+            )
         deadline = trio.current_time() + timeout
         envelope = Envelope(message, reply)
         if not self._put(envelope):

@@ -34,7 +34,7 @@ _made: Final = tuple.__new__
 class History:
     """What was done and seen. `now` is virtual time, `tell` takes the fields of each entry.
 
-    It takes `limit` entries, then calls `full(why)` at each further one, and keeps none.
+    It takes `limit` entries (None: `ENTRIES_MAX`), then calls `full(why)` at each further one, and keeps none.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class History:
         tell: Callable[[tuple[Any, ...]], object] | None = None,
         *,
         full: Callable[[str], object] = lambda _: None,
-        limit: int = ENTRIES_MAX,
+        limit: int | None = None,
     ) -> None:
         self.entries: list[Entry] = []
         self._by_kind: defaultdict[str, list[Entry]] = defaultdict(list)
@@ -54,7 +54,7 @@ class History:
         """Ids of messages whose publisher was told that they are stored."""
         self._now = now
         self._full = full
-        self._limit = limit
+        self._limit = ENTRIES_MAX if limit is None else limit
         self._operations = 0
         self._ended = 0
 

@@ -98,7 +98,8 @@ async def test_an_actor_that_stops_can_still_ask(autojump_clock, stage):
     seen = []
     with trio.move_on_after(10) as scope:
         async with stage(
-            later=Later, asker={"start": lambda: Asker(lambda: system.actor("later"), seen), "shutdown_grace": 5}
+            later=Later,
+            asker={"start": lambda: Asker(lambda: system.actor("later"), seen), "shutdown_grace": 5},
         ) as system:
             await trio.sleep_forever()
     assert scope.cancelled_caught

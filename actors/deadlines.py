@@ -1,13 +1,14 @@
 """Deadlines: when the askers of one system give up, kept by one task for all of them.
 
-A cancel scope per question does the same in portable trio, at less than half as many questions a second
-(benchmarks/kernel.py): that is why this module exists.
+A cancel scope per question does the same in portable trio, at half as many questions a second of 64 askers and four
+fifths of one (benchmarks/kernel.py): that is why this module exists. While the task does not run (before a system is
+opened, say), scopes are used.
 
 Invariants
 ----------
 D1  A question is given up at its deadline, never before, and only if it is not settled by then.
-D2  The task sleeps until the earliest deadline that it was told of: nothing ticks.
-D3  Settled questions are forgotten in time: with `n` open at most, no more than `max(64, 2 * n) + 1` are remembered.
+D2  The task sleeps until the earliest deadline that it knows; while no question is open it knows none: nothing ticks.
+D3  With `n` questions open, at most `n + 64` settled ones are remembered, and of those nothing but the deadline.
 """
 
 from __future__ import annotations
@@ -20,35 +21,63 @@ import trio
 
 from callboard.actors.reply import Reply
 
-__all__ = ["Deadlines"]
+__all__ = ["Deadlines", "Open"]
 
-KEPT_MIN: Final = 64
+SETTLED_MAX: Final = 64
+
+
+class Open:
+    """A question that is open: `reply` is None once it is settled."""
+
+    __slots__ = ("reply",)
+
+    def __init__(self, reply: Reply) -> None:
+        self.reply: Reply | None = reply
 
 
 class Deadlines:
     """Those of all questions that are open in one system."""
 
+    __slots__ = ("_alarm", "_due", "_numbers", "_open")
+
     def __init__(self) -> None:
         self._alarm: trio.CancelScope | None = None
-        self._due: list[tuple[float, int, float, Reply]] = []
-        """Deadline, a number that decides ties, seconds allowed, reply."""
+        self._due: list[tuple[float, int, Open]] = []
+        """Deadline, a number that decides ties, the question."""
         self._numbers = 0
-        self._prune_at = KEPT_MIN
+        self._open = 0
+
+    @property
+    def kept(self) -> bool:
+        """Whether the task runs: else nobody is given up."""
+        return self._alarm is not None
 
     def __len__(self) -> int:
+        """How many are remembered, settled or not."""
         return len(self._due)
 
-    def add(self, reply: Reply, deadline: float, timeout_s: float) -> None:
-        """Give `reply` up at `deadline` (trio's time), unless it is settled; `timeout_s` is for the error's words."""
+    def add(self, reply: Reply, deadline: float) -> Open:
+        """Give `reply` up at `deadline` (trio's time), unless `settled` is called before. Only while `kept`."""
         due = self._due
         self._numbers += 1
-        heappush(due, (deadline, self._numbers, timeout_s, reply))
-        if due[0][3] is reply and self._alarm is not None:
+        self._open += 1
+        question = Open(reply)
+        heappush(due, (deadline, self._numbers, question))
+        if due[0][2] is question and self._alarm is not None:
             self._alarm.deadline = deadline
-        if len(due) > self._prune_at:
-            self._due = [entry for entry in due if not entry[3].done]
+        if len(due) > 2 * self._open + SETTLED_MAX:
+            self._due = [entry for entry in due if entry[2].reply is not None]
             heapify(self._due)
-            self._prune_at = max(KEPT_MIN, 2 * len(self._due))
+        return question
+
+    def settled(self, question: Open) -> None:
+        """The asker waits no more, however that came. Called once for each."""
+        question.reply = None
+        self._open -= 1
+        if not self._open:
+            self._due.clear()
+            if self._alarm is not None:
+                self._alarm.deadline = math.inf
 
     async def run(self) -> None:
         """Give up what is due, until cancelled."""
@@ -64,5 +93,6 @@ class Deadlines:
     def _expire(self, now: float) -> None:
         due = self._due
         while due and due[0][0] <= now:
-            _, _, timeout_s, reply = heappop(due)
-            reply.expire(timeout_s)
+            reply = heappop(due)[2].reply
+            if reply is not None:
+                reply.expire()

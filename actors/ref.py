@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import trio
 
-from callboard.actors.reply import Envelope, Reply, ask_timeout
-from callboard.log.errors import InvalidArgument
+from callboard.actors.reply import Envelope, Reply, ask_timeout, seconds_of
 
 if TYPE_CHECKING:
     from callboard.actors.cell import Cell, Terminated
@@ -63,27 +62,42 @@ class ActorRef(Generic[M]):
 
         Raises `AskTimeout` after `timeout` seconds (indefinite, unless the mailbox had no room all the while),
         `ActorCrashed` (indefinite) when the actor crashed with the question in hand, and what the actor answered with
-        `Reply.fail`. Cancelling is like a timeout: the actor may still act on the question.
+        `Reply.fail`. Cancelling is like a timeout: the actor may still act on the question. `InvalidArgument` for a
+        timeout that is no number of seconds from 0; nothing is asked then.
         """
         reply = Reply(self._cell)
         if timeout is None:
             return await self._ask(message, reply)
-        if not timeout >= 0:
-            raise InvalidArgument(
-                f"A timeout is a number of seconds, 0 or more, not {timeout!r}. Nothing was asked."
-            )
-        deadline = trio.current_time() + timeout
+        seconds = seconds_of(timeout)
+        deadlines = self._cell.system.deadlines
+        if not deadlines.kept or not seconds:
+            return await self._ask_in_scope(message, reply, seconds)
+        deadline = trio.current_time() + seconds
         envelope = Envelope(message, reply)
         if not self._put(envelope):
             with trio.CancelScope(deadline=deadline) as scope:
                 await self._cell.mailbox.put_waiting(envelope)
             if scope.cancelled_caught:
-                raise ask_timeout(self.path, timeout, indefinite=False)
-        self._cell.system.deadlines.add(reply, deadline, timeout)
+                raise ask_timeout(self.path, seconds, indefinite=False)
+        question = deadlines.add(reply, deadline)
         try:
-            return await reply.settled()
+            value = await reply.settled()
         finally:
-            reply.forget()
+            deadlines.settled(question)
+        if reply.abandoned:
+            raise ask_timeout(self.path, seconds)
+        return value
+
+    async def _ask_in_scope(self, message: M, reply: Reply, seconds: float) -> Any:
+        """For a timeout that nobody keeps, and one that is over at once."""
+        enqueued = False
+        with trio.move_on_after(seconds):
+            envelope = Envelope(message, reply)
+            if not self._put(envelope):
+                await self._cell.mailbox.put_waiting(envelope)
+            enqueued = True
+            return await reply.wait()
+        raise ask_timeout(self.path, seconds, indefinite=enqueued)
 
     async def _ask(self, message: M, reply: Reply) -> Any:
         envelope = Envelope(message, reply)

@@ -12,6 +12,9 @@ R2  At most one task waits for a reply, and it is rescheduled at most once.
 
 from __future__ import annotations
 
+import math
+from contextlib import suppress
+from numbers import Real
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import trio
@@ -36,14 +39,15 @@ class Reply:
     reply an error object of its own: it will be raised in the asker's task.
     """
 
-    __slots__ = ("_abandoned", "_cell", "_error", "_task", "_value", "deferred", "done")
+    __slots__ = ("_cell", "_error", "_task", "_value", "abandoned", "deferred", "done")
 
     def __init__(self, cell: LateReplies) -> None:
         self._cell = cell
         self._task: trio.lowlevel.Task | None = None
         self._value: Any = None
         self._error: BaseException | None = None
-        self._abandoned = False
+        self.abandoned = False
+        """Its asker gave up waiting."""
         self.deferred = False
         """The actor took the answer over with `defer_reply`: returning from `receive` does not answer."""
         self.done = False
@@ -74,17 +78,15 @@ class Reply:
         """The asker no longer waits. Safe to call at any time; does nothing once settled."""
         if not self.done:
             self.done = True
-            self._abandoned = True
+            self.abandoned = True
 
-    def expire(self, timeout_s: float) -> None:
-        """The asker has waited for long enough: it gets an `AskTimeout`. Does nothing once settled."""
+    def expire(self) -> None:
+        """Let the asker wake up, who finds the question abandoned. Does nothing once settled."""
         if not self.done:
-            self._error = ask_timeout(self._cell.path, timeout_s)
-            self.answer(None)
-
-    def forget(self) -> None:
-        """Let go of the answer, for one that is remembered longer than it is looked at."""
-        self._value = self._error = None
+            self.abandon()
+            task, self._task = self._task, None
+            if task is not None:
+                trio.lowlevel.reschedule(task)
 
     async def wait(self, timeout: float | None = None) -> Any:
         """The answer. Raises the actor's error, or `AskTimeout` after `timeout` seconds.
@@ -93,13 +95,14 @@ class Reply:
         """
         if timeout is None:
             return await self.settled()
-        with trio.move_on_after(timeout):
+        seconds = seconds_of(timeout)
+        with trio.move_on_after(seconds):
             return await self.settled()
-        raise ask_timeout(self._cell.path, timeout)
+        raise ask_timeout(self._cell.path, seconds)
 
     async def settled(self) -> Any:
-        """Like `wait` without a timeout, one call less deep."""
-        if self._task is not None or self._abandoned:
+        """Like `wait` without a timeout, one call less deep. None when the question is `abandoned` meanwhile."""
+        if self._task is not None or self.abandoned:
             raise InvalidArgument(f"The reply of {self._cell.path!r} is awaited once only. Ask again.")
         if self.done:
             await trio.lowlevel.checkpoint()
@@ -115,7 +118,7 @@ class Reply:
 
         Raises `InvalidArgument` when there is no answer.
         """
-        if not self.done or self._abandoned:
+        if not self.done or self.abandoned:
             raise InvalidArgument(f"The reply of {self._cell.path!r} has no answer. Wait for it.")
         if self._error is not None:
             raise self._error
@@ -147,3 +150,14 @@ def ask_timeout(path: str, timeout_s: float, *, indefinite: bool = True) -> AskT
         timeout=timeout_s,
         indefinite=indefinite,
     )
+
+
+def seconds_of(timeout: float) -> float:
+    """The timeout as a float. Raises `InvalidArgument`."""
+    seconds = timeout if type(timeout) is float else math.nan
+    if seconds != timeout and isinstance(timeout, Real):
+        with suppress(OverflowError):
+            seconds = float(timeout)
+    if seconds >= 0:
+        return seconds
+    raise InvalidArgument(f"A timeout is a number of seconds, 0 or more, not {timeout!r}. Nothing was done.")

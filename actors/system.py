@@ -54,3 +54,8 @@ class ActorSystem:
     def actors(self) -> list[ActorRef[Any]]:
         """All actors, in the order in which they were enlisted."""
         return [cell.ref for cell in self._cells.values()]
+
+    def close(self, cause: BaseException | None) -> None:
+        """The tree has ended, and with it everybody who was not told so: nobody waits for an answer any more."""
+        for cell in tuple(self._cells.values()):
+            cell.close(cause)

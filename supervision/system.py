@@ -119,9 +119,16 @@ class System:
         return absorbed
 
     async def _keep_deadlines(self) -> None:
-        """As long as there is a tree: an actor that stops may still ask (T3)."""
+        """As long as there is a tree: an actor that stops may still ask. Ctrl-C in here ends the body (T2)."""
         with self._deadlines:
-            await self.kernel.deadlines.run()
+            while True:
+                try:
+                    await self.kernel.deadlines.run()
+                except trio.Cancelled:
+                    raise
+                except BaseException as error:  # noqa: BLE001 - raised again by the body's task
+                    self._passing = self._passing or unwrap(error)
+                    self._body.cancel()
 
     async def _run_tree(self) -> None:
         try:
@@ -130,8 +137,9 @@ class System:
         except BaseException as error:  # noqa: BLE001 - raised again by the body's task
             self._passing = unwrap(error)
         finally:
-            self._deadlines.cancel()
             self.root.close(self._ending.error)
+            self.kernel.close(self._passing)
+            self._deadlines.cancel()
             self._over.set()
             self._ready.set()
             self._body.cancel()

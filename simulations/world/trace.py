@@ -86,11 +86,7 @@ class Trace:
             self._flush()
 
     def _flush(self) -> None:
-        try:
-            taken = marshal.dumps(self._pending, BY_VALUE)
-        except ValueError:  # a value of a class derived from one of these
-            taken = repr(self._pending).encode("utf-8", "surrogatepass")
-        self._digest.update(taken)
+        self._digest.update(b"".join([_bytes_of(said) for said in self._pending]))
         self._pending.clear()
 
     def close(self) -> None:
@@ -106,3 +102,10 @@ class Trace:
         if self._pending:
             self._flush()
         return self._digest.hexdigest()
+
+
+def _bytes_of(said: Any) -> bytes:
+    try:
+        return marshal.dumps(said, BY_VALUE)
+    except ValueError:  # a value of a class derived from one of marshal's own
+        return repr(said).encode("utf-8", "surrogatepass")

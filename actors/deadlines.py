@@ -6,9 +6,11 @@ opened, say), scopes are used.
 
 Invariants
 ----------
-D1  A question is given up at its deadline, never before, and only if it is not settled by then.
-D2  The task sleeps until the earliest deadline that it knows; while no question is open it knows none: nothing ticks.
+D1  A question is given up at its deadline, never before, and only if it is not settled by then. When both happen in
+    one tick, either may come first.
+D2  While no question is open the task sleeps for ever, else at most until the earliest deadline: nothing ticks.
 D3  With `n` questions open, at most `n + 64` settled ones are remembered, and of those nothing but the deadline.
+D4  Ctrl-C is raised in no step of the task: it would lose questions.
 """
 
 from __future__ import annotations
@@ -65,9 +67,6 @@ class Deadlines:
         heappush(due, (deadline, self._numbers, question))
         if due[0][2] is question and self._alarm is not None:
             self._alarm.deadline = deadline
-        if len(due) > 2 * self._open + SETTLED_MAX:
-            self._due = [entry for entry in due if entry[2].reply is not None]
-            heapify(self._due)
         return question
 
     def settled(self, question: Open) -> None:
@@ -78,7 +77,11 @@ class Deadlines:
             self._due.clear()
             if self._alarm is not None:
                 self._alarm.deadline = math.inf
+        elif len(self._due) > 2 * self._open + SETTLED_MAX:
+            self._due = [entry for entry in self._due if entry[2].reply is not None]
+            heapify(self._due)
 
+    @trio.lowlevel.enable_ki_protection
     async def run(self) -> None:
         """Give up what is due, until cancelled."""
         try:
@@ -89,6 +92,10 @@ class Deadlines:
                 self._expire(trio.current_time())
         finally:
             self._alarm = None
+
+    def end(self) -> None:
+        """The tree has ended: whoever still waits, for an answer that an interrupt cut short, is given up."""
+        self._expire(math.inf)
 
     def _expire(self, now: float) -> None:
         due = self._due

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -70,7 +71,7 @@ class ActorRef(Generic[M]):
             return await self._ask(message, reply)
         seconds = seconds_of(timeout)
         deadlines = self._cell.system.deadlines
-        if not deadlines.kept or not seconds:
+        if not deadlines.kept or seconds in (0.0, math.inf):
             return await self._ask_in_scope(message, reply, seconds)
         deadline = trio.current_time() + seconds
         envelope = Envelope(message, reply)
@@ -79,17 +80,19 @@ class ActorRef(Generic[M]):
                 await self._cell.mailbox.put_waiting(envelope)
             if scope.cancelled_caught:
                 raise ask_timeout(self.path, seconds, indefinite=False)
-        question = deadlines.add(reply, deadline)
+        question = None
         try:
+            question = deadlines.add(reply, deadline)
             value = await reply.settled()
         finally:
-            deadlines.settled(question)
+            if question is not None:
+                deadlines.settled(question)
         if reply.abandoned:
             raise ask_timeout(self.path, seconds)
         return value
 
     async def _ask_in_scope(self, message: M, reply: Reply, seconds: float) -> Any:
-        """For a timeout that nobody keeps, and one that is over at once."""
+        """For a timeout that nobody keeps, that is over at once, or that never is."""
         enqueued = False
         with trio.move_on_after(seconds):
             envelope = Envelope(message, reply)

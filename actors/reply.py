@@ -53,6 +53,7 @@ class Reply:
         self.done = False
         """Settled: answered, failed, or its asker gave up waiting."""
 
+    @trio.lowlevel.enable_ki_protection  # half an answer would leave its asker waiting
     def answer(self, value: Any = None) -> bool:
         """Answer with `value`."""
         if self.done:
@@ -81,12 +82,11 @@ class Reply:
             self.abandoned = True
 
     def expire(self) -> None:
-        """Let the asker wake up, who finds the question abandoned. Does nothing once settled."""
-        if not self.done:
-            self.abandon()
-            task, self._task = self._task, None
-            if task is not None:
-                trio.lowlevel.reschedule(task)
+        """The time is over: whoever still waits wakes up, and finds the question `abandoned`."""
+        task, self._task = self._task, None
+        if task is not None:
+            self.done = self.abandoned = True
+            trio.lowlevel.reschedule(task)
 
     async def wait(self, timeout: float | None = None) -> Any:
         """The answer. Raises the actor's error, or `AskTimeout` after `timeout` seconds.
@@ -154,8 +154,10 @@ def ask_timeout(path: str, timeout_s: float, *, indefinite: bool = True) -> AskT
 
 def seconds_of(timeout: float) -> float:
     """The timeout as a float. Raises `InvalidArgument`."""
-    seconds = timeout if type(timeout) is float else math.nan
-    if seconds != timeout and isinstance(timeout, Real):
+    seconds = math.nan
+    if type(timeout) is float:
+        seconds = timeout
+    elif isinstance(timeout, Real):
         with suppress(OverflowError):
             seconds = float(timeout)
     if seconds >= 0:

@@ -119,7 +119,7 @@ class System:
         return absorbed
 
     async def _keep_deadlines(self) -> None:
-        """As long as there is a tree: an actor that stops may still ask. Ctrl-C in here ends the body (T2)."""
+        """As long as there is a tree: an actor that stops may still ask. What a signal handler raises here ends it."""
         with self._deadlines:
             while True:
                 try:
@@ -129,6 +129,7 @@ class System:
                 except BaseException as error:  # noqa: BLE001 - raised again by the body's task
                     self._passing = self._passing or unwrap(error)
                     self._body.cancel()
+                    self.root.stop(final=True)
 
     async def _run_tree(self) -> None:
         try:
@@ -137,8 +138,16 @@ class System:
         except BaseException as error:  # noqa: BLE001 - raised again by the body's task
             self._passing = unwrap(error)
         finally:
+            self._close()
+
+    def _close(self) -> None:
+        try:
             self.root.close(self._ending.error)
             self.kernel.close(self._passing)
+        except BaseException as error:  # noqa: BLE001 - a watcher's, who wants to exit
+            self._passing = self._passing or unwrap(error)
+        finally:
+            self.kernel.deadlines.end()
             self._deadlines.cancel()
             self._over.set()
             self._ready.set()

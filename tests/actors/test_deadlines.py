@@ -3,6 +3,7 @@
 import gc
 import math
 import weakref
+from decimal import Decimal
 from fractions import Fraction
 from functools import partial
 
@@ -79,6 +80,8 @@ class Keeper(Actor):
             return self.replies
         reply = self.context.defer_reply()
         self.replies.append(reply)
+        if message == "abandon":
+            reply.abandon()
         if message == "soon":
             reply.answer(message)
         return None
@@ -148,7 +151,7 @@ async def test_an_actor_that_stops_can_still_ask(autojump_clock, stage):
     assert [time - scope.deadline for time in seen] == [pytest.approx(1)]
 
 
-@pytest.mark.parametrize("timeout", [-1, math.nan, -math.inf, "1", b"1", [1], 10**400, 1j])
+@pytest.mark.parametrize("timeout", [-1, math.nan, -math.inf, "1", b"1", [1], 10**400, 1j, Decimal("sNaN")])
 async def test_a_timeout_that_is_none_is_refused(stage, timeout):
     """Before anything is asked."""
     async with stage(later=Later) as system:
@@ -171,6 +174,82 @@ async def test_settled_questions_are_forgotten(stage):
             assert len(deadlines) <= 2 * 2 + SETTLED_MAX
             nursery.cancel_scope.cancel()
         assert len(deadlines) == 0
+
+
+async def test_of_many_that_were_settled_few_are_remembered(stage):
+    """Also when they were asked at once, and one of them stays open."""
+    async with stage(later=Later) as system:
+        deadlines = system.kernel.deadlines
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(system.actor("later").ask, math.inf, timeout=7200))
+            async with trio.open_nursery() as askers:
+                for _ in range(20 * SETTLED_MAX):
+                    askers.start_soon(partial(system.actor("later").ask, 0, timeout=3600))
+            assert len(deadlines) <= 2 + SETTLED_MAX
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_question_that_its_actor_abandoned_is_given_up_in_time(autojump_clock, stage):
+    """The deadline counts whatever else happened to the reply."""
+    async with stage(keeper=Keeper) as system:
+        began = trio.current_time()
+        with pytest.raises(AskTimeout):
+            await system.actor("keeper").ask("abandon", timeout=2)
+        assert trio.current_time() - began == pytest.approx(2)
+
+
+async def test_a_watcher_that_exits_does_not_keep_the_tree_from_ending(autojump_clock, stage):
+    """What came first comes out, and whoever asks is refused."""
+
+    def leave(_):
+        raise SystemExit(4)
+
+    with pytest.raises(SystemExit, match="3"):
+        async with stage(echo=Echo, later=Later) as system:
+            system.actor("later").watch(leave)
+            system.actor("echo").tell_nowait(SystemExit(3))
+            await trio.sleep_forever()
+
+
+async def test_an_answer_that_an_interrupt_cut_short_is_waited_for_no_longer_than_the_tree(
+    autojump_clock, stage, monkeypatch
+):
+    """The asker was not woken; it is given up with the tree."""
+
+    def answer(reply, value=None):
+        reply.done = True
+        raise KeyboardInterrupt("now")
+
+    async def ask(ref):
+        with pytest.raises(AskTimeout):
+            await ref.ask(1, timeout=100)
+
+    with trio.fail_after(50):
+        async with trio.open_nursery() as nursery:
+            with pytest.raises(KeyboardInterrupt, match="now"):
+                async with stage(echo=Echo) as system:
+                    monkeypatch.setattr(Reply, "answer", answer)
+                    nursery.start_soon(ask, system.actor("echo"))
+                    await trio.sleep_forever()
+
+
+async def test_an_interrupt_while_the_system_opens_ends_it(autojump_clock, stage, monkeypatch):
+    """Though an actor has not started yet."""
+
+    def expire(reply):
+        raise KeyboardInterrupt("now")
+
+    class Starts(Actor):
+        """Waits for somebody who does not answer."""
+
+        async def started(self):
+            await system.actor("later").ask(9, timeout=1)
+
+    monkeypatch.setattr(Reply, "expire", expire)
+    with pytest.raises(KeyboardInterrupt, match="now"), trio.fail_after(60):
+        system = stage(later=Later, starts=Starts)
+        async with system:
+            pytest.fail("it has opened")
 
 
 async def test_what_a_settled_question_held_is_let_go(stage):
@@ -200,9 +279,10 @@ def test_nothing_ticks_once_nobody_asks():
             clock=world.clock,
             entropy=world.entropy,
         ) as system:
-            for timeout in (10, 3600, 1e8):
-                assert await system.actor("later").ask(0, timeout=timeout) == 0
-            await trio.sleep_forever()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(partial(system.actor("later").ask, math.inf, timeout=math.inf))
+                for timeout in (10, 3600, 1e8):
+                    assert await system.actor("later").ask(0, timeout=timeout) == 0
 
     result = run(main, seed=1)
     assert "every task waits" in str(result.failure)

@@ -20,7 +20,6 @@ from callboard.log.seams.disk import (
     Incarnation,
     MakeDirectory,
     Open,
-    Rename,
     SyncDirectory,
     Unlink,
     Verb,
@@ -166,10 +165,9 @@ class Surveyor:
         """Take a segment that cannot be read out of service, and its index with it."""
         verbs: list[Verb] = [Close(file.handle)]
         if holds_bytes:
-            await self._quarantine.make_room(file.position)
-            aside = self._quarantine.path_for(file.base_offset, 0, 0, ".log")
-            verbs += (Rename(file.path, aside), SyncDirectory(self._directory))
-            self._quarantine.kept.append(aside)
+            # Its new name is durable before the old one goes: a power cut in between leaves both, not none.
+            verbs += await self._quarantine.link_verbs(file.path, file.base_offset, 0, file.position, 0)
+            verbs += (Unlink(file.path), SyncDirectory(self._directory))
             if not self.segments:
                 self._leading.append(len(self.damages))
             self.damages.append(Damage(file.path, 0, file.position, file.base_offset, file.base_offset - 1))

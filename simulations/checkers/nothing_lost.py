@@ -1,9 +1,10 @@
 """Nothing acknowledged is lost.
 
 A publish that returned with `acks="all"` is in the log at its offset; where there is retention, until it drops it. At
-level `leader` a later power cut may take it, and nothing else. What was not waited for counts from the flush on that
-returned after it, unless another flush was told of the failures in between: each is told once. Where it lay nobody was
-told, but who was handed it, and what retention may drop unseen, is known: see `_Dropped`.
+level `leader` a later power cut may take it; the one at the very end only what a failing disk has kept from being
+synced. What was not waited for counts from the flush on that returned after it, unless another flush was told of the
+failures in between: each is told once. Where it lay nobody was told, but who was handed it, and what retention may drop
+unseen, is known: see `_Dropped`.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
         if left is None:
             found.append(Violation(PROMISE, f"{entry.place} is gone with its partition", entry))
             continue
-        may_vanish = entry.detail == "leader" and last_cut > entry.number
+        may_vanish = entry.detail == "leader" and (last_cut > entry.number or terms.leader_may_vanish)
         get = left.records.get
         for number, offset in zip(entry.ids, entry.offsets, strict=True):
             if get(offset) == number or may_vanish:

@@ -24,6 +24,8 @@ class Terms:
     """Retention may drop what every group has settled: a log need not begin at its first offset."""
     drops_unread: bool = False
     """Retention may drop what a group has not settled, too, if it counts it."""
+    leader_may_vanish: bool = False
+    """A disk that failed may not have synced records at level `leader` before the power is lost at the very end."""
     beyond: bool = False
     """More is damaged than the promise covers: what is lost must be reported, not there."""
 

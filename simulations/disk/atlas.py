@@ -62,6 +62,12 @@ class Atlas:
         if not self.is_redundant(path):
             self.hurts.append(Hurt(kind, path, start, end))
 
+    def renamed(self, source: str, target: str) -> None:
+        """Damage goes with the file, or with all in a directory; it is known by the earlier name as well."""
+        for hurt in tuple(self.hurts):
+            if hurt.path == source or hurt.path.startswith(f"{source}/"):
+                self.note(hurt.kind, target + hurt.path.removeprefix(source), hurt.start, hurt.end)
+
     def span(self, old: bytes, new: bytes) -> tuple[int, int]:
         """Which bytes of a sector may hold garbage after power was lost while `new` was written over `old`."""
         if self.beyond:

@@ -48,7 +48,7 @@ class VerbRunner(Planting):
             Sync: self._sync,
             Truncate: self._truncate,
             Close: self._close,
-            Rename: lambda _, verb: self.tree.rename(verb.source, verb.target),
+            Rename: self._rename,
             Link: lambda _, verb: self.tree.link(verb.source, verb.target),
             Unlink: lambda _, verb: self.tree.unlink(verb.path),
             MakeDirectory: lambda _, verb: self.tree.make_directory(verb.path),
@@ -170,6 +170,10 @@ class VerbRunner(Planting):
         if verb.length < 0:
             raise failure(errno.EINVAL, handle.path)
         inode.truncate(verb.length)
+
+    def _rename(self, _: MemoryIncarnation, verb: Rename) -> None:
+        self.tree.rename(verb.source, verb.target)
+        self.atlas.renamed(verb.source, verb.target)
 
     def _close(self, incarnation: MemoryIncarnation, verb: Close) -> None:
         handle: Any = verb.handle

@@ -58,6 +58,8 @@ HEAL_AT_S: Final = 60.0
 """When faults end at the latest, after the run began."""
 LIVENESS_S: Final = 120.0
 """Virtual seconds from healing to the last ack."""
+DISK_FAILURES: Final = ("FailVerb", "FailRead", "FullDisk", "ShortWrite", "Stall")
+"""Labels of faults after which a runtime may end without having synced everything."""
 OPERATOR_S: Final = 1.0
 """How long an operator takes to open a runtime again."""
 FLUSH_EVERY: Final = 20
@@ -112,8 +114,14 @@ class Shop:
         await self.trade()
         surviving = await self.look()
         mark(self.world, surviving)
-        enforce(self.world.history, surviving, self.terms)
+        enforce(
+            self.world.history, surviving, attrs.evolve(self.terms, leader_may_vanish=self._disk_failed())
+        )
         return surviving
+
+    def _disk_failed(self) -> bool:
+        """Whether the disk refused anything: then closing may have left unsynced what nobody was promised."""
+        return any(label.startswith(DISK_FAILURES) for label in self.world.fault_counts)
 
     async def trade(self) -> None:
         """Until everything is settled, or waited for too long; in the end the power is lost once more."""

@@ -218,6 +218,20 @@ async def test_a_segment_without_header_and_index_is_set_aside(world: Any) -> No
     assert "damaged" in notes[0].message
 
 
+async def test_what_is_set_aside_survives_a_power_cut(world: Any) -> None:
+    """The segment has a durable name at any time, the old one or the new one: nothing is just dropped."""
+    await closed_world(world)
+    data = world.disk.files()[FIRST]
+    write_back(world, FIRST, b"?" * SEGMENT_HEADER_BYTES + data[SEGMENT_HEADER_BYTES:])
+    spoiled = world.disk.files()[FIRST]
+    log = await world.open()
+    (aside,) = log.recovery.quarantined
+    world.disk.crash()
+    assert world.disk.files()[aside] == spoiled
+    await world.open()
+    assert world.disk.files()[aside] == spoiled
+
+
 async def test_first_segments_that_are_set_aside_are_named_up_to_the_next(make_world: Any) -> None:
     """Two of them, before others that can be read: each with its own offsets."""
     world = make_world(segment_bytes=65_536)

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from callboard.log.errors import PlanFailed, StaleIncarnation, StorageError
-from callboard.log.seams.disk import Create, MakeDirectory, Sync, SyncDirectory, Write, Zero
+from callboard.log.seams.disk import Create, MakeDirectory, Rename, Sync, SyncDirectory, Write, Zero
 from callboard.simulations.disk.atlas import Atlas, Hurt
 from callboard.simulations.disk.memory_disk import MemoryDisk
 
@@ -380,3 +380,17 @@ async def test_zeros_ahead_cost_nothing(disk: MemoryDisk) -> None:
     disk.crash(choose)
     assert offered == [(-1, 0)]
     assert disk.tree.inode("a").volatile.length == (1 << 40) + 1
+
+
+async def test_damage_goes_with_a_file_that_is_renamed(disk: MemoryDisk) -> None:
+    """It is known by both names, and of other files nothing is said; in quarantine it costs nothing."""
+    life, _ = await durable(disk, "a.log.new", b"x" * SECTOR)
+    await life.submit((MakeDirectory("quarantine"),))
+    disk.atlas.note("rotten", "a.log.new", 3, 4)
+    disk.atlas.note("rotten", "a.log.newer", 5, 6)
+    await life.submit((Rename("a.log.new", "a.log"), Rename("a.log", "quarantine/a.log")))
+    assert disk.atlas.hurts == [
+        Hurt("rotten", "a.log.new", 3, 4),
+        Hurt("rotten", "a.log.newer", 5, 6),
+        Hurt("rotten", "a.log", 3, 4),
+    ]

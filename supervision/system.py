@@ -157,12 +157,14 @@ class System:
         """Stop the tree, wait for it, and leave the nursery (T1)."""
         self._nursery.cancel_scope.shield = True
         self.root.stop(final=True)
-        while not self._over.is_set():
-            try:
-                await self._over.wait()
-            except KeyboardInterrupt as interrupt:
-                self._passing = interrupt
-                self.root.kill()
+        # A scope of its own: whatever becomes of the tasks, the nursery is left in order.
+        with trio.CancelScope(shield=True):
+            while not self._over.is_set():
+                try:
+                    await self._over.wait()
+                except KeyboardInterrupt as interrupt:
+                    self._passing = interrupt
+                    self.root.kill()
         await self._manager.__aexit__(None, None, None)
 
     def _raise_verdict(self) -> None:

@@ -30,6 +30,8 @@ class Machine:
         self.dead = False
         """Its power was cut, or its process killed: none of its tasks is stepped any more."""
         self.over = trio.Event()
+        self.scope = trio.CancelScope()
+        """Everything that runs on it."""
         self.runtime: Runtime | None = None
         """The runtime that is open, or opening."""
         self.entropy: SeededEntropy = world.entropy.fork(f"machine {number}")

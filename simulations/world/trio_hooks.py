@@ -218,12 +218,15 @@ def put_back_all(tasks: list[Any]) -> None:
     _run.GLOBAL_RUN_CONTEXT.runner.runq.extend(tasks)
 
 
-def end_shields() -> None:
-    """Let cancellation reach everybody: shields of all scopes are lowered. For a run that could not end otherwise."""
-    top = _run.GLOBAL_RUN_CONTEXT.runner.main_task._cancel_status
-    while top._parent is not None:
-        top = top._parent
-    waiting = [top]
+def end_shields(below: trio.CancelScope | None = None) -> None:
+    """Let cancellation reach everybody: shields of all scopes are lowered, or of those in an entered scope only."""
+    if below is None:
+        top = _run.GLOBAL_RUN_CONTEXT.runner.main_task._cancel_status
+        while top._parent is not None:
+            top = top._parent
+    else:
+        top = below._cancel_status
+    waiting = [] if top is None else [top]
     while waiting:
         status = waiting.pop()
         waiting += sorted(status._children, key=hash)

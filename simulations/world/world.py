@@ -24,6 +24,7 @@ from callboard.simulations.world.driver import MEMBER, Driver
 from callboard.simulations.world.machine import Machine
 from callboard.simulations.world.probes import Probes
 from callboard.simulations.world.trace import Trace
+from callboard.simulations.world.trio_hooks import end_shields
 
 if TYPE_CHECKING:
     from callboard.simulations.faults import Plan
@@ -82,6 +83,7 @@ class World:
         self.on_heal: list[Callable[[], None]] = []
         self.violation: Violation | None = None
         """The first broken promise, whoever swallowed its exception."""
+        self._dead: list[Machine] = []
         self._nursery: trio.Nursery
         self._down_s = 0.0
         self._over = trio.Event()
@@ -211,6 +213,7 @@ class World:
         if machine is None or machine.dead:
             return None
         machine.dead = True
+        self._dead.append(machine)
         machine.runtime = None
         self.consumers.clear()
         self._down_s = down_s
@@ -259,11 +262,19 @@ class World:
         self._nursery = nursery
 
     def tear_down(self) -> None:
-        """The run is over: what is left of machines is fenced off and may end."""
+        """The run is over: what is left of machines is fenced off and ends, without doing what it shields.
+
+        Left to itself a dead machine's runtime would open its logs once more: its partitions crash at the fence, and
+        their supervisor restarts them.
+        """
         if self.machine is not None and not self.machine.dead:
             self.machine.dead = True
+            self._dead.append(self.machine)
             self.disk.kill()
         self.disk.unhang()
+        for machine in self._dead:
+            end_shields(machine.scope)
+            machine.scope.cancel()
         self._over.set()
         self.scheduler.tear_down()
 
@@ -272,7 +283,8 @@ async def _live(
     machine: Machine, boot: Callable[[Machine], Awaitable[T]], outcome: list[T], errors: list[BaseException]
 ) -> None:
     try:
-        outcome.append(await boot(machine))
+        with machine.scope:
+            outcome.append(await boot(machine))
     except trio.Cancelled:
         raise
     except BaseException as error:  # noqa: BLE001 - handed to the one who booted the machine

@@ -152,6 +152,45 @@ def test_what_a_dead_machine_still_does_is_not_in_the_history() -> None:
     assert kinds == ["healed", "booted", "power cut", "booted", "closed"]
 
 
+@pytest.mark.parametrize("scheduler", ["fifo", "shuffle", "walk", "pct:3"])
+def test_when_a_run_is_over_its_dead_machines_do_nothing_more(scheduler: str) -> None:
+    """Neither what is shielded nor what a supervisor would: the disk stays as it is, and the run ends well."""
+    done: list[str] = []
+    seen: list[tuple[int, dict[str, bytes]]] = []
+
+    async def saves() -> None:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(10)
+            done.append("saved")
+
+    async def hangs() -> None:
+        with trio.CancelScope(shield=True):
+            await trio.Event().wait()
+
+    async def boot(machine: Machine) -> None:
+        async with machine.open_runtime() as runtime:
+            topic = await runtime.create_topic("orders", partitions=2)
+            await topic.publish(b"one")
+            if machine.number < 3:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(saves)
+                    nursery.start_soon(hangs)
+                    for _ in range(machine.number):
+                        await topic.publish(b"two")
+                    machine.world.cut_power(None, 1.0)
+                    await topic.publish(b"three")
+
+    async def main(world: World) -> None:
+        await world.machine_until_done(boot)
+        seen.append((world.disk.verbs_executed, world.disk.files()))
+
+    result = run(main, seed=4, settings=Settings(scheduler=scheduler))
+    assert result.failure is None
+    assert result.boots == 3
+    assert seen == [(result.disk.verbs_executed, result.disk.files())]
+    assert not done
+
+
 def test_what_a_boot_raises_ends_the_run() -> None:
     """With that exception."""
 

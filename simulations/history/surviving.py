@@ -18,7 +18,8 @@ from callboard.log.offline.verify import LogReport, verify_directory
 from callboard.simulations.history.recorder import History
 
 if TYPE_CHECKING:
-    from callboard.log.seams.disk import Disk, Incarnation
+    from callboard.log.seams.disk import Incarnation
+    from callboard.simulations.disk.memory_disk import MemoryDisk
 
 __all__ = ["GroupLeft", "Lost", "PartitionLeft", "Recovered", "Surviving", "collect", "recover"]
 
@@ -139,9 +140,17 @@ async def recover(open_runtime: Callable[[], Any]) -> Recovered:
         )
 
 
-async def collect(history: History, disk: Disk, open_runtime: Callable[[], Any]) -> Surviving:
+async def collect(history: History, disk: MemoryDisk, open_runtime: Callable[[], Any]) -> Surviving:
     """Recover the disk with `open_runtime()` and read it. Raises as `recover`."""
     recovered = await recover(open_runtime)
+    disk.instant = True  # a single task reads: no schedule is to be searched here
+    try:
+        return await _collect(history, disk, recovered)
+    finally:
+        disk.instant = False
+
+
+async def _collect(history: History, disk: MemoryDisk, recovered: Recovered) -> Surviving:
     report = await verify_directory(disk)
     logs = {log.path: log for log in report.logs}
     files = await disk.incarnate("surviving")

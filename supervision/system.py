@@ -12,6 +12,7 @@ T4  When the root gives up, the body is cancelled and `RestartLimitReached` come
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Self
 
@@ -154,18 +155,17 @@ class System:
             self._body.cancel()
 
     async def _shut(self) -> None:
-        """Stop the tree, wait for it, and leave the nursery (T1)."""
-        self._nursery.cancel_scope.shield = True
-        self.root.stop(final=True)
-        # A scope of its own: whatever becomes of the tasks, the nursery is left in order.
-        with trio.CancelScope(shield=True):
+        """Stop the tree, wait for it, and leave the nursery (T1), also when the wait is cut short."""
+        async with AsyncExitStack() as leaving:
+            leaving.push_async_exit(self._manager)
+            self._nursery.cancel_scope.shield = True
+            self.root.stop(final=True)
             while not self._over.is_set():
                 try:
                     await self._over.wait()
                 except KeyboardInterrupt as interrupt:
                     self._passing = interrupt
                     self.root.kill()
-        await self._manager.__aexit__(None, None, None)
 
     def _raise_verdict(self) -> None:
         """Raise what ended the tree, if it did not end because it was asked to."""

@@ -63,14 +63,11 @@ def _offsets(history: History, kind: str, since: int = 0) -> Offsets:
 
 
 def known_since(history: History, group: str) -> int:
-    """The boot in which a consumer of the group first joined: until then nothing is kept for it."""
-    boot = 0
-    for entry in history.of("booted", "joined"):
-        if entry.kind == "booted":
-            boot = entry.number
-        elif entry.group == group:
-            return boot
-    return len(history)
+    """When a consumer of the group had first joined: from then on every partition keeps for it what it has not settled.
+
+    What is published while it joins may be dropped before a partition has heard of the group.
+    """
+    return next((entry.number for entry in history.of("joined") if entry.group == group), len(history))
 
 
 def _dropped(history: History, left: PartitionLeft, since: int) -> set[int]:

@@ -46,7 +46,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
 def places(history: History, surviving: Surviving) -> dict[tuple[str, int, int], int]:
     """Every (topic, partition, offset) at which a message was seen, and which."""
     seen: dict[tuple[str, int, int], int] = {}
-    for entry in history.of("delivered"):
+    for entry in history.of("delivered", "read"):
         topic, partition = entry.topic, entry.partition
         for offset, number in zip(entry.offsets, entry.ids, strict=True):
             seen[topic, partition, offset] = number

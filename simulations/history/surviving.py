@@ -113,7 +113,10 @@ class Recovered:
 
     @property
     def digest(self) -> str:
-        """Each partition's offsets and groups in a line of its own, to compare two recoveries by."""
+        """Each partition's state and groups in a line of its own, to compare two recoveries by.
+
+        Not its offsets: retention may be about to move them. They are in the files.
+        """
         return "\n".join(map(self._line, self.partitions))
 
     def _line(self, found: Any) -> str:
@@ -123,7 +126,7 @@ class Recovered:
         # A partition that looks full has not asked its groups yet what may be dropped: no outcome of recovery.
         state = "running" if found.state == "full" else found.state
         place = f"{found.topic} (id {self.topics[found.topic]})/{found.partition}"
-        return f"{place} {state} {found.start_offset}..{found.visible_end} {groups}"
+        return f"{place} {state} {groups}"
 
 
 async def recover(open_runtime: Callable[[], Any]) -> Recovered:

@@ -154,6 +154,8 @@ def missing_hooks() -> list[str]:
         "trio._core._run.Deadlines.add": hasattr(getattr(_run, "Deadlines", None), "add"),
         "trio._core._run.CancelStatus": isinstance(getattr(_run, "CancelStatus", None), type),
         "trio._core._run.CancelStatus._children": hasattr(getattr(_run, "CancelStatus", None), "_children"),
+        "trio._core._run.CancelStatus._scope": hasattr(getattr(_run, "CancelStatus", None), "_scope"),
+        "trio.CancelScope._cancel_status": hasattr(trio.CancelScope, "_cancel_status"),
         "trio._core._run.Task._counter": "_counter" in getattr(_run.Task, "__slots__", ())
         or hasattr(_run.Task, "_counter"),
         "trio._core._run.Runner.clock_autojump_threshold": hasattr(_run.Runner, "clock_autojump_threshold"),

@@ -102,6 +102,13 @@ class Script:
             self.history.record(self.machine, kind, who, operation, "orders", 0, "billing", offsets=(offset,))
         return self
 
+    def read(self, offset: int, number: int) -> Script:
+        """A reader met a message."""
+        self.history.record(
+            self.machine, "read", "reader-1", 0, "orders", partition=0, ids=(number,), offsets=(offset,)
+        )
+        return self
+
     def member(self, kind: str, life: int, who: str = "w1") -> Script:
         """A consumer joined or left."""
         self.history.record(self.machine, kind, who, life, "orders", group="billing")

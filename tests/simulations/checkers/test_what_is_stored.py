@@ -4,6 +4,7 @@ import attrs
 
 from callboard.simulations.checkers import (
     Terms,
+    conservation,
     definite_failures,
     key_order,
     nothing_altered,
@@ -97,6 +98,32 @@ def test_what_was_flushed_and_handed_to_nobody_may_be_dropped_unread_only(script
     assert nothing_lost.check(script.history, gone, Terms(drops=True)) == []
     assert nothing_lost.check(script.history, gone, Terms(drops=True, drops_unread=True)) == []
     assert len(nothing_lost.check(script.history, left({0: 7}), Terms(drops=True, drops_unread=True))) == 1
+
+
+def test_what_a_reader_met_may_be_dropped_where_it_lay(script, left):
+    """Also without any group: who reads knows the place as well."""
+    terms = Terms(drops=True, groups=("billing",))
+    script.member("joined", 900)
+    flush(script, 0)
+    script.read(3, 0)
+    assert nothing_lost.check(script.history, left({6: 7}, start=6), terms) == []
+    assert len(nothing_lost.check(script.history, left({6: 7}, start=3), terms)) == 1
+
+
+def test_what_was_published_before_a_group_had_joined_may_be_dropped(script, left):
+    """In the same life of the machine: the partition may not have heard of the group when retention came by."""
+    terms = Terms(drops=True, groups=("billing",))
+    flush(script, 0)
+    script.publish(1, 0)
+    script.member("joined", 900)
+    gone = left({6: 7}, start=6, group={"floor": 6, "pending": 1})
+    assert nothing_lost.check(script.history, gone, terms) == []
+    assert conservation.check(script.history, gone, terms) == []
+    flush(script, 2)
+    script.publish(3, 5)
+    assert [found.first.ids for found in nothing_lost.check(script.history, gone, terms)] == [(2,)]
+    (found,) = conservation.check(script.history, gone, terms)
+    assert "offset 5 was dropped unread" in found.words
 
 
 def test_what_was_flushed_lies_with_its_key(script, left):

@@ -191,6 +191,30 @@ def test_when_a_run_is_over_its_dead_machines_do_nothing_more(scheduler: str) ->
     assert not done
 
 
+@pytest.mark.parametrize("scheduler", ["fifo", "shuffle", "walk", "pct:3"])
+@pytest.mark.parametrize("moment_s", [0.05, 1.5, 3.0, 4.5, 6.0])
+def test_a_machine_may_lose_power_while_its_runtime_opens_or_closes(scheduler: str, moment_s: float) -> None:
+    """When the run is over, what waited for the tree of actors leaves it in order."""
+
+    async def boot(machine: Machine) -> None:
+        machine.world.disk.latency_s = 0.2 if machine.number == 1 else 0.0
+        async with machine.open_runtime() as runtime:
+            topic = await runtime.create_topic("orders", partitions=2)
+            await topic.publish(b"one")
+
+    async def main(world: World) -> None:
+        async def cut() -> None:
+            await trio.sleep(moment_s)
+            assert world.cut_power(None, 1.0)
+
+        world.spawn(cut)
+        await world.machine_until_done(boot)
+
+    result = run(main, seed=4, settings=Settings(scheduler=scheduler))
+    assert result.failure is None
+    assert result.boots == 2
+
+
 def test_what_a_boot_raises_ends_the_run() -> None:
     """With that exception."""
 

@@ -12,7 +12,7 @@ T4  When the root gives up, the body is cancelled and `RestartLimitReached` come
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -155,17 +155,25 @@ class System:
             self._body.cancel()
 
     async def _shut(self) -> None:
-        """Stop the tree, wait for it, and leave the nursery (T1), also when the wait is cut short."""
-        async with AsyncExitStack() as leaving:
-            leaving.push_async_exit(self._manager)
-            self._nursery.cancel_scope.shield = True
-            self.root.stop(final=True)
+        """Stop the tree, wait for it, and leave the nursery (T1), also when this is cut short."""
+        self._nursery.cancel_scope.shield = True
+        end: Callable[[], None] = partial(self.root.stop, final=True)
+        try:
             while not self._over.is_set():
                 try:
+                    end()
                     await self._over.wait()
                 except KeyboardInterrupt as interrupt:
-                    self._passing = interrupt
-                    self.root.kill()
+                    self._passing, end = interrupt, self._kill
+        finally:
+            if not self._over.is_set():
+                self._kill()
+                self._deadlines.cancel()
+            await self._manager.__aexit__(None, None, None)
+
+    def _kill(self) -> None:
+        self.root.stop(final=True)
+        self.root.kill()
 
     def _raise_verdict(self) -> None:
         """Raise what ended the tree, if it did not end because it was asked to."""

@@ -82,6 +82,8 @@ class MemoryDisk(VerbRunner):
     `observer` is called with the owner, the verb's name in `VERB_NAMES` and the path before each verb of a plan, each
     read that is answered, and each mapping and store of a mark. It may `kill` or `crash`: the verb does not run then.
 
+    `is_barred` tells whether whoever calls is on a dead machine, and may begin nothing here.
+
     `halted` is awaited by tasks that find themselves on a dead machine, in place of `StaleIncarnation`: a simulator
     parks them for ever. Calls that cannot wait raise nevertheless.
     """
@@ -92,6 +94,7 @@ class MemoryDisk(VerbRunner):
         self.sleep: Callable[[float], Awaitable[None]] = _shielded_sleep
         """How a delay, in seconds, is spent: not to be cancelled."""
         self.halted: Callable[[], Awaitable[object]] | None = None
+        self.is_barred: Callable[[], bool] | None = None
         self.cold = False
         self.instant = False
         self.plans: deque[Executed] = deque(maxlen=EXECUTED_KEPT)
@@ -378,7 +381,7 @@ class MemoryDisk(VerbRunner):
 
     async def _check_life(self, epoch: int, owner: str) -> None:
         """Whoever began before the machine died goes no further: it would take what belongs to the next life."""
-        if epoch != self._epoch:
+        if epoch != self._epoch or (self.is_barred is not None and self.is_barred()):
             if self.halted is not None:
                 await self.halted()
             raise stale(owner)

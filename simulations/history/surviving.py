@@ -1,8 +1,8 @@
 """What is left of a run: read from the disk by the runtime that recovers it, and then again by offline means.
 
-`recover` opens the directory as a program would after a crash, asks for the state of every partition and group, and
-closes it. `collect` does that, and then reads every record, and every explanation for one that is missing, without the
-runtime. `Surviving` is plain data: checkers look at it and at the history, and at nothing else.
+`collect` opens the directory as a program would after a crash, asks for the state of every partition and group,
+closes it, and then reads every record, and every explanation for one that is missing, without the runtime. `Surviving`
+is plain data: checkers look at it and at the history, and at nothing else.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from callboard.log.seams.disk import Incarnation
     from callboard.simulations.disk.memory_disk import MemoryDisk
 
-__all__ = ["GroupLeft", "Lost", "PartitionLeft", "Recovered", "Surviving", "collect", "recover"]
+__all__ = ["GroupLeft", "Lost", "PartitionLeft", "Surviving", "collect"]
 
 READ_RECORDS = 10_000
 
@@ -100,70 +100,33 @@ class Surviving:
     """A fingerprint of what each recovery in a row made of the disk; one, or two."""
 
 
-@attrs.frozen
-class Recovered:
-    """What a recovery says of itself."""
-
-    partitions: tuple[Any, ...]
-    """The statistics of each."""
-    topics: dict[str, int]
-    """Ids by name."""
-    groups: dict[int, str]
-    """Names by id."""
-
-    @property
-    def digest(self) -> str:
-        """Each partition's state and groups in a line of its own, to compare two recoveries by.
-
-        Not its offsets: retention may be about to move them. They are in the files.
-        """
-        return "\n".join(map(self._line, self.partitions))
-
-    def _line(self, found: Any) -> str:
-        groups = sorted(
-            (self.groups.get(group.group_id, ""), group.floor, group.pending) for group in found.groups
-        )
-        # A partition that looks full has not asked its groups yet what may be dropped: no outcome of recovery.
-        state = "running" if found.state == "full" else found.state
-        place = f"{found.topic} (id {self.topics[found.topic]})/{found.partition}"
-        return f"{place} {state} {groups}"
-
-
-async def recover(open_runtime: Callable[[], Any]) -> Recovered:
-    """Open the runtime, ask it what there is, and close it.
+async def collect(history: History, disk: MemoryDisk, open_runtime: Callable[[], Any]) -> Surviving:
+    """Recover the disk with `open_runtime()` and read it.
 
     Raises what opening raises: a disk that a run has left must be readable.
     """
     async with open_runtime() as runtime:
         statistics = await runtime.stats()
-        return Recovered(
-            statistics.partitions,
-            {topic.name: topic.topic_id for topic in runtime.topics()},
-            {group.group_id: group.name for group in statistics.groups},
-        )
-
-
-async def collect(history: History, disk: MemoryDisk, open_runtime: Callable[[], Any]) -> Surviving:
-    """Recover the disk with `open_runtime()` and read it. Raises as `recover`."""
-    recovered = await recover(open_runtime)
-    disk.instant = True  # a single task reads: no schedule is to be searched here
+        topics = {topic.name: topic.topic_id for topic in runtime.topics()}
+    was_instant, disk.instant = disk.instant, True  # a single task reads: no schedule is to be searched here
     try:
-        return await _collect(history, disk, recovered)
+        return await _read_all(history, disk, statistics, topics)
     finally:
-        disk.instant = False
+        disk.instant = was_instant
 
 
-async def _collect(history: History, disk: MemoryDisk, recovered: Recovered) -> Surviving:
+async def _read_all(history: History, disk: MemoryDisk, statistics: Any, topics: dict[str, str]) -> Surviving:
+    groups = {group.group_id: group.name for group in statistics.groups}
     report = await verify_directory(disk)
     logs = {log.path: log for log in report.logs}
     files = await disk.incarnate("surviving")
     partitions = []
-    for numbers in recovered.partitions:
-        directory = partition_directory(recovered.topics[numbers.topic], numbers.partition)
-        left = await _read(history, files, directory, numbers, recovered.groups, logs.get(directory))
-        partitions.append(left)
+    for numbers in statistics.partitions:
+        directory = partition_directory(topics[numbers.topic], numbers.partition)
+        partitions.append(await _read(history, files, directory, numbers, groups, logs.get(directory)))
     problems = tuple(f"{problem.path}: {problem.kind}: {problem.message}" for problem in report.problems)
-    return Surviving(tuple(partitions), problems, (recovered.digest,))
+    left = Surviving(tuple(partitions), problems)
+    return attrs.evolve(left, digests=(_digest(left),))
 
 
 async def _read(
@@ -220,3 +183,15 @@ def _losses(problems: Any) -> tuple[Lost, ...]:
         for problem in problems
         if problem.first_offset is not None and problem.last_offset is not None
     )
+
+
+def _digest(found: Surviving) -> str:
+    """A partition's records, gaps and groups in one line each, to compare two recoveries by."""
+    lines = []
+    for left in found.partitions:
+        held = sorted(left.records.items())
+        groups = sorted((group.name, group.floor, group.pending) for group in left.groups)
+        # A partition that looks full has not asked its groups yet what may be dropped: no outcome of recovery.
+        state = "running" if left.state == "full" else left.state
+        lines.append(f"{left.label} {state} {left.start}..{left.end} {held} {groups}")
+    return "\n".join([*lines, *found.problems])

@@ -31,7 +31,7 @@ class Machine:
         """Its power was cut, or its process killed: none of its tasks is stepped any more."""
         self.over = trio.Event()
         self.scope = trio.CancelScope()
-        """Everything that runs on it."""
+        """Around its boot, and all that it starts in nurseries of its own."""
         self.runtime: Runtime | None = None
         """The runtime that is open, or opening."""
         self.entropy: SeededEntropy = world.entropy.fork(f"machine {number}")

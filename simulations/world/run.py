@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
 
 import attrs
 import trio
@@ -19,7 +21,7 @@ from callboard.simulations.faults.injector import Injector
 from callboard.simulations.history import History
 from callboard.simulations.violations import Violation
 from callboard.simulations.world import schedulers
-from callboard.simulations.world.driver import MEMBER, Driver
+from callboard.simulations.world.driver import MEMBER, Driver, Member
 from callboard.simulations.world.escapes import EscapeMode, guard
 from callboard.simulations.world.tape import Tape
 from callboard.simulations.world.trace import Trace, TraceMode
@@ -134,9 +136,11 @@ class _Running:
         self._scope = trio.CancelScope()
         self._stopped: SimulationStuck | None = None
         self._forced = False
+        self._is_over = False
         self._failure: BaseException | None = None
         self._interruption: BaseException | None = None
         self._virtual_s = 0.0
+        self._begun_by: WeakKeyDictionary[AsyncGenerator[Any, Any], Member | None] = WeakKeyDictionary()
 
     def go(self) -> Run:
         world, driver = self._world, self._driver
@@ -176,6 +180,7 @@ class _Running:
         world = self._world
         CURRENT.set(world)
         MEMBER.set(OUTSIDE)
+        self._watch_generators()
         try:
             async with trio.open_nursery() as nursery:
                 world.begin(nursery)
@@ -189,6 +194,7 @@ class _Running:
                 self._virtual_s = world.now
                 self._trace.line("end", _kind(self._stopped or world.violation or self._failure))
                 self._trace.close()
+                self._is_over = True
                 world.tear_down()
                 nursery.cancel_scope.cancel()
         except BaseException as error:  # noqa: BLE001 - a task of the world failed, and so the run
@@ -204,6 +210,8 @@ class _Running:
     def _stop(self, why: str) -> None:
         """End the run from outside of all tasks."""
         world = self._world
+        if self._is_over and world.end_shields_of_the_dead():
+            return
         if self._stopped is not None:
             if self._forced:
                 raise self._stopped
@@ -215,12 +223,25 @@ class _Running:
         if world.machine is not None:
             world.machine.over.set()
 
+    def _watch_generators(self) -> None:
+        """Remember who begins each async generator. When the run ends trio puts the hooks back."""
+        hooks = sys.get_asyncgen_hooks()
+
+        def begun(generator: AsyncGenerator[Any, Any]) -> None:
+            self._begun_by[generator] = MEMBER.get()
+            if hooks.firstiter is not None:
+                hooks.firstiter(generator)
+
+        sys.set_asyncgen_hooks(firstiter=begun)
+
     def _check_generators(self) -> None:
-        alive = live_async_generators()
+        """Those of dead machines are left as they stand, as all is there; their tasks still hold them."""
+        found = [(generator, self._begun_by.get(generator)) for generator in live_async_generators()]
+        alive = [generator.__qualname__ for generator, member in found if member is None or not member.dead]
         if alive:
             raise LiveAsyncGenerator(
-                f"the run ended with live async generators: {', '.join(alive)}. When they end is up to the garbage "
-                "collector, so runs would differ. Close each in the task that began it (contextlib.aclosing)."
+                f"the run ended with live async generators: {', '.join(sorted(alive))}. When they end is up to the "
+                "garbage collector, so runs would differ. Close each in the task that began it (contextlib.aclosing)."
             )
 
 

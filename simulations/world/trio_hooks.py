@@ -220,8 +220,11 @@ def put_back_all(tasks: list[Any]) -> None:
     _run.GLOBAL_RUN_CONTEXT.runner.runq.extend(tasks)
 
 
-def end_shields(below: trio.CancelScope | None = None) -> None:
-    """Let cancellation reach everybody: shields of all scopes are lowered, or of those in an entered scope only."""
+def end_shields(below: trio.CancelScope | None = None) -> bool:
+    """Let cancellation reach everybody: shields of all scopes are lowered, or of an entered scope and those in it.
+
+    Returns whether there was any.
+    """
     if below is None:
         top = _run.GLOBAL_RUN_CONTEXT.runner.main_task._cancel_status
         while top._parent is not None:
@@ -229,17 +232,19 @@ def end_shields(below: trio.CancelScope | None = None) -> None:
     else:
         top = below._cancel_status
     waiting = [] if top is None else [top]
+    was_any = False
     while waiting:
         status = waiting.pop()
         waiting += sorted(status._children, key=hash)
         if status._scope.shield:
             status._scope.shield = False
+            was_any = True
+    return was_any
 
 
-def live_async_generators() -> list[str]:
-    """The names of the async generators that were begun and have not ended: garbage collection would end them."""
-    alive = _run.GLOBAL_RUN_CONTEXT.runner.asyncgens.alive
-    return sorted(generator.__qualname__ for generator in tuple(alive))
+def live_async_generators() -> list[Any]:
+    """The async generators that were begun and have not ended: garbage collection would end them."""
+    return list(_run.GLOBAL_RUN_CONTEXT.runner.asyncgens.alive)
 
 
 def thread_doors() -> list[tuple[Any, str]]:

@@ -86,10 +86,11 @@ class World:
         self._dead: list[Machine] = []
         self._nursery: trio.Nursery
         self._down_s = 0.0
-        self._over = trio.Event()
+        self._is_over = False
         self.disk.observer = self._verb
         self.disk.halted = self._halted
         self.disk.sleep = self._sleep
+        self.disk.is_barred = self._is_called_by_the_dead
 
     def _tell(self, fields: tuple[Any, ...]) -> None:
         self.trace.line("history", Entry(*fields).line())
@@ -129,8 +130,11 @@ class World:
             pause *= 1.25
 
     def broken(self, violation: Violation) -> Violation:
-        """Keep the first violation of the run, and hand `violation` back to be raised."""
-        if self.violation is None:
+        """Keep the first violation of the run, and hand `violation` back to be raised.
+
+        When the run is over its outcome is decided: what dead machines still find is of no account.
+        """
+        if self.violation is None and not self._is_over:
             self.violation = violation
             self.trace.line("violation", str(violation))
         return violation
@@ -247,13 +251,18 @@ class World:
             self.trace.line("disk", f"{verb} {path} by {owner}")
         self.probes.passed(f"disk.{verb}", path)
 
+    @staticmethod
+    def _is_called_by_the_dead() -> bool:
+        member = MEMBER.get()
+        return member is not None and member.dead
+
     async def _sleep(self, seconds: float) -> None:
         await self.scheduler.sleep(seconds)
 
     async def _halted(self) -> None:
-        """Where a plan of a dead machine ends up: it never comes back while the run lasts."""
+        """Where whoever is on a dead machine ends up that wants something of the disk: he never comes back."""
         with trio.CancelScope(shield=True):
-            await self._over.wait()
+            await trio.sleep_forever()
 
     # -- for `run`
 
@@ -262,21 +271,24 @@ class World:
         self._nursery = nursery
 
     def tear_down(self) -> None:
-        """The run is over: what is left of machines is fenced off and ends, without doing what it shields.
+        """The run is over: what is left of machines is fenced off and may end.
 
-        Left to itself a dead machine's runtime would open its logs once more: its partitions crash at the fence, and
-        their supervisor restarts them.
+        Whatever wants something of the disk halts, so that nobody crashes, is restarted, and opens a log once more.
         """
+        self._is_over = True
         if self.machine is not None and not self.machine.dead:
             self.machine.dead = True
             self._dead.append(self.machine)
             self.disk.kill()
         self.disk.unhang()
         for machine in self._dead:
-            end_shields(machine.scope)
             machine.scope.cancel()
-        self._over.set()
         self.scheduler.tear_down()
+
+    def end_shields_of_the_dead(self) -> bool:
+        """The run is over, and everybody waits: let its end reach what dead machines shield. Whether they did."""
+        lowered = [end_shields(machine.scope) for machine in self._dead]
+        return any(lowered)
 
 
 async def _live(

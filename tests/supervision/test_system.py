@@ -8,6 +8,7 @@ from callboard.actors import Actor
 from callboard.actors.events import Escalated
 from callboard.log.errors import ActorStopped, InvalidArgument, RestartLimitReached
 from callboard.supervision import ChildSpec, SupervisorSpec, open_system
+from callboard.supervision.supervisor import Supervisor
 
 
 @pytest.fixture
@@ -209,6 +210,27 @@ async def test_keyboard_interrupt_in_the_body(autojump_clock, stage, noting, not
         async with stage(a=noting("a")):
             raise KeyboardInterrupt
     assert notes == ["a+", "a-"]
+
+
+@pytest.mark.parametrize("done_first", [False, True])
+async def test_keyboard_interrupt_while_the_end_begins(
+    autojump_clock, stage, noting, notes, monkeypatch, done_first
+):
+    """It comes out, and the tree is killed rather than waited for: nobody may have told it to stop."""
+
+    def stop(self, *, final, interrupts=[KeyboardInterrupt("now")], real=Supervisor.stop):  # noqa: B006 - once
+        if done_first:
+            real(self, final=final)
+        if interrupts:
+            raise interrupts.pop()
+        real(self, final=final)
+
+    monkeypatch.setattr(Supervisor, "stop", stop)
+    with pytest.raises(KeyboardInterrupt, match="now"), trio.fail_after(600):
+        async with stage(a=noting("a", 0, 60)):
+            pass
+    assert notes == ["a+"]
+    assert trio.current_time() < 60
 
 
 async def test_crashes_while_stopping_are_reported_not_escalated(autojump_clock, stage):

@@ -39,6 +39,8 @@ from callboard.simulations.world.trio_hooks import (
 __all__ = ["MEMBER", "Driver", "Member"]
 
 
+PATIENCE_S: Final = 10.0
+"""For how long, in virtual seconds, those of a run that is over may take their time."""
 STILL_TICKS: Final = 2_000_000
 """Scheduler ticks at one virtual instant after which nobody believes any more that time will go on."""
 
@@ -89,6 +91,8 @@ class Driver(TickingClock):
         self._alarm_at = min(tick_limit, STILL_TICKS)
         self._ended = ended
         self._torn_down = False
+        self._hurry: Callable[[], bool] = bool
+        self._patient_until = 0.0
         self._anyone_dead = False
         self._frozen: list[Any] = []
         self._holds: dict[str, _Hold] = {}
@@ -160,9 +164,14 @@ class Driver(TickingClock):
         if not self._torn_down:
             self._ended(why)
 
-    def tear_down(self) -> None:
-        """The run is over: everybody runs, to his end."""
+    def tear_down(self, hurry: Callable[[], bool]) -> None:
+        """The run is over: everybody runs, to his end.
+
+        When all wait for ever, or for longer than `PATIENCE_S`, `hurry()` is called; it tells whether that helps.
+        """
         self._torn_down = True
+        self._hurry = hurry
+        self._patient_until = self._trace.now() + PATIENCE_S
         self.release_all()
         for task in self._frozen:
             put_back(task)
@@ -200,11 +209,15 @@ class Driver(TickingClock):
 
     def stuck(self, now: float) -> None:
         """Everybody waits, and for nothing that time will bring."""
+        if self._torn_down and self._hurry():
+            return
         self._ended("every task waits for something that never happens: nothing runs, and no deadline is set")
 
     def late(self, until: float) -> bool:
         """Whether virtual time has gone on long enough."""
-        if until <= self._virtual_limit_s or self._torn_down:
+        if self._torn_down:
+            return until > self._patient_until and self._hurry()
+        if until <= self._virtual_limit_s:
             return False
         self._ended(f"the run did not end within {self._virtual_limit_s:,.0f} virtual seconds")
         return True

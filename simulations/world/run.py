@@ -136,7 +136,6 @@ class _Running:
         self._scope = trio.CancelScope()
         self._stopped: SimulationStuck | None = None
         self._forced = False
-        self._is_over = False
         self._failure: BaseException | None = None
         self._interruption: BaseException | None = None
         self._virtual_s = 0.0
@@ -194,7 +193,6 @@ class _Running:
                 self._virtual_s = world.now
                 self._trace.line("end", _kind(self._stopped or world.violation or self._failure))
                 self._trace.close()
-                self._is_over = True
                 world.tear_down()
                 nursery.cancel_scope.cancel()
         except BaseException as error:  # noqa: BLE001 - a task of the world failed, and so the run
@@ -210,8 +208,6 @@ class _Running:
     def _stop(self, why: str) -> None:
         """End the run from outside of all tasks."""
         world = self._world
-        if self._is_over and world.end_shields_of_the_dead():
-            return
         if self._stopped is not None:
             if self._forced:
                 raise self._stopped

@@ -283,10 +283,10 @@ class World:
         self.disk.unhang()
         for machine in self._dead:
             machine.scope.cancel()
-        self.scheduler.tear_down()
+        self.scheduler.tear_down(self._end_shields_of_the_dead)
 
-    def end_shields_of_the_dead(self) -> bool:
-        """The run is over, and everybody waits: let its end reach what dead machines shield. Whether they did."""
+    def _end_shields_of_the_dead(self) -> bool:
+        """Let the end of the run reach what dead machines shield; whether they did."""
         lowered = [end_shields(machine.scope) for machine in self._dead]
         return any(lowered)
 

@@ -171,12 +171,14 @@ def test_a_dead_machine_may_leave_its_async_generators_as_they_stand() -> None:
     assert str(failure).count("line") == 1
 
 
-@pytest.mark.parametrize("never", ["shielded", "shielded in the end", "about to be"])
+@pytest.mark.parametrize("never", ["shielded", "shielded in the end", "about to be", "ticking"])
 def test_a_wait_that_a_dead_machine_shields_keeps_no_run_from_ending(never: str) -> None:
     """Whether it waited already when the power was cut or began to when the run was over."""
 
     async def waits() -> None:
         with trio.CancelScope(shield=True):
+            while never == "ticking":  # noqa: ASYNC110 - for ever
+                await trio.sleep(1)
             await trio.sleep_forever()
 
     async def boot(machine: Machine) -> None:
@@ -185,7 +187,7 @@ def test_a_wait_that_a_dead_machine_shields_keeps_no_run_from_ending(never: str)
         async with trio.open_nursery() as nursery:
             if never != "shielded in the end":
                 nursery.start_soon(waits)
-            if never == "shielded":
+            if never in ("shielded", "ticking"):
                 await trio.sleep(1)
             try:
                 machine.world.cut_power(None, 1.0)

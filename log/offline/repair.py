@@ -176,19 +176,14 @@ class LogRepair:
             await write_index(self.files, self.found.directory, fork.base, index)
 
     async def _set_aside(self, state: SegmentState) -> None:
-        await self.quarantine.make_room(state.size_bytes)
-        target = self.quarantine.path_for(state.base, 0, state.segment_id or 0, ".log")
-        verbs: list[Verb] = [
-            Rename(state.path, target),
-            SyncDirectory(self.found.directory),
-            SyncDirectory("quarantine"),
+        verbs = [
+            *await self.quarantine.move_verbs(state.path, state.base, state.size_bytes, state.segment_id or 0)
         ]
         names = {entry.name for entry in await self.files.list(self.found.directory)}
         index = index_path(self.found.directory, state.base)
         if index.rpartition("/")[2] in names:
-            verbs.insert(1, Unlink(index))
-        await self.files.submit(verbs)
-        self.quarantine.kept.append(target)
+            verbs.append(Unlink(index))
+        await self.files.submit((*verbs, SyncDirectory(self.found.directory)))
 
     async def _mend_rest(self, replaced: set[int]) -> None:
         """Unsound indexes and the committed file."""

@@ -165,9 +165,8 @@ class Surveyor:
         """Take a segment that cannot be read out of service, and its index with it."""
         verbs: list[Verb] = [Close(file.handle)]
         if holds_bytes:
-            # Its new name is durable before the old one goes: a power cut in between leaves both, not none.
-            verbs += await self._quarantine.link_verbs(file.path, file.base_offset, 0, file.position, 0)
-            verbs += (Unlink(file.path), SyncDirectory(self._directory))
+            verbs += await self._quarantine.move_verbs(file.path, file.base_offset, file.position, 0)
+            verbs.append(SyncDirectory(self._directory))
             if not self.segments:
                 self._leading.append(len(self.damages))
             self.damages.append(Damage(file.path, 0, file.position, file.base_offset, file.base_offset - 1))

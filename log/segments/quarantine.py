@@ -94,3 +94,10 @@ class Quarantine:
         await self._remove(link)
         self.kept.append(link)
         return (Link(path, link), SyncDirectory(DIRECTORY))
+
+    async def move_verbs(self, path: str, offset: int, size_bytes: int, segment_id: int) -> tuple[Verb, ...]:
+        """Verbs that take the segment at `path` out of service; sync its directory after them.
+
+        The new name is durable before the old one goes: a power cut in between leaves both, not none.
+        """
+        return (*await self.link_verbs(path, offset, 0, size_bytes, segment_id), Unlink(path))

@@ -181,6 +181,36 @@ def test_crash_at_every_verb(new_writer, run, choose):
     assert verbs > 20
 
 
+def test_what_is_set_aside_survives_a_power_cut_at_every_verb(new_writer, run):
+    """A segment that is given up has a durable name at any time, the old one or the new one."""
+
+    async def one(verbs):
+        writer = await new_writer().start()
+        await writer.fill()
+        for byte in (20, 84):
+            writer.disk.flip(writer.path(24), byte)
+        await writer.files.submit([])
+        writer.disk.crash(keep_unsynced)
+        spoiled = writer.disk.files()[writer.path(24)]
+        writer.disk.crash_after(verbs, lose_unsynced)
+        try:
+            await repair_directory(writer.disk)
+        except StaleIncarnation:
+            crashed = True
+        else:
+            crashed = False
+        writer.disk.power_on()
+        assert spoiled in writer.disk.files().values()
+        await repaired(writer.disk)
+        assert spoiled in writer.disk.files().values()
+        return crashed
+
+    verbs = 0
+    while run(one, verbs):
+        verbs += 1
+    assert verbs > 5
+
+
 class State:
     """A journal's owner."""
 

@@ -304,7 +304,7 @@ class MemoryDisk(VerbRunner):
                 self.faults.count(fault, "short read")
                 await self.pause(path)
         if incarnation.is_dead:
-            await self._end(incarnation)
+            await self._end(incarnation.owner)
 
     def glance(self, incarnation: MemoryIncarnation, path: str) -> bool:
         """What every cached read does before it looks: whether the bytes are in memory."""
@@ -337,13 +337,13 @@ class MemoryDisk(VerbRunner):
                 self.faults.count(fault, "stall")
             with trio.CancelScope(shield=True):
                 await self._hanging.park()
-        await self._end(incarnation)
+        await self._end(incarnation.owner)
 
-    async def _end(self, incarnation: MemoryIncarnation) -> NoReturn:
+    async def _end(self, owner: str) -> NoReturn:
         """Where a task of a dead machine comes to rest."""
         if self.halted is not None:
             await self.halted()
-        raise stale(incarnation.owner)
+        raise stale(owner)
 
     async def run(self, incarnation: MemoryIncarnation, plan: tuple[Verb, ...]) -> None:
         """Run the verbs in order (D2), until the machine dies (M3)."""
@@ -354,16 +354,16 @@ class MemoryDisk(VerbRunner):
             if self.observer is not None and not incarnation.is_dead:
                 self.observer(incarnation.owner, VERB_NAMES[type(verb)], path)
             if incarnation.is_dead or self._burns(answered=True):
-                await self._end(incarnation)
+                await self._end(incarnation.owner)
             self.plans.append(Executed(incarnation.owner, type(verb).__name__, path))
             error = self.run_verb(incarnation, verb, path)
             self.verbs_executed += 1
             if self._burns(answered=False):
-                await self._end(incarnation)
+                await self._end(incarnation.owner)
             if error is not None:
                 raise plan_failed(self.root, index, verb, error)
         if incarnation.is_dead:
-            await self._end(incarnation)
+            await self._end(incarnation.owner)
 
     def _burns(self, *, answered: bool) -> bool:
         """Strike, if `crash_after` says that it is time."""
@@ -382,9 +382,7 @@ class MemoryDisk(VerbRunner):
     async def _check_life(self, epoch: int, owner: str) -> None:
         """Whoever began before the machine died goes no further: it would take what belongs to the next life."""
         if epoch != self._epoch or (self.is_barred is not None and self.is_barred()):
-            if self.halted is not None:
-                await self.halted()
-            raise stale(owner)
+            await self._end(owner)
 
     def _check_power(self, owner: str) -> None:
         if self._is_off:

@@ -91,7 +91,7 @@ class Driver(TickingClock):
         self._alarm_at = min(tick_limit, STILL_TICKS)
         self._ended = ended
         self._torn_down = False
-        self._hurry: Callable[[], bool] = bool
+        self._hurry: Callable[[], bool] = lambda: False
         self._patient_until = 0.0
         self._anyone_dead = False
         self._frozen: list[Any] = []
@@ -209,7 +209,7 @@ class Driver(TickingClock):
 
     def stuck(self, now: float) -> None:
         """Everybody waits, and for nothing that time will bring."""
-        if self._torn_down and self._hurry():
+        if self._hurry():
             return
         self._ended("every task waits for something that never happens: nothing runs, and no deadline is set")
 

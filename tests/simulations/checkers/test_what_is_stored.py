@@ -101,7 +101,7 @@ def test_what_was_flushed_and_handed_to_nobody_may_be_dropped_unread_only(script
 
 
 def test_what_a_reader_met_may_be_dropped_where_it_lay(script, left):
-    """Also without any group: who reads knows the place as well."""
+    """Also when no consumer was handed it: who reads knows the place as well."""
     terms = Terms(drops=True, groups=("billing",))
     script.member("joined", 900)
     flush(script, 0)

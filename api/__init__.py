@@ -9,11 +9,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from callboard.actors import Actor as Actor
-    from callboard.actors import ActorRef as ActorRef
-    from callboard.actors import Context as Context
-    from callboard.actors import MailboxSpec as MailboxSpec
-    from callboard.actors.durable import DurableActor as DurableActor
+    from callboard.actors.kernel import Actor as Actor
+    from callboard.actors.kernel import ActorRef as ActorRef
+    from callboard.actors.kernel import Context as Context
+    from callboard.actors.kernel import MailboxSpec as MailboxSpec
+    from callboard.actors.kernel.durable import DurableActor as DurableActor
     from callboard.consumer import Consumer as Consumer
     from callboard.log.errors import *  # noqa: F403
     from callboard.message import Message as Message
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "actors": ("Actor", "ActorRef", "Context", "MailboxSpec"),
-    "actors.durable": ("DurableActor",),
+    "actors.kernel": ("Actor", "ActorRef", "Context", "MailboxSpec"),
+    "actors.kernel.durable": ("DurableActor",),
     "consumer": ("Consumer",),
     "message": ("Message", "Receipt", "Receipts", "Record", "RecordBatch"),
     "received": ("ReceivedBatch", "ReceivedMessage"),

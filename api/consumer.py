@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 import trio
 
-from callboard.actors import ActorRef, Reply
-from callboard.actors.broker import commands as c
-from callboard.actors.broker.catalog_commands import EnsureGroup
-from callboard.actors.broker.coordinator import Join, Leave
-from callboard.actors.broker.directory import LiveTopic
-from callboard.actors.broker.port import PartitionPort
-from callboard.actors.broker.settings import GroupSettings
+from callboard.actors.catalog.commands import EnsureGroup
+from callboard.actors.catalog.directory import LiveTopic
+from callboard.actors.groups.coordinator import Join, Leave
+from callboard.actors.kernel import ActorRef, Reply
+from callboard.actors.partition import commands as c
+from callboard.actors.partition.port import PartitionPort
+from callboard.actors.settings import GroupSettings
 from callboard.held import Held
 from callboard.log.errors import (
     ActorCrashed,

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import trio
 
-from callboard.actors import Context
+from callboard.actors.kernel import Context
 from callboard.control_frames import ANSWER_BYTES_MAX, REQUEST_BYTES_MAX, encode, receive_frame, send_frame
 from callboard.log.errors import CallboardError, ControlError, InternalError
 

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from callboard.actors import Reply
-from callboard.actors.broker import commands as c
-from callboard.actors.broker.directory import LiveTopic
-from callboard.actors.broker.port import PartitionPort
-from callboard.actors.broker.receipts import merged
+from callboard.actors.catalog.directory import LiveTopic
+from callboard.actors.delivery.receipts import merged
+from callboard.actors.kernel import Reply
+from callboard.actors.partition import commands as c
+from callboard.actors.partition.port import PartitionPort
 from callboard.log.errors import (
     ActorCrashed,
     ActorStopped,

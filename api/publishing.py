@@ -1,7 +1,7 @@
 """The publisher's half of a publish: check everything, choose the partition, build columns, wait for the receipt.
 
 All checks come before anything is sent. What leaves here is one message to one partition's actor per partition touched;
-`callboard.actors.broker.partition` takes over from there.
+`callboard.actors.partition.partition` takes over from there.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ from typing import NamedTuple
 
 import trio
 
-from callboard.actors import Reply
-from callboard.actors.broker.commands import LEVELS, Level, PublishMany, PublishOne
-from callboard.actors.broker.directory import LiveTopic
-from callboard.actors.broker.partitioning import Partitioner, StickyRoundRobin, checked, consistent, split
-from callboard.actors.broker.port import PartitionPort, UnheardReply
+from callboard.actors.catalog.directory import LiveTopic
+from callboard.actors.kernel import Reply
+from callboard.actors.partition.commands import LEVELS, Level, PublishMany, PublishOne
+from callboard.actors.partition.port import PartitionPort, UnheardReply
 from callboard.log.errors import (
     ActorStopped,
     CallboardError,
@@ -41,6 +40,7 @@ from callboard.message import (
     check_key,
     to_us,
 )
+from callboard.partitioning import Partitioner, StickyRoundRobin, checked, consistent, split
 from callboard.publish_columns import FRAME_BYTES_TARGET, chunked, columns_of, unpacked
 
 REFUSING = frozenset({"stuck", "failed"})

@@ -10,8 +10,8 @@ from collections import deque
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from callboard.actors.broker.commands import Describe, Flag, OffsetAt, PartitionStatistics, Read
-from callboard.actors.broker.directory import LiveTopic
+from callboard.actors.catalog.directory import LiveTopic
+from callboard.actors.partition.commands import Describe, Flag, OffsetAt, PartitionStatistics, Read
 from callboard.log.errors import ActorCrashed, ActorStopped, InternalError, InvalidArgument, RuntimeClosed
 from callboard.log.limits import READ_BYTES_DEFAULT
 from callboard.message import Record, RecordBatch, to_us

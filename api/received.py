@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from callboard.actors.broker.commands import Handed
-from callboard.actors.broker.port import PartitionPort
+from callboard.actors.partition.commands import Handed
+from callboard.actors.partition.port import PartitionPort
 from callboard.log.errors import InvalidArgument, LeaseLost
 from callboard.log.format.columns import Columns
 from callboard.message import Record

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from callboard.actors.broker.renewals import RENEW_AT, Hold
-from callboard.actors.broker.settings import backoff_delay
+from callboard.actors.groups.renewals import RENEW_AT, Hold
+from callboard.actors.settings import backoff_delay
 from callboard.log.errors import CallboardError, InvalidArgument, LeaseLost
 
 if TYPE_CHECKING:

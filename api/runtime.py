@@ -15,21 +15,20 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import attrs
 import trio
 
-from callboard.actors import ActorRef, ActorStart, Logged
-from callboard.actors.broker.catalog import Catalog
-from callboard.actors.broker.catalog_commands import (
+from callboard.actors.catalog.catalog import Catalog
+from callboard.actors.catalog.commands import (
     AlterTopic,
     CreateTopic,
     DeleteGroup,
     DeleteTopic,
     ListGroups,
 )
-from callboard.actors.broker.commands import Describe, Flush, PartitionStatistics
-from callboard.actors.broker.directory import Directory, LiveTopic
-from callboard.actors.broker.partitioning import Partitioner, consistent
-from callboard.actors.broker.port import PartitionPort
-from callboard.actors.broker.renewals import Holds, Renewals
-from callboard.actors.broker.settings import GroupSettings
+from callboard.actors.catalog.directory import Directory, LiveTopic
+from callboard.actors.groups.renewals import Holds, Renewals
+from callboard.actors.kernel import ActorRef, ActorStart, Logged
+from callboard.actors.partition.commands import Describe, Flush, PartitionStatistics
+from callboard.actors.partition.port import PartitionPort
+from callboard.actors.settings import GroupSettings
 from callboard.log.errors import (
     ActorStopped,
     AskTimeout,
@@ -45,6 +44,7 @@ from callboard.log.host.entropy import HostEntropy
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Disk, Lock
 from callboard.log.seams.entropy import Entropy
+from callboard.partitioning import Partitioner, consistent
 from callboard.supervision import ChildSpec, SupervisorSpec, System, TreeNode, open_system
 from callboard.topic import Topic
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from callboard.actors.broker.commands import Flush, PartitionStatistics
-from callboard.actors.broker.directory import LiveTopic
-from callboard.actors.broker.partitioning import Partitioner, consistent
-from callboard.actors.broker.settings import TopicSettings
+from callboard.actors.catalog.directory import LiveTopic
+from callboard.actors.partition.commands import Flush, PartitionStatistics
+from callboard.actors.settings import TopicSettings
 from callboard.consumer import Consumer
 from callboard.log.errors import PublishFailed, StorageError
 from callboard.message import Headers, Message, Receipt, Receipts
+from callboard.partitioning import Partitioner, consistent
 from callboard.publishing import Publisher
 from callboard.reading import BatchReader, RecordReader, Start
 

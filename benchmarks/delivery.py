@@ -10,9 +10,9 @@ import resource
 import time
 from collections.abc import Callable
 
-from callboard.actors.broker.delivery import Delivery
-from callboard.actors.broker.delivery_events import decode_events, encode_events
-from callboard.actors.broker.partitioning import StickyRoundRobin, split
+from callboard.actors.delivery.delivery import Delivery
+from callboard.actors.delivery.events import decode_events, encode_events
+from callboard.partitioning import StickyRoundRobin, split
 
 PLENTY = 1 << 40
 MILLION = 1_000_000

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from callboard.actors import Actor, ActorRef, Batch, MailboxSpec
+from callboard.actors.kernel import Actor, ActorRef, Batch, MailboxSpec
 from callboard.supervision import ChildSpec, SupervisorSpec, open_system
 
 TELLS = 300_000

@@ -12,7 +12,7 @@ from pathlib import Path
 import attrs
 import click
 
-from callboard.actors.broker import settings
+from callboard.actors import settings
 from callboard.cli import exits
 from callboard.cli.group import callboard as command_line
 from callboard.log import errors
@@ -66,7 +66,7 @@ def _all_errors(error: type[errors.CallboardError]) -> list[type[errors.Callboar
 def settings_page() -> str:
     """Every setting of topics and groups: default, range, meaning."""
     page = [
-        HEAD.format(source="actors/broker/settings.py"),
+        HEAD.format(source="actors/settings.py"),
         "# Settings",
         "",
         "The same names serve as keyword arguments, in TOML files and on the command line. Durations are seconds,",

@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 import trio
 
-from callboard.actors import ActorRef, ActorSystem, Ending, Incarnation
-from callboard.actors.events import ActorRestarted
-from callboard.actors.failures import describe
+from callboard.actors.kernel import ActorRef, ActorSystem, Ending, Incarnation
+from callboard.actors.kernel.events import ActorRestarted
+from callboard.actors.kernel.failures import describe
 from callboard.log.errors import InternalError
 from callboard.supervision.roster import Terms
 from callboard.supervision.spec import ChildSpec

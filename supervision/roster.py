@@ -26,7 +26,7 @@ from typing import Final, Literal
 
 import attrs
 
-from callboard.actors import EndingKind
+from callboard.actors.kernel import EndingKind
 from callboard.log.errors import InternalError
 from callboard.supervision.backoff import DEFAULT_BACKOFF, Backoff
 from callboard.supervision.intensity import RestartWindow

@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from callboard.actors import ActorStart, MailboxSpec
+from callboard.actors.kernel import ActorStart, MailboxSpec
 from callboard.log.errors import CallboardError, join_problems
 from callboard.log.limits import CHILDREN_MAX, NAME_BYTES_MAX, RESTART_INTENSITY_MAX
 from callboard.supervision.backoff import DEFAULT_BACKOFF, IMMEDIATE, Backoff

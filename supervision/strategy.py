@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from callboard.actors import EndingKind
+from callboard.actors.kernel import EndingKind
 
 Strategy = Literal["one_for_one", "one_for_all", "rest_for_one"]
 Restart = Literal["permanent", "transient", "temporary"]

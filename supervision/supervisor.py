@@ -19,10 +19,10 @@ from typing import Any, overload
 
 import trio
 
-from callboard.actors import ActorRef, ActorSystem, Ending
-from callboard.actors.cell import stopped
-from callboard.actors.events import Escalated
-from callboard.actors.failures import describe
+from callboard.actors.kernel import ActorRef, ActorSystem, Ending
+from callboard.actors.kernel.cell import stopped
+from callboard.actors.kernel.events import Escalated
+from callboard.actors.kernel.failures import describe
 from callboard.log.errors import InvalidArgument, RestartLimitReached, join_problems
 from callboard.log.limits import CHILDREN_MAX
 from callboard.supervision.child import ActorChild, Child

@@ -18,8 +18,8 @@ from typing import Any, Self
 
 import trio
 
-from callboard.actors import Actor, ActorRef, ActorStart, ActorSystem, DeadLetters, Ending, EventLog
-from callboard.actors.failures import unwrap
+from callboard.actors.kernel import Actor, ActorRef, ActorStart, ActorSystem, DeadLetters, Ending, EventLog
+from callboard.actors.kernel.failures import unwrap
 from callboard.log.errors import InvalidArgument
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Disk

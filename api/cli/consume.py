@@ -13,7 +13,7 @@ from typing import Any, Final
 import click
 import trio
 
-from callboard.actors.broker.names import check_name
+from callboard.actors.names import check_name
 from callboard.cli.group import run
 from callboard.cli.onlooker import Onlooker, topic_not_found
 from callboard.cli.options import directory_option, json_option, parse_place

@@ -40,9 +40,9 @@ from callboard.cli.group import first_error
 from callboard.cli.processes import Child, spawn_callboard, wait_for_parent_to_go
 from callboard.log.errors import CallboardError
 from callboard.log.limits import PARTITIONS_MAX
+from callboard.recordings import Columns, Format, Tally, TimeFormat
 from callboard.runtime import open_runtime
 from callboard.simulations.entropy import SeededEntropy
-from callboard.simulations.traffic import Columns, Format, Tally, TimeFormat
 
 __all__ = ["demo", "demo_child"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import trio
 
-from callboard.actors.events import ActorRestarted
+from callboard.actors.kernel.events import ActorRestarted
 from callboard.cli.demo_account import History
 from callboard.cli.demo_plan import FailurePlan
 from callboard.cli.demo_publish import HEADER, Numbered, Publishers, identify
@@ -17,7 +17,7 @@ from callboard.cli.demo_record import Recorder
 from callboard.cli.demo_source import Source
 from callboard.cli.demo_work import Workers
 from callboard.log.errors import ActorCrashed, AskTimeout, PartitionUnavailable
-from callboard.simulations.traffic import digest_of
+from callboard.recordings import digest_of
 
 __all__ = ["TOPIC", "Act", "ProgressReport", "feed_log", "perform", "record_ends", "unsettled"]
 

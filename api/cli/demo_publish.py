@@ -22,7 +22,7 @@ from callboard.log.errors import (
     PublishFailed,
 )
 from callboard.message import Message
-from callboard.simulations.traffic import Event
+from callboard.recordings import Event
 
 __all__ = ["HEADER", "Numbered", "Publishers", "identify"]
 

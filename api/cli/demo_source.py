@@ -10,8 +10,7 @@ import attrs
 
 from callboard.cli.files import read_lines
 from callboard.log.errors import InvalidArgument
-from callboard.simulations.entropy import SeededEntropy
-from callboard.simulations.traffic import (
+from callboard.recordings import (
     LINE_BYTES_MAX,
     Columns,
     Event,
@@ -21,6 +20,7 @@ from callboard.simulations.traffic import (
     read_events,
     synthesise,
 )
+from callboard.simulations.entropy import SeededEntropy
 
 __all__ = ["EVENTS_DEFAULT", "Source"]
 

@@ -15,7 +15,7 @@ from callboard.cli.demo_plan import Failure
 from callboard.cli.demo_publish import HEADER, identify
 from callboard.cli.demo_record import Recorder
 from callboard.log.errors import ActorCrashed, AskTimeout, LeaseLost, PartitionUnavailable, StorageError
-from callboard.simulations.traffic import digest_of
+from callboard.recordings import digest_of
 
 __all__ = ["GROUP", "VISIBILITY_S", "WorkerFailed", "Workers"]
 

@@ -10,7 +10,7 @@ import difflib
 from types import TracebackType
 from typing import Final, Self
 
-from callboard.actors.broker.catalog_state import CatalogState, TopicRecord, decode
+from callboard.actors.catalog.state import CatalogState, TopicRecord, decode
 from callboard.cli.streams import require_directory
 from callboard.log.errors import InvalidArgument, LogCorrupt, PlanFailed, StorageError, TopicNotFound
 from callboard.log.format.columns import Columns

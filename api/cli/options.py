@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from callboard.actors.broker.settings import TOPIC_FIELDS, Field
+from callboard.actors.settings import TOPIC_FIELDS, Field
 from callboard.cli.output import print_json as print_json
 from callboard.cli.streams import check_directory
 from callboard.log.errors import InvalidArgument

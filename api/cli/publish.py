@@ -11,7 +11,7 @@ from typing import Any, Final
 import attrs
 import click
 
-from callboard.actors.broker.names import check_name
+from callboard.actors.names import check_name
 from callboard.cli.group import run
 from callboard.cli.onlooker import topic_not_found
 from callboard.cli.options import bytes_of, directory_option, json_option, print_json

@@ -8,8 +8,8 @@ import attrs
 import click
 from rich.table import Table
 
-from callboard.actors.broker.names import check_name
-from callboard.actors.broker.settings import TOPIC_FIELDS, check, topic_settings
+from callboard.actors.names import check_name
+from callboard.actors.settings import TOPIC_FIELDS, check, topic_settings
 from callboard.cli.group import run
 from callboard.cli.inspect import live_or_opened
 from callboard.cli.onlooker import Onlooker, topic_not_found

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from callboard.actors import ActorRef
+from callboard.actors.kernel import ActorRef
 from callboard.log.errors import CallboardError
 
 if TYPE_CHECKING:
-    from callboard.actors.cell import Cell
+    from callboard.actors.kernel.cell import Cell
     from callboard.simulations.faults.injector import Case
     from callboard.simulations.world.world import World
 

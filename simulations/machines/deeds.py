@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from collections import deque
 from typing import Final
 
-from callboard.actors.broker.commands import Level, PublishMany, PublishOne
-from callboard.actors.broker.receipts import OffsetRange
+from callboard.actors.delivery.receipts import OffsetRange
+from callboard.actors.partition.commands import Level, PublishMany, PublishOne
 from callboard.log.format.columns import Columns
 from callboard.simulations.machines.place import ACKED, LEASED, NACKED, RELEASED, Asked, Circle, Hand, Place
 from callboard.simulations.machines.strikes import Strike

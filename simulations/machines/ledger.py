@@ -18,8 +18,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from callboard.actors.broker.delivery import Delivery
-from callboard.actors.broker.receipts import Grant, OffsetRange
+from callboard.actors.delivery.delivery import Delivery
+from callboard.actors.delivery.receipts import Grant, OffsetRange
 from callboard.simulations.checkers import attempts, conservation, offsets, one_holder, settled_stays_settled
 from callboard.simulations.violations import Violation
 

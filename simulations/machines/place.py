@@ -17,11 +17,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from callboard.actors.broker.delivery import Delivery
-from callboard.actors.broker.delivery_events import Event, encode_events
-from callboard.actors.broker.group_states import EVENTS, PREFIX, GroupStates
-from callboard.actors.broker.receipts import Grant, OffsetRange
-from callboard.actors.broker.sequencer import Commit, Sequencer
+from callboard.actors.delivery.delivery import Delivery
+from callboard.actors.delivery.events import Event, encode_events
+from callboard.actors.delivery.receipts import Grant, OffsetRange
+from callboard.actors.partition.group_states import EVENTS, PREFIX, GroupStates
+from callboard.actors.partition.sequencer import Commit, Sequencer
 from callboard.log.errors import ActorCrashed, PublishFailed
 from callboard.simulations.checkers import offsets
 from callboard.simulations.machines.ledger import Ledger

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from callboard.actors import EndingKind
+from callboard.actors.kernel import EndingKind
 from callboard.simulations.checkers import supervision
 from callboard.simulations.violations import Violation
 from callboard.supervision.backoff import Backoff

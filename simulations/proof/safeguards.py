@@ -16,7 +16,7 @@ from callboard.simulations.proof.patches import Change, Patch
 __all__ = ["SAFEGUARDS", "Safeguard", "filled", "table"]
 
 LOG: Final = "callboard.log"
-BROKER: Final = "callboard.actors.broker"
+ACTORS: Final = "callboard.actors"
 DISK: Final = "callboard.simulations.disk"
 
 CRASHES: Final = ("crash-storms", "publish-and-recover")
@@ -101,32 +101,32 @@ _TABLE: Final = (
         "no belief in a second sync",
         "the pages that a failed sync has dropped are believed durable after the next sync",
         "a sync that failed is repeated until it succeeds",
-        (_off(f"{BROKER}.committer.Committer._submit", wrong.retries_syncs),),
+        (_off(f"{ACTORS}.partition.committer.Committer._submit", wrong.retries_syncs),),
         ("failing-syncs", *CRASHES),
     ),
     Safeguard(
         "publish answered after the commit",
         "publishers hear of records that are not stored yet",
         "publishers are answered before the plan runs",
-        (_off(f"{BROKER}.committer.Committer._write", wrong.answers_before_the_commit),),
+        (_off(f"{ACTORS}.partition.committer.Committer._write", wrong.answers_before_the_commit),),
     ),
     Safeguard(
         "ack answered after the journal",
         "consumers hear of acks that are not stored yet",
         "who waits for the journal is answered before it is written",
-        (_off(f"{BROKER}.committer.Committer.record", wrong.answers_at_once),),
+        (_off(f"{ACTORS}.partition.committer.Committer.record", wrong.answers_at_once),),
     ),
     Safeguard(
         "acks in the journal",
         "after a restart everything is delivered again",
         "acks are left out of the journal",
-        (_off(f"{BROKER}.group_states.Group.events_record", wrong.drops_acks),),
+        (_off(f"{ACTORS}.partition.group_states.Group.events_record", wrong.drops_acks),),
     ),
     Safeguard(
         "lease check",
         "two consumers work on the same message",
         "who asks when nothing is ready gets what somebody else holds",
-        (_off(f"{BROKER}.delivery.Delivery.lease", wrong.hands_out_what_is_held),),
+        (_off(f"{ACTORS}.delivery.delivery.Delivery.lease", wrong.hands_out_what_is_held),),
         ("many-groups", *CRASHES),
     ),
     Safeguard(
@@ -149,14 +149,19 @@ _TABLE: Final = (
         "mailbox outlives its actor",
         "what was asked while an actor restarted is never answered",
         "a restarted actor finds an empty mailbox",
-        (_off("callboard.actors.incarnation.Incarnation.live", wrong.drops_the_mailbox),),
+        (_off("callboard.actors.kernel.incarnation.Incarnation.live", wrong.drops_the_mailbox),),
         ("plain-actors", "supervisor-trees", *CRASHES),
     ),
     Safeguard(
         "recovery at a restart",
         "a restarted partition has forgotten what was acked",
         "a restarted partition begins with an empty delivery state",
-        (_off(f"{BROKER}.partition.Partition._open_journal", wrong.actor_restarts_without_its_state),),
+        (
+            _off(
+                f"{ACTORS}.partition.partition.Partition._open_journal",
+                wrong.actor_restarts_without_its_state,
+            ),
+        ),
     ),
     Safeguard(
         "offsets above all that were named",
@@ -169,20 +174,20 @@ _TABLE: Final = (
         "log synced before journal",
         "the journal names records that a power cut has taken",
         "the journal's part of a plan runs first",
-        (_off(f"{BROKER}.committer.Committer._submit", wrong.journals_first),),
+        (_off(f"{ACTORS}.partition.committer.Committer._submit", wrong.journals_first),),
         ("failing-syncs", *CRASHES),
     ),
     Safeguard(
         "answers in the order of offsets",
         "publishers of one commit hear each other's offsets",
         "the answers of a commit are swapped",
-        (_off(f"{BROKER}.sequencer.Commit.answer", wrong.swaps_answers),),
+        (_off(f"{ACTORS}.partition.sequencer.Commit.answer", wrong.swaps_answers),),
     ),
     Safeguard(
         "retention waits for groups",
         "records go that a durable group has not settled",
         "retention hears that everybody has settled everything",
-        (_off(f"{BROKER}.group_states.GroupStates.unsettled_from", wrong.nobody_is_unsettled),),
+        (_off(f"{ACTORS}.partition.group_states.GroupStates.unsettled_from", wrong.nobody_is_unsettled),),
         ("retention-against-readers",),
     ),
     Safeguard(
@@ -196,14 +201,14 @@ _TABLE: Final = (
         "attempts are counted",
         "a message that kills its consumers looks new each time",
         "an attempt that failed is not counted",
-        (_off(f"{BROKER}.receipts.Lease.counted", wrong.counts_no_attempts),),
+        (_off(f"{ACTORS}.delivery.receipts.Lease.counted", wrong.counts_no_attempts),),
         ("many-groups", "machines"),
     ),
     Safeguard(
         "a snapshot covers what waits",
         "events are replayed that the snapshot holds already",
         "what a journal could not take is written after the snapshot that healed it",
-        (_off(f"{BROKER}.committer.Committer._heal_journal", wrong.writes_what_is_healed),),
+        (_off(f"{ACTORS}.partition.committer.Committer._heal_journal", wrong.writes_what_is_healed),),
         ("failing-journals", "disk-full-and-healed"),
     ),
 )

@@ -13,6 +13,7 @@ import attrs
 import trio
 
 from callboard.log.limits import KIB
+from callboard.recordings import Event
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.faults.swarm import FaultSpace
 from callboard.simulations.history.clients import ObservedTopic
@@ -21,7 +22,6 @@ from callboard.simulations.scenarios.draws import between, one_of
 from callboard.simulations.scenarios.recorded_source import recorded_day
 from callboard.simulations.scenarios.shop import OPERATOR_S, Shop
 from callboard.simulations.scenarios.traffic import STYLES, Traffic
-from callboard.simulations.traffic import Event
 from callboard.simulations.world import Machine, World
 
 __all__ = ["RecordedDay", "RecordedTraffic", "Recording"]

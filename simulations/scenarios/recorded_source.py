@@ -10,8 +10,8 @@ import pathlib
 from functools import lru_cache
 from typing import Final
 
+from callboard.recordings import Event, load_profile, read_events, synthesise
 from callboard.simulations.entropy import SeededEntropy
-from callboard.simulations.traffic import Event, load_profile, read_events, synthesise
 
 __all__ = ["VARIABLE", "recorded_day"]
 

@@ -21,7 +21,7 @@ import attrs
 import trio
 
 import callboard
-from callboard.actors.events import ActorFailed
+from callboard.actors.kernel.events import ActorFailed
 from callboard.log.errors import (
     CallboardError,
     GroupNotFound,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import trio
 
-from callboard.actors import Actor
+from callboard.actors.kernel import Actor
 from callboard.log.errors import CallboardError, RestartLimitReached
 from callboard.simulations.checkers import Intensity, Terms, enforce
 from callboard.simulations.history.surviving import Surviving

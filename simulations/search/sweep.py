@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import attrs
 
-from callboard.actors.broker.intervals import IntervalSet
+from callboard.actors.delivery.intervals import IntervalSet
 from callboard.log.errors import InvalidArgument
 
 __all__ = ["Chunk", "Result", "Sweep", "Tally", "shares"]

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 import callboard
-from callboard.actors.broker.notices import GroupExpired
+from callboard.actors.notices import GroupExpired
 
 DAY = 86_400.0
 

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 import callboard
-from callboard.actors.broker.port import Budget
+from callboard.actors.partition.port import Budget
 from callboard.simulations.clock import VirtualClock
 from callboard.simulations.disk.memory_disk import MemoryDisk
 

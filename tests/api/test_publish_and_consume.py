@@ -9,7 +9,7 @@ import pytest
 import trio
 
 import callboard
-from callboard.actors.events import ActorRestarted
+from callboard.actors.kernel.events import ActorRestarted
 
 
 async def test_a_published_message_is_consumed_and_stays_settled_after_reopening(tmp_path: Path) -> None:

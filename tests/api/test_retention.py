@@ -8,7 +8,7 @@ import pytest
 import trio
 
 import callboard
-from callboard.actors.broker.notices import UnreadDropped
+from callboard.actors.notices import UnreadDropped
 
 SEGMENT = 65_536
 MESSAGE = bytes(60_000)

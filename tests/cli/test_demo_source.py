@@ -6,7 +6,7 @@ import pytest
 
 from callboard.cli.demo_source import Source
 from callboard.cli.files import RecordFile, read_lines, read_record_lines
-from callboard.simulations.traffic import Columns, Tally
+from callboard.recordings import Columns, Tally
 
 
 def _source(path=None, limit=None):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trio
 
-from callboard.actors.broker.notices import JournalSalvaged
+from callboard.actors.notices import JournalSalvaged
 
 SEGMENTS, PER_SEGMENT = 4, 3
 LARGE = 1024 * 1024

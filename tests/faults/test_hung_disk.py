@@ -8,7 +8,7 @@ import pytest
 import trio
 
 import callboard
-from callboard.actors.broker.notices import PartitionStuck
+from callboard.actors.notices import PartitionStuck
 from callboard.log.limits import STUCK_AFTER_S
 
 

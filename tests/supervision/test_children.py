@@ -4,8 +4,8 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from callboard.actors import Actor, MailboxSpec
-from callboard.actors.events import ActorFailed, ActorRestarted
+from callboard.actors.kernel import Actor, MailboxSpec
+from callboard.actors.kernel.events import ActorFailed, ActorRestarted
 from callboard.log.errors import (
     ActorCrashed,
     ActorStopped,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from callboard.actors import WHEN_FULL
+from callboard.actors.kernel import WHEN_FULL
 from callboard.supervision import RESTARTS, STRATEGIES
 from callboard.supervision.roster import TRANSITIONS
 from callboard.supervision.strategy import RESTART_KINDS

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from callboard.actors import Actor
+from callboard.actors.kernel import Actor
 from callboard.log.errors import ConfigurationError
 from callboard.supervision import (
     IMMEDIATE,

@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from callboard.actors.events import ActorStarted
+from callboard.actors.kernel.events import ActorStarted
 from callboard.simulations.clock import VirtualClock
 from callboard.supervision import Backoff
 

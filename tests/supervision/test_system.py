@@ -4,8 +4,8 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from callboard.actors import Actor
-from callboard.actors.events import Escalated
+from callboard.actors.kernel import Actor
+from callboard.actors.kernel.events import Escalated
 from callboard.log.errors import ActorStopped, InvalidArgument, RestartLimitReached
 from callboard.supervision import ChildSpec, SupervisorSpec, open_system
 from callboard.supervision.supervisor import Supervisor

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 
-from callboard.actors import Actor
+from callboard.actors.kernel import Actor
 from callboard.log.errors import CallboardError
 from callboard.simulations.faults import KINDS, At, Fault, Plan, Survival
 from callboard.simulations.faults import kinds as k

@@ -6,7 +6,7 @@ from typing import Any
 
 import trio
 
-from callboard.actors import Actor
+from callboard.actors.kernel import Actor
 from callboard.simulations.faults import After, At, Fault, Plan
 from callboard.simulations.faults import kinds as k
 from callboard.simulations.faults.injector import AFTER_S, AWAIT_S

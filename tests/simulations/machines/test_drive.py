@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from callboard.actors.broker.delivery import Delivery
-from callboard.actors.broker.delivery_state import DeliveryState
-from callboard.actors.broker.sequencer import Sequencer
+from callboard.actors.delivery.delivery import Delivery
+from callboard.actors.delivery.state import DeliveryState
+from callboard.actors.partition.sequencer import Sequencer
 from callboard.simulations.checkers import (
     attempts,
     liveness,

@@ -35,7 +35,7 @@ def test_it_is_put_back_after_an_error() -> None:
         "callboard.log.format.frame.no_such_function",
         "callboard.log.format.frame.FrameHeader.no_such_method",
         "callboard.log.no_such_module.function",
-        "callboard.actors.broker.delivery.Delivery._promote",
+        "callboard.actors.delivery.delivery.Delivery._promote",
     ],
     ids=["function", "method", "module", "inherited"],
 )

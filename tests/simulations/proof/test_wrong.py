@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import trio
 
-from callboard.actors.broker.commands import Level, PublishOne
-from callboard.actors.broker.committer import Committer
-from callboard.actors.broker.delivery import Delivery
-from callboard.actors.broker.group_states import Group, GroupStates
-from callboard.actors.broker.receipts import Lease
-from callboard.actors.broker.sequencer import Sequencer
+from callboard.actors.delivery.delivery import Delivery
+from callboard.actors.delivery.receipts import Lease
+from callboard.actors.partition.commands import Level, PublishOne
+from callboard.actors.partition.committer import Committer
+from callboard.actors.partition.group_states import Group, GroupStates
+from callboard.actors.partition.sequencer import Sequencer
 from callboard.log.errors import PlanFailed
 from callboard.log.format.columns import Columns
 from callboard.log.format.faults import FrameInvalid, IndexInvalid

@@ -1,0 +1,181 @@
+"""The directory of what is live: topics with their ports, coordinators with their refs.
+
+It is the one object that the catalog, which fills it, shares with the public face, which looks topics up in it without
+asking anybody. Launching and retiring are idempotent, wherever a crash of the catalog broke them off: they start what
+is not there yet, and stop what still is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from callboard.actors.catalog.state import GroupRecord, TopicRecord
+from callboard.actors.groups.coordinator import Coordinator
+from callboard.actors.kernel import ActorRef, MailboxSpec
+from callboard.actors.partition.partition import Partition
+from callboard.actors.partition.port import PartitionPort
+from callboard.actors.partition.shared_state import Placement
+from callboard.actors.settings import GroupSettings, TopicSettings
+from callboard.log.errors import CallboardError
+from callboard.log.limits import PARTITION_MAILBOX_CAPACITY
+from callboard.supervision import Backoff, ChildSpec, SupervisorSpec
+
+if TYPE_CHECKING:
+    from callboard.supervision import SupervisorRef
+
+PARTITION_INTENSITY = 20
+PARTITION_PERIOD_S = 10.0
+PARTITION_BACKOFF = Backoff(initial=0.01, maximum=0.25)
+"""A partition that crashes more often than this is failed: something is wrong with it that restarting does not mend."""
+
+
+@attrs.define(eq=False)
+class LiveTopic:
+    """A topic whose partitions are running."""
+
+    name: str
+    topic_id: str
+    settings: TopicSettings
+    ports: tuple[PartitionPort, ...]
+    placements: tuple[Placement, ...] = ()
+    deleted: bool = False
+
+    def alter(self, settings: TopicSettings) -> None:
+        """Partitions that start from now on start with these settings; those that run have to be told."""
+        self.settings = settings
+        for placement in self.placements:
+            placement.settings = settings
+
+
+@attrs.define(eq=False)
+class LiveGroup:
+    """A group whose coordinator is running."""
+
+    name: str
+    group_id: int
+    settings: GroupSettings
+    ref: ActorRef[Any]
+
+
+class Directory:
+    """Live topics by name and id, live groups by id."""
+
+    def __init__(self) -> None:
+        self._topics: SupervisorRef
+        self._groups: SupervisorRef
+        self._by_id: dict[str, LiveTopic] = {}
+        self._by_name: dict[str, LiveTopic] = {}
+        self._live_groups: dict[int, LiveGroup] = {}
+        self._members: dict[int, dict[int, LiveTopic]] = {}
+        self.catalog: ActorRef[Any]
+
+    def attach(self, topics: SupervisorRef, groups: SupervisorRef) -> None:
+        """Name the supervisors below which topics and coordinators are started."""
+        self._topics = topics
+        self._groups = groups
+
+    def find(self, name: str) -> LiveTopic | None:
+        """The live topic of that name."""
+        return self._by_name.get(name)
+
+    def by_id(self, topic_id: str) -> LiveTopic | None:
+        """The live topic of that id."""
+        return self._by_id.get(topic_id)
+
+    def topics(self) -> Iterable[LiveTopic]:
+        """All live topics, by name."""
+        return [self._by_name[name] for name in sorted(self._by_name)]
+
+    def groups(self) -> Iterable[LiveGroup]:
+        """All live groups, by name."""
+        return sorted(self._live_groups.values(), key=lambda group: group.name)
+
+    def is_live_group(self, group_id: int) -> bool:
+        """Whether the group's coordinator was started in this run."""
+        return group_id in self._live_groups
+
+    def members_of(self, group_id: int) -> dict[int, LiveTopic]:
+        """Consumer ids of a group and the topics they read; shared by all incarnations of its coordinator."""
+        return self._members.setdefault(group_id, {})
+
+    async def launch_topic(self, record: TopicRecord) -> LiveTopic:
+        """Start the topic's partitions unless they are there."""
+        live = self._by_id.get(record.topic_id)
+        if live is not None:
+            return live
+        if record.name in self._topics:
+            await self._topics.stop_child(record.name)  # a launch that was broken off
+        ports = tuple(PartitionPort(record.name, index) for index in range(record.settings.partitions))
+        placements = tuple(
+            Placement(record.name, record.topic_id, port.index, record.settings, port) for port in ports
+        )
+        children = tuple(_partition_spec(placement) for placement in placements)
+        supervisor = await self._topics.start_child(
+            SupervisorSpec(
+                name=record.name, intensity=PARTITION_INTENSITY, period=PARTITION_PERIOD_S, children=children
+            )
+        )
+        for port in ports:
+            port.ref = supervisor.child(str(port.index))
+        live = LiveTopic(record.name, record.topic_id, record.settings, ports, placements)
+        self._by_id[record.topic_id] = self._by_name[record.name] = live
+        return live
+
+    async def retire_topic(self, record: TopicRecord) -> None:
+        """Stop the topic's partitions, if they run."""
+        live = self._by_id.get(record.topic_id)
+        if live is not None:
+            live.deleted = True
+            for port in live.ports:
+                port.sleepers.wake(port.index)
+            if self._by_name.get(live.name) is live:
+                del self._by_name[live.name]
+        elif record.name in self._by_name:
+            return  # the name is another topic's by now
+        if record.name in self._topics:
+            await self._topics.stop_child(record.name)
+        self._by_id.pop(record.topic_id, None)
+
+    async def launch_coordinator(self, record: GroupRecord) -> ActorRef[Any]:
+        """Start the group's coordinator unless it is there."""
+        live = self._live_groups.get(record.group_id)
+        if live is None:
+            if record.name in self._groups:
+                await self._groups.stop_child(record.name)  # a launch that was broken off
+            factory = partial(
+                Coordinator, self, record.name, record.group_id, record.settings, record.idle_since_us
+            )
+            ref = await self._groups.start_child(ChildSpec(name=record.name, start=factory))
+            live = LiveGroup(record.name, record.group_id, record.settings, ref)
+            self._live_groups[record.group_id] = live
+        return live.ref
+
+    async def retire_coordinator(self, record: GroupRecord) -> None:
+        """Stop the group's coordinator, if it runs."""
+        if record.group_id in self._live_groups:
+            if record.name in self._groups:
+                await self._groups.stop_child(record.name)
+            del self._live_groups[record.group_id]
+        self._members.pop(record.group_id, None)
+
+
+def _partition_spec(placement: Placement) -> ChildSpec:
+    return ChildSpec(
+        name=str(placement.index),
+        start=partial(Partition, placement),
+        mailbox=MailboxSpec(capacity=PARTITION_MAILBOX_CAPACITY),
+        significant=False,
+        backoff=PARTITION_BACKOFF,
+        shutdown_grace=30.0,
+        on_failed=partial(_partition_failed, placement.port),
+    )
+
+
+def _partition_failed(port: PartitionPort, path: str, cause: BaseException | None) -> CallboardError:
+    port.state, port.failure = "failed", cause
+    port.budget.interrupt()
+    return port.unavailable()

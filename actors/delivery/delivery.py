@@ -1,0 +1,398 @@
+"""Delivery: which message of a partition goes to which consumer of a group, how often, and when it is done with.
+
+A pure state machine: no clock, no I/O. Times are monotonic seconds that come in as arguments; what must be durable
+comes out as events, which the partition journals before a grant is handed over. `delivery_state` tells what states an
+offset has and which invariants hold; `delivery_rules` lists every transition.
+
+Vocabulary: a *lease* gives one consumer some ranges until a deadline; a *grant* is the lease as handed over; its
+`lease_id` is the *receipt* that every settlement names. *Ack* settles; *nack* asks for another attempt, now or later;
+*release* gives back as if the lease had never been. A lease *runs out* at its deadline (`expire`).
+
+Rules that callers rely on:
+
+- A receipt touches only what it still holds. A late ack or nack, after the lease ran out, counts until the
+  message is leased again; after that it is lost and has no effect.
+- Attempts count when a lease runs out, is nacked or is voided; a release does not count.
+- Nack and release end the receipt for the ranges they name.
+- Replaying the events gives the same floor, next, settled, ready and delayed offsets, histories, leases and
+  counters. Deadlines are not in the events: after `restore` or `apply`, call `renew_all` (an actor restarted) or
+  `void_all_leases` (the directory was opened again). A lease that gets neither runs out at the next `expire`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from heapq import heappop
+from itertools import chain
+from typing import Any, Self
+
+from callboard.actors.delivery.events import FIELDS, REASON_CHARACTERS_MAX, DeliveryEventInvalid, Event
+from callboard.actors.delivery.receipts import (
+    OFFSET_END,
+    Grant,
+    HistoryRow,
+    Lease,
+    OffsetRange,
+    Settlement,
+    merged,
+    normal_ranges,
+)
+from callboard.actors.delivery.snapshot import restore_snapshot, take_snapshot
+from callboard.actors.delivery.state import UNANCHORED, DeliveryState
+from callboard.log.errors import InternalError, InvalidArgument
+
+__all__ = ["Delivery", "Grant", "Settlement"]
+
+
+class Delivery(DeliveryState):
+    """The delivery of one partition to one group, in shared mode."""
+
+    __slots__ = ()
+
+    # -- handing out ----------------------------------------------------------------------------------------
+
+    def lease(
+        self, *, now: float, deadline: float, consumer: int, max_records: int, visible_end: int
+    ) -> Grant | None:
+        """Grant up to `max_records` offsets below `visible_end`: what is due again, oldest first, then fresh ones.
+
+        Fresh ranges may hold offsets that do not exist in the log: `skip` them, then hand over `grant_of(lease_id)`.
+        """
+        if self._due and self._due[0][0] <= now:
+            self._promote(now)
+        if not self._ready.rows:
+            if self.next >= visible_end:
+                return None
+            settled = self._settled
+            if max_records > 0 and (not settled.rows or settled.last_stop <= self.next):
+                return self._lease_fresh(deadline, consumer, min(self.next + max_records, visible_end))
+        rows: list[HistoryRow] = []
+        room = max_records
+        if self._ready.rows and room > 0:
+            rows = _joined((row[0], row[1], row[3]) for row in self._ready.take_front(room))
+            room -= sum([stop - start for start, stop, _ in rows])
+        while room > 0 and self.next < visible_end:
+            start = self.next
+            stop = min(start + room, visible_end)
+            if self._settled.last_stop > start:
+                stop = self._step_over(stop)
+            else:
+                self.next = stop
+            rows.append((start, stop, 0))
+            room -= stop - start
+        if not rows:
+            return None
+        lease_id = self.next_lease_id
+        grant = self._hold(lease_id, consumer, deadline, rows).grant(lease_id)
+        self.events.append(("L", lease_id, consumer, tuple(chain.from_iterable(grant.ranges))))
+        return grant
+
+    def _lease_fresh(self, deadline: float, consumer: int, stop: int) -> Grant:
+        """The common case: everything from `next` up to `stop`, of which nothing was leased or settled before."""
+        start, lease_id = self.next, self.next_lease_id
+        self.next, self.next_lease_id = stop, lease_id + 1
+        count = stop - start
+        self._leases[lease_id] = Lease(consumer, deadline, count == 1, [(start, stop, 0)])
+        self.leased += count
+        self.delivered += count
+        self._watch(deadline, lease_id)
+        self.events.append(("L", lease_id, consumer, (start, stop, 1)))
+        return Grant(lease_id, ((start, stop, 1),), consumer, deadline)
+
+    def grant_of(self, lease_id: int) -> Grant | None:
+        """What the lease holds now; None when it is gone."""
+        lease = self._leases.get(lease_id)
+        return None if lease is None else lease.grant(lease_id)
+
+    def _step_over(self, stop: int) -> int:
+        """Move next to `stop` or past the settled island before it; returns where the fresh range ends."""
+        island = self._settled.first_from(self.next)
+        if island is None or island[0] > stop:
+            self.next = stop
+            return stop
+        self.next = island[1]
+        return int(island[0])
+
+    # -- settling -------------------------------------------------------------------------------------------
+
+    def ack(self, lease_id: int, ranges: Sequence[OffsetRange], now: float) -> Settlement:
+        """The consumer is done with `ranges`. Late acks count until the message is leased again."""
+        whole = self._ack_whole(lease_id, ranges[0]) if len(ranges) == 1 else None
+        if whole is not None:
+            self.events.append(("A", lease_id, whole))
+            return Settlement((whole,), ())
+        named = normal_ranges(ranges)
+        accepted = self._ack(lease_id, named)
+        if accepted:
+            self.events.append(("A", lease_id, tuple(chain.from_iterable(accepted))))
+        return self._settlement(named, accepted)
+
+    def nack(
+        self,
+        lease_id: int,
+        ranges: Sequence[OffsetRange],
+        *,
+        not_before: float,
+        reason: str | None,
+        now: float,
+    ) -> Settlement:
+        """The consumer failed: another attempt, not before `not_before`. The attempt counts; late nacks do too."""
+        named = normal_ranges(ranges)
+        later = not_before if not_before > now else None
+        accepted = self._nack(lease_id, named, later)
+        if accepted:
+            self.events.append(("N", lease_id, later, _cut(reason), tuple(chain.from_iterable(accepted))))
+        return self._settlement(named, accepted)
+
+    def release(self, lease_id: int, ranges: Sequence[OffsetRange], now: float) -> Settlement:
+        """Give back unhandled: ready at once, and the attempt does not count. Too late once the lease ran out."""
+        named = normal_ranges(ranges)
+        return self._settlement(named, self._released(lease_id, named))
+
+    def release_consumer(self, consumer: int) -> int:
+        """Release all that `consumer` holds; returns how many offsets that were. Costs as many steps as leases."""
+        before = self.released
+        held = [lease_id for lease_id, lease in self._leases.items() if lease.consumer == consumer]
+        for lease_id in held:
+            self._released(lease_id, merged(self._leases[lease_id].rows))
+        return self.released - before
+
+    def skip(self, start: int, stop: int, *, reason: str | None = None) -> int:
+        """Settle without delivery (no such record, filtered, dropped by retention); returns how many were not yet."""
+        if not 0 <= start <= stop <= OFFSET_END:
+            raise InvalidArgument(f"[{start}, {stop}) is no range of offsets. Nothing was skipped.")
+        count = self._skip(start, stop)
+        if count:
+            self.events.append(("S", start, stop, _cut(reason)))
+        return count
+
+    # -- time -----------------------------------------------------------------------------------------------
+
+    def extend(self, lease_id: int, deadline: float, now: float) -> bool:
+        """Move a lease's deadline; False when the lease is gone: it ran out, or all of it was settled."""
+        lease = self._leases.get(lease_id)
+        if lease is None:
+            return False
+        if deadline < lease.deadline:
+            self._watch(deadline, lease_id)
+        lease.deadline = deadline
+        return True
+
+    def expire(self, now: float) -> list[Grant]:
+        """End the leases whose deadline is `now` or earlier; their offsets are ready. Returns what they held.
+
+        Delayed offsets that are due become ready too, so afterwards `next_deadline` lies beyond `now`.
+        """
+        self._promote(now)
+        grants: list[Grant] = []
+        while (first := self._first_expiry()) is not None and first <= now:
+            lease_id = heappop(self._expiry)[1]
+            grants.append(self._leases[lease_id].grant(lease_id))
+            self.expired += self._run_out(lease_id, lease_id)
+        if grants:
+            self.events.append(("X", tuple([grant.lease_id for grant in grants])))
+        return grants
+
+    def renew_all(self, now: float, timeout: float) -> int:
+        """Give every lease until `now + timeout`: its actor restarted, its consumer lives. Returns their number."""
+        for lease in self._leases.values():
+            lease.deadline = now + timeout
+        self._rebuild_expiry()
+        return len(self._leases)
+
+    def void_all_leases(self) -> int:
+        """End every lease, attempts counted, and every receipt: the consumers' process is gone. Returns how many."""
+        count = len(self._leases)
+        if count or any(row[2] for row in self._ready):
+            self._void()
+            self.events.append(("V",))
+        return count
+
+    # -- events ---------------------------------------------------------------------------------------------
+
+    def take_events(self) -> list[Event]:
+        """The events since the last call, to be journalled. Raises InternalError when D1 or D2 does not hold."""
+        self._check_cheaply()
+        events, self.events = self.events, []
+        return events
+
+    def apply(self, event: Event) -> None:
+        """Do again what `event` tells. Raises DeliveryEventInvalid when it cannot have happened here."""
+        kind = event[0]
+        if kind == "L":
+            self._apply_lease(event[1], event[2], event[3])
+        elif kind == "A":
+            if self._ack_whole(event[1], event[2]) is None:
+                self._expect(event, self._ack(event[1], _pairs(event[2])))
+        elif kind == "N":
+            self._expect(event, self._nack(event[1], _pairs(event[4]), event[2]))
+        elif kind == "R":
+            self._expect(event, self._release(event[1], _pairs(event[2])))
+        elif kind == "X":
+            for lease_id in event[1]:
+                if lease_id not in self._leases:
+                    raise DeliveryEventInvalid(f"Lease {lease_id} runs out but is not held. Run verify.")
+                self.expired += self._run_out(lease_id, lease_id)
+        elif kind == "V":
+            self._void()
+        elif kind == "S":
+            self._skip(event[1], event[2])
+        else:
+            raise DeliveryEventInvalid(
+                f"Event kind {kind!r} is unknown; known are {', '.join(FIELDS)}. Run verify."
+            )
+
+    def _apply_lease(self, lease_id: int, consumer: int, ranges: Sequence[int]) -> None:
+        if lease_id < self.next_lease_id:
+            raise DeliveryEventInvalid(f"Lease {lease_id} is granted twice. Run verify.")
+        rows: list[HistoryRow] = []
+        if len(ranges) == 3 and ranges[0] == self.next >= self._settled.last_stop and ranges[2] == 1:
+            self.next = ranges[1]
+            self._hold(lease_id, consumer, UNANCHORED, [(ranges[0], ranges[1], 0)])
+            return
+        for start, stop, attempt in zip(ranges[::3], ranges[1::3], ranges[2::3], strict=True):
+            if start == self.next and self._settled.count_in(start, stop) == 0:
+                self._step_over(stop)
+                taken = [(start, stop, 0)]
+            else:
+                taken = [(row[0], row[1], row[3]) for row in self._ready.carve(start, stop)]
+                taken += [row[:3] for row in self._delayed.carve(start, stop)]
+                taken = _joined(sorted(taken))
+            if merged(taken) != ((start, stop),) or any((row[2] >> 1) + 1 != attempt for row in taken):
+                raise DeliveryEventInvalid(
+                    f"Lease {lease_id} grants [{start}, {stop}), which is not ready. Run verify."
+                )
+            rows += taken
+        self._hold(lease_id, consumer, UNANCHORED, rows)
+
+    def _expect(self, event: Event, accepted: tuple[OffsetRange, ...]) -> None:
+        if tuple(chain.from_iterable(accepted)) != event[-1]:
+            raise DeliveryEventInvalid(
+                f"Event {event[0]} settles what lease {event[1]} does not hold. Run verify."
+            )
+
+    # -- snapshots ------------------------------------------------------------------------------------------
+
+    def snapshot(self, *, wall_offset_s: float = 0.0) -> dict[str, Any]:
+        """The durable state in CBOR's types, columns as bytes; `wall_offset_s` is wall minus monotonic time."""
+        return take_snapshot(self, wall_offset_s)
+
+    @classmethod
+    def restore(cls, snapshot: Any, *, wall_offset_s: float = 0.0) -> Self:
+        """The delivery that `snapshot` was taken of. Raises DeliveryEventInvalid for anything else."""
+        delivery = cls(0)
+        try:
+            restore_snapshot(delivery, snapshot, wall_offset_s)
+            delivery.check_invariants()
+        except (ValueError, TypeError, OverflowError, InternalError) as error:
+            raise DeliveryEventInvalid(
+                f"A delivery snapshot is not valid: {error}. Replay the journal."
+            ) from error
+        return delivery
+
+    # -- the moves behind calls and events ------------------------------------------------------------------
+
+    def _ack_whole(self, lease_id: int, named: OffsetRange) -> OffsetRange | None:
+        """The common case: the range named is all that the lease holds. None, and nothing done, when it is not."""
+        lease = self._leases.get(lease_id)
+        if lease is None or len(lease.rows) != 1 or lease.rows[0][:2] != named:
+            return None
+        start, stop, _ = lease.rows[0]
+        del self._leases[lease_id]
+        self.leased -= stop - start
+        self._settle(start, stop)
+        self.acked += stop - start
+        return start, stop
+
+    def _ack(self, lease_id: int, ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
+        rows, _ = self._claim(lease_id, ranges, late=True)
+        accepted = merged(rows)
+        for start, stop in accepted:
+            self._settle(start, stop)
+            self.acked += stop - start
+        self._drop_if_empty(lease_id)
+        return accepted
+
+    def _nack(
+        self, lease_id: int, ranges: Iterable[OffsetRange], not_before: float | None
+    ) -> tuple[OffsetRange, ...]:
+        rows, held = self._claim(lease_id, ranges, late=True)
+        if held:
+            rows = self._leases[lease_id].counted(rows)
+            self._drop_if_empty(lease_id)
+        if not_before is None:
+            self._make_ready(rows, 0)
+        else:
+            self._make_delayed(rows, not_before)
+        accepted = merged(rows)
+        self.nacked += sum([stop - start for start, stop in accepted])
+        return accepted
+
+    def _release(self, lease_id: int, ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
+        rows, _ = self._claim(lease_id, ranges, late=False)
+        self._make_ready(rows, 0)
+        self._drop_if_empty(lease_id)
+        accepted = merged(rows)
+        self.released += sum([stop - start for start, stop in accepted])
+        return accepted
+
+    def _released(self, lease_id: int, ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
+        accepted = self._release(lease_id, ranges)
+        if accepted:
+            self.events.append(("R", lease_id, tuple(chain.from_iterable(accepted))))
+        return accepted
+
+    def _skip(self, start: int, stop: int) -> int:
+        count = 0
+        for part_start, part_stop in self._settled.missing(max(start, self.floor), stop):
+            self._skip_part(part_start, part_stop)
+            count += part_stop - part_start
+        self.skipped += count
+        return count
+
+    def _void(self) -> None:
+        for lease_id in list(self._leases):
+            self.voided += self._run_out(lease_id, 0)
+        self._expiry.clear()
+        # Receipts are dead, so tags go; ranges that differed only by tag become one.
+        untagged = [(row[0], row[1], row[3]) for row in self._ready]
+        self._ready.clear()
+        self._make_ready(untagged, 0)
+
+    def _settlement(self, named: tuple[OffsetRange, ...], accepted: tuple[OffsetRange, ...]) -> Settlement:
+        if named == accepted:
+            return Settlement(accepted, ())
+        lost: list[OffsetRange] = []
+        index = 0
+        for start, stop in named:
+            while index < len(accepted) and accepted[index][0] < stop:
+                if start < accepted[index][0]:
+                    lost.append((start, accepted[index][0]))
+                start = accepted[index][1]
+                index += 1
+            if start < stop:
+                lost.append((start, stop))
+        self.lost += sum(stop - start for start, stop in lost)
+        return Settlement(accepted, tuple(lost))
+
+
+def _joined(rows: Iterable[HistoryRow]) -> list[HistoryRow]:
+    """Sorted rows; those that touch and have the same history made one."""
+    joined: list[HistoryRow] = []
+    for row in rows:
+        if joined and joined[-1][1] == row[0] and joined[-1][2] == row[2]:
+            joined[-1] = (joined[-1][0], row[1], row[2])
+        else:
+            joined.append(row)
+    return joined
+
+
+def _pairs(flat: Sequence[int]) -> list[OffsetRange]:
+    return list(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _cut(reason: str | None) -> str | None:
+    """A reason that fits an event; characters that UTF-8 refuses are replaced."""
+    if reason is None:
+        return None
+    return reason[:REASON_CHARACTERS_MAX].encode("utf-8", "replace").decode("utf-8")

@@ -1,0 +1,172 @@
+"""The events of a delivery, and their form in the delivery journal.
+
+An event is a tuple: a letter, then the fields listed in `FIELDS`. In the journal a list of events is one CBOR
+array of arrays, in CBOR's preferred form and without tags, so any CBOR tool shows it. Ranges are flattened:
+`(0, 5, 9, 10)` is `[0, 5)` and `[9, 10)`.
+
+Deadlines of leases are not in the events: a lease never outlives a reopening of the directory, and the restart of
+an actor renews it. The only instant is a nack's `not_before`. In memory it is monotonic, in the journal it is wall
+time; `wall_offset_s` (wall minus monotonic time) converts, so a delay survives a reopening.
+
+What is decoded is not trusted: every length, type and range is checked, and bytes that do not encode back to
+themselves (tags, other integer lengths, trailing bytes) are refused.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+import cbor2
+
+from callboard.actors.delivery.receipts import OFFSET_END
+from callboard.log.errors import CallboardError
+
+__all__ = [
+    "FIELDS",
+    "REASON_CHARACTERS_MAX",
+    "DeliveryEventInvalid",
+    "Event",
+    "decode_events",
+    "encode_events",
+]
+
+Event = tuple[Any, ...]
+
+REASON_CHARACTERS_MAX: Final = 1024
+"""Of a nack's or skip's reason; what is longer is cut when the event is made."""
+
+FIELDS: Final[dict[str, tuple[str, ...]]] = {
+    "L": ("lease_id", "consumer", "ranges with attempts"),
+    "A": ("lease_id", "ranges"),
+    "N": ("lease_id", "not_before or nothing", "reason or nothing", "ranges"),
+    "R": ("lease_id", "ranges"),
+    "X": ("lease ids",),
+    "V": (),
+    "S": ("start", "stop", "reason or nothing"),
+}
+"""leased, acked, nacked, released, expired, all leases voided, skipped."""
+
+
+class DeliveryEventInvalid(CallboardError, ValueError):
+    """Stored bytes or events describe no possible history of a delivery. Restore from an older snapshot, or repair."""
+
+
+def encode_events(events: Sequence[Event], *, wall_offset_s: float = 0.0) -> bytes:
+    """The bytes of `events`; `wall_offset_s` is wall minus monotonic time."""
+    if wall_offset_s:
+        events = [_shifted(event, wall_offset_s) for event in events]
+    return cbor2.dumps(events)
+
+
+def decode_events(stored: bytes, *, wall_offset_s: float = 0.0) -> list[Event]:
+    """The events in `stored`. Raises DeliveryEventInvalid for anything that `encode_events` would not write."""
+    try:
+        found = cbor2.loads(stored)
+    except (
+        cbor2.CBORDecodeError,
+        ValueError,
+        TypeError,
+        ArithmeticError,
+        LookupError,
+        RecursionError,
+    ) as error:
+        raise DeliveryEventInvalid(f"Delivery events do not decode: {error}. Run verify.") from error
+    if type(found) is not list:
+        raise DeliveryEventInvalid("Delivery events are not an array. Run verify.")
+    events = [_checked(event) for event in found]
+    if cbor2.dumps(events) != stored:
+        raise DeliveryEventInvalid("Delivery events are not in their one valid form. Run verify.")
+    if wall_offset_s:
+        events = [_shifted(event, -wall_offset_s) for event in events]
+    return events
+
+
+def _shifted(event: Event, seconds: float) -> Event:
+    if event[0] != "N" or event[2] is None:
+        return event
+    return (*event[:2], event[2] + seconds, *event[3:])
+
+
+def _checked(event: Any) -> Event:
+    if type(event) is not list or not event or type(event[0]) is not str or event[0] not in FIELDS:
+        raise DeliveryEventInvalid("A delivery event has no known kind. Run verify.")
+    checks = _CHECKS[event[0]]
+    if len(event) != len(checks) + 1:
+        raise DeliveryEventInvalid(f"A delivery event {event[0]} has {len(event) - 1} fields. Run verify.")
+    for index, is_valid in enumerate(checks, 1):
+        field = event[index]
+        if not is_valid(field):
+            name = FIELDS[event[0]][index - 1]
+            raise DeliveryEventInvalid(f"A delivery event {event[0]} has a bad {name}. Run verify.")
+        if type(field) is list:
+            event[index] = tuple(field)
+    if event[0] == "S" and event[1] >= event[2]:
+        raise DeliveryEventInvalid("A delivery event S has an empty range. Run verify.")
+    return tuple(event)
+
+
+def _is_number(found: Any) -> bool:
+    return type(found) is int and 0 <= found <= OFFSET_END
+
+
+def _is_receipt(found: Any) -> bool:
+    return type(found) is int and 0 < found <= OFFSET_END
+
+
+def _are_numbers(found: Any) -> bool:
+    return type(found) is list and len(found) > 0 and all(map(_is_number, found))
+
+
+def _rise(bounds: Iterable[int]) -> bool:
+    """Alternating starts and stops, sorted, and no range empty."""
+    previous = -1
+    for index, bound in enumerate(bounds):
+        if bound < previous or (index % 2 and bound == previous):
+            return False
+        previous = bound
+    return True
+
+
+def _are_pairs(found: Any) -> bool:
+    if type(found) is list and len(found) == 2:  # nearly all are one range: the quick way
+        start, stop = found
+        return type(start) is int and type(stop) is int and 0 <= start < stop <= OFFSET_END
+    return _are_numbers(found) and len(found) % 2 == 0 and _rise(found)
+
+
+def _are_triples(found: Any) -> bool:
+    if type(found) is list and len(found) == 3:
+        return _are_pairs(found[:2]) and _is_receipt(found[2])
+    if not _are_numbers(found) or len(found) % 3 or 0 in found[2::3]:
+        return False
+    bounds = [0] * (len(found) // 3 * 2)
+    bounds[::2], bounds[1::2] = found[::3], found[1::3]
+    return _rise(bounds)
+
+
+def _is_time(found: Any) -> bool:
+    return found is None or (type(found) is float and math.isfinite(found))
+
+
+def _is_text(found: Any) -> bool:
+    return found is None or (type(found) is str and len(found) <= REASON_CHARACTERS_MAX)
+
+
+def _are_lease_ids(found: Any) -> bool:
+    return _are_numbers(found) and 0 not in found
+
+
+_VALID: Final[dict[str, Callable[[Any], bool]]] = {
+    "lease_id": _is_receipt,
+    "consumer": _is_number,
+    "ranges with attempts": _are_triples,
+    "ranges": _are_pairs,
+    "not_before or nothing": _is_time,
+    "reason or nothing": _is_text,
+    "lease ids": _are_lease_ids,
+    "start": _is_number,
+    "stop": _is_number,
+}
+_CHECKS: Final = {kind: tuple([_VALID[name] for name in names]) for kind, names in FIELDS.items()}

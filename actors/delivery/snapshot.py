@@ -1,0 +1,119 @@
+"""The durable state of a delivery as one map in CBOR's types, and back.
+
+Ranges are columns: the little-endian bytes of 64-bit numbers, so a million of them load without a Python object
+each. Deadlines of leases are left out (see `delivery_events`); `not_before` is stored as wall time. What is restored is
+not trusted: lengths, types and ranges are checked here, the invariants by the caller.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+from callboard.actors.delivery.intervals import IntervalMap
+from callboard.actors.delivery.receipts import OFFSET_END, HistoryRow, Lease
+from callboard.actors.delivery.state import COUNTERS, UNANCHORED, DeliveryState
+
+__all__ = ["SNAPSHOT_VERSION", "restore_snapshot", "take_snapshot"]
+
+SNAPSHOT_VERSION: Final = 1
+
+HISTORY_MAX: Final = 2**62
+
+_KEYS: Final = frozenset(
+    ("version", "floor", "next", "next_lease_id", "settled", "ready", "delayed", "leases", "counters")
+)
+
+
+def take_snapshot(state: DeliveryState, wall_offset_s: float) -> dict[str, Any]:
+    """The durable state. Later changes to `state` do not touch it."""
+    leases = [
+        [lease_id, lease.consumer, lease.alone, [number for row in lease.rows for number in row]]
+        for lease_id, lease in state._leases.items()
+    ]
+    return {
+        "version": SNAPSHOT_VERSION,
+        "floor": state.floor,
+        "next": state.next,
+        "next_lease_id": state.next_lease_id,
+        "settled": state._settled.columns(),
+        "ready": state._ready.columns(),
+        "delayed": _moved(state._delayed, wall_offset_s).columns(),
+        "leases": leases,
+        "counters": [getattr(state, name) for name in COUNTERS],
+    }
+
+
+def restore_snapshot(state: DeliveryState, snapshot: Any, wall_offset_s: float) -> None:
+    """Fill an empty state. Raises ValueError or TypeError when `snapshot` is malformed."""
+    if type(snapshot) is not dict or set(snapshot) != _KEYS or snapshot["version"] != SNAPSHOT_VERSION:
+        raise ValueError("not the fields of a delivery snapshot of version 1")
+    state.floor = _number(snapshot["floor"])
+    state.next = _number(snapshot["next"])
+    state.next_lease_id = _number(snapshot["next_lease_id"])
+    for intervals, name in (
+        (state._settled, "settled"),
+        (state._ready, "ready"),
+        (state._delayed, "delayed"),
+    ):
+        columns = snapshot[name]
+        if type(columns) is not list or any(type(column) is not bytes for column in columns):
+            raise ValueError(f"{name} is not a list of columns")
+        intervals.load(columns)
+    for _, _, tag, history in state._ready:
+        if not 0 <= tag < state.next_lease_id:
+            raise ValueError("a ready range names a lease that was never granted")
+        _history(history)
+    for _, _, history, not_before in state._delayed:
+        _history(history)
+        if not math.isfinite(not_before):
+            raise ValueError("a delayed range has no instant")
+    state._delayed = _moved(state._delayed, -wall_offset_s)
+    state._rebuild_due()
+    _restore_leases(state, snapshot["leases"])
+    counters = snapshot["counters"]
+    if type(counters) is not list or len(counters) != len(COUNTERS):
+        raise ValueError("counters are not as many as they should be")
+    for name, count in zip(COUNTERS, counters, strict=True):
+        setattr(state, name, _number(count))
+
+
+def _restore_leases(state: DeliveryState, leases: Any) -> None:
+    if type(leases) is not list:
+        raise ValueError("leases are not a list")
+    for stored in leases:
+        if type(stored) is not list or len(stored) != 4:
+            raise ValueError("a lease does not have four fields")
+        lease_id, consumer, alone, flat = stored
+        if type(alone) is not bool or type(flat) is not list or not flat or len(flat) % 3:
+            raise ValueError("a lease has no ranges, or does not tell whether it held one record alone")
+        if _number(lease_id) in state._leases:
+            raise ValueError("a lease is stored twice")
+        rows: list[HistoryRow] = []
+        for start, stop, history in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
+            if _number(start) >= _number(stop) or (rows and rows[-1][1] > start):
+                raise ValueError("ranges of a lease are empty, unsorted or overlap")
+            rows.append((start, stop, _history(history)))
+        state._leases[lease_id] = Lease(_number(consumer), UNANCHORED, alone, rows)
+        state.leased += sum(row[1] - row[0] for row in rows)
+    state._rebuild_expiry()
+
+
+def _moved(delayed: IntervalMap, seconds: float) -> IntervalMap:
+    """A copy with every `not_before` moved by `seconds`."""
+    moved = IntervalMap("qd")
+    for start, stop, history, not_before in delayed:
+        moved.put(start, stop, history, not_before + seconds)
+    return moved
+
+
+def _number(found: Any) -> int:
+    if type(found) is not int or not 0 <= found <= OFFSET_END:
+        raise ValueError(f"{found!r:.40} is not a number from 0 to {OFFSET_END}")
+    return found
+
+
+def _history(found: Any) -> int:
+    if _number(found) > HISTORY_MAX or found == 1:
+        raise ValueError(f"{found} is no history")
+    return int(found)

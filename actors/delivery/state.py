@@ -1,0 +1,396 @@
+"""Where every offset of one group in one partition stands: the data under `Delivery`, and the moves that keep it whole.
+
+Each offset is in exactly one state:
+
+- *untouched*: from `next` on; never leased. Costs nothing, however many there are.
+- *leased*: in the hands of one consumer, under one lease.
+- *ready*: was leased before, and may be leased again now.
+- *delayed*: was leased before, and may be leased again at its `not_before`.
+- *settled*: done with. Below `floor` everything is; above it, the `settled` set tells.
+
+The *history* of an offset is the number of its attempts, and whether the last one held it alone; one number carries
+both (twice the attempts, plus one if alone). It is 0 for untouched offsets, and kept in ranges for the others.
+A ready offset also remembers the lease that ran out, its *tag*: until the offset is leased again, a late
+settlement with that receipt still counts. Tag 0 is no lease.
+
+Invariants, all checked by `check_invariants()`, the cheap ones (marked *) each time the events are taken:
+
+- D1* `0 <= floor <= next`, and both are as high as they can be: neither names a settled offset.
+- D2* Conservation: leased + ready + delayed + settled offsets between floor and next number `next - floor`.
+- D3  The states are disjoint; leased, ready and delayed offsets lie between floor and next.
+- D4  Every lease holds at least one offset, and its id is below `next_lease_id`; ids only grow, so none is used twice.
+- D5  Every lease has an entry in the expiry heap that is due no later than the lease; every delayed offset has one
+      in the due heap.
+- D6  `leased` is the number of offsets in all leases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from heapq import heapify, heappop, heappush, heapreplace
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from callboard.actors.delivery.intervals import IntervalMap, IntervalSet
+from callboard.actors.delivery.receipts import HistoryRow, Lease, OffsetRange
+from callboard.log.errors import InternalError
+
+__all__ = ["COUNTERS", "UNANCHORED", "DeliveryState", "OffsetState"]
+
+COUNTERS: Final = ("delivered", "redelivered", "acked", "nacked", "released", "expired", "voided", "skipped")
+"""Offsets that met each fate, since the group began; restored with the state."""
+
+UNANCHORED: Final = float("-inf")
+"""The deadline of a lease that came out of a journal or snapshot: due at once, unless renewed or voided first."""
+
+HEAP_SLACK: Final = 64
+"""Entries that a heap may hold beyond twice what it stands for, before what is stale is thrown out."""
+
+
+class OffsetState(NamedTuple):
+    """Where one offset stands. `attempts` and `alone` do not yet include a lease that is still held."""
+
+    state: str
+    attempts: int = 0
+    alone: bool = False
+    lease_id: int = 0
+    """The lease that holds it or, for a ready offset, the one whose late settlement still counts; 0 for none."""
+    not_before: float | None = None
+
+
+class DeliveryState:
+    """The data of a delivery. All methods are moves between states; none writes an event."""
+
+    __slots__ = (
+        *COUNTERS,
+        "_delayed",
+        "_due",
+        "_expiry",
+        "_leases",
+        "_ready",
+        "_settled",
+        "events",
+        "floor",
+        "leased",
+        "lost",
+        "next",
+        "next_lease_id",
+    )
+
+    delivered: int
+    redelivered: int
+    acked: int
+    nacked: int
+    released: int
+    expired: int
+    voided: int
+    skipped: int
+
+    def __init__(self, start: int) -> None:
+        self.floor = start
+        """Everything below is settled."""
+        self.next = start
+        """The first offset that was never leased nor settled."""
+        self.next_lease_id = 1
+        self.leased = 0
+        """Offsets leased now."""
+        self.lost = 0
+        """Offsets that a settlement named and no longer held; since this object was made."""
+        self.events: list[tuple[object, ...]] = []
+        self._settled = IntervalSet()
+        self._ready = IntervalMap("qq")  # start, stop, tag, history
+        self._delayed = IntervalMap("qd")  # start, stop, history, not_before
+        self._leases: dict[int, Lease] = {}
+        self._expiry: list[
+            tuple[float, int]
+        ] = []  # deadline or earlier, lease id; may name leases that are gone
+        self._due: list[
+            tuple[float, int, int]
+        ] = []  # not_before, start, stop; may name offsets that moved on
+        for name in COUNTERS:
+            setattr(self, name, 0)
+
+    # -- questions ------------------------------------------------------------------------------------------
+
+    @property
+    def settled_above_floor(self) -> int:
+        """Offsets settled out of order."""
+        return self._settled.count
+
+    def settled_ranges(self) -> list[OffsetRange]:
+        """The offsets settled out of order, in ranges."""
+        return list(self._settled)
+
+    @property
+    def ready_again(self) -> int:
+        """Offsets that wait to be redelivered now."""
+        return self._ready.count
+
+    @property
+    def delayed(self) -> int:
+        """Offsets that wait for their `not_before`."""
+        return self._delayed.count
+
+    @property
+    def lease_count(self) -> int:
+        """Leases held now."""
+        return len(self._leases)
+
+    def counters(self) -> dict[str, int]:
+        """Every number worth showing, by name."""
+        now = {
+            name: getattr(self, name)
+            for name in ("floor", "next", "leased", "ready_again", "delayed", "lost")
+        }
+        now["settled_above_floor"] = self._settled.count
+        now["leases"] = len(self._leases)
+        return now | {name: getattr(self, name) for name in COUNTERS}
+
+    def pending_count(self, visible_end: int) -> int:
+        """Offsets below `visible_end` that are not settled."""
+        if visible_end <= self.floor:
+            return 0
+        settled = self._settled
+        above = settled.count_in(visible_end, settled.last_stop) if settled.last_stop > visible_end else 0
+        return visible_end - self.floor - settled.count + above
+
+    def ready_count(self, visible_end: int) -> int:
+        """Offsets that could be leased; delayed ones count from the first call with a `now` past their time."""
+        fresh = visible_end - self.next
+        if fresh <= 0:
+            return self._ready.count
+        return self._ready.count + fresh - self._settled.count_in(self.next, visible_end)
+
+    def has_ready(self, now: float, visible_end: int) -> bool:
+        """Would `lease` find anything?"""
+        if self._ready.rows or self.next < visible_end:
+            return True
+        self._promote(now)
+        return self._ready.rows > 0
+
+    def next_deadline(self) -> float | None:
+        """When something next happens by itself: a lease runs out or a delayed offset falls due."""
+        expiry, due = self._first_expiry(), self._due[0][0] if self._due else None
+        if expiry is None or due is None:
+            return due if expiry is None else expiry
+        return min(expiry, due)
+
+    def state_of(self, offset: int) -> OffsetState:
+        """Where `offset` stands. The cost grows with the number of leases: for inspection, not for hot paths."""
+        if offset < self.floor or self._settled.contains(offset):
+            return OffsetState("settled")
+        if offset >= self.next:
+            return OffsetState("untouched")
+        for _, _, tag, history in self._ready.overlapping(offset, offset + 1):
+            return OffsetState("ready", history >> 1, bool(history & 1), tag)
+        for _, _, history, not_before in self._delayed.overlapping(offset, offset + 1):
+            return OffsetState("delayed", history >> 1, bool(history & 1), 0, not_before)
+        for lease_id, lease in self._leases.items():
+            for start, stop, history in lease.rows:
+                if start <= offset < stop:
+                    return OffsetState("leased", history >> 1, bool(history & 1), lease_id)
+        raise InternalError(f"offset {offset} is in no state", invariant="D3")
+
+    # -- moves ----------------------------------------------------------------------------------------------
+
+    def _hold(self, lease_id: int, consumer: int, deadline: float, rows: list[HistoryRow]) -> Lease:
+        """Offsets just taken out of ready, delayed or untouched become leased."""
+        count = again = 0
+        for start, stop, history in rows:
+            count += stop - start
+            if history > 1:
+                again += stop - start
+        lease = self._leases[lease_id] = Lease(consumer, deadline, count == 1, rows)
+        self.next_lease_id = lease_id + 1
+        self.leased += count
+        self.delivered += count
+        self.redelivered += again
+        self._watch(deadline, lease_id)
+        return lease
+
+    def _claim(
+        self, lease_id: int, ranges: Iterable[OffsetRange], *, late: bool
+    ) -> tuple[list[HistoryRow], bool]:
+        """Take out what the receipt still holds; the rows' histories count its attempt iff the lease ran out.
+
+        The second value tells whether the lease is held (its attempt not in the histories yet).
+        """
+        lease = self._leases.get(lease_id)
+        if lease is None:
+            return (self._carve_late(lease_id, ranges) if late else []), False
+        rows: list[HistoryRow] = []
+        for start, stop in ranges:
+            rows += lease.carve(start, stop)
+        self.leased -= _length(rows)
+        return rows, True
+
+    def _carve_late(self, lease_id: int, ranges: Iterable[OffsetRange]) -> list[HistoryRow]:
+        """Take ready offsets that were not leased again since `lease_id` ran out."""
+        if not 0 < lease_id < self.next_lease_id or not self._ready.rows:
+            return []
+        rows: list[HistoryRow] = []
+        for start, stop in ranges:
+            tagged = [row for row in self._ready.overlapping(start, stop) if row[2] == lease_id]
+            for row in tagged:
+                self._ready.carve(row[0], row[1])
+                rows.append((row[0], row[1], row[3]))
+        return rows
+
+    def _drop_if_empty(self, lease_id: int) -> None:
+        lease = self._leases.get(lease_id)
+        if lease is not None and not lease.rows:
+            del self._leases[lease_id]
+
+    def _settle(self, start: int, stop: int) -> None:
+        """Offsets that are in no other state any more become settled; floor and next move as far as they can (D1)."""
+        settled = self._settled
+        if start != self.floor:
+            settled.add(start, stop)
+            if start <= self.next < stop:
+                row = settled.first_from(self.next)
+                self.next = row[1] if row else stop
+            return
+        if settled.rows:
+            first = settled.first()
+            if first is not None and first[0] == stop:
+                stop = settled.pop_first()[1]
+        self.floor = stop
+        if self.next < stop:
+            self.next = stop
+
+    def _make_ready(self, rows: Iterable[Sequence[int]], tag: int) -> None:
+        put = self._ready.put
+        for start, stop, history in rows:
+            put(start, stop, tag, history)
+
+    def _make_delayed(self, rows: Iterable[HistoryRow], not_before: float) -> None:
+        for start, stop, history in rows:
+            self._delayed.put(start, stop, history, not_before)
+            heappush(self._due, (not_before, start, stop))
+        if len(self._due) > HEAP_SLACK + 2 * self._delayed.rows:
+            self._rebuild_due()
+
+    def _promote(self, now: float) -> None:
+        """Delayed offsets whose time has come become ready."""
+        due = self._due
+        while due and due[0][0] <= now:
+            _, start, stop = heappop(due)
+            ripe = [row for row in self._delayed.overlapping(start, stop) if row[3] <= now]
+            for row in ripe:
+                self._delayed.carve(row[0], row[1])
+                self._ready.put(row[0], row[1], 0, row[2])
+
+    def _run_out(self, lease_id: int, tag: int) -> int:
+        """A lease ends with its attempt counted; returns how many offsets it held."""
+        lease = self._leases.pop(lease_id)
+        count = _length(lease.rows)
+        self.leased -= count
+        self._make_ready(lease.counted(lease.rows), tag)
+        return count
+
+    def _skip_part(self, start: int, stop: int) -> None:
+        """Settle offsets of which none is settled yet, whatever state they are in."""
+        wanted = max(0, min(stop, self.next) - start)
+        for row in self._ready.carve(start, stop):
+            wanted -= row[1] - row[0]
+        for row in self._delayed.carve(start, stop):
+            wanted -= row[1] - row[0]
+        emptied = []
+        if wanted:
+            # The newest lease first: a gap is found, and skipped, when its lease has just been granted.
+            for lease_id, lease in reversed(self._leases.items()):
+                count = _length(lease.carve(start, stop))
+                wanted -= count
+                self.leased -= count
+                if not lease.rows:
+                    emptied.append(lease_id)
+                if not wanted:
+                    break
+        for lease_id in emptied:
+            del self._leases[lease_id]
+        if wanted:
+            raise InternalError(f"{wanted} offsets of [{start}, {stop}) are in no state", invariant="D3")
+        self._settle(start, stop)
+
+    # -- deadlines ------------------------------------------------------------------------------------------
+
+    def _first_expiry(self) -> float | None:
+        """The earliest deadline of a lease; brings the top of the heap up to date."""
+        expiry, leases = self._expiry, self._leases
+        while expiry:
+            deadline, lease_id = expiry[0]
+            lease = leases.get(lease_id)
+            if lease is None:
+                heappop(expiry)
+            elif lease.deadline > deadline:
+                heapreplace(expiry, (lease.deadline, lease_id))
+            else:
+                return deadline
+        return None
+
+    def _watch(self, deadline: float, lease_id: int) -> None:
+        heappush(self._expiry, (deadline, lease_id))
+        if len(self._expiry) > HEAP_SLACK + 2 * len(self._leases):
+            self._rebuild_expiry()
+
+    def _rebuild_due(self) -> None:
+        self._due = [(row[3], row[0], row[1]) for row in self._delayed]
+        heapify(self._due)
+
+    def _rebuild_expiry(self) -> None:
+        self._expiry = [(lease.deadline, lease_id) for lease_id, lease in self._leases.items()]
+        heapify(self._expiry)
+
+    # -- invariants -----------------------------------------------------------------------------------------
+
+    def _check_cheaply(self) -> None:
+        settled = self._settled
+        islands = settled.count_in(self.next, settled.last_stop) if settled.last_stop > self.next else 0
+        held = self.leased + self._ready.count + self._delayed.count + settled.count - islands
+        if not 0 <= self.floor <= self.next:
+            raise InternalError(f"floor {self.floor}, next {self.next}", invariant="D1")
+        if held != self.next - self.floor:
+            raise InternalError(
+                f"{held} offsets are accounted for between floor {self.floor} and next {self.next}",
+                invariant="D2",
+            )
+
+    def check_invariants(self) -> None:
+        """Raise InternalError when an invariant does not hold. The cost grows with the number of ranges."""
+        self._check_cheaply()
+        for intervals in (self._settled, self._ready, self._delayed):
+            intervals.check()
+        if self._settled.contains(self.floor) or self._settled.contains(self.next):
+            raise InternalError("floor or next is settled", invariant="D1")
+        held = [row[:2] for intervals in (self._ready, self._delayed) for row in intervals]
+        held += [row[:2] for lease in self._leases.values() for row in lease.rows]
+        if any(not self.floor <= start < stop <= self.next for start, stop in held):
+            raise InternalError("an offset outside floor and next is in hand", invariant="D3")
+        everything = sorted([*held, *(row[:2] for row in self._settled)])
+        if any(stop > start for (_, stop), (start, _) in pairwise(everything)):
+            raise InternalError("an offset is in two states", invariant="D3")
+        if everything and everything[0][0] < self.floor:
+            raise InternalError("an offset below floor is kept", invariant="D3")
+        if any(not lease.rows or not 0 < key < self.next_lease_id for key, lease in self._leases.items()):
+            raise InternalError("a lease is empty or has an id to come", invariant="D4")
+        self._check_heaps()
+        if self.leased != sum(_length(lease.rows) for lease in self._leases.values()):
+            raise InternalError("leased differs from the leases", invariant="D6")
+
+    def _check_heaps(self) -> None:
+        timely: dict[int, float] = {}
+        for deadline, lease_id in self._expiry:
+            timely[lease_id] = min(deadline, timely.get(lease_id, deadline))
+        if any(timely.get(key, float("inf")) > lease.deadline for key, lease in self._leases.items()):
+            raise InternalError("a lease may run out unnoticed", invariant="D5")
+        due = IntervalSet()
+        for not_before, start, stop in self._due:
+            for row in self._delayed.overlapping(start, stop):
+                if row[3] >= not_before:
+                    due.add(row[0], row[1])
+        if due.count != self._delayed.count:
+            raise InternalError("a delayed offset may never fall due", invariant="D5")
+
+
+def _length(rows: Iterable[Sequence[int]]) -> int:
+    return sum([row[1] - row[0] for row in rows])

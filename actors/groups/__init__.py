@@ -1,0 +1,1 @@
+"""Consumer groups: their coordinators, and the renewal of their members' leases."""

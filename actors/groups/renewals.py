@@ -1,0 +1,145 @@
+"""Renewals: keeps the leases of messages whose handler is still running.
+
+`async with consumer.receive()` holds a lease for as long as its body runs, however long that is. The holds stand in a
+registry that consumers write to directly and one actor of the runtime reads: entering and leaving a body costs a
+dictionary entry, and the actor wakes only when the earliest renewal is due. A hold whose lease is lost is told so
+(its body is cancelled); a hold that cannot be renewed in time is lost too.
+
+All that is due at about the same time is renewed at once, so a partition that does not answer costs its own holds
+their leases and no others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+import trio
+
+from callboard.actors.kernel import Actor, Reply
+from callboard.actors.partition.commands import Settle
+from callboard.actors.partition.port import PartitionPort
+from callboard.log.errors import ActorStopped, CallboardError, GroupNotFound
+
+RENEW_AT: float = 1 / 3
+"""The part of the visibility timeout after which a lease is renewed."""
+RETRY_AT: float = 1 / 10
+"""The part of the visibility timeout after which a partition that did not answer is asked again."""
+EARLY_AT: float = 1 / 20
+"""The part of the visibility timeout by which a hold is renewed early when others are due anyway."""
+
+
+@attrs.define(eq=False)
+class Hold:
+    """One lease in use. `lost` is called, once, when it is the consumer's no more; `renewed` with a new deadline."""
+
+    port: PartitionPort
+    group_id: int
+    lease_id: int
+    offset: int
+    visibility_timeout: float
+    deadline: float
+    due: float
+    lost: Callable[[], None]
+    renewed: Callable[[float], None]
+
+
+class Holds:
+    """The registry: what is held now."""
+
+    def __init__(self) -> None:
+        self._holds: dict[Hold, None] = {}
+        self._armed_until = float("inf")
+        self._changed = trio.Event()
+
+    def add(self, hold: Hold) -> None:
+        """From now on `hold` is renewed when due."""
+        self._holds[hold] = None
+        if hold.due < self._armed_until:
+            self._changed.set()
+
+    def remove(self, hold: Hold) -> None:
+        """The body ended."""
+        self._holds.pop(hold, None)
+
+    def __len__(self) -> int:
+        return len(self._holds)
+
+    def __contains__(self, hold: object) -> bool:
+        return hold in self._holds
+
+    async def due(self, now: Callable[[], float]) -> list[Hold]:
+        """Sleep until something is due, then return it, and what is due soon after."""
+        while True:
+            moment = now()
+            self._armed_until = min((hold.due for hold in self._holds), default=float("inf"))
+            if self._armed_until <= moment:
+                return [
+                    hold for hold in self._holds if hold.due - hold.visibility_timeout * EARLY_AT <= moment
+                ]
+            self._changed = trio.Event()
+            with trio.move_on_at(self._armed_until):
+                await self._changed.wait()
+
+
+class Renewals(Actor[None]):
+    """The actor that renews. It has no messages of its own."""
+
+    def __init__(self, holds: Holds) -> None:
+        self._holds = holds
+
+    async def started(self) -> None:
+        """Begin to renew."""
+        self.context.start_task(self._renew, name="renewals")
+
+    async def _renew(self) -> None:
+        now = self.context.clock.monotonic
+        while True:
+            due = await self._holds.due(now)
+            asked_at = now()
+            asked = [(hold, _ask(hold)) for hold in due]
+            until = asked_at + min(hold.visibility_timeout for hold in due) * RETRY_AT
+            for hold, reply in asked:
+                kept = await _kept(reply, until)
+                self._judge(hold, kept, asked_at, now())
+
+    def _judge(self, hold: Hold, kept: bool | None, asked_at: float, now: float) -> None:
+        """Go on with a hold, or end it. `kept` is None when its partition did not answer."""
+        if hold not in self._holds:
+            return
+        if kept:
+            hold.deadline = asked_at + hold.visibility_timeout
+            hold.due = asked_at + hold.visibility_timeout * RENEW_AT
+            hold.renewed(hold.deadline)
+        elif kept is None and now < hold.deadline:
+            hold.due = min(now + hold.visibility_timeout * RETRY_AT, hold.deadline)
+        else:
+            self._holds.remove(hold)
+            hold.lost()
+
+
+def _ask(hold: Hold) -> Reply | None:
+    """Ask for a renewal without waiting; None when the partition takes no questions now."""
+    ranges = ((hold.offset, hold.offset + 1),)
+    message = Settle(hold.group_id, "extend", hold.lease_id, ranges, hold.visibility_timeout)
+    try:
+        return hold.port.ref.ask_nowait(message)
+    except CallboardError:
+        return None
+
+
+async def _kept(reply: Reply | None, until: float) -> bool | None:
+    """True: renewed; False: the lease is gone; None: no answer before `until`."""
+    if reply is None:
+        await trio.lowlevel.checkpoint()
+        return None
+    try:
+        if reply.done:
+            return bool(await reply.settled())
+        with trio.move_on_at(until):
+            return bool(await reply.settled())
+    except (GroupNotFound, ActorStopped):
+        return False
+    except CallboardError:
+        return None
+    return None

@@ -1,0 +1,62 @@
+"""Batch: what waits in a mailbox, handed to the actor in one go, with a cursor that knows whom to blame.
+
+A batch draws from the mailbox while it is iterated. So an item that was not reached is simply still the next in the
+mailbox, whatever happens to the actor.
+
+Invariants
+----------
+A1  An item is in the mailbox or was yielded, never both, never neither.
+A2  `current` is the item being handled: a crash is blamed on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+from callboard.actors.kernel.mailbox import Mailbox
+from callboard.actors.kernel.reply import Envelope, Reply
+
+M = TypeVar("M")
+
+
+class Batch(Generic[M]):
+    """The messages that waited when it was made, at most `RECEIVE_BATCH_MAX`. Iterate it once."""
+
+    __slots__ = ("_left", "_mailbox", "current", "replies", "taken")
+
+    def __init__(self, mailbox: Mailbox[M], limit: int) -> None:
+        self._mailbox = mailbox
+        self._left = min(limit, len(mailbox.backlog.items))
+        self.current: Envelope[M] | None = None
+        """The item that was yielded last, None before the first and after the last."""
+        self.replies: list[Reply] = []
+        """The replies of the questions yielded so far."""
+        self.taken = 0
+        """How many items were yielded."""
+
+    def __len__(self) -> int:
+        """Items yielded and still to be yielded."""
+        return self.taken + min(self._left, len(self._mailbox.backlog.items))
+
+    def __iter__(self) -> Iterator[Envelope[M]]:
+        mailbox = self._mailbox
+        items, writers, questions = mailbox.backlog.items, mailbox.writers, self.replies
+        while self._left > 0 and items:
+            self._left -= 1
+            self.taken += 1
+            self.current = item = items.popleft()
+            if writers:
+                mailbox.admit()
+            if item[1] is not None:
+                questions.append(item[1])
+            yield item
+        self.current = None
+
+    def halt(self) -> None:
+        """End the iteration after the current item: stop overtakes what waits."""
+        self._left = 0
+
+    def unanswered(self) -> list[Reply]:
+        """Replies of this batch that are not settled yet."""
+        return [reply for reply in self.replies if not reply.done]

@@ -1,0 +1,213 @@
+"""Cell: what stays of an actor while incarnations come and go. Its path, mailbox, counters, watchers.
+
+A reference points to the cell, so it stays valid across restarts.
+
+Invariants
+----------
+C1  A cell has at most one incarnation at a time.
+C2  A closed cell stays closed: its mailbox refuses, what waited there was answered or went to the dead letters,
+    and every watcher has been told, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import attrs
+
+from callboard.actors.kernel.events import ActorFailed, ActorStopped, MessageDropped, call_guarded
+from callboard.actors.kernel.failures import describe
+from callboard.actors.kernel.mailbox import Mailbox
+from callboard.actors.kernel.ref import ActorRef
+from callboard.actors.kernel.statistics import ActorStatistics, Rate
+from callboard.log import errors
+
+if TYPE_CHECKING:
+    from callboard.actors.kernel.backlog import MailboxSpec
+    from callboard.actors.kernel.incarnation import Incarnation
+    from callboard.actors.kernel.reply import Envelope
+    from callboard.actors.kernel.system import ActorSystem
+
+M = TypeVar("M")
+
+OnFailed = Callable[[str, BaseException], errors.CallboardError]
+
+
+@attrs.frozen
+class Terminated:
+    """Told to watchers: the actor at `path` has ended for good. `cause` is None when it ended as it should."""
+
+    path: str
+    cause: BaseException | None = attrs.field(default=None, eq=False)
+
+
+class Cell(Generic[M]):
+    """The lasting part of one actor."""
+
+    def __init__(self, system: ActorSystem, path: str, mailbox: MailboxSpec) -> None:
+        self.system = system
+        self.path = path
+        self.mailbox: Mailbox[M] = Mailbox(path, mailbox, self._dropped)
+        self.ref: ActorRef[M] = ActorRef(self)
+        self.incarnation: Incarnation[M] | None = None
+        self.state = "new"
+        self.number = 0
+        self.restarts = 0
+        self.received = 0
+        self.dropped = 0
+        self.late_replies = 0
+        self.dead_letters = 0
+        self.rate = Rate(system.clock.monotonic())
+        self.last_failure: str | None = None
+        self.started_at_us: int | None = None
+        self.closed = False
+        self.retried: tuple[Envelope[M], int] | None = None
+        """The message that was put back after a crash, and how often."""
+        self._watchers: dict[object, Callable[[Terminated], object]] = {}
+        self._terminated: Terminated | None = None
+
+    # -- messages that nobody handles -----------------------------------------------------------------------
+
+    def bury(self, message: M, reason: str) -> None:
+        """To the dead letters."""
+        self.dead_letters += 1
+        self.system.dead_letters.add(self.path, message, reason)
+
+    def _dropped(self, envelope: Envelope[M], error: errors.MailboxFull) -> None:
+        reason = self.mailbox.backlog.when_full
+        self.dropped += 1
+        if envelope.reply is not None:
+            envelope.reply.fail(error)
+        self.bury(envelope.message, reason)
+        if self.dropped & (self.dropped - 1) == 0:
+            self.system.events.emit(MessageDropped(self.path, reason, self.dropped))
+
+    def _answer_questions(self, error: Callable[[], errors.CallboardError]) -> None:
+        """Fail every question that waits; statements keep waiting.
+
+        One that was put back after a crash fails as what it was: in hand, so that it may have been acted on.
+        """
+        statements = []
+        for envelope in self.mailbox.backlog.drain():
+            if envelope.reply is None:
+                statements.append(envelope)
+            elif self._was_tried(envelope):
+                envelope.reply.fail(crashed(self.path, error().__cause__))
+            else:
+                envelope.reply.fail(error())
+        for envelope in statements:
+            self.mailbox.backlog.force(envelope)
+
+    def _was_tried(self, envelope: Envelope[M]) -> bool:
+        """Whether an incarnation had the message in hand when it crashed."""
+        return self.retried is not None and self.retried[0] is envelope
+
+    # -- failing, reviving, closing -------------------------------------------------------------------------
+
+    def fail(self, cause: BaseException, on_failed: OnFailed | None) -> None:
+        """Over its intensity: questions are answered with an error until the actor is revived or closed.
+
+        What was told and waits stays for the revival; what is told from now on is refused with the same error.
+        """
+
+        def refusal() -> errors.CallboardError:
+            error = (
+                on_failed(self.path, cause) if on_failed is not None else _failed(self.path, self.restarts)
+            )
+            error.__cause__ = cause
+            return error
+
+        self.state = "failed"
+        self.mailbox.refuse(refusal)
+        self._answer_questions(refusal)
+        self.system.events.emit(ActorFailed(self.path, describe(cause)))
+
+    def revive(self) -> None:
+        """Take messages again."""
+        self.mailbox.refuse(None)
+
+    def close(self, cause: BaseException | None) -> None:
+        """The actor has ended for good (C2)."""
+        if self.closed:
+            return
+        self.closed = True
+        self.state = "stopped"
+
+        def refusal() -> errors.CallboardError:
+            error = stopped(self.path)
+            error.__cause__ = cause
+            return error
+
+        self.mailbox.refuse(refusal)
+        self._answer_questions(refusal)
+        for envelope in self.mailbox.backlog.drain():
+            self.bury(envelope.message, "crashed" if self._was_tried(envelope) else "stopped")
+        self.system.discharge(self.path)
+        self.system.events.emit(ActorStopped(self.path, None if cause is None else describe(cause)))
+        self._terminated = Terminated(self.path, cause)
+        watchers, self._watchers = self._watchers, {}
+        for tell in watchers.values():
+            self._tell(tell, self._terminated)
+
+    def watch(self, tell: Callable[[Terminated], object]) -> Callable[[], None]:
+        """Call `tell` when the cell closes, at once if it is closed. Returns what ends the watch."""
+        if self._terminated is not None:
+            self._tell(tell, self._terminated)
+            return lambda: None
+        key = object()
+        self._watchers[key] = tell
+        return lambda: self._watchers.pop(key, None) and None
+
+    def _tell(self, tell: Callable[[Terminated], object], notice: Terminated) -> None:
+        call_guarded(lambda: tell(notice), self.path, "watcher", self.system.events.emit)
+
+    # -- looking --------------------------------------------------------------------------------------------
+
+    def statistics(self) -> ActorStatistics:
+        """The numbers now."""
+        backlog = self.mailbox.backlog
+        return ActorStatistics(
+            path=self.path,
+            state=self.state,
+            incarnation=self.number,
+            restarts=self.restarts,
+            mailbox_depth=len(backlog),
+            mailbox_capacity=backlog.capacity,
+            received=self.received,
+            rate_per_s=self.rate.read(self.system.clock.monotonic()),
+            dropped=self.dropped,
+            late_replies=self.late_replies,
+            dead_letters=self.dead_letters,
+            last_failure=self.last_failure,
+            started_at_us=self.started_at_us,
+        )
+
+
+def stopped(path: str) -> errors.ActorStopped:
+    """The error for a message to an actor that has ended for good."""
+    return errors.ActorStopped(
+        f"Actor {path!r} has stopped and will not come back; the message was not handled. "
+        "Start another one, or drop the reference.",
+        path=path,
+    )
+
+
+def _failed(path: str, restarts: int) -> errors.RestartLimitReached:
+    return errors.RestartLimitReached(
+        f"Actor {path!r} failed more often than its supervisor allows ({restarts} restarts) and stays down. "
+        "Repair what its last failure names, then restart it by hand.",
+        path=path,
+        restarts=restarts,
+    )
+
+
+def crashed(path: str, cause: BaseException | None, what: str = "crashed") -> errors.ActorCrashed:
+    """The error for a question that was in hand when the incarnation ended."""
+    error = errors.ActorCrashed(
+        f"Actor {path!r} {what} with the question in hand ({describe(cause)}). It may have acted on it: "
+        "look, or ask again if asking twice is harmless.",
+        path=path,
+    )
+    error.__cause__ = cause
+    return error

@@ -1,0 +1,127 @@
+"""DurableActor: an actor whose state is its events, kept in a journal and replayed at every start.
+
+Vocabulary
+----------
+A *command* is the message that arrives. An *event* is what it changed: `persist` writes it to the journal, and only
+then `apply` changes the state. A *snapshot* is the whole state; it spares a start the replay of what came before.
+
+Invariants
+----------
+U1  The state is what `apply` makes of the snapshot and the events after it: nothing else changes it.
+U2  What was answered after `persist` survives power loss.
+U3  When `persist` fails nothing is applied and the incarnation crashes: the next believes the journal, not memory.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+import cbor2
+
+from callboard.actors.kernel.actor import Actor
+from callboard.log.errors import InvalidArgument
+from callboard.log.journal.journal import Journal
+
+M = TypeVar("M")
+E = TypeVar("E")
+
+PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
+
+
+class DurableActor(Actor[M], Generic[M, E]):
+    """Subclass it: decide in `receive`, `await self.persist(event)`, and change state in `apply` only.
+
+    Needs a system with a disk. If you override `started` or `stopping`, call the inherited one: first in
+    `started`, last in `stopping`.
+    """
+
+    snapshot_every: int = 1000
+    """Events between two snapshots."""
+
+    _journal: Journal
+    _events_since_snapshot: int = 0
+
+    # -- what a subclass defines ----------------------------------------------------------------------------
+
+    def apply(self, event: E) -> None:
+        """Change the state. Pure: it is run again at every start, in the same order, and must come to the same."""
+        raise InvalidArgument(f"{type(self).__name__} has no apply method. Define it.")
+
+    def snapshot(self) -> Any:
+        """The whole state, as something CBOR can hold."""
+        raise InvalidArgument(f"{type(self).__name__} has no snapshot method. Define snapshot and restore.")
+
+    def restore(self, state: Any) -> None:
+        """Take the whole state from what `snapshot` returned."""
+        raise InvalidArgument(f"{type(self).__name__} has no restore method. Define snapshot and restore.")
+
+    def encode(self, event: E) -> Any:
+        """The event as something CBOR can hold. As it is, unless overridden."""
+        return event
+
+    def decode(self, data: Any) -> E:
+        """The event that `encode` made this from."""
+        return data  # type: ignore[no-any-return]
+
+    def directory(self) -> str:
+        """Where the journal lies below the disk's root: by default made from the actor's path."""
+        return "actors/" + "/".join(_safe(part) for part in self.context.path.split("/"))
+
+    # -- what a subclass calls ------------------------------------------------------------------------------
+
+    async def persist(self, *events: E) -> None:
+        """Write `events`, all or none, so that they survive power loss; then apply them.
+
+        Raises `StorageError` when the disk refuses; let it pass, so that the actor restarts from its journal.
+        """
+        await self._journal.append([cbor2.dumps(self.encode(event)) for event in events])
+        for event in events:
+            self.apply(event)
+        self._events_since_snapshot += len(events)
+        if self._events_since_snapshot >= self.snapshot_every:
+            await self.save_snapshot()
+
+    async def save_snapshot(self) -> None:
+        """Write a snapshot now, and remove what it makes superfluous."""
+        await self._journal.snapshot(cbor2.dumps(self.snapshot()))
+        self._events_since_snapshot = 0
+        await self._journal.prune()
+
+    # -- life -----------------------------------------------------------------------------------------------
+
+    async def started(self) -> None:
+        """Replay the journal."""
+        context = self.context
+        if context.disk is None:
+            raise InvalidArgument(
+                f"Actor {context.path!r} is durable, but its system has no disk. Open it with one."
+            )
+        files = await context.disk.incarnate(context.path)
+        self._events_since_snapshot = 0
+        self._journal = await Journal.open(
+            files,
+            self.directory(),
+            clock=context.clock,
+            entropy=context.entropy,
+            restore=self._restored,
+            apply=self._replayed,
+        )
+
+    async def stopping(self) -> None:
+        """Close the journal."""
+        await self._journal.close()
+
+    def _restored(self, data: bytes) -> None:
+        self._events_since_snapshot = 0
+        self.restore(cbor2.loads(data))
+
+    def _replayed(self, data: bytes) -> None:
+        self._events_since_snapshot += 1
+        self.apply(self.decode(cbor2.loads(data)))
+
+
+def _safe(part: str) -> str:
+    """`part` as a name every file system takes, different for different parts."""
+    return "".join(
+        char if char in PLAIN else "".join(f"%{byte:02X}" for byte in char.encode()) for char in part
+    )

@@ -1,0 +1,272 @@
+"""Incarnation: one life of an actor, from `started` to its end, in a nursery of its own.
+
+Theory of operation
+-------------------
+The supervisor makes an incarnation and runs `live`. It returns an `Ending` value: this is the boundary at which an
+actor's exception becomes data. The message loop runs in the nursery's body, tasks of `Context.start_task` beside
+it; the nursery's exit waits for all of them, shielded disk plans included, so the next incarnation never meets
+the last one's tasks.
+
+Invariants
+----------
+L1  `live` returns only when no task of the incarnation runs any more.
+L2  Stop is noticed between two messages, kill at once; neither waits behind messages.
+L3  When `live` returns, every question that was taken from the mailbox is settled, or back in the mailbox for
+    another try; a statement in hand at a crash is in the dead letters or back in the mailbox.
+L4  Only `Exception` is a crash. `Cancelled` from outside, `KeyboardInterrupt` and `SystemExit` pass through.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, Generic, Literal, TypeVar, cast
+
+import attrs
+import trio
+
+from callboard.actors.kernel.actor import Actor, Context
+from callboard.actors.kernel.batch import Batch
+from callboard.actors.kernel.cell import Cell, crashed
+from callboard.actors.kernel.events import ActorStarted, IncarnationCrashed, call_guarded
+from callboard.actors.kernel.failures import describe, frames, sort_out
+from callboard.actors.kernel.reply import Envelope, Reply
+from callboard.log.errors import InvalidArgument
+from callboard.log.limits import RECEIVE_BATCH_MAX
+
+M = TypeVar("M")
+
+EndingKind = Literal["finished", "crashed", "killed"]
+ActorFunction = Callable[[Context[Any]], Awaitable[object]]
+ActorStart = Callable[[], Actor[Any]] | ActorFunction
+"""How an incarnation begins: a class or function that makes the actor, or an async function that is the actor."""
+
+
+@attrs.frozen
+class Ending:
+    """How an incarnation (or a supervisor) ended: "finished" in order, "crashed" by `error`, or "killed"."""
+
+    kind: EndingKind
+    error: BaseException | None = None
+
+
+class Incarnation(Generic[M]):
+    """One life of the actor in `cell`."""
+
+    def __init__(self, cell: Cell[M], start: ActorStart, *, retry_in_hand: int = 0) -> None:
+        cell.number += 1
+        self.cell = cell
+        self.number = cell.number
+        self.context: Context[M] = Context(self)
+        self._start = start
+        self._retry_in_hand = retry_in_hand
+        self._is_function = inspect.iscoroutinefunction(start)
+        self._actor: Actor[M] | None = None
+        self._nursery: trio.Nursery | None = None
+        self._batch: Batch[M] | None = None
+        self._items: Iterator[Envelope[M]] | None = None
+        self._main = trio.CancelScope()
+        self._stop_requested = False
+        self._killed = False
+        self._open: list[Reply] = []
+        self._prune_at = 64
+        cell.incarnation = self
+        cell.state = "starting"
+
+    # -- control --------------------------------------------------------------------------------------------
+
+    def request_stop(self) -> None:
+        """End after the message in hand (L2)."""
+        self._stop_requested = True
+        self.cell.state = "stopping"
+        if self._batch is not None:
+            self._batch.halt()
+        self.cell.mailbox.interrupt()
+
+    def kill(self) -> None:
+        """End now: cancel the loop and all tasks (L2)."""
+        self._killed = True
+        self._stop_requested = True
+        self.cell.state = "stopping"
+        if self._nursery is not None:
+            self._nursery.cancel_scope.cancel()
+
+    # -- life -----------------------------------------------------------------------------------------------
+
+    async def live(self, ready: Callable[[], None] = lambda: None) -> Ending:
+        """Run to the end. `ready` is called when the actor has started."""
+        ending = Ending("crashed")
+        try:
+            try:
+                async with trio.open_nursery() as nursery:
+                    self._nursery = nursery
+                    if self._killed:
+                        nursery.cancel_scope.cancel()
+                    await (self._run_function(ready) if self._is_function else self._run_actor(ready))
+                    nursery.cancel_scope.cancel()
+            except BaseException as error:  # noqa: BLE001 - a crash becomes a value here (L4)
+                passing, crash = sort_out(error)
+                ending = Ending("killed" if self._killed else "crashed", crash or passing)
+                if passing is not None:
+                    raise passing from None
+            else:
+                ending = Ending("killed" if self._killed else "finished")
+        finally:
+            self._settle(ending)
+        return ending
+
+    async def _run_actor(self, ready: Callable[[], None]) -> None:
+        actor = self._actor = cast("Callable[[], Actor[M]]", self._start)()
+        if not isinstance(actor, Actor):
+            raise InvalidArgument(f"{self._start!r} made {actor!r}, which is not an Actor.")
+        actor.context = self.context
+        await actor.started()
+        self._ready(ready)
+        while (batch := await self._next_batch()) is not None:
+            await actor.receive_batch(batch)
+            if batch.taken == 0 and not self._stop_requested:
+                raise InvalidArgument(
+                    f"{type(actor).__name__}.receive_batch took no message. Iterate the batch."
+                )
+            batch.current = None
+            self._put_away(batch)
+        if not self._killed:
+            await actor.stopping()
+
+    async def _run_function(self, ready: Callable[[], None]) -> None:
+        self._ready(ready)
+        with self._main:
+            await cast(ActorFunction, self._start)(self.context)
+
+    def _ready(self, ready: Callable[[], None]) -> None:
+        cell = self.cell
+        if not self._stop_requested:
+            cell.state = "running"
+        cell.started_at_us = cell.system.clock.wall_us()
+        cell.system.events.emit(ActorStarted(cell.path, self.number))
+        ready()
+
+    # -- messages -------------------------------------------------------------------------------------------
+
+    async def _next_batch(self) -> Batch[M] | None:
+        """All that waits, None when it is time to stop. A checkpoint."""
+        mailbox = self.cell.mailbox
+        while not self._stop_requested:
+            await mailbox.wait()
+            if mailbox.backlog.items and not self._stop_requested:
+                self._batch = batch = Batch(mailbox, RECEIVE_BATCH_MAX)
+                return batch
+        return None
+
+    def _put_away(self, batch: Batch[M]) -> None:
+        """Count the batch, and remember the questions that the actor has taken over."""
+        cell = self.cell
+        cell.received += batch.taken
+        cell.rate.note(batch.taken, cell.system.clock.monotonic())
+        self._batch = None
+        if batch.replies:
+            self._open += batch.unanswered()
+            if len(self._open) > self._prune_at:
+                self._open = [reply for reply in self._open if not reply.done]
+                self._prune_at = 64 + 2 * len(self._open)
+
+    async def next_envelope(self) -> Envelope[M]:
+        """For `Context.next`."""
+        if not self._is_function:
+            raise InvalidArgument(f"Actor {self.cell.path!r} has a mailbox loop of its own. Define receive.")
+        while True:
+            if self._items is not None:
+                await trio.lowlevel.checkpoint()
+                envelope = next(self._items, None)
+                if envelope is not None:
+                    return envelope
+            if self._batch is not None:
+                self._put_away(self._batch)
+            self._items = None
+            batch = await self._next_batch()
+            if batch is None:
+                self._main.cancel()
+                await trio.sleep_forever()
+            else:
+                self._items = iter(batch)
+
+    def defer_reply(self) -> Reply:
+        """For `Context.defer_reply`."""
+        current = None if self._batch is None else self._batch.current
+        if current is None:
+            raise InvalidArgument(f"Actor {self.cell.path!r} has no message in hand. Defer inside receive.")
+        reply = current.reply or Reply(self.cell)
+        reply.deferred = True
+        return reply
+
+    def start_task(
+        self, async_fn: Callable[..., Awaitable[object]], args: tuple[Any, ...], name: object
+    ) -> trio.CancelScope:
+        """For `Context.start_task`."""
+        if self._nursery is None:
+            raise InvalidArgument(
+                f"Actor {self.cell.path!r} does not run yet. Start tasks from `started` on."
+            )
+        scope = trio.CancelScope()
+
+        async def task() -> None:
+            with scope:
+                await async_fn(*args)
+
+        self._nursery.start_soon(task, name=f"{self.cell.path}: {name or _name(async_fn)}")
+        return scope
+
+    # -- the end --------------------------------------------------------------------------------------------
+
+    def _settle(self, ending: Ending) -> None:
+        """Leave nothing open behind (L3)."""
+        cell = self.cell
+        batch, current = self._batch, None
+        if batch is not None:
+            current = batch.current if ending.kind != "finished" else None
+            self._put_away(batch)
+        if ending.kind != "finished":
+            self._report(ending)
+        if current is not None:
+            self._settle_in_hand(current)
+        what = {"crashed": "crashed", "killed": "was killed", "finished": "stopped"}[ending.kind]
+        for reply in self._open:
+            if not reply.done:
+                reply.fail(crashed(cell.path, ending.error, what))
+        self._open.clear()
+        cell.incarnation = None
+
+    def _report(self, ending: Ending) -> None:
+        cell = self.cell
+        error = ending.error
+        cell.last_failure = "killed" if error is None else describe(error)
+        cell.system.events.emit(
+            IncarnationCrashed(
+                cell.path, self.number, cell.last_failure, () if error is None else frames(error)
+            )
+        )
+        actor = self._actor
+        if isinstance(actor, Actor):
+            reason = error or crashed(cell.path, None, "was killed")
+            call_guarded(lambda: actor.crashed(reason), cell.path, "crashed", cell.system.events.emit)
+
+    def _settle_in_hand(self, envelope: Envelope[M]) -> None:
+        """Put the message in hand back if it may be tried again, else bury it; questions are failed by `_settle`."""
+        cell, reply = self.cell, envelope.reply
+        if reply is not None and (reply.done or reply.deferred):
+            return
+        tries = cell.retried[1] if cell.retried is not None and cell.retried[0] is envelope else 0
+        if tries < self._retry_in_hand:
+            cell.retried = (envelope, tries + 1)
+            cell.mailbox.backlog.put_back(envelope)
+            if reply is not None:
+                self._open = [other for other in self._open if other is not reply]
+            return
+        cell.retried = None
+        if reply is None:
+            cell.bury(envelope.message, "crashed")
+
+
+def _name(async_fn: Callable[..., object]) -> str:
+    """A name without an address in it, so that two runs of one program name their tasks alike."""
+    return getattr(async_fn, "__qualname__", type(async_fn).__qualname__)

@@ -1,0 +1,154 @@
+"""ActorRef: how others reach an actor. It stays valid across restarts, and knows when the actor has ended."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import trio
+
+from callboard.actors.kernel.reply import Envelope, Reply, ask_timeout, seconds_of
+
+if TYPE_CHECKING:
+    from callboard.actors.kernel.cell import Cell, Terminated
+    from callboard.actors.kernel.statistics import ActorStatistics
+
+M = TypeVar("M")
+
+
+class ActorRef(Generic[M]):
+    """The address of one actor.
+
+    All sends raise `ActorStopped` once the actor has ended for good, and the error of its failure while it is failed.
+    """
+
+    __slots__ = ("__weakref__", "_cell", "_put", "path")
+
+    def __init__(self, cell: Cell[M]) -> None:
+        self._cell = cell
+        self._put = cell.mailbox.put
+        self.path = cell.path
+        """Where the actor lives in the tree, such as "topics/orders/2"."""
+
+    def __repr__(self) -> str:
+        return f"<ActorRef {self.path!r} {self._cell.state}>"
+
+    # -- statements -----------------------------------------------------------------------------------------
+
+    def tell_nowait(self, message: M) -> None:
+        """Enqueue `message`. Raises `MailboxFull` when there is no room and the policy is to wait or to fail."""
+        if not self._put(Envelope(message, None)):
+            raise self._cell.mailbox.full("wait")
+
+    async def tell(self, message: M) -> None:
+        """Enqueue `message`, waiting for room if that is the policy. Cancelled while waiting: not enqueued."""
+        envelope = Envelope(message, None)
+        if self._put(envelope):
+            await trio.lowlevel.checkpoint()
+        else:
+            await self._cell.mailbox.put_waiting(envelope)
+
+    # -- questions ------------------------------------------------------------------------------------------
+
+    def ask_nowait(self, message: M) -> Reply:
+        """Enqueue `message` with a reply to wait for: `await reply.wait(timeout)`. Raises like `tell_nowait`."""
+        reply = Reply(self._cell)
+        if not self._put(Envelope(message, reply)):
+            raise self._cell.mailbox.full("wait")
+        return reply
+
+    async def ask(self, message: M, *, timeout: float | None = None) -> Any:
+        """The actor's answer to `message`.
+
+        Raises `AskTimeout` after `timeout` seconds (indefinite, unless the mailbox had no room all the while),
+        `ActorCrashed` (indefinite) when the actor crashed with the question in hand, and what the actor answered with
+        `Reply.fail`. Cancelling is like a timeout: the actor may still act on the question. `InvalidArgument` for a
+        timeout that is no number of seconds from 0; nothing is asked then.
+        """
+        reply = Reply(self._cell)
+        if timeout is None:
+            return await self._ask(message, reply)
+        seconds = seconds_of(timeout)
+        deadlines = self._cell.system.deadlines
+        if not deadlines.kept or seconds in (0.0, math.inf):
+            return await self._ask_in_scope(message, reply, seconds)
+        deadline = trio.current_time() + seconds
+        envelope = Envelope(message, reply)
+        if not self._put(envelope):
+            with trio.CancelScope(deadline=deadline) as scope:
+                await self._cell.mailbox.put_waiting(envelope)
+            if scope.cancelled_caught:
+                raise ask_timeout(self.path, seconds, indefinite=False)
+        question = None
+        try:
+            question = deadlines.add(reply, deadline)
+            value = await reply.settled()
+        finally:
+            if question is not None:
+                deadlines.settled(question)
+        if reply.abandoned:
+            raise ask_timeout(self.path, seconds)
+        return value
+
+    async def _ask_in_scope(self, message: M, reply: Reply, seconds: float) -> Any:
+        """For a timeout that nobody keeps, that is over at once, or that never is."""
+        enqueued = False
+        with trio.move_on_after(seconds):
+            envelope = Envelope(message, reply)
+            if not self._put(envelope):
+                await self._cell.mailbox.put_waiting(envelope)
+            enqueued = True
+            return await reply.wait()
+        raise ask_timeout(self.path, seconds, indefinite=enqueued)
+
+    async def _ask(self, message: M, reply: Reply) -> Any:
+        envelope = Envelope(message, reply)
+        if not self._put(envelope):
+            await self._cell.mailbox.put_waiting(envelope)
+        return await reply.wait()
+
+    # -- control: overtakes messages ------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Let the incarnation end after the message in hand, gracefully. Its supervisor may restart it."""
+        if self._cell.incarnation is not None:
+            self._cell.incarnation.request_stop()
+
+    def kill(self) -> None:
+        """Cancel the incarnation where it stands, even inside `receive`. Its supervisor may restart it."""
+        if self._cell.incarnation is not None:
+            self._cell.incarnation.kill()
+
+    def crash(self, error: BaseException) -> None:
+        """Make the incarnation fail with `error` as if its own code had raised it: for drills and tests."""
+        if self._cell.incarnation is not None:
+            try:
+                self._cell.incarnation.start_task(_raise, (error,), "injected crash")
+            except RuntimeError:
+                pass  # its nursery closes just now: there is nothing left that could fail
+
+    def watch(self, watcher: ActorRef[Any] | Callable[[Terminated], object]) -> Callable[[], None]:
+        """Tell `watcher` (an actor, or a function) a `Terminated` when this actor has ended for good.
+
+        At once if it has. Restarts are not told. Returns a function that ends the watch.
+        """
+        if isinstance(watcher, ActorRef):
+            return self._cell.watch(watcher._cell.mailbox.force)
+        return self._cell.watch(watcher)
+
+    # -- looking --------------------------------------------------------------------------------------------
+
+    @property
+    def stopped(self) -> bool:
+        """The actor has ended for good."""
+        return self._cell.closed
+
+    def statistics(self) -> ActorStatistics:
+        """What the actor has done so far."""
+        return self._cell.statistics()
+
+
+async def _raise(error: BaseException) -> None:
+    await trio.lowlevel.checkpoint()
+    raise error

@@ -1,0 +1,1 @@
+"""The partition: its commands, its pure parts and the actor around them."""

@@ -1,0 +1,196 @@
+"""The port: what a partition shows to the publishers and consumers of its topic.
+
+A port outlives the incarnations of its partition's actor. It holds the ref, the byte budget that keeps publishers from
+outrunning the disk, the partition's state for those who want a quick refusal, and the count of `acks="none"` records
+that failed with nobody waiting.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+import trio
+
+from callboard.actors.delivery.receipts import Grant
+from callboard.actors.partition.commands import SIFT_AT_LEAST, PartitionCommand, Sleepers
+from callboard.log.errors import CallboardError, PartitionUnavailable
+from callboard.log.limits import PENDING_BYTES_MAX
+
+if TYPE_CHECKING:
+    from callboard.actors.kernel import ActorRef
+
+REMEDIES = {
+    "stuck": "The disk does not answer; the partition heals by itself when it does.",
+    "failed": "It crashed more often than its supervisor allows; look at `callboard tree`, then restart it.",
+}
+
+
+class _Turn:
+    """Somebody who waits for room."""
+
+    __slots__ = ("is_admitted", "over", "size_bytes")
+
+    def __init__(self, size_bytes: int) -> None:
+        self.size_bytes = size_bytes
+        self.is_admitted = False
+        self.over = trio.Event()
+
+
+class Budget:
+    """Bytes that publishers may have waiting in one partition. Who finds it spent waits, first come first served."""
+
+    __slots__ = ("_limit", "_queue", "waiting_bytes")
+
+    def __init__(self, limit_bytes: int = PENDING_BYTES_MAX) -> None:
+        self._limit = limit_bytes
+        self.waiting_bytes = 0
+        self._queue: deque[_Turn] = deque()
+
+    def has_room(self, size_bytes: int) -> bool:
+        """Whether the bytes fit now, with nobody before them. Any single message fits when nothing else waits."""
+        return not self._queue and self._fits(size_bytes)
+
+    def _fits(self, size_bytes: int) -> bool:
+        return not self.waiting_bytes or self.waiting_bytes + size_bytes <= self._limit
+
+    def take_nowait(self, size_bytes: int) -> bool:
+        """Take the bytes if there is room for them."""
+        if self._queue or (self.waiting_bytes and self.waiting_bytes + size_bytes > self._limit):
+            return False
+        self.waiting_bytes += size_bytes
+        return True
+
+    async def take(self, size_bytes: int) -> bool:
+        """Take the bytes, waiting for room. Cancelled: nothing was taken. Wait while holding none of this budget.
+
+        False: nothing was taken, and it is time to look at the partition's state (`interrupt`).
+        """
+        if self.take_nowait(size_bytes):
+            return True
+        turn = _Turn(size_bytes)
+        self._queue.append(turn)
+        try:
+            await turn.over.wait()
+        except BaseException:
+            self._queue.remove(turn)
+            self._admit()
+            raise
+        return turn.is_admitted
+
+    def interrupt(self) -> None:
+        """Send away those who wait: the partition may not take anything for long."""
+        queue, self._queue = self._queue, deque()
+        for turn in queue:
+            turn.over.set()
+
+    def give_back(self, size_bytes: int) -> None:
+        """The bytes are stored, or given up."""
+        self.waiting_bytes -= size_bytes
+        if self._queue:
+            self._admit()
+
+    def _admit(self) -> None:
+        """Take the bytes of those who wait longest, as far as they fit."""
+        queue = self._queue
+        while queue and self._fits(queue[0].size_bytes):
+            turn = queue.popleft()
+            self.waiting_bytes += turn.size_bytes
+            turn.is_admitted = True
+            turn.over.set()
+
+
+class PartitionPort:
+    """One partition as its topic's users reach it."""
+
+    def __init__(self, topic: str, index: int) -> None:
+        self.topic = topic
+        self.index = index
+        self.ref: ActorRef[PartitionCommand]
+        self.state = "starting"
+        self.failure: BaseException | None = None
+        """What the partition failed with last."""
+        self.opened_before = False
+        self.budget = Budget()
+        self.sleepers = Sleepers()
+        """Consumers who found the partition unavailable."""
+        self.visibility_timeouts: dict[int, float] = {}
+        """By group id, the longest that was asked for; what a restarted actor renews leases by."""
+        self.extended: dict[tuple[int, int], float] = {}
+        """By group's and lease's id: until when, if a renewal would end it earlier than its consumer was told."""
+        self._sift_extended_at = SIFT_AT_LEAST
+        self.orphans: list[tuple[int, Grant]] = []
+        """Leases (with their group's id) that were journalled when the actor crashed, before anybody had them."""
+        self.unheard_waiting = 0
+        """Records published with `acks="none"` of which nothing is known yet."""
+        self.unheard_failures = 0
+        self.unheard_error: BaseException | None = None
+
+    @property
+    def label(self) -> str:
+        """How messages name the partition, for example `orders/2`."""
+        return f"{self.topic}/{self.index}"
+
+    def extend(self, group_id: int, lease_id: int, deadline: float, now: float) -> None:
+        """Remember beyond this incarnation that a consumer was promised its lease until `deadline`."""
+        if len(self.extended) >= self._sift_extended_at:
+            self.extended = {key: until for key, until in self.extended.items() if until > now}
+            self._sift_extended_at = max(SIFT_AT_LEAST, 2 * len(self.extended))
+        self.extended[group_id, lease_id] = deadline
+
+    def unavailable(self) -> CallboardError:
+        """The error for an operation that the present state refuses."""
+        cause = self.failure if self.state == "failed" else None
+        why = "" if cause is None else f" ({type(cause).__name__}: {cause})"
+        error = PartitionUnavailable(
+            f"partition {self.label} is {self.state}{why}. Nothing was written."
+            f" {REMEDIES.get(self.state, 'Try again.')}",
+            topic=self.topic,
+            partition=self.index,
+            state=self.state,
+        )
+        error.__cause__ = cause
+        return error
+
+    def count_unheard(self, records: int, error: BaseException) -> None:
+        """Remember records that failed without anybody waiting for them."""
+        if records:
+            self.unheard_failures += records
+            self.unheard_error = self.unheard_error or error
+
+    def give_up_unheard(self) -> None:
+        """The partition has ended: what it never answered is not stored, or may not be."""
+        if self.unheard_waiting:
+            self.count_unheard(self.unheard_waiting, self.unavailable())
+            self.unheard_waiting = 0
+
+    def take_unheard(self) -> tuple[int, BaseException | None]:
+        """The failures since the last call."""
+        taken = self.unheard_failures, self.unheard_error
+        self.unheard_failures, self.unheard_error = 0, None
+        return taken
+
+
+class UnheardReply:
+    """Stands where the asker of an `acks="none"` publish would: gives the budget back, and counts failures."""
+
+    __slots__ = ("_port", "_records", "_size_bytes", "done")
+
+    def __init__(self, port: PartitionPort, records: int, size_bytes: int) -> None:
+        self._port = port
+        self._records = records
+        self._size_bytes = size_bytes
+        self.done = False
+        port.unheard_waiting += records
+
+    def answer(self, value: object = None) -> bool:
+        """The records are stored."""
+        self.done = True
+        self._port.unheard_waiting -= self._records
+        self._port.budget.give_back(self._size_bytes)
+        return True
+
+    def fail(self, error: BaseException) -> bool:
+        """The records are not stored, or may not be."""
+        self._port.count_unheard(self._records, error)
+        return self.answer()

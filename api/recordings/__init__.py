@@ -1,0 +1,27 @@
+"""Web traffic: read from log files, measured into a profile of numbers, and made from one. Sans I/O."""
+
+from __future__ import annotations
+
+from callboard.recordings.event import Event, digest_of
+from callboard.recordings.lines import Columns
+from callboard.recordings.profile import Profile, load_profile, measure
+from callboard.recordings.reading import LINE_BYTES_MAX, Format, Tally, detect, read_events
+from callboard.recordings.synthesis import synthesise
+from callboard.recordings.times import TimeFormat, parse_time
+
+__all__ = [
+    "LINE_BYTES_MAX",
+    "Columns",
+    "Event",
+    "Format",
+    "Profile",
+    "Tally",
+    "TimeFormat",
+    "detect",
+    "digest_of",
+    "load_profile",
+    "measure",
+    "parse_time",
+    "read_events",
+    "synthesise",
+]

@@ -1,0 +1,207 @@
+"""One line of traffic in each known format, sans I/O: bytes in, an `Event` out, or `BadLine` with the reason.
+
+The value of an event is the whole line as it was written, unless a value column is named. Keys are the client's
+host in access logs, and the key column elsewhere; without one, events have no key.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import re
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import attrs
+
+from callboard.log.errors import InvalidArgument
+from callboard.recordings.event import Event
+from callboard.recordings.times import TimeFormat, parse_time
+
+TIME_COLUMNS = ("time", "timestamp", "@timestamp", "ts", "datetime", "date")
+KEY_COLUMNS = ("host", "key", "client", "client_ip", "remote_addr", "ip", "user", "id")
+_KEY_BYTES_MAX = 4096
+_NUMBER_BITS_MAX = 128
+
+_COMMON = rb'(\S+) (?:\S+) (?:.+?) \[([^\]]{1,40})\] "((?:[^"\\]|\\.)*)" (\d{3}|-) (\d+|-)'
+COMMON = re.compile(_COMMON)
+COMBINED = re.compile(_COMMON + rb' "((?:[^"\\]|\\.)*)" "((?:[^"\\]|\\.)*)".*')
+
+
+class BadLine(ValueError):
+    """The line is not what its format promises; the text says why."""
+
+
+@attrs.frozen(kw_only=True)
+class Columns:
+    """Which columns (or JSON fields) hold what. A number counts from 1; None takes the first known name."""
+
+    time: str | None = None
+    key: str | None = None
+    value: str | None = None
+    time_format: TimeFormat = TimeFormat.AUTO
+
+
+class LineParser(Protocol):
+    """Understands the lines of one format."""
+
+    def parse(self, line: bytes) -> Event | None:
+        """The event on this line, None for a line that is none by rights (a header). Raises `BadLine`."""
+        ...
+
+
+class AccessLog:
+    """The common log format, and the combined one that appends referer and user agent."""
+
+    def __init__(self, pattern: re.Pattern[bytes], time_format: TimeFormat = TimeFormat.AUTO) -> None:
+        self._match = pattern.fullmatch
+        self._time_format = TimeFormat.CLF if time_format is TimeFormat.AUTO else time_format
+
+    def parse(self, line: bytes) -> Event:
+        matched = self._match(line)
+        if matched is None:
+            raise BadLine("not an access log line (host ident user [time] request status bytes ...)")
+        return Event(_time(matched[2].decode("latin-1"), self._time_format), _key(matched[1]), line)
+
+
+class JsonLines:
+    """One JSON object per line."""
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
+
+    def parse(self, line: bytes) -> Event:
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise BadLine(f"not JSON: {str(error)[:80]}") from None
+        if not isinstance(found, dict):
+            raise BadLine("not a JSON object")
+        columns = self._columns
+        time = _text(_field(found, columns.time, TIME_COLUMNS, "time"), "time")
+        if time is None:
+            raise BadLine("the time is null")
+        if columns.key is None:
+            key_name = next((name for name in KEY_COLUMNS if name in found), None)
+            key = None if key_name is None else _text(found[key_name], "key")
+        else:
+            key = _text(_field(found, columns.key, (), "key"), "key")
+        if columns.value is None:
+            value = line
+        else:
+            value = _json_value(_field(found, columns.value, (), "value"))
+        encoded = None if key is None else _key(key.encode("utf-8", "surrogatepass"))
+        return Event(_time(time, columns.time_format), encoded, value)
+
+
+class Table:
+    """Lines of separated fields: CSV, with quotes but one line per record, or TSV, without any quoting.
+
+    The first line is a header unless all columns are given by number and its time is a time.
+    """
+
+    def __init__(self, columns: Columns, *, separator: str) -> None:
+        self._columns = columns
+        self._separator = separator
+        self._placed = False
+        self._time, self._key, self._value = 0, -1, -1
+        self._width = 0
+
+    def parse(self, line: bytes) -> Event | None:
+        fields = self._split(line)
+        if not self._placed:
+            self._placed = True
+            if self._place(fields):
+                return None
+        if len(fields) < self._width:
+            raise BadLine(f"{len(fields)} fields where column {self._width} is needed")
+        key = value = None
+        if self._key >= 0:
+            key = _key(fields[self._key].encode("utf-8", "surrogateescape"))
+        if self._value >= 0:
+            value = fields[self._value].encode("utf-8", "surrogateescape")
+        return Event(
+            _time(fields[self._time], self._columns.time_format), key, line if value is None else value
+        )
+
+    def _split(self, line: bytes) -> list[str]:
+        text = line.decode("utf-8", "surrogateescape")
+        if self._separator == "\t" or '"' not in text:
+            return text.split(self._separator)
+        try:
+            return next(csv.reader([text], delimiter=self._separator, strict=True), [])
+        except csv.Error as error:
+            raise BadLine(f"not CSV: {error}") from None
+
+    def _place(self, fields: Sequence[str]) -> bool:
+        """Find the columns; True when `fields` is a header."""
+        names = {name.strip().lower(): index for index, name in reversed(list(enumerate(fields)))}
+        columns = self._columns
+        time = _find(columns.time, names, TIME_COLUMNS)
+        if time is None:
+            listed = ", ".join(fields)[:200]
+            raise InvalidArgument(f"The first line names no time column ({listed}). Name one: --time-column.")
+        key, value = _find(columns.key, names, KEY_COLUMNS), _find(columns.value, names, ())
+        self._time = time
+        self._key = -1 if key is None else key
+        self._value = -1 if value is None else value
+        self._width = max(self._time, self._key, self._value) + 1
+        chosen = [name for name in (columns.time, columns.key, columns.value) if name is not None]
+        if columns.time is None or not all(name.isdecimal() for name in chosen):
+            return True
+        if len(fields) < self._width:
+            return True
+        try:
+            parse_time(fields[self._time], columns.time_format)
+        except ValueError:
+            return True
+        return False
+
+
+def _find(wanted: str | None, names: dict[str, int], known: Sequence[str]) -> int | None:
+    if wanted is None:
+        return next((names[name] for name in known if name in names), None)
+    if wanted.lower() in names:
+        return names[wanted.lower()]
+    if wanted.isdecimal() and len(wanted) < 6 and int(wanted) > 0:
+        return int(wanted) - 1
+    listed = ", ".join(sorted(names, key=names.__getitem__))[:200]
+    raise InvalidArgument(f"There is no column {wanted!r}; the first line has: {listed}.")
+
+
+def _field(found: dict[str, Any], wanted: str | None, known: Sequence[str], what: str) -> Any:
+    name = next((name for name in known if name in found), None) if wanted is None else wanted
+    if name is None or name not in found:
+        raise BadLine(f"no {what} field" if wanted is None else f"no field {wanted!r} for the {what}")
+    return found[name]
+
+
+def _text(value: Any, what: str) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        if value.bit_length() > _NUMBER_BITS_MAX:
+            raise BadLine(f"the {what} is a number of {value.bit_length()} bits")
+        return str(value)
+    if not isinstance(value, float) or not math.isfinite(value):
+        raise BadLine(f"the {what} is neither text nor a number")
+    return repr(value)
+
+
+def _json_value(value: Any) -> bytes:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _key(key: bytes) -> bytes:
+    if len(key) > _KEY_BYTES_MAX:
+        raise BadLine(f"the key has {len(key)} bytes, more than {_KEY_BYTES_MAX}")
+    return key
+
+
+def _time(text: str, form: TimeFormat) -> int:
+    try:
+        return parse_time(text, form)
+    except ValueError as error:
+        raise BadLine(str(error)) from None

@@ -1,0 +1,126 @@
+"""From lines to events: detection of the format, numbering, limits, and the tally of what could not be read.
+
+A line that is not understood is counted and, for the first ones, named with its number and the reason; it
+never stops the reading. Only settings that cannot be right (a column that is not there) raise `InvalidArgument`.
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import attrs
+
+from callboard.log.errors import InvalidArgument
+from callboard.recordings.event import Event
+from callboard.recordings.lines import (
+    COMBINED,
+    COMMON,
+    AccessLog,
+    BadLine,
+    Columns,
+    JsonLines,
+    LineParser,
+    Table,
+)
+
+LINE_BYTES_MAX = 65_536
+"""A longer line is a bad line. Readers may hand over `LINE_BYTES_MAX + 1` bytes of it and drop the rest."""
+BAD_LINES_NAMED_MAX = 20
+_SAMPLE_LINES = 20
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+class Format(enum.Enum):
+    """The formats that can be read."""
+
+    COMMON = "common"
+    COMBINED = "combined"
+    JSONL = "jsonl"
+    CSV = "csv"
+    TSV = "tsv"
+
+
+@attrs.define
+class Tally:
+    """What became of the lines: `lines` seen, `events` made, `bad` ones, the first as (number, reason)."""
+
+    lines: int = 0
+    events: int = 0
+    bad: int = 0
+    named: list[tuple[int, str]] = attrs.field(factory=list)
+
+    def reject(self, number: int, reason: str) -> None:
+        """Count the line `number` as bad."""
+        self.bad += 1
+        if len(self.named) < BAD_LINES_NAMED_MAX:
+            self.named.append((number, reason))
+
+
+_PARSERS: dict[Format, Callable[[Columns], LineParser]] = {
+    Format.COMMON: lambda columns: AccessLog(COMMON, columns.time_format),
+    Format.COMBINED: lambda columns: AccessLog(COMBINED, columns.time_format),
+    Format.JSONL: JsonLines,
+    Format.CSV: lambda columns: Table(columns, separator=","),
+    Format.TSV: lambda columns: Table(columns, separator="\t"),
+}
+
+
+def detect(sample: Sequence[bytes]) -> Format:
+    """The format of a file that starts with the lines of `sample`. Raises `InvalidArgument` if none fits."""
+    lines = [line for line in map(_bare, sample) if line]
+    for line in lines:
+        if line.startswith(b"{"):
+            return Format.JSONL
+        if COMBINED.fullmatch(line):
+            return Format.COMBINED
+        if COMMON.fullmatch(line):
+            return Format.COMMON
+    if lines and b"\t" in lines[0]:
+        return Format.TSV
+    if lines and b"," in lines[0]:
+        return Format.CSV
+    names = ", ".join(form.value for form in Format)
+    raise InvalidArgument(
+        f"The format of the traffic is not recognised from its first lines. Name it: {names}."
+    )
+
+
+def read_events(
+    lines: Iterable[bytes],
+    *,
+    form: Format | None = None,
+    columns: Columns | None = None,
+    tally: Tally | None = None,
+) -> Iterator[Event]:
+    """The events on `lines`, in their order. `form` None detects the format; `tally` is filled on the way.
+
+    Raises `InvalidArgument`, at the first event, when the format cannot be told or a named column is missing.
+    """
+    tally = Tally() if tally is None else tally
+    remaining = iter(lines)
+    sample = list(itertools.islice(remaining, _SAMPLE_LINES))
+    if not sample:
+        return
+    parser = _PARSERS[form or detect(sample)](columns or Columns())
+    for number, raw in enumerate(itertools.chain(sample, remaining), start=1):
+        tally.lines += 1
+        if len(raw) > LINE_BYTES_MAX:
+            tally.reject(number, f"longer than {LINE_BYTES_MAX} bytes")
+            continue
+        line = _bare(raw)
+        if not line:
+            continue
+        try:
+            event = parser.parse(line)
+        except BadLine as error:
+            tally.reject(number, str(error))
+            continue
+        if event is not None:
+            tally.events += 1
+            yield event
+
+
+def _bare(line: bytes) -> bytes:
+    return line.removeprefix(_BYTE_ORDER_MARK).rstrip(b"\r\n")

@@ -1,0 +1,94 @@
+"""The catalog: ids are never used twice, and what was decided is carried out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+
+import callboard
+from callboard.actors.catalog import catalog
+from callboard.actors.partition.commands import OpenGroup
+
+
+async def test_group_ids_are_never_used_twice(autojump_clock: Any, in_memory: Any) -> None:
+    """Not by a later group of the same name, nor after the journal was shortened, nor in a later life."""
+    seen: list[int] = []
+    for _ in range(3):
+        async with in_memory.open() as runtime:
+            topic = await runtime.create_topic("orders")
+            for _ in range(3):
+                async with topic.subscribe("group"):
+                    (info,) = await runtime.groups()
+                    seen.append(info.group_id)
+                await runtime.delete_group("group")
+    assert seen == sorted(set(seen))
+
+
+async def test_states_of_groups_that_are_gone_are_cleared_at_the_start(
+    autojump_clock: Any, in_memory: Any
+) -> None:
+    """A group that a partition knows and the catalog does not holds retention back no longer than until then."""
+    async with in_memory.open() as runtime:
+        await runtime.create_topic("orders")
+        await in_memory.port(runtime).ref.ask(OpenGroup(77, True, "beginning"))
+        assert [group.group_id for group in (await in_memory.describe(runtime)).groups] == [77]
+    async with in_memory.open() as runtime:
+        assert (await in_memory.describe(runtime)).groups == ()
+
+
+async def test_the_journal_stays_short(
+    autojump_clock: Any, in_memory: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands of decisions are folded into snapshots; everything is there again afterwards."""
+    monkeypatch.setattr(catalog, "SNAPSHOT_EVERY_BYTES", 4096)
+    async with in_memory.open() as runtime:
+        for number in range(300):
+            await runtime.create_topic("passing")
+            if number % 30 == 0:
+                await runtime.create_topic(f"kept-{number}", retention_age=float(number + 1))
+            await runtime.delete_topic("passing")
+    size = sum(len(data) for path, data in in_memory.disk.files().items() if path.startswith("catalog/"))
+    assert size < 1024 * 1024
+    async with in_memory.open() as runtime:
+        found = {topic.name: topic.settings.retention_age for topic in runtime.topics()}
+        assert found == {f"kept-{number}": number + 1.0 for number in range(0, 300, 30)}
+
+
+async def test_refusals_are_answers_and_crash_nothing(autojump_clock: Any, in_memory: Any) -> None:
+    """A hundred wrong questions leave the catalog as it was."""
+    async with in_memory.open() as runtime:
+        for _ in range(25):
+            with pytest.raises(callboard.InvalidArgument):
+                await runtime.create_topic("no/slashes")
+            with pytest.raises(callboard.ConfigurationError):
+                await runtime.create_topic("orders", partitions=0)
+            with pytest.raises(callboard.TopicNotFound):
+                await runtime.delete_topic("orders")
+            with pytest.raises(callboard.GroupNotFound):
+                await runtime.delete_group("group")
+        node = next(node for node in runtime.tree().walk() if node.path == "catalog")
+        assert (node.restarts, runtime.topics()) == (0, ())
+
+
+async def test_questions_queue_while_a_deletion_waits(autojump_clock: Any, in_memory: Any) -> None:
+    """Commands are carried out one after the other, in the order in which they came."""
+    in_memory.disk.latency_s = 0.05
+    async with in_memory.open() as runtime:
+        order: list[str] = []
+
+        async def do(what: str, operation: Any) -> None:
+            await operation
+            order.append(what)
+
+        await runtime.create_topic("orders")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(do, "delete", runtime.delete_topic("orders"))
+            await trio.sleep(0.01)
+            nursery.start_soon(do, "create", runtime.create_topic("orders", partitions=2))
+            await trio.sleep(0.01)
+            nursery.start_soon(do, "alter", runtime.alter_topic("orders", max_message_bytes=7))
+        assert order == ["delete", "create", "alter"]
+        settings = runtime.topic("orders").settings
+        assert (settings.partitions, settings.max_message_bytes) == (2, 7)

@@ -1,0 +1,117 @@
+"""The catalog's state machine: what its events do, and that a snapshot rebuilds it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import cbor2
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from callboard.actors.catalog import state
+from callboard.actors.catalog.state import CatalogState
+from callboard.actors.settings import GroupSettings, TopicSettings
+from callboard.log.errors import LogCorrupt
+
+
+def view(catalog: CatalogState) -> tuple[Any, ...]:
+    """Everything comparable about a state."""
+    return (dict(catalog.topics), dict(catalog.groups), catalog.next_group_id)
+
+
+class Machine(RuleBasedStateMachine):
+    """Random histories; after each step a snapshot and a replay of the events rebuild the same state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.catalog = CatalogState()
+        self.events: list[bytes] = []
+        self.count = 0
+
+    def do(self, *event: Any) -> None:
+        stored = state.encode(event)
+        self.events.append(stored)
+        self.catalog.apply(state.decode(stored))
+
+    @rule(partitions=st.integers(1, 8), drop=st.booleans())
+    def create_topic(self, partitions: int, drop: bool) -> None:
+        self.count += 1
+        settings = state.changed(TopicSettings(partitions=partitions, drop_unread=drop))
+        self.do(state.TOPIC_CREATED, f"topic-{self.count}", f"{self.count:016x}", settings)
+
+    @rule(start=st.sampled_from(["beginning", "end", 7, datetime(2026, 1, 2, 3, tzinfo=UTC)]))
+    def open_group(self, start: Any) -> None:
+        self.count += 1
+        settings = state.changed(GroupSettings(start=start, visibility_timeout=3.5))
+        self.do(state.GROUP_OPENED, f"group-{self.count}", self.catalog.next_group_id, settings, self.count)
+
+    @precondition(lambda self: self.catalog.topics)
+    @rule(data=st.data())
+    def delete_topic(self, data: st.DataObject) -> None:
+        topic_id = data.draw(st.sampled_from(sorted(self.catalog.topics)))
+        if self.catalog.topics[topic_id].deleting:
+            self.do(state.TOPIC_DELETED, topic_id)
+            assert all(topic_id not in group.topic_ids for group in self.catalog.groups.values())
+        else:
+            self.do(state.TOPIC_DELETING, topic_id)
+            assert self.catalog.topic(self.catalog.topics[topic_id].name) is None
+
+    @precondition(lambda self: self.catalog.topics and self.catalog.groups)
+    @rule(data=st.data())
+    def join(self, data: st.DataObject) -> None:
+        group_id = data.draw(st.sampled_from(sorted(self.catalog.groups)))
+        self.do(state.GROUP_JOINED, group_id, data.draw(st.sampled_from(sorted(self.catalog.topics))))
+        self.do(state.GROUP_IDLE, group_id, data.draw(st.none() | st.integers(0, 10)))
+
+    @precondition(lambda self: self.catalog.groups)
+    @rule(data=st.data())
+    def delete_group(self, data: st.DataObject) -> None:
+        self.do(state.GROUP_DELETED, data.draw(st.sampled_from(sorted(self.catalog.groups))))
+
+    @invariant()
+    def a_snapshot_rebuilds_the_state(self) -> None:
+        restored = CatalogState()
+        restored.restore(self.catalog.snapshot())
+        assert view(restored) == view(self.catalog)
+
+    @invariant()
+    def replay_rebuilds_the_state(self) -> None:
+        replayed = CatalogState()
+        for event in self.events:
+            replayed.apply(state.decode(event))
+        assert view(replayed) == view(self.catalog)
+
+
+TestCatalogState = Machine.TestCase
+
+
+def test_names_that_collide_on_some_disks_are_found() -> None:
+    """A topic of another spelling is a collision; itself and a deleted one are not."""
+    catalog = CatalogState()
+    catalog.apply((state.TOPIC_CREATED, "Orders", "01", {}))
+    assert catalog.colliding("orders") is not None
+    assert catalog.colliding("Orders") is None
+    catalog.apply((state.TOPIC_DELETING, "01"))
+    assert catalog.colliding("orders") is None
+
+
+@given(
+    st.binary(max_size=60)
+    | st.lists(st.integers(0, 9) | st.text(max_size=3) | st.none(), max_size=5).map(cbor2.dumps)
+)
+def test_untrusted_records_raise_log_corrupt_and_nothing_else(stored: bytes) -> None:
+    """Whatever a journal holds, reading it back changes the state or raises LogCorrupt."""
+    catalog = CatalogState()
+    try:
+        catalog.apply(state.decode(stored))
+    except LogCorrupt:
+        return
+
+
+def test_a_snapshot_that_is_no_snapshot_is_refused() -> None:
+    """A snapshot that does not parse raises LogCorrupt."""
+    with pytest.raises(LogCorrupt):
+        CatalogState().restore(b"\xff")

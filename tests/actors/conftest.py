@@ -1,0 +1,58 @@
+"""A runtime in memory whose actors the broker's tests ask directly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import pytest
+
+import callboard
+from callboard.actors.partition.commands import Describe, Fetch, Flag, Handed, PartitionStatistics
+from callboard.simulations.clock import VirtualClock
+from callboard.simulations.disk.memory_disk import MemoryDisk
+from callboard.simulations.entropy import SeededEntropy
+
+
+@attrs.define
+class RuntimeInMemory:
+    """A disk in memory and the runtimes on it; ways to the actors that the public face keeps to itself."""
+
+    disk: MemoryDisk
+    clock: VirtualClock
+    lives: int = 0
+
+    def open(self) -> Any:
+        """A runtime on the disk."""
+        self.lives += 1
+        return callboard.open_runtime(disk=self.disk, clock=self.clock, entropy=SeededEntropy(self.lives))
+
+    def port(self, runtime: Any, topic: str = "orders", partition: int = 0) -> Any:
+        """A partition's port."""
+        return runtime._directory.find(topic).ports[partition]
+
+    async def describe(self, runtime: Any, topic: str = "orders", partition: int = 0) -> PartitionStatistics:
+        """A partition's numbers, from its actor."""
+        found: PartitionStatistics = await self.port(runtime, topic, partition).ref.ask(Describe())
+        return found
+
+    def fetch(self, runtime: Any, group_id: int = 1, *, consumer: int = 99, records: int = 10) -> Any:
+        """Ask for a lease; the reply to wait for, which gives `Handed` or None."""
+        command = Fetch(group_id, consumer, records, 1 << 20, 30.0, Flag())
+        return self.port(runtime).ref.ask_nowait(command)
+
+    @staticmethod
+    def offsets(handed: Handed | None) -> list[int]:
+        """What was handed over."""
+        return (
+            []
+            if handed is None
+            else [offset for columns in handed.batches for offset in columns.offset_list()]
+        )
+
+
+@pytest.fixture
+def in_memory() -> RuntimeInMemory:
+    """An empty disk."""
+    clock = VirtualClock()
+    return RuntimeInMemory(MemoryDisk(clock=clock), clock)

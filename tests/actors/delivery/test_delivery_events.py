@@ -1,0 +1,245 @@
+"""Events and snapshots as bytes: they come back as they were, and nothing else comes back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cbor2
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from callboard.actors.delivery.delivery import Delivery
+from callboard.actors.delivery.events import (
+    FIELDS,
+    REASON_CHARACTERS_MAX,
+    DeliveryEventInvalid,
+    Event,
+    decode_events,
+    encode_events,
+)
+from callboard.actors.delivery.rules import TRANSITIONS
+from callboard.log.errors import CallboardError
+
+NUMBERS = st.integers(0, 2**63 - 1)
+RECEIPTS = st.integers(1, 2**63 - 1)
+BOUNDS = st.lists(NUMBERS, min_size=2, max_size=8, unique=True).map(
+    lambda n: tuple(sorted(n)[: len(n) // 2 * 2])
+)
+TEXTS = st.none() | st.text(max_size=20)
+
+
+def with_attempts(bounds: tuple[int, ...]) -> tuple[int, ...]:
+    """The same ranges as triples."""
+    pairs = zip(bounds[::2], bounds[1::2], strict=True)
+    return tuple(number for start, stop in pairs for number in (start, stop, 1 + start % 5))
+
+
+EVENTS = st.one_of(
+    st.tuples(st.just("L"), RECEIPTS, NUMBERS, BOUNDS.map(with_attempts)),
+    st.tuples(st.just("A"), RECEIPTS, BOUNDS),
+    st.tuples(st.just("N"), RECEIPTS, st.none() | st.floats(-1e9, 1e9), TEXTS, BOUNDS),
+    st.tuples(st.just("R"), RECEIPTS, BOUNDS),
+    st.tuples(st.just("X"), st.lists(RECEIPTS, min_size=1, max_size=4).map(tuple)),
+    st.just(("V",)),
+    st.tuples(st.just("S"), st.integers(0, 99), st.integers(100, 200), TEXTS),
+)
+JSONISH = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(),
+    lambda children: st.lists(children) | st.dictionaries(st.text(), children),
+    max_leaves=12,
+)
+
+
+def replayed(events: list[Event]) -> Delivery:
+    """What the events make of a new delivery."""
+    delivery = Delivery(0)
+    for event in events:
+        delivery.apply(event)
+    return delivery
+
+
+@given(st.lists(EVENTS, max_size=6))
+def test_events_come_back(events: list[Event]) -> None:
+    """What is encoded decodes to the same events."""
+    assert events == decode_events(encode_events(events))
+
+
+@given(st.binary(max_size=60))
+@example(b"\xd8\x1c\x81\xd8\x1d\x00")
+@example(b"\x81\x81\x61V\x00")
+@example(b"\x81\x82\x61X\x81\x18\x01")
+@example(b"\x9f\xff")
+@example(b"\x81" * 1000)
+@example(b"\x9b\xff\xff\xff\xff\xff\xff\xff\xff")
+@example(b"\xc4\x82\x1b\xff\xff\xff\xff\xff\xff\xff\xff\x01")
+def test_bytes_decode_to_themselves_or_not_at_all(stored: bytes) -> None:
+    """Arbitrary bytes either are what `encode_events` writes, or are refused with the one error."""
+    try:
+        events = decode_events(stored)
+    except DeliveryEventInvalid:
+        return
+    assert stored == encode_events(events)
+
+
+@given(
+    st.lists(
+        st.lists(st.sampled_from([*FIELDS, 0, 1, 5, None, 1.5, "why", [0, 5], [0, 5, 1]]), max_size=6)
+        | JSONISH
+    )
+)
+def test_other_cbor_is_refused(found: list[Any]) -> None:
+    """Well-formed CBOR of another shape is refused, and what passes encodes back to the same bytes."""
+    stored = cbor2.dumps(found)
+    try:
+        events = decode_events(stored)
+    except DeliveryEventInvalid:
+        return
+    assert stored == encode_events(events)
+
+
+@given(st.lists(EVENTS, min_size=1, max_size=3), st.data())
+def test_changed_bytes_never_crash(events: list[Event], data: st.DataObject) -> None:
+    """One changed byte gives other valid events, or the one error; applying them gives the one error at worst."""
+    stored = bytearray(encode_events(events))
+    stored[data.draw(st.integers(0, len(stored) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        delivery = replayed(decode_events(bytes(stored)))
+    except DeliveryEventInvalid:
+        return
+    delivery.check_invariants()
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        ["A", 0, [0, 5]],
+        ["A", 1, []],
+        ["A", 1, [0]],
+        ["A", 1, [5, 5]],
+        ["A", 1, [5, 4]],
+        ["A", 1, [0, 5, 4, 6]],
+        ["A", 1, [-1, 5]],
+        ["A", True, [0, 5]],
+        ["A", 1, [0, 2**63]],
+        ["A", 1, "05"],
+        ["A", 1, [0, 5], 0],
+        ["L", 1, -1, [0, 5, 1]],
+        ["L", 1, 0, [0, 5, 0]],
+        ["L", 1, 0, [0, 5]],
+        ["N", 1, float("nan"), None, [0, 5]],
+        ["N", 1, float("inf"), None, [0, 5]],
+        ["N", 1, 5, None, [0, 5]],
+        ["N", 1, None, "x" * (REASON_CHARACTERS_MAX + 1), [0, 5]],
+        ["N", 1, None, b"x", [0, 5]],
+        ["X", [0]],
+        ["S", 5, 5, None],
+        ["V", None],
+        ["Q"],
+        [],
+        {"A": 1},
+        None,
+    ],
+)
+def test_each_bad_field_is_refused(event: Any) -> None:
+    """Every field is checked for type, sign, order and length."""
+    with pytest.raises(DeliveryEventInvalid):
+        decode_events(cbor2.dumps([event]))
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [("A", 1, (0, 5))],
+        [("L", 1, 0, (5, 9, 1))],
+        [("L", 1, 0, (0, 5, 2))],
+        [("L", 1, 0, (0, 5, 1)), ("L", 1, 0, (5, 9, 1))],
+        [("L", 1, 0, (0, 5, 1)), ("L", 2, 0, (3, 9, 1))],
+        [("L", 1, 0, (0, 5, 1)), ("A", 1, (0, 6))],
+        [("L", 1, 0, (0, 5, 1)), ("A", 1, (0, 5)), ("A", 1, (0, 5))],
+        [("L", 1, 0, (0, 5, 1)), ("R", 2, (0, 5))],
+        [("X", (1,))],
+        [("Z",)],
+    ],
+)
+def test_impossible_histories_are_refused(events: list[Event]) -> None:
+    """Events that are well formed but cannot follow each other are refused."""
+    with pytest.raises(DeliveryEventInvalid):
+        replayed(events)
+
+
+def test_the_error_is_a_value_error_of_the_tree() -> None:
+    """Bad bytes raise an error that is both a CallboardError and a ValueError."""
+    assert issubclass(DeliveryEventInvalid, CallboardError)
+    assert issubclass(DeliveryEventInvalid, ValueError)
+
+
+def test_every_event_has_a_transition() -> None:
+    """The kinds of events and the table of transitions name each other."""
+    assert set(FIELDS) == {row.event for row in TRANSITIONS if row.event}
+
+
+def test_delays_survive_another_clock() -> None:
+    """A delay is stored in wall time: another run, whose monotonic clock stands elsewhere, waits as long."""
+    delivery = Delivery(0)
+    delivery.lease(now=100.0, deadline=200.0, consumer=1, max_records=2, visible_end=2)
+    delivery.nack(1, [(0, 1)], not_before=160.0, reason="later", now=100.0)
+    stored = encode_events(delivery.take_events(), wall_offset_s=1_000_000.0)
+    again = replayed(decode_events(stored, wall_offset_s=1_000_090.0))
+    assert 70.0 == again.state_of(0).not_before
+    snapshot = delivery.snapshot(wall_offset_s=1_000_000.0)
+    assert 70.0 == Delivery.restore(snapshot, wall_offset_s=1_000_090.0).state_of(0).not_before
+
+
+def busy() -> Delivery:
+    """A delivery with something in every state."""
+    delivery = Delivery(0)
+    delivery.lease(now=0.0, deadline=9.0, consumer=1, max_records=10, visible_end=90)
+    delivery.lease(now=0.0, deadline=1.0, consumer=2, max_records=1, visible_end=90)
+    delivery.ack(1, [(0, 1), (4, 6)], 0.0)
+    delivery.nack(1, [(1, 2)], not_before=7.0, reason=None, now=0.0)
+    delivery.nack(1, [(2, 3)], not_before=0.0, reason=None, now=0.0)
+    delivery.expire(1.0)
+    delivery.skip(20, 30)
+    return delivery
+
+
+def test_a_snapshot_is_small_and_plain() -> None:
+    """A snapshot holds only CBOR's own types and comes back the same."""
+    snapshot = busy().snapshot()
+    stored = cbor2.dumps(snapshot)
+    assert snapshot == cbor2.loads(stored) == Delivery.restore(cbor2.loads(stored)).snapshot()
+    assert len(stored) < 500
+
+
+@given(
+    st.sampled_from(sorted(busy().snapshot())),
+    st.sampled_from([None, -1, 1, 2**70, "x", [], [b""], [b"x"] * 2, {}]),
+)
+def test_a_changed_snapshot_is_refused_or_whole(key: str, value: object) -> None:
+    """A snapshot with one field replaced is refused, unless all invariants hold."""
+    snapshot = busy().snapshot()
+    snapshot[key] = value
+    try:
+        delivery = Delivery.restore(snapshot)
+    except DeliveryEventInvalid:
+        return
+    delivery.check_invariants()
+
+
+@given(st.integers(0, 2000), st.integers(0, 255))
+def test_a_snapshot_with_a_changed_byte_is_refused_or_whole(index: int, value: int) -> None:
+    """Whatever one changed byte makes of a snapshot, what restores is whole."""
+    stored = bytearray(cbor2.dumps(busy().snapshot()))
+    stored[index % len(stored)] = value
+    try:
+        found = cbor2.loads(bytes(stored))
+    except (cbor2.CBORDecodeError, ValueError):
+        return
+    try:
+        delivery = Delivery.restore(found)
+    except DeliveryEventInvalid:
+        return
+    delivery.check_invariants()
+    delivery.void_all_leases()
+    delivery.check_invariants()

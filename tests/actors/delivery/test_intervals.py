@@ -1,0 +1,133 @@
+"""Sets and maps of ranges against plain Python sets and dictionaries."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from callboard.actors.delivery.intervals import CHUNK_ROWS_MAX, IntervalMap, IntervalSet
+from callboard.log.errors import InternalError
+
+RANGES = st.tuples(st.integers(0, 60), st.integers(0, 12)).map(lambda pair: (pair[0], pair[0] + pair[1]))
+
+
+def test_adjacent_ranges_merge() -> None:
+    """Two ranges that touch become one."""
+    kept = IntervalSet()
+    kept.add(0, 5)
+    kept.add(10, 15)
+    kept.add(5, 10)
+    assert list(kept) == [(0, 15)]
+    assert kept.count == 15
+
+
+def test_remove_splits() -> None:
+    """Removing the middle of a range leaves its two ends."""
+    kept = IntervalSet()
+    kept.add(0, 10)
+    assert kept.remove(4, 6) == 2
+    assert list(kept) == [(0, 4), (6, 10)]
+
+
+def test_values_keep_touching_ranges_apart() -> None:
+    """Ranges of a map merge only when their values agree."""
+    kept = IntervalMap("q")
+    kept.put(0, 2, 1)
+    kept.put(2, 4, 2)
+    kept.put(4, 6, 2)
+    assert list(kept) == [(0, 2, 1), (2, 6, 2)]
+
+
+def test_putting_over_a_range_is_a_bug() -> None:
+    """A map never lets one range hide another."""
+    kept = IntervalMap("q")
+    kept.put(0, 10, 1)
+    with pytest.raises(InternalError, match="I1"):
+        kept.put(3, 4, 2)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["add", "remove"]), RANGES), max_size=40), RANGES)
+def test_set_agrees_with_a_python_set(
+    steps: list[tuple[str, tuple[int, int]]], probe: tuple[int, int]
+) -> None:
+    """Any sequence of additions and removals leaves what a set of integers would hold."""
+    kept, model = IntervalSet(), set[int]()
+    for verb, (start, stop) in steps:
+        if verb == "add":
+            assert len(set(range(start, stop)) - model) == kept.add(start, stop)
+            model |= set(range(start, stop))
+        else:
+            assert len(set(range(start, stop)) & model) == kept.remove(start, stop)
+            model -= set(range(start, stop))
+        kept.check()
+    assert model == {offset for start, stop in kept for offset in range(start, stop)}
+    probed = set(range(*probe))
+    assert (probed <= model) == kept.covers(*probe)
+    assert len(probed & model) == kept.count_in(*probe)
+    assert probed - model == {offset for start, stop in kept.missing(*probe) for offset in range(start, stop)}
+    assert (probe[0] in model) == kept.contains(probe[0])
+    copy = IntervalSet()
+    copy.load(kept.columns())
+    copy.check()
+    assert kept == copy
+
+
+@given(st.lists(st.tuples(RANGES, st.integers(0, 2)), max_size=30), st.integers(0, 80))
+def test_map_agrees_with_a_dictionary(steps: list[tuple[tuple[int, int], int]], limit: int) -> None:
+    """Carving and putting keep the value of every offset; the front comes out in order."""
+    kept, model = IntervalMap("qd"), dict[int, int]()
+    for (start, stop), value in steps:
+        carved = kept.carve(start, stop)
+        assert {o: v for o, v in model.items() if start <= o < stop} == {
+            o: row[2] for row in carved for o in range(row[0], row[1])
+        }
+        if start < stop:
+            kept.put(start, stop, value, value / 2)
+        model.update(dict.fromkeys(range(start, stop), value))
+        kept.check()
+    front = [offset for row in kept.take_front(limit) for offset in range(row[0], row[1])]
+    assert sorted(model)[:limit] == front
+    kept.check()
+    assert len(model) - len(front) == kept.count
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_many_chunks(seed: int) -> None:
+    """Ten thousand gaps filled in random order pass through splits and merges of chunks to one range."""
+    rng = random.Random(seed)
+    offsets = list(range(CHUNK_ROWS_MAX * 10))
+    rng.shuffle(offsets)
+    kept = IntervalSet()
+    for offset in offsets[: len(offsets) // 2]:
+        kept.add(offset, offset + 1)
+    kept.check()
+    kept.add(100, 9_000)
+    kept.remove(200, 8_000)
+    kept.check()
+    for offset in offsets:
+        kept.add(offset, offset + 1)
+    kept.check()
+    assert [(0, len(offsets))] == list(kept)
+
+
+@pytest.mark.parametrize(
+    "ranges", [[(3, 3)], [(5, 4)], [(-1, 4)], [(0, 4), (3, 6)], [(4, 6), (0, 2)], [(0, 4), (4, 6)]]
+)
+def test_load_refuses_what_is_no_set(ranges: list[tuple[int, int]]) -> None:
+    """Stored columns that break the invariants are refused."""
+    columns = [b"".join(pair[i].to_bytes(8, "little", signed=True) for pair in ranges) for i in (0, 1)]
+    with pytest.raises(ValueError, match="range"):
+        IntervalSet().load(columns)
+
+
+def test_a_million_gaps_are_compact() -> None:
+    """A million one-offset gaps take some 16 bytes each, not 150."""
+    kept = IntervalSet()
+    for offset in range(0, 200_000, 2):
+        kept.put(offset, offset + 1)
+    stored = sum(column.buffer_info()[1] * column.itemsize for chunk in kept._chunks for column in chunk)
+    assert kept.rows == 100_000
+    assert stored <= 16 * kept.rows

@@ -1,0 +1,183 @@
+"""Renewals: leases of running handlers are kept, lost ones are told, and partitions do not wait for each other."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import attrs
+import trio
+
+from callboard.actors.groups.renewals import Hold, Holds, Renewals
+from callboard.actors.kernel import Actor, Batch
+from callboard.actors.partition.commands import Settle
+from callboard.actors.partition.port import PartitionPort
+from callboard.log.errors import GroupNotFound
+from callboard.simulations.clock import VirtualClock
+from callboard.simulations.entropy import SeededEntropy
+from callboard.supervision import ChildSpec, SupervisorSpec, open_system
+
+
+@attrs.define
+class Answers:
+    """What a partition says to renewals; None: it says nothing."""
+
+    kept: bool | None = True
+    error: Exception | None = None
+    asked: list[tuple[int, float]] = attrs.Factory(list)
+
+
+class Partition(Actor[Settle]):
+    """Answers renewals as it is told."""
+
+    def __init__(self, answers: Answers) -> None:
+        self._answers = answers
+
+    async def receive_batch(self, batch: Batch[Settle]) -> None:
+        """Answer, refuse, or keep silent."""
+        for message, reply in batch:
+            self._answers.asked.append((message.lease_id, trio.current_time()))
+            assert reply is not None
+            if self._answers.error is not None:
+                reply.fail(self._answers.error)
+            elif self._answers.kept is not None:
+                reply.answer(self._answers.kept)
+
+
+@attrs.define
+class Bench:
+    """Two partitions, the registry, and what holders were told."""
+
+    holds: Holds
+    answers: list[Answers]
+    ports: list[PartitionPort]
+    lost: list[tuple[int, float]] = attrs.Factory(list)
+    renewed: list[tuple[int, float]] = attrs.Factory(list)
+
+    def hold(self, partition: int, lease_id: int, timeout: float = 9.0) -> Hold:
+        """A lease that begins now."""
+        now = trio.current_time()
+        hold = Hold(
+            port=self.ports[partition],
+            group_id=1,
+            lease_id=lease_id,
+            offset=lease_id,
+            visibility_timeout=timeout,
+            deadline=now + timeout,
+            due=now + timeout / 3,
+            lost=lambda: self.lost.append((lease_id, trio.current_time())),
+            renewed=lambda deadline: self.renewed.append((lease_id, deadline)),
+        )
+        self.holds.add(hold)
+        return hold
+
+
+async def on_bench(test: Any) -> None:
+    """Run `test` beside the actor that renews."""
+    holds, answers = Holds(), [Answers(), Answers()]
+    spec = SupervisorSpec(
+        name="root",
+        children=(
+            *(ChildSpec(name=f"p{n}", start=lambda n=n: Partition(answers[n])) for n in range(2)),
+            ChildSpec(name="renewals", start=lambda: Renewals(holds)),
+        ),
+    )
+    ports = [PartitionPort("orders", n) for n in range(2)]
+    async with open_system(spec, clock=VirtualClock(), entropy=SeededEntropy(1)) as system:
+        for n, port in enumerate(ports):
+            port.ref = system.actor(f"p{n}")
+        await test(Bench(holds, answers, ports))
+
+
+async def test_a_hold_is_renewed_at_a_third_of_its_time(autojump_clock: Any) -> None:
+    """Again and again, and no more once it is removed."""
+
+    async def test(bench: Bench) -> None:
+        hold = bench.hold(0, 7)
+        await trio.sleep(10.0)
+        assert bench.answers[0].asked == [(7, 3.0), (7, 6.0), (7, 9.0)]
+        assert bench.renewed == [(7, 12.0), (7, 15.0), (7, 18.0)]
+        bench.holds.remove(hold)
+        await trio.sleep(100.0)
+        assert (len(bench.answers[0].asked), bench.lost, len(bench.holds)) == (3, [], 0)
+
+    await on_bench(test)
+
+
+async def test_holds_that_are_due_soon_are_renewed_together(autojump_clock: Any) -> None:
+    """Many handlers cost few wake-ups."""
+
+    async def test(bench: Bench) -> None:
+        for number in range(100):
+            bench.hold(0, number + 1, timeout=90.0)
+            await trio.sleep(0.01)
+        await trio.sleep(60.0)
+        times = {time for _, time in bench.answers[0].asked}
+        assert len(bench.answers[0].asked) >= 100
+        assert len(times) <= 3
+
+    await on_bench(test)
+
+
+async def test_a_lease_that_is_gone_is_told_at_once(autojump_clock: Any) -> None:
+    """When the partition says so, or no longer knows the group."""
+
+    async def test(bench: Bench) -> None:
+        bench.hold(0, 1)
+        bench.hold(1, 2)
+        bench.answers[0].kept = False
+        bench.answers[1].error = GroupNotFound("no such group", group=1)
+        await trio.sleep(3.5)
+        assert sorted(bench.lost) == [(1, 3.0), (2, 3.0)]
+        assert len(bench.holds) == 0
+
+    await on_bench(test)
+
+
+async def test_a_silent_partition_is_asked_until_the_lease_ends(autojump_clock: Any) -> None:
+    """It is told lost at its deadline, not before; an answer in between saves it."""
+
+    async def test(bench: Bench) -> None:
+        bench.answers[0].kept = bench.answers[1].kept = None
+        bench.hold(0, 1)
+        bench.hold(1, 2)
+        await trio.sleep(8.0)
+        assert bench.lost == []
+        bench.answers[1].kept = True
+        await trio.sleep(2.0)
+        ((lease, at),) = bench.lost
+        assert lease == 1
+        assert 9.0 <= at <= 10.0
+        assert len(bench.answers[0].asked) <= 8
+
+    await on_bench(test)
+
+
+async def test_a_silent_partition_delays_no_other(autojump_clock: Any) -> None:
+    """Twenty holds on a partition that says nothing do not keep one on another from its renewal in time."""
+
+    async def test(bench: Bench) -> None:
+        bench.answers[0].kept = None
+        for number in range(20):
+            bench.hold(0, number + 1)
+        bench.hold(1, 99)
+        await trio.sleep(60.0)
+        assert {lease for lease, _ in bench.lost} == set(range(1, 21))
+        times = [time for _, time in bench.answers[1].asked]
+        assert max(later - earlier for earlier, later in pairwise(times)) < 6.0
+
+    await on_bench(test)
+
+
+async def test_a_body_that_ends_while_it_is_renewed_hears_nothing_more(autojump_clock: Any) -> None:
+    """The answer to a renewal that is under way finds no hold, and calls nobody."""
+
+    async def test(bench: Bench) -> None:
+        bench.answers[0].kept = None
+        hold = bench.hold(0, 1)
+        await trio.sleep(3.1)
+        bench.holds.remove(hold)
+        await trio.sleep(30.0)
+        assert (bench.lost, bench.renewed) == ([], [])
+
+    await on_bench(test)

@@ -1,0 +1,149 @@
+"""DurableActor: state that survives restarts, snapshots, and a disk that fails."""
+
+import pytest
+import trio
+
+from callboard.actors.kernel import Actor, DurableActor
+from callboard.log.errors import ActorCrashed, ActorStopped, InvalidArgument
+from callboard.log.host.disk import HostDisk
+from callboard.supervision import ChildSpec
+
+
+class Account(DurableActor):
+    """Keeps a balance; knows how often it applied and restored."""
+
+    snapshot_every = 10
+
+    def __init__(self):
+        self.balance = 0
+        self.applied = 0
+        self.restored = 0
+
+    async def receive(self, message):
+        if message == "boom":
+            raise ValueError
+        if message == "counts":
+            return (self.applied, self.restored)
+        if message:
+            await self.persist(message)
+        return self.balance
+
+    def apply(self, event):
+        self.applied += 1
+        self.balance += event
+
+    def snapshot(self):
+        return {"balance": self.balance}
+
+    def restore(self, state):
+        self.restored += 1
+        self.balance = state["balance"]
+
+
+@pytest.fixture
+async def disk(tmp_path):
+    """A real disk that runs its plans in the loop's thread, so that virtual time stands meanwhile."""
+    disk = HostDisk(tmp_path, inline=True)
+    yield disk
+    await disk.aclose()
+
+
+async def test_state_survives_a_crash(autojump_clock, stage, disk):
+    """After a crash the next incarnation replays its events."""
+    async with stage(disk=disk, account=Account) as system:
+        ref = system.actor("account")
+        assert await ref.ask(5) == 5
+        assert await ref.ask(7) == 12
+        with pytest.raises(ActorCrashed):
+            await ref.ask("boom")
+        assert await ref.ask(0) == 12
+        assert await ref.ask("counts") == (2, 0)
+
+
+async def test_state_survives_the_system(autojump_clock, stage, disk):
+    """A later system on the same disk finds the state, from a snapshot and the few events after it."""
+    async with stage(disk=disk, account=Account) as system:
+        for _ in range(25):
+            await system.actor("account").ask(1)
+    async with stage(disk=disk, account=Account) as system:
+        assert await system.actor("account").ask(0) == 25
+        assert await system.actor("account").ask("counts") == (5, 1)
+        for _ in range(5):
+            await system.actor("account").ask(1)
+    async with stage(disk=disk, account=Account) as system:
+        assert await system.actor("account").ask("counts") == (0, 1)
+        assert await system.actor("account").ask(0) == 30
+
+
+async def test_several_events_at_once(autojump_clock, stage, disk):
+    """persist takes several events, written as one and applied in order."""
+
+    class Listing(Account):
+        async def receive(self, message):
+            if message:
+                await self.persist(*message)
+            return self.balance
+
+        def encode(self, event):
+            return {"amount": event}
+
+        def decode(self, data):
+            return data["amount"]
+
+    async with stage(disk=disk, account=Listing) as system:
+        assert await system.actor("account").ask([1, 2, 3]) == 6
+    async with stage(disk=disk, account=Listing) as system:
+        assert await system.actor("account").ask(None) == 6
+
+
+async def test_each_path_has_a_journal_of_its_own(autojump_clock, stage, disk):
+    """Names that differ, differ on disk too, whatever characters they hold."""
+    async with stage(disk=disk) as system:
+        for number, name in enumerate(["a.b", "a%2Eb", "ä", "A b"], start=1):
+            ref = await system.spawn(ChildSpec(name=name, start=Account))
+            assert await ref.ask(number) == number
+        assert {entry.name for entry in await (await disk.incarnate("test")).list("actors/user")} == {
+            "a%2Eb",
+            "a%252Eb",
+            "%C3%A4",
+            "A%20b",
+        }
+
+
+async def test_a_failing_disk_applies_nothing(autojump_clock, stage, disk):
+    """When the journal cannot be written the event is not applied, and the actor crashes (U3)."""
+    applied = []
+
+    class Cut(Account):
+        async def started(self):
+            await super().started()
+            if self.context.incarnation == 1:
+                await disk.incarnate(self.context.path)
+
+        def apply(self, event):
+            super().apply(event)
+            applied.append(event)
+
+    async with stage(disk=disk, account=Cut) as system:
+        with pytest.raises(ActorCrashed):
+            await system.actor("account").ask(5)
+        assert applied == []
+        assert await system.actor("account").ask(6) == 6
+
+
+async def test_a_durable_actor_needs_a_disk(autojump_clock, stage):
+    """In a system without a disk a durable actor says what it needs."""
+    async with stage() as system:
+        with pytest.raises(ActorStopped) as caught:
+            await system.root.start_child(ChildSpec(name="a", start=Account, restart="temporary"))
+        assert isinstance(caught.value.__cause__, InvalidArgument)
+
+
+async def test_hooks_must_be_defined(autojump_clock, stage, disk):
+    """What a subclass must define says so when it is missing."""
+    bare = DurableActor()
+    for call in (lambda: bare.apply(1), bare.snapshot, lambda: bare.restore(1)):
+        with pytest.raises(InvalidArgument):
+            call()
+    assert isinstance(bare, Actor)
+    await trio.lowlevel.checkpoint()

@@ -1,0 +1,216 @@
+"""The partition actor: leases across crashes and restarts, alarms, and what it leaves behind."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import trio
+
+import callboard
+from callboard.actors.partition.commands import Flag, Read, ReleaseConsumer, Settle
+
+
+async def orders(runtime: Any, count: int, **settings: Any) -> Any:
+    """A topic with messages, and a group in it that nobody reads."""
+    topic = await runtime.create_topic("orders", **settings)
+    if count:
+        await topic.publish_batch([b"%d" % number for number in range(count)])
+    async with topic.subscribe("group"):
+        pass
+    return topic
+
+
+async def outcomes(in_memory: Any, replies: list[Any]) -> list[int]:
+    """The offsets that were handed over; a reply may also have been lost with the actor."""
+    found: list[int] = []
+    for reply in replies:
+        with suppress(callboard.ActorCrashed):
+            found += in_memory.offsets(await reply.wait())
+    return found
+
+
+@pytest.mark.parametrize("path", ["/delivery/", "/0/00000"], ids=["while leased", "while read"])
+async def test_leases_that_nobody_heard_of_are_released_at_the_restart(
+    autojump_clock: Any, in_memory: Any, path: str
+) -> None:
+    """Fetches that wait for the disk when the partition crashes cost their messages neither time nor an attempt."""
+    async with in_memory.open() as runtime:
+        await orders(runtime, 60)
+    async with in_memory.open() as runtime:  # nothing is in memory any more
+        in_memory.disk.hang(path)
+        replies = []
+        for consumer in range(5):
+            replies.append(in_memory.fetch(runtime, consumer=consumer))
+            await trio.sleep(0.1)
+        assert (await in_memory.describe(runtime)).groups[0].leased == 50
+        runtime.crash("topics/orders/0", RuntimeError("a drill"))
+        await trio.sleep(0.1)
+        in_memory.disk.unhang()
+        handed = await outcomes(in_memory, replies)
+        assert len(handed) < 50 or path == "/0/00000"
+        again = await in_memory.fetch(runtime, consumer=99, records=60).wait()
+        assert sorted([*handed, *in_memory.offsets(again)]) == list(range(60))
+        assert {attempt for _, _, attempt in again.ranges} == {1}
+
+
+async def test_a_lease_that_was_extended_is_not_cut_short_by_a_restart(
+    autojump_clock: Any, in_memory: Any
+) -> None:
+    """A consumer that was promised ten minutes has them, also when the partition restarts meanwhile."""
+    async with in_memory.open() as runtime:
+        await orders(runtime, 1)
+        handed = await in_memory.fetch(runtime).wait()
+        ask = in_memory.port(runtime).ref.ask
+        assert await ask(Settle(1, "extend", handed.lease_id, [(0, 1)], 600.0))
+        await runtime.restart("topics/orders/0")
+        await trio.sleep(590.0)
+        assert await in_memory.fetch(runtime, consumer=100).wait() is None
+        await trio.sleep(20.0)
+        assert in_memory.offsets(await in_memory.fetch(runtime, consumer=100).wait()) == [0]
+
+
+async def test_a_lease_that_was_shortened_after_an_extension_ends_early(
+    autojump_clock: Any, in_memory: Any
+) -> None:
+    """The last word counts: what was extended for long and then for a short time runs out after the short time."""
+    async with in_memory.open() as runtime:
+        await orders(runtime, 1)
+        handed = await in_memory.fetch(runtime).wait()
+        ask = in_memory.port(runtime).ref.ask
+        for seconds in (600.0, 1.0):
+            assert await ask(Settle(1, "extend", handed.lease_id, [(0, 1)], seconds))
+        await runtime.restart("topics/orders/0")
+        await trio.sleep(40.0)
+        assert in_memory.offsets(await in_memory.fetch(runtime, consumer=100).wait()) == [0]
+
+
+async def test_the_offset_of_an_unsynced_record_that_a_consumer_got_is_not_used_again(
+    autojump_clock: Any, in_memory: Any
+) -> None:
+    """A record at level leader is synced before a group gets it, so that its offset stays its own, whatever fails."""
+    async with in_memory.open() as runtime:
+        topic = await orders(runtime, 0)
+        receipt = await topic.publish(b"seen", acks="leader")
+        assert in_memory.offsets(await in_memory.fetch(runtime).wait()) == [receipt.offset]
+        in_memory.disk.crash()
+        with suppress(BaseExceptionGroup, callboard.CallboardError):
+            await topic.publish(b"too late")
+    async with in_memory.open() as runtime:
+        topic = runtime.topic("orders")
+        assert (await topic.publish(b"another")).offset > receipt.offset
+
+
+async def test_leases_are_kept_by_an_actors_restart_and_voided_by_a_new_process(
+    autojump_clock: Any, in_memory: Any
+) -> None:
+    """The consumer of a crashed partition goes on with its receipt; that of a dead process has none."""
+    async with in_memory.open() as runtime:
+        await orders(runtime, 2)
+        handed = await in_memory.fetch(runtime).wait()
+        await trio.sleep(25.0)
+        await runtime.restart("topics/orders/0")
+        await trio.sleep(25.0)
+        assert await in_memory.fetch(runtime, consumer=100).wait() is None
+        settlement = await in_memory.port(runtime).ref.ask(Settle(1, "ack", handed.lease_id, [(0, 1)]))
+        assert settlement.lost == ()
+    async with in_memory.open() as runtime:
+        handed = await in_memory.fetch(runtime, consumer=100).wait()
+        assert handed.ranges == ((1, 2, 2),)
+
+
+async def test_what_the_asker_no_longer_wants_is_taken_back(autojump_clock: Any, in_memory: Any) -> None:
+    """A fetch that is abandoned while its lease is written leaves the messages ready, at the same attempt."""
+    in_memory.disk.latency_s = 0.01
+    async with in_memory.open() as runtime:
+        await orders(runtime, 5)
+        reply = in_memory.fetch(runtime)
+        with trio.move_on_after(0.001):
+            await reply.wait()
+        await trio.sleep(0.1)
+        group = (await in_memory.describe(runtime)).groups[0]
+        assert (group.leased, group.ready) == (0, 5)
+        assert (await in_memory.fetch(runtime).wait()).ranges == ((0, 5, 1),)
+
+
+async def test_waiters_are_woken_and_forgotten(autojump_clock: Any, in_memory: Any) -> None:
+    """A consumer that finds nothing waits once, is woken once, and is forgotten when it leaves."""
+    async with in_memory.open() as runtime:
+        topic = await orders(runtime, 0)
+        port = in_memory.port(runtime)
+        for _ in range(3):
+            assert await in_memory.fetch(runtime, consumer=7).wait() is None
+        assert await in_memory.fetch(runtime, consumer=8).wait() is None
+        assert (await in_memory.describe(runtime)).groups[0].waiting_consumers == 2
+        await port.ref.ask(ReleaseConsumer(1, 8))
+        assert (await in_memory.describe(runtime)).groups[0].waiting_consumers == 1
+        await topic.publish(b"x")
+        assert (await in_memory.describe(runtime)).groups[0].waiting_consumers == 0
+
+
+async def test_readers_and_consumers_are_woken_when_the_partition_stops(
+    autojump_clock: Any, in_memory: Any
+) -> None:
+    """Nobody sleeps on a partition that will say nothing more."""
+    async with in_memory.open() as runtime:
+        await orders(runtime, 0)
+        reader, port = Flag(), in_memory.port(runtime)
+        assert await port.ref.ask(Read(0, 10, 1000, reader)) is None
+        assert reader.ready == {}
+        await runtime.delete_topic("orders")
+        assert reader.ready == {0: None}
+
+
+async def test_the_end_of_a_hang_does_not_call_a_stopping_partition_running(
+    autojump_clock: Any, in_memory: Any
+) -> None:
+    """The watchdog's news comes late; the state stays what it is."""
+    async with in_memory.open() as runtime:
+        topic = await orders(runtime, 1)
+        port = in_memory.port(runtime)
+        async with trio.open_nursery() as nursery:
+            in_memory.disk.hang("topics/")
+            nursery.start_soon(lambda: topic.publish(b"x"))
+            await trio.sleep(6.0)
+            assert port.state == "stuck"
+            nursery.start_soon(runtime.restart, "topics/orders/0")
+            await trio.sleep(1.0)
+            assert port.state == "stopping"
+            in_memory.disk.unhang()
+        assert port.state == "running"
+        assert (await in_memory.describe(runtime)).next_offset == 2
+
+
+async def test_nothing_is_written_once_the_files_are_closed(autojump_clock: Any, in_memory: Any) -> None:
+    """Leases that run out while a partition is stopping are not journalled into a closed file."""
+    in_memory.disk.latency_s = 1.0
+    async with in_memory.open() as runtime:
+        topic = await orders(runtime, 50)
+        async with topic.subscribe("short", visibility_timeout=0.05) as consumer:
+            for turn in range(10):
+                with trio.move_on_after(1.5):
+                    await consumer.get_batch(3, 0.0)
+                await trio.sleep(turn * 0.017)
+                await runtime.restart("topics/orders/0")
+        node = next(node for node in runtime.tree().walk() if node.path == "topics/orders/0")
+        assert node.last_failure is None
+
+
+async def test_the_alarm_rings_for_what_is_due_first(autojump_clock: Any, in_memory: Any) -> None:
+    """A lease that is made shorter, or a nearer delay, moves the alarm forward."""
+    async with in_memory.open() as runtime:
+        await orders(runtime, 3)
+        port = in_memory.port(runtime)
+        first = await in_memory.fetch(runtime, records=1).wait()
+        second = await in_memory.fetch(runtime, records=1).wait()
+        started = trio.current_time()
+        assert await port.ref.ask(Settle(1, "extend", first.lease_id, [(0, 1)], seconds=2.0))
+        await port.ref.ask(Settle(1, "nack", second.lease_id, [(1, 2)], seconds=1.0))
+        await in_memory.fetch(runtime, records=1).wait()
+        for due in (1.0, 2.0):
+            await trio.sleep_until(started + due - 0.01)
+            assert (await in_memory.describe(runtime)).groups[0].ready == 0
+            await trio.sleep_until(started + due + 0.01)
+            assert (await in_memory.describe(runtime)).groups[0].ready == 1
+            assert (await in_memory.fetch(runtime, records=1).wait()).ranges[0][2] == 2

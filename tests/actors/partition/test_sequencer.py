@@ -1,0 +1,121 @@
+"""The sequencer forms commits: order kept, every reply settled once, sizes bounded."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from callboard.actors.partition.commands import Level, PublishMany, PublishOne
+from callboard.actors.partition.sequencer import COMMIT_BYTES_MAX, Sequencer
+from callboard.log.errors import PublishFailed
+from callboard.log.format.columns import Columns
+
+
+class Waiting:
+    """A reply that remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.told: list[object] = []
+
+    @property
+    def done(self) -> bool:
+        return bool(self.told)
+
+    def answer(self, value: object = None) -> bool:
+        self.told.append(value)
+        return True
+
+    def fail(self, error: BaseException) -> bool:
+        self.told.append(error)
+        return True
+
+
+def single(value: bytes, level: Level = Level.ALL, size: int | None = None) -> PublishOne:
+    return PublishOne(value, None, None, None, level, len(value) if size is None else size)
+
+
+def test_neighbouring_singles_become_one_frame_and_batches_stay_their_own() -> None:
+    """Singles, a batch, singles: three frames, in the order of arrival."""
+    sequencer = Sequencer()
+    for value in (b"a", b"b"):
+        sequencer.add_one(single(value), None)
+    sequencer.add_many(PublishMany(Columns.build([b"c", b"d"]), Level.LEADER, 2), None)
+    sequencer.add_one(single(b"e"), None)
+    commit = sequencer.take()
+    assert commit is not None
+    assert [batch.value_list() for batch in commit.batches] == [[b"a", b"b"], [b"c", b"d"], [b"e"]]
+    assert (commit.records, commit.durable, sequencer.records, sequencer.size_bytes) == (5, True, 0, 0)
+    assert sequencer.take() is None
+
+
+def test_a_commit_without_level_all_needs_no_sync() -> None:
+    """Only a record at level ALL makes its commit durable."""
+    sequencer = Sequencer()
+    sequencer.add_one(single(b"a", Level.LEADER), None)
+    sequencer.add_one(single(b"b", Level.NONE), None)
+    commit = sequencer.take()
+    assert commit is not None
+    assert not commit.durable
+
+
+def test_each_publisher_fails_with_an_error_of_its_own() -> None:
+    """Errors raised in several tasks are separate objects that say the same."""
+    sequencer = Sequencer()
+    replies = [Waiting(), Waiting()]
+    for reply in replies:
+        sequencer.add_one(single(b"x"), reply)  # type: ignore[arg-type]
+    commit = sequencer.take()
+    assert commit is not None
+    error = PublishFailed("lost", topic="t")
+    commit.fail(error)
+    told = [reply.told[0] for reply in replies]
+    assert [str(one) for one in told] == ["lost", "lost"]
+    assert [one.topic for one in told] == ["t", "t"]  # type: ignore[attr-defined]
+    assert len({id(one) for one in (*told, error)}) == 3
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("one"), st.integers(1, COMMIT_BYTES_MAX)),
+            st.tuples(st.just("many"), st.integers(1, 4)),
+            st.tuples(st.just("take"), st.just(0)),
+        ),
+        max_size=40,
+    )
+)
+def test_everything_leaves_once_in_order_and_replies_get_their_offsets(steps: list[tuple[str, int]]) -> None:
+    """S1, S3: whatever the interleaving, records leave in order and every reply hears its own offset, once."""
+    sequencer, expected, left, replies = Sequencer(), [], [], []
+    next_offset = 0
+
+    def take() -> None:
+        nonlocal next_offset
+        commit = sequencer.take()
+        if commit is None:
+            return
+        assert commit.size_bytes <= COMMIT_BYTES_MAX or len(commit.parts) == 1
+        bases = []
+        for batch in commit.batches:
+            bases.append(next_offset)
+            next_offset += batch.count
+            left.extend(batch.value_list())
+        commit.answer(bases)
+
+    for number, (kind, argument) in enumerate(steps):
+        if kind == "take":
+            take()
+            continue
+        reply = Waiting()
+        replies.append((reply, len(expected)))
+        values = [b"%d.%d" % (number, part) for part in range(argument if kind == "many" else 1)]
+        expected.extend(values)
+        if kind == "one":
+            sequencer.add_one(single(values[0], size=argument), reply)  # type: ignore[arg-type]
+        else:
+            sequencer.add_many(PublishMany(Columns.build(values), Level.ALL, 8), reply)  # type: ignore[arg-type]
+    while sequencer.records:
+        take()
+    assert left == expected
+    assert [reply.told for reply, _ in replies] == [[offset] for _, offset in replies]
+    assert sequencer.size_bytes == 0

@@ -30,7 +30,7 @@ async def stream(topic: callboard.Topic, consumer: callboard.Consumer, messages:
 @pytest.fixture
 def frequent_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
     """Snapshots after 2 KiB of journal instead of 1 MiB."""
-    monkeypatch.setattr("callboard.actors.partition.committer.SNAPSHOT_EVERY_BYTES", 2 * KIB)
+    monkeypatch.setattr("callboard.actors.partition.participants.SNAPSHOT_EVERY_BYTES", 2 * KIB)
 
 
 async def test_journal_segments_go_with_the_log_segments_that_they_tell_of(

@@ -365,15 +365,15 @@ class PartitionCore:
 
     # -- leases ---------------------------------------------------------------------------------------------
 
-    def fetch(self, message: c.Fetch, token: Token, now: float) -> None:
-        """Lease what is ready; the records follow when the lease is journalled."""
+    def fetch(self, message: c.Fetch, token: Token, now: float) -> Grant | None:
+        """Lease what is ready; the records follow when the lease is journalled. Returns what was leased."""
         if token is None:
-            return
+            return None
         group_id, consumer, max_records, max_bytes = message
         group = self._groups.get(group_id)
         if group is None or group.settings is None:
             self._refuse_unknown(group_id, token)
-            return
+            return None
         deadline = now + group.settings.visibility_timeout
         grant = self._leased(group, consumer, max_records, now, deadline)
         if grant is None:
@@ -392,6 +392,7 @@ class PartitionCore:
             group.notified.pop(consumer, None)
         if group.waiting:
             self._notify(group, now)
+        return grant
 
     def _leased(
         self, group: Group, consumer: int, max_records: int, now: float, deadline: float
@@ -476,14 +477,17 @@ class PartitionCore:
 
     # -- settling -------------------------------------------------------------------------------------------
 
-    def settle(self, message: c.Settle, token: Token, now: float, chance: float = 0.0) -> None:
-        """Settle leased ranges; the asker hears when that is journalled. `chance` is from 0 to 1, for a backoff."""
+    def settle(self, message: c.Settle, token: Token, now: float, chance: float = 0.0) -> Settlement | None:
+        """Settle leased ranges; the asker hears when that is journalled. `chance` is from 0 to 1, for a backoff.
+
+        Returns what the asker will hear.
+        """
         group_id, verb, lease_id, ranges, _delay_s, _reason, lazy = message
         group = self._groups.get(group_id)
         if group is None:
             if token is not None:
                 self._refuse_unknown(group_id, token)
-            return
+            return None
         delivery = group.delivery
         if verb == "ack":
             settlement = delivery.ack(lease_id, ranges, now)
@@ -506,6 +510,7 @@ class PartitionCore:
             self._arm(delivery.next_deadline())
             if group.waiting:
                 self._notify(group, now)
+        return settlement
 
     def _nack(self, group: Group, message: c.Settle, now: float, chance: float) -> Settlement:
         reason = message.reason
@@ -535,11 +540,14 @@ class PartitionCore:
             lost += settled.lost
         return Settlement(tuple(sorted(accepted)), tuple(sorted(lost)))
 
-    def extend(self, message: c.Extend, token: Token, now: float) -> None:
-        """Move a lease's deadline; a successor must not end it earlier than its consumer was told."""
+    def extend(self, message: c.Extend, token: Token, now: float) -> bool:
+        """Move a lease's deadline; a successor must not end it earlier than its consumer was told.
+
+        Returns whether the lease is still there.
+        """
         group = self._group(message.group_id, token)
         if group is None:
-            return
+            return False
         if not 0 <= message.seconds <= DELAY_MAX_S:
             raise InvalidArgument(f"a lease is extended by {message.seconds!r:.40}, not seconds from 0 on.")
         deadline, key = now + message.seconds, (message.group_id, message.lease_id)
@@ -553,6 +561,7 @@ class PartitionCore:
                 self._carried.extended.pop(key, None)
         if token is not None:
             self._effects.append(Answer(token, kept))
+        return kept
 
     def _carry_extended(self, key: tuple[int, int], deadline: float, now: float) -> None:
         carried = self._carried

@@ -50,6 +50,15 @@ class LeaseReading:
     def take(self, batches: list[Columns], next_offset: int) -> None:
         """A read from `wanted` found `batches`, and the next one starts at `next_offset`."""
         at, stop = self._at, self.grant.ranges[self._range][1]
+        if (
+            len(batches) == 1
+            and batches[0].base_offset == at
+            and batches[0].last_offset + 1 == next_offset <= stop
+        ):
+            self.batches += batches
+            self._left_bytes -= batches[0].size_bytes
+            self._at = next_offset
+            return
         position = stop
         for start, end in [
             *((columns.base_offset, columns.last_offset + 1) for columns in batches),

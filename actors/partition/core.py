@@ -31,7 +31,7 @@ P6  What `Carried` holds is what a successor in the same process needs, and noth
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import attrs
@@ -201,7 +201,7 @@ class PartitionCore:
                 appends.flushes = flushes
         return appends
 
-    def appended(self, appends: Appends, base_offsets: list[int]) -> None:
+    def appended(self, appends: Appends, base_offsets: Sequence[int]) -> None:
         """A commit has written `appends`, and synced them if they were durable. Call `log_moved` next."""
         self._effects.append(AppendsStored(appends, base_offsets))
         if appends.flushes:

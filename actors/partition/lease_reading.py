@@ -81,6 +81,8 @@ class LeaseReading:
 
     def rest(self) -> list[tuple[int, int]]:
         """What of the lease was not read."""
+        if self._at >= self._spans[-1][1]:
+            return []
         return [
             (max(start, self._at), stop)
             for start, stop in self._spans[self._span :]

@@ -56,7 +56,7 @@ READERS_SIFT_AT = 64
 """Readers that gave up waiting are looked for when so many wait, or twice as many as were left."""
 INFINITY = float("inf")
 
-Handler = Callable[[Any, Reply | None, float], None]
+Handler = Callable[[Any, Reply | None, float], object]
 Performer = Callable[[Any], None]
 
 

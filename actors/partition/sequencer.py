@@ -44,12 +44,10 @@ class Singles:
 
     def columns(self) -> Columns:
         """The records as one frame."""
-        messages = self.messages
-        headers = [message.headers for message in messages]
-        times = [message.event_us for message in messages]
+        values, keys, headers, times, _, _ = zip(*self.messages, strict=True)
         return Columns.build(
-            [message.value for message in messages],
-            [message.key for message in messages],
+            values,
+            keys,
             headers if any(headers) else None,
             None if times.count(None) == len(times) else times,
         )

@@ -1,7 +1,8 @@
 """One drive: the machines from one seed, under one plan, for so many inputs, and then until everything is settled.
 
-An *event* is one input to a state machine: a publish, a fetch, a settlement, a commit, an ending, a step of the
-supervisor. In the end everything heals, and all that was published has to be settled within a number of rounds.
+An *event* is one input to a state machine: a publish, a fetch, a settlement, a commit, a lease that was read, an
+ending, a step of the supervisor. In the end everything heals, and all that was published has to be settled within a
+number of rounds.
 """
 
 from __future__ import annotations

@@ -269,7 +269,7 @@ class Operations(ABC):
         if not partition.is_up or self.now < partition.paused_until:
             return 0
         self.trace.append(8 | partition.visible_end << 8)
-        return int(partition.commit(self.now, self.wall_offset_s))
+        return partition.commit(self.now, self.wall_offset_s)
 
     def unrest(self, bits: int) -> int:
         """Something happens to another member of the supervisor."""

@@ -217,10 +217,11 @@ class PartitionModel:
 
     def _read(self, reading: LeaseReading, now: float) -> None:
         """The log holds everything but its gaps."""
+        gaps_end = self.gaps[-1][1] if self.gaps else 0
         while (wanted := reading.wanted(0)) is not None:
             start, stop, _ = wanted
             found, at = [], start
-            if self.gaps and start < self.gaps[-1][1]:
+            if start < gaps_end:
                 for first, last in self.gaps:
                     if first <= at < last:
                         at = last
@@ -241,30 +242,32 @@ class PartitionModel:
         for part, base in zip(appends.parts, base_offsets, strict=True):
             if isinstance(part, Singles):
                 for offset, token in enumerate(part.tokens, base):
-                    token.answer(offset)
+                    if token is not None:
+                        token.answer(offset)
             elif part.token is not None:
                 part.token.answer(base)
 
     # -- commits --------------------------------------------------------------------------------------------
 
-    def commit(self, now: float, wall_offset_s: float) -> bool:
-        """Write what waits, sync what wants it, tell everybody. False: there was nothing to do."""
+    def commit(self, now: float, wall_offset_s: float) -> int:
+        """Write what waits, sync what wants it, tell everybody. Returns how many inputs that was."""
         core = self.core
         appends, work, pending = core.take_appends(), core.take_journal(), self.pending
         if appends is None and work is None and not pending:
-            return False
+            return 0
         records: list[Record] = []
         if work is not None:
             for entry in work.entries:
-                self.events += len(entry.events)
-                records.append((entry, wall_offset_s))  # type: ignore[arg-type]
+                if isinstance(entry, GroupEvents):  # the groups are opened before the first core
+                    self.events += len(entry.events)
+                    records.append((entry, wall_offset_s))
         life = self.life
         self.appends_now, self.work_now, self.pending_now, self.records_now = appends, work, pending, records
         self.pending, self.under_way = [], True
         self.sync_now = work is not None and work.sync
         self.passing("disk.write", self.path)
         if self.life != life:
-            return True
+            return 1
         if appends is not None and self.fails:
             self.fails -= 1
             self.appends_now = None
@@ -274,7 +277,7 @@ class PartitionModel:
         if self.sync_now or (appends is not None and appends.durable):
             self.passing("disk.sync", self.path)
             if self.life != life:
-                return True
+                return 1
         base, pending = self.visible_end, self.pending_now
         self._plan_ended()
         if appends is not None:
@@ -295,7 +298,7 @@ class PartitionModel:
             self.told += pending
         if self.events >= SNAPSHOT_EVERY:
             self._snapshot(now, wall_offset_s)
-        return True
+        return 1 + (0 if work is None else len(work.readings))
 
     def _tell(self, pending: Sequence[Pending], now: float) -> None:
         """Tell the ledgers, in order, what is written now; deliver what is still wanted."""
@@ -489,4 +492,5 @@ def _fail(appends: Appends) -> None:
     """Tell every publisher that it failed."""
     for part in appends.parts:
         for token in part.tokens if isinstance(part, Singles) else (part.token,):
-            token.fail()
+            if token is not None:
+                token.fail()

@@ -21,6 +21,7 @@ import trio
 from callboard.actors.kernel import Actor, ActorRef, ActorStart, ActorSystem, DeadLetters, Ending, EventLog
 from callboard.actors.kernel.failures import unwrap
 from callboard.log.errors import InvalidArgument
+from callboard.log.limits import USUAL, Limits
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Disk
 from callboard.log.seams.entropy import Entropy
@@ -35,8 +36,10 @@ USER = "user"
 class System:
     """A tree of supervised actors. Use it once, with `async with`; made by `open_system`."""
 
-    def __init__(self, spec: SupervisorSpec, *, clock: Clock, entropy: Entropy, disk: Disk | None) -> None:
-        self.kernel = ActorSystem(clock=clock, entropy=entropy, disk=disk)
+    def __init__(
+        self, spec: SupervisorSpec, *, clock: Clock, entropy: Entropy, disk: Disk | None, limits: Limits
+    ) -> None:
+        self.kernel = ActorSystem(clock=clock, entropy=entropy, disk=disk, limits=limits)
         self.root = Supervisor(self.kernel, "", spec)
         """The supervisor of the specification."""
         self._ready = trio.Event()
@@ -183,9 +186,16 @@ class System:
             raise self._ending.error
 
 
-def open_system(spec: SupervisorSpec, *, clock: Clock, entropy: Entropy, disk: Disk | None = None) -> System:
+def open_system(
+    spec: SupervisorSpec,
+    *,
+    clock: Clock,
+    entropy: Entropy,
+    disk: Disk | None = None,
+    limits: Limits = USUAL,
+) -> System:
     """A system to be used in `async with`: on entry the children of `spec` have started, on exit all have ended."""
-    return System(spec, clock=clock, entropy=entropy, disk=disk)
+    return System(spec, clock=clock, entropy=entropy, disk=disk, limits=limits)
 
 
 def _default_name(start: Callable[..., Any] | type[Actor[Any]]) -> str:

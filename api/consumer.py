@@ -45,7 +45,7 @@ from callboard.received import ReceivedBatch, ReceivedMessage, attempts, check_s
 from callboard.receiving import Receiving
 
 if TYPE_CHECKING:
-    from callboard.runtime import Runtime
+    from callboard.session import Session
 
 
 LOOK_S = 0.05
@@ -55,7 +55,7 @@ LOOK_S = 0.05
 class Consumer:
     """Made by `Topic.subscribe`; use it with `async with`. Tasks may share it, or each have one of its own."""
 
-    def __init__(self, runtime: Runtime, live: LiveTopic, group: str, given: Mapping[str, Any]) -> None:
+    def __init__(self, runtime: Session, live: LiveTopic, group: str, given: Mapping[str, Any]) -> None:
         self.group = group
         self.settings = GroupSettings()
         self.runtime = runtime

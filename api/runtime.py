@@ -45,7 +45,7 @@ from callboard.log.limits import USUAL, Limits
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Disk, Lock
 from callboard.log.seams.entropy import Entropy
-from callboard.partitioning import Partitioner, consistent
+from callboard.publishing.partitioning import Partitioner, consistent
 from callboard.supervision import ChildSpec, SupervisorSpec, System, TreeNode, open_system
 from callboard.topic import Topic
 

@@ -12,18 +12,18 @@ from callboard.actors.settings import TopicSettings
 from callboard.consumer import Consumer
 from callboard.log.errors import PublishFailed, StorageError
 from callboard.message import Headers, Message, Receipt, Receipts
-from callboard.partitioning import Partitioner, consistent
-from callboard.publishing import Publisher
+from callboard.publishing.partitioning import Partitioner, consistent
+from callboard.publishing.publisher import Publisher
 from callboard.reading import BatchReader, RecordReader, Start
 
 if TYPE_CHECKING:
-    from callboard.runtime import Runtime
+    from callboard.session import Session
 
 
 class Topic:
     """A durable, partitioned log of messages. Get one from `Runtime.create_topic` or `Runtime.topic`."""
 
-    def __init__(self, runtime: Runtime, live: LiveTopic, partitioner: Partitioner = consistent) -> None:
+    def __init__(self, runtime: Session, live: LiveTopic, partitioner: Partitioner = consistent) -> None:
         self._runtime = runtime
         self._live = live
         self._publisher = Publisher(live, partitioner)

@@ -40,8 +40,8 @@ from callboard.message import (
     check_key,
     to_us,
 )
-from callboard.partitioning import Partitioner, StickyRoundRobin, checked, consistent, split
-from callboard.publish_columns import FRAME_BYTES_TARGET, chunked, columns_of, unpacked
+from callboard.publishing.columns import FRAME_BYTES_TARGET, chunked, columns_of, unpacked
+from callboard.publishing.partitioning import Partitioner, StickyRoundRobin, checked, consistent, split
 
 REFUSING = frozenset({"stuck", "failed"})
 

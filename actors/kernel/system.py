@@ -11,7 +11,7 @@ from callboard.actors.kernel.events import EventLog
 from callboard.log.errors import InternalError, InvalidArgument
 
 if TYPE_CHECKING:
-    from callboard.actors.kernel.backlog import MailboxSpec
+    from callboard.actors.kernel.mailbox import MailboxSpec
     from callboard.actors.kernel.ref import ActorRef
     from callboard.log.seams.clock import Clock
     from callboard.log.seams.disk import Disk

@@ -152,7 +152,7 @@ class Incarnation(Generic[M]):
         mailbox = self.cell.mailbox
         while not self._stop_requested:
             await mailbox.wait()
-            if mailbox.backlog.items and not self._stop_requested:
+            if mailbox.front and not self._stop_requested:
                 self._batch = batch = Batch(mailbox, self.cell.system.limits.receive_batch)
                 return batch
         return None
@@ -257,7 +257,7 @@ class Incarnation(Generic[M]):
         tries = cell.retried[1] if cell.retried is not None and cell.retried[0] is envelope else 0
         if tries < self._retry_in_hand:
             cell.retried = (envelope, tries + 1)
-            cell.mailbox.backlog.put_back(envelope)
+            cell.mailbox.put_back(envelope)
             if reply is not None:
                 self._open = [other for other in self._open if other is not reply]
             return

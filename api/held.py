@@ -29,7 +29,6 @@ from callboard.log.errors import (
     MailboxFull,
     RuntimeClosed,
 )
-from callboard.log.limits import LAZY_ACKS_MAX
 
 if TYPE_CHECKING:
     from callboard.session import Session
@@ -150,7 +149,7 @@ class Held:
                 await self._settle_lazily(port, message, valid)
         if lost:
             raise self._lease_lost(port, lost, verb)
-        if len(self._lost_lazily) >= LAZY_ACKS_MAX:
+        if len(self._lost_lazily) >= self._runtime.limits.lazy_acks:
             raise self._lost_meanwhile()
 
     async def _settle_now(
@@ -196,7 +195,7 @@ class Held:
 
     async def _settle_lazily(self, port: PartitionPort, message: c.Settle, valid: bool) -> None:
         lazy = self._lazy
-        while lazy and (lazy[0].reply.done or len(lazy) >= LAZY_ACKS_MAX):
+        while lazy and (lazy[0].reply.done or len(lazy) >= self._runtime.limits.lazy_acks):
             await self._collect(lazy.popleft())
         self._lazy_ports[port.index] = port
         try:

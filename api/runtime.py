@@ -25,7 +25,7 @@ from callboard.actors.catalog.commands import (
 )
 from callboard.actors.catalog.directory import Directory, LiveTopic
 from callboard.actors.groups.renewals import Holds, Renewals
-from callboard.actors.kernel import ActorRef, ActorStart, Logged
+from callboard.actors.kernel import ActorRef, ActorStart, Logged, MailboxSpec
 from callboard.actors.partition.commands import Describe, Flush, PartitionStatistics
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.settings import GroupSettings
@@ -41,6 +41,7 @@ from callboard.log.errors import (
 from callboard.log.host.clock import HostClock
 from callboard.log.host.disk import HostDisk
 from callboard.log.host.entropy import HostEntropy
+from callboard.log.limits import USUAL, Limits
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Disk, Lock
 from callboard.log.seams.entropy import Entropy
@@ -103,6 +104,7 @@ class Runtime:
         entropy: Entropy | None,
         seed: int | None,
         on_event: Callable[[Any], object] | None,
+        limits: Limits,
     ) -> None:
         if (directory is None) == (disk is None):
             raise InvalidArgument("open_runtime takes a directory, or a disk, and not both.")
@@ -114,7 +116,8 @@ class Runtime:
         self.clock: Clock = clock or HostClock()
         self.entropy: Entropy = entropy or HostEntropy(seed)
         self.holds = Holds()
-        self._directory = Directory()
+        self.limits = limits
+        self._directory = Directory(limits)
         self._consumers = 0
         self._state = "new"
         self._lock: Lock | None = None
@@ -141,7 +144,9 @@ class Runtime:
         try:
             self._server = self._control_server()
             self._lock = await disk.lock({"program": "callboard"})
-            self._system = open_system(self._spec(), clock=self.clock, entropy=self.entropy, disk=disk)
+            self._system = open_system(
+                self._spec(), clock=self.clock, entropy=self.entropy, disk=disk, limits=self.limits
+            )
             if self._on_event is not None:
                 self._system.events.subscribe(self._on_event)
             supervisors = self._system.root
@@ -170,7 +175,12 @@ class Runtime:
             children=(
                 SupervisorSpec(name="topics"),
                 SupervisorSpec(name="groups"),
-                ChildSpec(name="catalog", start=partial(Catalog, self._directory), shutdown_grace=30.0),
+                ChildSpec(
+                    name="catalog",
+                    start=partial(Catalog, self._directory),
+                    mailbox=MailboxSpec(self.limits.mailbox),
+                    shutdown_grace=30.0,
+                ),
                 ChildSpec(name="renewals", start=partial(Renewals, self.holds)),
             ),
         )
@@ -394,6 +404,7 @@ def open_runtime(
     clock: Clock | None = None,
     entropy: Entropy | None = None,
     on_event: Callable[[Any], object] | None = None,
+    limits: Limits = USUAL,
 ) -> Runtime:
     """Open the runtime on a directory: `async with callboard.open_runtime("data") as runtime`.
 
@@ -401,7 +412,7 @@ def open_runtime(
     `callboard tree` and the like. `sync_inline` syncs in the event loop's own thread: a single publisher gains a third,
     and every timer of the program waits for the disk. `seed` fixes the runtime's randomness. `disk`, `clock` and
     `entropy` replace the real ones, for simulation. `on_event` hears every event of the tree from the first one on,
-    those of opening included; it must not block.
+    those of opening included; it must not block. `limits` are for simulation too: smaller ones are reached sooner.
 
     Raises `DirectoryLocked` naming the holder, `StorageError` for an unreadable directory, `FormatTooNew`, `LogCorrupt`
     for a damaged catalog, `UnsupportedPlatform`.
@@ -415,4 +426,5 @@ def open_runtime(
         entropy=entropy,
         seed=seed,
         on_event=on_event,
+        limits=limits,
     )

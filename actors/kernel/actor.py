@@ -41,6 +41,7 @@ class Context(Generic[M]):
         self.entropy = cell.system.entropy
         self.disk = cell.system.disk
         """The Disk seam, None in a system without one."""
+        self.limits = cell.system.limits
 
     def start_task(
         self, async_fn: Callable[[*Ts], Awaitable[object]], *args: *Ts, name: object = None

@@ -21,7 +21,7 @@ M = TypeVar("M")
 
 
 class Batch(Generic[M]):
-    """The messages that waited when it was made, at most `RECEIVE_BATCH_MAX`. Iterate it once."""
+    """The messages that waited when it was made, at most `Limits.receive_batch`. Iterate it once."""
 
     __slots__ = ("_left", "_mailbox", "current", "replies", "taken")
 

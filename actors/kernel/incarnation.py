@@ -32,7 +32,6 @@ from callboard.actors.kernel.events import ActorStarted, IncarnationCrashed, cal
 from callboard.actors.kernel.failures import describe, frames, sort_out
 from callboard.actors.kernel.reply import Envelope, Reply
 from callboard.log.errors import InvalidArgument
-from callboard.log.limits import RECEIVE_BATCH_MAX
 
 M = TypeVar("M")
 
@@ -154,7 +153,7 @@ class Incarnation(Generic[M]):
         while not self._stop_requested:
             await mailbox.wait()
             if mailbox.backlog.items and not self._stop_requested:
-                self._batch = batch = Batch(mailbox, RECEIVE_BATCH_MAX)
+                self._batch = batch = Batch(mailbox, self.cell.system.limits.receive_batch)
                 return batch
         return None
 

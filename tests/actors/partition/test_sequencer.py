@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.actors.partition.commands import Level, PublishMany, PublishOne
-from callboard.actors.partition.sequencer import COMMIT_BYTES_MAX, Sequencer
+from callboard.actors.partition.sequencer import Sequencer
 from callboard.log.errors import PublishFailed
 from callboard.log.format.columns import Columns
+from callboard.log.limits import COMMIT_BYTES_MAX
 
 
 class Waiting:

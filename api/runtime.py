@@ -45,7 +45,7 @@ from callboard.log.limits import USUAL, Limits
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Disk, Lock
 from callboard.log.seams.entropy import Entropy
-from callboard.publishing.partitioning import Partitioner, consistent
+from callboard.publishing.partitioning import Partitioner
 from callboard.supervision import ChildSpec, SupervisorSpec, System, TreeNode, open_system
 from callboard.topic import Topic
 
@@ -259,20 +259,22 @@ class Runtime:
     # -- topics
 
     async def create_topic(
-        self, name: str, *, partitioner: Partitioner = consistent, **settings: Any
+        self, name: str, *, partitioner: Partitioner | None = None, **settings: Any
     ) -> Topic:
         """Create a topic, or return it if it exists; settings that are named must then be as they are.
 
         Settings: `partitions` (1), `segment_bytes` (64 MiB), `segment_age`, `retention_age`, `retention_bytes` (none),
-        `drop_unread` (False), `compression` ("none"), `max_message_bytes` (1 MiB). `partitioner(key, partitions)` is
-        this process's own and not stored. Returns once the topic is durable and its partitions run.
+        `drop_unread` (False), `compression` ("none"), `max_message_bytes` (1 MiB). `partitioner(key, partitions)` holds
+        for the topic in this process, whoever publishes, and is not stored; it must give the same partition each time.
+        Returns once the topic is durable and its partitions run.
 
-        Raises `InvalidArgument` for the name, `ConfigurationError` with all problems of the settings, `TopicExists`.
+        Raises `InvalidArgument` for the name and for a second partitioner, `ConfigurationError` with all problems of
+        the settings, `TopicExists`.
         """
         return Topic(self, await self.ask_catalog(CreateTopic(name, settings)), partitioner)
 
-    def topic(self, name: str, *, partitioner: Partitioner = consistent) -> Topic:
-        """The topic of that name. Raises `TopicNotFound`."""
+    def topic(self, name: str, *, partitioner: Partitioner | None = None) -> Topic:
+        """The topic of that name. Raises `TopicNotFound`; `InvalidArgument` when keys go by another partitioner."""
         self.check_open()
         live = self._directory.find(name)
         if live is None:

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from callboard.actors.groups.renewals import Holds
 from callboard.actors.partition.commands import PartitionStatistics
 from callboard.actors.partition.port import PartitionPort
+from callboard.log.limits import Limits
 from callboard.log.seams.clock import Clock
 
 
@@ -15,6 +16,7 @@ class Session(Protocol):
 
     clock: Clock
     holds: Holds
+    limits: Limits
 
     def check_open(self) -> None:
         """Raise `RuntimeClosed` unless the runtime is open or closing."""

@@ -9,7 +9,7 @@ from callboard.actors.kernel.events import EventLog, Logged
 from callboard.actors.kernel.incarnation import ActorFunction, ActorStart, Ending, EndingKind, Incarnation
 from callboard.actors.kernel.mailbox import WHEN_FULL, MailboxSpec, WhenFull
 from callboard.actors.kernel.ref import ActorRef
-from callboard.actors.kernel.reply import Envelope, Reply
+from callboard.actors.kernel.reply import Envelope, Question, Reply
 from callboard.actors.kernel.statistics import ActorStatistics
 from callboard.actors.kernel.system import ActorSystem
 
@@ -33,6 +33,7 @@ __all__ = [
     "Incarnation",
     "Logged",
     "MailboxSpec",
+    "Question",
     "Reply",
     "Terminated",
     "WhenFull",

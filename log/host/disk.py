@@ -23,7 +23,7 @@ import trio
 
 from callboard.log.errors import InvalidArgument
 from callboard.log.limits import DISK_THREADS_MAX
-from callboard.log.seams.disk import Entry, Handle, Plan
+from callboard.log.seams.disk import Entry, Handle, Plan, Sync, Verb, Write
 from callboard.log.seams.plans import check_path, check_plan, plan_failed, stale, storage_error
 
 from .files import HostHandle
@@ -39,6 +39,8 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 RWF_NOWAIT: Final[int] = getattr(os, "RWF_NOWAIT", 0)
+IN_PLACE_BYTES_MAX: Final = 256 * 1024
+"""Plans that write more are not waited for in place."""
 
 
 class HostIncarnation:
@@ -85,7 +87,7 @@ class HostIncarnation:
         self._flown = number = self._flown + 1
         self._flights[number] = trio.current_time()
         try:
-            failure = await self._disk.hop(self._executor.run, plan)
+            failure = await self._disk.hop(self._executor.run, plan, in_place=_is_quick(plan))
         finally:
             del self._flights[number]
             if self._drained is not None and not self._flights:
@@ -221,7 +223,8 @@ class HostIncarnation:
 class HostDisk:
     """A folder on a real disk.
 
-    `inline` runs everything in the loop's thread (see above). `fuse` and `threads_max` are there for measurements.
+    `inline` runs everything in the loop's thread (see above). `in_place`, `fuse` and `threads_max` are there for
+    measurements.
     Raises `UnsupportedPlatform` on Windows.
     """
 
@@ -230,6 +233,7 @@ class HostDisk:
         root: str | os.PathLike[str],
         *,
         inline: bool = False,
+        in_place: bool = True,
         fuse: bool = True,
         threads_max: int = DISK_THREADS_MAX,
     ) -> None:
@@ -238,6 +242,7 @@ class HostDisk:
         self.executor = Executor(self._root, fuse=fuse)
         self.reads_cached = bool(RWF_NOWAIT)
         self._inline = inline
+        self._in_place = in_place
         self._pool = ThreadPool("callboard-disk", threads_max)
         self._current: dict[str, HostIncarnation] = {}
         self._births: dict[str, trio.Lock] = {}
@@ -257,10 +262,11 @@ class HostDisk:
         """How many threads exist now."""
         return self._pool.threads
 
-    async def hop(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
+    async def hop(self, function: Callable[[*Ts], T], *arguments: *Ts, in_place: bool = False) -> T:
         """Call `function` where this disk's work is done, and wait for it to the end (D1)."""
         if not self._inline:
-            return await self._pool.run(function, *arguments)
+            return await self._pool.run(function, *arguments, in_place=in_place and self._in_place)
+        self._pool.check_run()
         await trio.lowlevel.checkpoint_if_cancelled()
         try:
             return function(*arguments)
@@ -328,6 +334,19 @@ class HostDisk:
         if lock is not None:
             lock.release()
         await trio.lowlevel.checkpoint_if_cancelled()
+
+
+def _is_quick(plan: tuple[Verb, ...]) -> bool:
+    """Whether the plan only writes and syncs a few bytes, so that the loop may wait for it in place."""
+    size = 0
+    for verb in plan:
+        kind = type(verb)
+        if kind is Write:
+            for part in verb.buffers:  # type: ignore[union-attr]
+                size += len(part)
+        elif kind is not Sync:
+            return False
+    return size <= IN_PLACE_BYTES_MAX
 
 
 # -- what runs in threads

@@ -83,6 +83,7 @@ class HostIncarnation:
         self._check()
         plan = tuple(plan)
         check_plan(plan, self)
+        self._disk.check_run()
         await trio.lowlevel.checkpoint_if_cancelled()
         self._flown = number = self._flown + 1
         self._flights[number] = trio.current_time()
@@ -225,7 +226,8 @@ class HostDisk:
 
     `inline` runs everything in the loop's thread (see above). `in_place`, `fuse` and `threads_max` are there for
     measurements.
-    Raises `UnsupportedPlatform` on Windows.
+    Raises `UnsupportedPlatform` on Windows. Every call raises `WrongRun` in another trio run, thread or forked child
+    than the one that uses the disk.
     """
 
     def __init__(
@@ -262,11 +264,15 @@ class HostDisk:
         """How many threads exist now."""
         return self._pool.threads
 
+    def check_run(self) -> None:
+        """Raise `WrongRun` unless the caller runs in the trio run that uses this disk."""
+        self._pool.check_run()
+
     async def hop(self, function: Callable[[*Ts], T], *arguments: *Ts, in_place: bool = False) -> T:
         """Call `function` where this disk's work is done, and wait for it to the end (D1)."""
         if not self._inline:
             return await self._pool.run(function, *arguments, in_place=in_place and self._in_place)
-        self._pool.check_run()
+        self.check_run()
         await trio.lowlevel.checkpoint_if_cancelled()
         try:
             return function(*arguments)
@@ -275,6 +281,7 @@ class HostDisk:
 
     async def incarnate(self, owner: str) -> HostIncarnation:
         """A new incarnation for `owner`; fences the earlier one and waits for its last plan (D3)."""
+        self.check_run()
         await trio.lowlevel.checkpoint_if_cancelled()
         earlier = self._current.get(owner)
         if earlier is not None:
@@ -290,6 +297,7 @@ class HostDisk:
 
     async def forget(self, owner: str) -> None:
         """`owner` is gone for good: fence its incarnation, wait for its last plan, keep nothing of it."""
+        self.check_run()
         await trio.lowlevel.checkpoint_if_cancelled()
         births = self._births.setdefault(owner, trio.Lock())
         async with births:
@@ -320,6 +328,7 @@ class HostDisk:
 
     async def aclose(self) -> None:
         """Fence every incarnation, wait for all plans, close all files, release the lock, end the threads."""
+        self.check_run()
         with trio.CancelScope(shield=True):
             for incarnation in self._current.values():
                 incarnation.fence()

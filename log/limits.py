@@ -74,6 +74,13 @@ DISK_HUNG_AFTER_S: Final = 1.0
 DISK_THREADS_HUNG_MAX: Final = 240
 """Threads that may hang in this way, in addition; beyond it healthy files wait too."""
 
+DESCRIPTORS_MIN: Final = 48
+"""File descriptors that the process must be allowed to have."""
+DESCRIPTORS_RESERVE: Final = 32
+"""Descriptors left to the rest of the program, or a quarter of them if that is more."""
+DESCRIPTORS_MAX: Final = 65_536
+"""More are never used, whatever the process is allowed."""
+
 # -- segments
 QUARANTINE_BYTES_MAX: Final = 64 * MIB
 """Bytes a partition keeps in quarantine; the oldest files go first."""

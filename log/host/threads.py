@@ -53,6 +53,9 @@ LOOK_S_MIN: Final = 0.001
 LOOK_COST_FACTOR: Final = 50
 CROWDED_S: Final = 0.01
 
+Upkeep = Callable[[], float | None]
+"""Called between jobs. After how many seconds without a job to call it again, None for never."""
+
 _now = time.perf_counter
 
 
@@ -75,10 +78,10 @@ class _Job:
         self.gate.acquire()
 
 
-def _work(jobs: queue.SimpleQueue[_Job | None]) -> None:
+def _work(jobs: queue.SimpleQueue[_Job | None], upkeep: Upkeep) -> None:
     """What a thread does until it takes a None from the queue."""
-    get, reschedule = jobs.get, trio.lowlevel.reschedule
-    while (job := get()) is not None:
+    reschedule = trio.lowlevel.reschedule
+    while (job := _next_job(jobs, upkeep)) is not None:
         try:
             job.result = job.function(*job.arguments)
         except BaseException as error:  # noqa: BLE001 - handed over whole to the task that waits for it
@@ -91,6 +94,14 @@ def _work(jobs: queue.SimpleQueue[_Job | None]) -> None:
             except trio.RunFinishedError:
                 pass  # the loop itself broke down: nobody waits any more
         del job  # or an idle thread would keep the last plan's buffers alive
+
+
+def _next_job(jobs: queue.SimpleQueue[_Job | None], upkeep: Upkeep) -> _Job | None:
+    while True:
+        try:
+            return jobs.get(timeout=upkeep())
+        except queue.Empty:
+            continue
 
 
 def _never_abort(_: object) -> trio.lowlevel.Abort:
@@ -179,6 +190,7 @@ class ThreadPool:
         "_running",
         "_threads",
         "_token",
+        "_upkeep",
         "_waiting",
         "hung_limit",
         "limit",
@@ -191,10 +203,12 @@ class ThreadPool:
         *,
         hung_limit: int = DISK_THREADS_HUNG_MAX,
         hung_after_s: float = DISK_HUNG_AFTER_S,
+        upkeep: Upkeep = _do_nothing,
     ) -> None:
         self.limit = limit
         self.hung_limit = hung_limit
         self._hung_after_s = hung_after_s
+        self._upkeep = upkeep
         self._name = name
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
@@ -340,7 +354,7 @@ class ThreadPool:
     def _grow(self) -> None:
         # Daemons: a disk that hangs for ever must not keep the interpreter from exiting.
         thread = threading.Thread(
-            target=_work, args=(self._jobs,), name=f"{self._name}-{len(self._threads)}", daemon=True
+            target=_work, args=(self._jobs, self._upkeep), name=f"{self._name}-{len(self._threads)}", daemon=True
         )
         thread.start()
         self._threads.append(thread)

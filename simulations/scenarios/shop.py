@@ -45,6 +45,7 @@ from callboard.simulations.checkers import (
 )
 from callboard.simulations.history.clients import ObservedConsumer, ObservedTopic, consume
 from callboard.simulations.history.surviving import Surviving, collect
+from callboard.simulations.scenarios.drawn_limits import limits_of
 from callboard.simulations.scenarios.points import mark
 from callboard.simulations.scenarios.traffic import TOPIC, Traffic
 from callboard.simulations.violations import Violation
@@ -96,6 +97,7 @@ class Shop:
                 Intensity(path=f"topics/{TOPIC}/", restarts=20, period_s=10.0, each=True, delay_s_max=0.25),
             ),
         )
+        world.limits = limits_of(traffic.limits)
         self.is_done = False
         self.heal_at_s = HEAL_AT_S
         self.busy_until_s = 0.0
@@ -142,6 +144,7 @@ class Shop:
                 clock=world.clock,
                 entropy=world.entropy.fork("surviving"),
                 on_event=partial(world.history.event, 0),
+                limits=world.limits,
             )
 
         digests: list[str] = []

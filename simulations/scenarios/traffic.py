@@ -7,8 +7,9 @@ from typing import Final
 import attrs
 
 from callboard.log.limits import KIB, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN
-from callboard.log.seams.entropy import Entropy
+from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.scenarios.bounds import ACTORS_MAX, BYTES_MAX, COUNT_MAX, NAMES_MAX, check_counts
+from callboard.simulations.scenarios.drawn_limits import DrawnLimits, draw_limits, limits_of
 from callboard.simulations.scenarios.draws import between, one_of, uniform
 
 __all__ = ["STYLES", "TOPIC", "Traffic", "draw_traffic"]
@@ -49,9 +50,12 @@ class Traffic:
     poll_s: float = 0.2
     retries: int = 0
     """How many publishes, in all, are repeated after an indefinite error."""
+    limits: DrawnLimits = ()
+    """Limits of the runtime that are not the usual ones."""
 
     def __attrs_post_init__(self) -> None:
         check_counts(type(self).__name__, self._counts())
+        limits_of(self.limits)
 
     def _counts(self) -> dict[str, tuple[int, int]]:
         """What is counted, and the bound of each."""
@@ -86,7 +90,7 @@ class Traffic:
         return b"key %d" % (number % self.keys) if self.keys > 0 else None
 
 
-def draw_traffic(entropy: Entropy, *, messages: tuple[int, int] = (60, 160)) -> Traffic:
+def draw_traffic(entropy: SeededEntropy, *, messages: tuple[int, int] = (60, 160)) -> Traffic:
     """Some traffic for a broker: a few publishers, one to three groups, short leases now and then."""
     levels = one_of(entropy, (("all",), ("all",), ("all", "leader"), ("all", "leader", "none")))
     return Traffic(
@@ -107,4 +111,5 @@ def draw_traffic(entropy: Entropy, *, messages: tuple[int, int] = (60, 160)) -> 
         forget_every=one_of(entropy, (0, 0, 29)),
         poll_s=uniform(entropy, 0.05, 0.5),
         retries=one_of(entropy, (0, 0, 5)),
+        limits=draw_limits(entropy.fork("limits")),
     )

@@ -136,6 +136,7 @@ class System:
             raise rest
         return absorbed
 
+    @trio.lowlevel.enable_ki_protection
     async def _keep_deadlines(self) -> None:
         """As long as there is a tree: an actor that stops may still ask. What a signal handler raises here ends it."""
         with self._deadlines:
@@ -149,6 +150,7 @@ class System:
                     self._body.cancel()
                     self.root.stop(final=True)
 
+    @trio.lowlevel.enable_ki_protection
     async def _run_tree(self) -> None:
         try:
             with trio.CancelScope(shield=True):

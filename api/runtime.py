@@ -355,14 +355,15 @@ class Runtime:
             supervisor = supervisor.supervisor(part)
         await supervisor.restart_child(name)
 
-    def crash(self, path: str, error: BaseException) -> None:
+    def crash(self, path: str, error: BaseException) -> bool:
         """Make the actor at `path` fail with `error`, as if it had raised it: for tests and drills.
 
-        Also while the runtime opens, for those who hear of it by `on_event`.
+        Returns whether it will: an actor that is being restarted does not run, and cannot fail. Also while the runtime
+        opens, for those who hear of it by `on_event`. Raises `InvalidArgument` when there is no such actor.
         """
         if self._state != "opening":
             self.check_open()
-        self._system.actor(path).crash(error)
+        return self._system.actor(path).crash(error)
 
     def tree(self) -> TreeNode:
         """The live tree: states, restarts, mailboxes, last failures."""

@@ -33,8 +33,8 @@ from callboard.actors.kernel import Actor, ActorRef, Batch
 from callboard.actors.kernel.answering import answer_each
 from callboard.actors.names import check_name
 from callboard.actors.partition import commands as c
+from callboard.actors.partition.placement import partition_directory
 from callboard.actors.partition.port import PartitionPort
-from callboard.actors.partition.shared_state import partition_directory
 from callboard.actors.settings import (
     GROUP_FIELDS,
     TOPIC_FIELDS,

@@ -112,7 +112,9 @@ class Coordinator(Actor[CoordinatorCommand]):
         self._members[consumer] = topic
         if self._idle_since_us is not None:
             self._set_idle(None)
-        opening = c.OpenGroup(self._group_id, self._settings.durable, self._settings.start)
+        settings = self._settings
+        delivery = c.DeliverySettings(settings.visibility_timeout, settings.backoff, settings.max_backoff)
+        opening = c.OpenGroup(self._group_id, settings.durable, settings.start, delivery)
         await self._ask_all(topic, opening)
         return self._group_id, self._settings
 

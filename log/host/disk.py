@@ -4,9 +4,9 @@ A plan is one hop into a thread (`threads.py` says why not `trio.to_thread`), wh
 `inline=True` plans and reads run in the loop's own thread instead: 30 % faster for one publisher that waits for each
 record, but every timer and every other task stands still during each sync.
 
-Descriptors: one for the lock, and at most so many for open files as the process may have, less a reserve for
-everything else; all close-on-exec. Files that are idle, or the least recently used ones when there are too many, are put
-away (`files.py`). A fenced incarnation's are closed after its last plan, when its successor is handed out or the disk is
+Descriptors: one for the lock, and for open files at most as many as the process may have, less a reserve for everything
+else; all close-on-exec. Files that are idle, and the least recently used ones when there are too many, are put away
+(`files.py`). A fenced incarnation's are closed after its last plan, when its successor is handed out or the disk is
 closed.
 
 A closed disk may be used again, in the same trio run or in another one; use it from one run at a time.

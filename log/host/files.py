@@ -330,6 +330,7 @@ class HostHandle:
             return self._descriptor
         finally:
             self._guard.release()
+
     def unpin(self) -> None:
         """Let go of the descriptor, and close it if that was asked for meanwhile."""
         with self._guard:

@@ -111,10 +111,10 @@ def _never_abort(_: object) -> trio.lowlevel.Abort:
 class _Patience:
     """Whether the loop may wait in place now, judged by how such waits went.
 
-    A job that was not done in time is followed by a pause of ten times its length, twice as long after each further one,
-    at most ten seconds: on a slow disk a wait in place gains nothing. And while other tasks are runnable, waiting draws
-    on a credit that grows with half of the time. Whether there are others is looked up about once in a millisecond, since
-    asking trio takes longer the more sockets it watches.
+    A job that was not done in time is followed by a pause of ten times its length, twice as long after each further
+    one, at most ten seconds: on a slow disk a wait in place gains nothing. And while other tasks are runnable, waiting
+    draws on a credit that grows with half of the time. Whether there are others is looked up about once in a
+    millisecond, since asking trio takes longer the more sockets it watches.
     """
 
     __slots__ = ("_credit_s", "_crowded_until", "_look_at", "_pause_s", "_paused_until", "_seen_at")
@@ -259,8 +259,8 @@ class ThreadPool:
     async def run(self, function: Callable[[*Ts], T], *arguments: *Ts, in_place: bool = False) -> T:
         """Call `function` in a thread and wait for it to the end (T1).
 
-        `in_place`: it is likely to be quick, so that the loop may wait for it in place (T4). Raises `WrongRun` (T5), and
-        what `function` raises.
+        `in_place`: it is likely to be quick, so that the loop may wait for it in place (T4). Raises `WrongRun` (T5),
+        and what `function` raises.
         """
         token = self.check_run()
         await trio.lowlevel.checkpoint_if_cancelled()
@@ -354,7 +354,10 @@ class ThreadPool:
     def _grow(self) -> None:
         # Daemons: a disk that hangs for ever must not keep the interpreter from exiting.
         thread = threading.Thread(
-            target=_work, args=(self._jobs, self._upkeep), name=f"{self._name}-{len(self._threads)}", daemon=True
+            target=_work,
+            args=(self._jobs, self._upkeep),
+            name=f"{self._name}-{len(self._threads)}",
+            daemon=True,
         )
         thread.start()
         self._threads.append(thread)

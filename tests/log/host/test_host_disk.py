@@ -41,7 +41,7 @@ async def disk(tmp_path: Path) -> AsyncIterator[HostDisk]:
 
 
 class Blocking(list[bytes]):
-    """Buffers that keep the thread that writes them, but not the loop that counts their bytes, until they are let go."""
+    """Buffers that keep the thread that writes them, but not the loop that counts them, until they are let go."""
 
     def __init__(self) -> None:
         super().__init__([b"late"])

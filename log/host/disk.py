@@ -1,8 +1,8 @@
 """The real Disk: a folder of the operating system's, reached through a few threads of its own.
 
-A plan is one hop into a thread (`threads.py` says why not `trio.to_thread`), where `verbs.py` runs it. With
-`inline=True` plans and reads run in the loop's own thread instead: 30 % faster for one publisher that waits for each
-record, but every timer and every other task stands still during each sync.
+A plan is one hop into a thread (`threads.py` says how it is waited for), where `verbs.py` runs it. With `inline=True`
+plans and reads run in the loop's own thread instead: a single publisher gains up to a third, but every timer and every
+other task stands still during each sync, and for as long as a disk hangs.
 
 Descriptors: one for the lock, and for open files at most as many as the process may have, less a reserve for everything
 else; all close-on-exec. Files that are idle, and the least recently used ones when there are too many, are put away

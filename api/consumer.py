@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, overload
 
 import trio
 
@@ -41,12 +41,11 @@ from callboard.log.errors import (
     RuntimeClosed,
     TopicNotFound,
 )
-from callboard.log.limits import FETCH_BYTES_MAX, PREFETCH_MAX
 from callboard.received import ReceivedBatch, ReceivedMessage, attempts, check_seconds
 from callboard.receiving import Receiving
 
 if TYPE_CHECKING:
-    from callboard.runtime import Runtime
+    from callboard.session import Session
 
 
 LOOK_S = 0.05
@@ -56,7 +55,7 @@ LOOK_S = 0.05
 class Consumer:
     """Made by `Topic.subscribe`; use it with `async with`. Tasks may share it, or each have one of its own."""
 
-    def __init__(self, runtime: Runtime, live: LiveTopic, group: str, given: Mapping[str, Any]) -> None:
+    def __init__(self, runtime: Session, live: LiveTopic, group: str, given: Mapping[str, Any]) -> None:
         self.group = group
         self.settings = GroupSettings()
         self.runtime = runtime
@@ -121,6 +120,7 @@ class Consumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self.runtime.check_run()
         self._open = False
         self.held.end()
         self._buffer.clear()
@@ -154,11 +154,12 @@ class Consumer:
         return self
 
     async def __anext__(self) -> ReceivedMessage:
-        message = await self.get()
-        if message is None:
-            raise StopAsyncIteration
-        return message
+        return await self.get()
 
+    @overload
+    async def get(self, *, timeout: None = None) -> ReceivedMessage: ...
+    @overload
+    async def get(self, *, timeout: float | None) -> ReceivedMessage | None: ...
     async def get(self, *, timeout: float | None = None) -> ReceivedMessage | None:
         """The next message; None when there is none within `timeout` seconds (None: wait for ever).
 
@@ -229,11 +230,15 @@ class Consumer:
         """Fetch more while the caller empties the buffer quickly, one at a time when it is slow."""
         quick = min(0.1, self.settings.visibility_timeout / 8)
         if self._fetched_at is not None and now - self._fetched_at < quick:
-            self._prefetch = min(self._prefetch * 2, PREFETCH_MAX)
+            self._prefetch = min(self._prefetch * 2, self.runtime.limits.prefetch)
         else:
             self._prefetch = 1
 
-    def receive(self, *, timeout: float | None = None) -> Receiving:
+    @overload
+    def receive(self, *, timeout: None = None) -> Receiving[ReceivedMessage]: ...
+    @overload
+    def receive(self, *, timeout: float | None) -> Receiving[ReceivedMessage | None]: ...
+    def receive(self, *, timeout: float | None = None) -> Receiving[Any]:
         """`async with consumer.receive() as message:` holds the lease while the body runs.
 
         A body that ends acks the message, one that raises nacks it (with a growing delay) and lets the exception pass,
@@ -271,6 +276,7 @@ class Consumer:
 
     async def get_batch(self, max_records: int, max_wait: float) -> ReceivedBatch:
         """One batch; see `batches`."""
+        self._check_open()
         await self._begin_turn()
         try:
             if self._buffer:
@@ -357,7 +363,7 @@ class Consumer:
 
     def _command(self, limit: int) -> c.Fetch:
         timeout = self.settings.visibility_timeout
-        return c.Fetch(self.group_id, self._id, limit, FETCH_BYTES_MAX, timeout, self._flag)
+        return c.Fetch(self.group_id, self._id, limit, self.runtime.limits.fetch_bytes, timeout, self._flag)
 
     async def _ask_partition(self, port: PartitionPort, limit: int) -> c.Handed | None:
         while True:

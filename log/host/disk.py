@@ -4,10 +4,10 @@ A plan is one hop into a thread (`threads.py` says how it is waited for), where 
 plans and reads run in the loop's own thread instead: a single publisher gains up to a third, but every timer and every
 other task stands still during each sync, and for as long as a disk hangs.
 
-Descriptors: one for the lock, and for open files at most as many as the process may have, less a reserve for everything
-else; all close-on-exec. Files that are idle, and the least recently used ones when there are too many, are put away
-(`files.py`). A fenced incarnation's are closed after its last plan, when its successor is handed out or the disk is
-closed.
+Descriptors: one for the lock, and at most so many for open files as the process may have, less a reserve for
+everything else; all close-on-exec. Files that are idle, or the least recently used ones when there are too many, are
+put away (`files.py`). A fenced incarnation's are closed after its last plan, when its successor is handed out or the
+disk is closed.
 
 A closed disk may be used again, in the same trio run or in another one; use it from one run at a time.
 """
@@ -179,6 +179,8 @@ class HostIncarnation:
         return mark
 
     def _map(self, path: str, length: int) -> Any:
+        if self._disk.is_read_only:
+            raise OSError(errno.EROFS, "the disk was opened for reading only")
         return self.executor.files.with_room(map_file, self.executor.resolve(path), length)
 
     def unmapped(self, mark: HostMark) -> None:
@@ -234,8 +236,9 @@ class HostIncarnation:
 class HostDisk:
     """A folder on a real disk.
 
-    `inline` runs everything in the loop's thread (see above). `in_place`, `fuse`, `threads_max` and `descriptors`
-    are there for tests and measurements.
+    `inline` runs everything in the loop's thread (see above). With `read_only` files are opened for reading, which a
+    read-only file system allows; verbs that would change anything, marks and the lock are refused. `in_place`, `fuse`,
+    `threads_max` and `descriptors` are there for tests and measurements.
     Raises `UnsupportedPlatform` on Windows. Every call raises `WrongRun` in another trio run, thread or forked child
     than the one that uses the disk.
     """
@@ -245,6 +248,7 @@ class HostDisk:
         root: str | os.PathLike[str],
         *,
         inline: bool = False,
+        read_only: bool = False,
         in_place: bool = True,
         fuse: bool = True,
         threads_max: int = DISK_THREADS_MAX,
@@ -252,7 +256,10 @@ class HostDisk:
     ) -> None:
         check_platform()
         self._root = os.path.abspath(os.fspath(root))
-        self.executor = Executor(self._root, descriptors=descriptors or _descriptors(), fuse=fuse)
+        self.executor = Executor(
+            self._root, descriptors=descriptors or _descriptors(), fuse=fuse, read_only=read_only
+        )
+        self.is_read_only = read_only
         self.reads_cached = bool(RWF_NOWAIT)
         self._inline = inline
         self._in_place = in_place
@@ -326,6 +333,10 @@ class HostDisk:
         Raises `StorageError` where the process may open too few files.
         Warns with `NetworkFileSystemWarning`, once, when the root lies on a network file system.
         """
+        if self.is_read_only:
+            raise InvalidArgument(
+                f"{self._root!r} was opened for reading only: it cannot be locked. Open it for writing."
+            )
         limit = _descriptor_limit()
         if limit < DESCRIPTORS_MIN:
             raise StorageError(

@@ -96,8 +96,8 @@ def test_a_forked_child_is_refused_and_the_parent_keeps_its_lock(tmp_path: Path)
         "    life = await disk.incarnate('owner')\n"
         "    await life.submit(())\n"
         "    if (child := os.fork()) == 0:\n"
-        "        uses = (lambda: life.submit(()), lambda: life.list(''), disk.aclose)\n"
-        "        for use in uses:\n"
+        "        for use in (lambda: life.submit(()), lambda: life.list(''), lambda: disk.incarnate('owner'),"
+        " disk.aclose):\n"
         "            try:\n"
         "                await use()\n"
         "            except WrongRun as error:\n"
@@ -116,7 +116,7 @@ def test_a_forked_child_is_refused_and_the_parent_keeps_its_lock(tmp_path: Path)
     done = subprocess.run(
         [sys.executable, "-c", script, tmp_path], capture_output=True, text=True, timeout=60
     )
-    assert (done.stdout.split(), done.stderr) == (["True"] * 3 + ["locked"], "")
+    assert (done.stdout.split(), done.stderr) == (["True"] * 4 + ["locked"], "")
 
 
 async def test_another_trio_run_is_refused(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ from .files import HostHandle
 from .lock import HostLock, acquire, make_root
 from .mark import HostMark, map_file
 from .place import NetworkFileSystemWarning, check_platform, file_system_type, is_network_type
-from .threads import ThreadPool
+from .threads import ThreadPool, no_upkeep
 from .verbs import Executor, read_fully
 
 __all__ = ["HostDisk", "HostIncarnation"]
@@ -263,7 +263,9 @@ class HostDisk:
         self.reads_cached = bool(RWF_NOWAIT)
         self._inline = inline
         self._in_place = in_place
-        self._pool = ThreadPool("callboard-disk", threads_max, upkeep=self.executor.files.sweep)
+        # A reader keeps its idle files open: the owner is another process, which may take their names away.
+        upkeep = no_upkeep if read_only else self.executor.files.sweep
+        self._pool = ThreadPool("callboard-disk", threads_max, upkeep=upkeep)
         self._current: dict[str, HostIncarnation] = {}
         self._births: dict[str, trio.Lock] = {}
         self._lock: HostLock | None = None

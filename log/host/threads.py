@@ -37,7 +37,7 @@ import trio
 from callboard.log.errors import WrongRun
 from callboard.log.limits import DISK_HUNG_AFTER_S, DISK_THREADS_HUNG_MAX
 
-__all__ = ["PATIENCE_S", "Patience", "ThreadPool"]
+__all__ = ["PATIENCE_S", "Patience", "ThreadPool", "no_upkeep"]
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -57,6 +57,10 @@ Upkeep = Callable[[], float | None]
 """Called between jobs. After how many seconds without a job to call it again, None for never."""
 
 _now = time.perf_counter
+
+
+def no_upkeep() -> None:
+    """Nothing to do between jobs."""
 
 
 class _Job:
@@ -168,14 +172,10 @@ class Patience:
 def _is_over(token: trio.lowlevel.TrioToken) -> bool:
     """Whether the run of that token has ended."""
     try:
-        token.run_sync_soon(_do_nothing)
+        token.run_sync_soon(no_upkeep)
     except trio.RunFinishedError:
         return True
     return False
-
-
-def _do_nothing() -> None:
-    pass
 
 
 class ThreadPool:
@@ -205,7 +205,7 @@ class ThreadPool:
         *,
         hung_limit: int = DISK_THREADS_HUNG_MAX,
         hung_after_s: float = DISK_HUNG_AFTER_S,
-        upkeep: Upkeep = _do_nothing,
+        upkeep: Upkeep = no_upkeep,
     ) -> None:
         self.limit = limit
         self.hung_limit = hung_limit

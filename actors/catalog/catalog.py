@@ -70,6 +70,8 @@ ALTER_TIMEOUT_S = 5.0
 class Catalog(Actor[CatalogCommand]):
     """See the module. Its durable state is `CatalogState`; what is live is in the shared `Directory`."""
 
+    defers_interrupts = True
+
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
         self._state = CatalogState()

@@ -43,6 +43,8 @@ class LiveTopic:
     ports: tuple[PartitionPort, ...]
     placements: tuple[Placement, ...] = ()
     deleted: bool = False
+    publisher: Any = None
+    """What this process publishes to it with, once somebody has asked for the topic."""
 
     def alter(self, settings: TopicSettings) -> None:
         """Partitions that start from now on start with these settings; those that run have to be told."""

@@ -12,7 +12,7 @@ from callboard.log.errors import InternalError, InvalidArgument
 from callboard.log.limits import USUAL, Limits
 
 if TYPE_CHECKING:
-    from callboard.actors.kernel.backlog import MailboxSpec
+    from callboard.actors.kernel.mailbox import MailboxSpec
     from callboard.actors.kernel.ref import ActorRef
     from callboard.log.seams.clock import Clock
     from callboard.log.seams.disk import Disk

@@ -61,6 +61,8 @@ def log_settings(settings: TopicSettings, limits: Limits) -> LogSettings:
 class Partition(Actor[c.PartitionCommand]):
     """See the module. A new instance per incarnation; `Placement` and its port outlive it."""
 
+    defers_interrupts = True
+
     def __init__(self, placement: Placement) -> None:
         self._place = placement
         self._port = placement.port

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from typing import Any
 
 import attrs
 
@@ -37,13 +38,14 @@ class _Singles:
 
     def columns(self) -> Columns:
         messages = self.messages
-        headers = [message.headers for message in messages]
-        times = [message.event_us for message in messages]
+        names = dict.fromkeys(name for message in messages for name in message.attributes or ())
+        others: dict[str, Any] = {
+            name: [(message.attributes or {}).get(name) for message in messages] for name in names
+        }
         return Columns.build(
             [message.value for message in messages],
             [message.key for message in messages],
-            headers if any(headers) else None,
-            None if times.count(None) == len(times) else times,
+            **others,
         )
 
 

@@ -99,7 +99,7 @@ class Bench:
     def publish_one(self, level: Level = Level.ALL) -> Asker:
         """Hand over one record."""
         asker = Asker()
-        self.sequencer.add_one(PublishOne(b"x", None, None, None, level, 1), asker)
+        self.sequencer.add_one(PublishOne(b"x", None, None, level, 1), asker)
         self.committer.kick()
         return asker
 

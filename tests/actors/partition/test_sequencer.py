@@ -32,7 +32,7 @@ class Waiting:
 
 
 def single(value: bytes, level: Level = Level.ALL, size: int | None = None) -> PublishOne:
-    return PublishOne(value, None, None, None, level, len(value) if size is None else size)
+    return PublishOne(value, None, None, level, len(value) if size is None else size)
 
 
 def test_neighbouring_singles_become_one_frame_and_batches_stay_their_own() -> None:

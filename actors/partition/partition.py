@@ -17,13 +17,14 @@ from typing import Any
 import trio
 
 from callboard.actors.kernel import Actor, Batch, Reply
-from callboard.actors.notices import JournalSalvaged, PartitionStuck, UnreadDropped
+from callboard.actors.notices import JournalSalvaged, OpeningOverdue, PartitionStuck, UnreadDropped
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.alarm import run_alarm, upkeep_due
 from callboard.actors.partition.committer import Committer
 from callboard.actors.partition.desk import Desk
 from callboard.actors.partition.group_states import Group, GroupStates
 from callboard.actors.partition.leasing import Leasing
+from callboard.actors.partition.openings import Turn
 from callboard.actors.partition.sequencer import Sequencer
 from callboard.actors.partition.shared_state import Placement, Room, answer, wall_offset
 from callboard.actors.settings import TopicSettings
@@ -37,6 +38,7 @@ from callboard.log.errors import (
 )
 from callboard.log.format.compression import Compression
 from callboard.log.journal.journal import Journal
+from callboard.log.limits import OPENING_BYTES_LEAST, OPENING_TURN_S
 from callboard.log.offline.repair import repair_log
 from callboard.log.partition.log_settings import LogSettings
 from callboard.log.partition.partition_log import PartitionLog
@@ -71,10 +73,21 @@ class Partition(Actor[c.PartitionCommand]):
     # -- life
 
     async def started(self) -> None:
-        """Recover log and journal, decide what becomes of the leases, start the committer."""
+        """Recover log and journal when it is this partition's turn, decide what becomes of the leases, start the
+        committer.
+        """
         context = self.context
         self._port.state = "recovering"
-        room = self._room = await self._recovered()
+        with context.until_stop() as waiting:
+            turn = await self._place.openings.wait_turn(self._place.topic_id)
+        if waiting.cancelled_caught:
+            return
+        overdue = context.start_task(self._tell_overdue, turn, name="opening")
+        try:
+            room = self._room = await self._recovered(turn)
+        finally:
+            turn.end()
+            overdue.cancel()
         leasing, desk = Leasing(room), Desk(room)
         self._handlers = {
             c.PublishOne: self._sequencer.add_one,
@@ -99,11 +112,19 @@ class Partition(Actor[c.PartitionCommand]):
         self._port.sleepers.wake(self._place.index)
         room.committer.maintain()
 
-    async def _recovered(self) -> Room:
+    async def _tell_overdue(self, turn: Turn) -> None:
+        """A recovery that takes long keeps nobody waiting but those who use the partition."""
+        await trio.sleep(OPENING_TURN_S)
+        turn.overdue()
+        self.context.emit(OpeningOverdue(self.context.path, OPENING_TURN_S))
+
+    async def _recovered(self, turn: Turn) -> Room:
         place, context = self._place, self.context
         if context.disk is None:
             raise InternalError("a partition was started in a system without a disk", invariant="P0")
         files = await context.disk.incarnate(place.directory)
+        journal = await files.list(f"{place.directory}/delivery")
+        await turn.hold(OPENING_BYTES_LEAST + sum([entry.size_bytes for entry in journal]))
         states = await self._replayed(files)
         log = await PartitionLog.open(
             files,

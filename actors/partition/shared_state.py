@@ -16,6 +16,7 @@ from callboard.actors.partition.commands import Sleepers
 from callboard.actors.partition.committer import Committer
 from callboard.actors.partition.group_states import Group, GroupStates
 from callboard.actors.partition.journal_work import Done
+from callboard.actors.partition.openings import Openings
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.settings import TopicSettings
 from callboard.log.errors import CallboardError, GroupNotFound
@@ -37,6 +38,7 @@ class Placement:
     index: int
     settings: TopicSettings
     port: PartitionPort
+    openings: Openings
 
     @property
     def directory(self) -> str:

@@ -306,6 +306,7 @@ class Supervisor:
                 child.close(cause)
         child.changed.unpark_all()
 
+    @trio.lowlevel.enable_ki_protection
     async def _life_of(self, name: str, child: Child) -> None:
         ending = await child.live(partial(self._child_ready, name, child))
         roster, system = self._roster, self._system

@@ -22,6 +22,7 @@ import trio
 from callboard.actors.kernel import Actor, ActorRef, ActorStart, ActorSystem, DeadLetters, Ending, EventLog
 from callboard.actors.kernel.failures import unwrap
 from callboard.log.errors import InvalidArgument
+from callboard.log.limits import USUAL, Limits
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Disk
 from callboard.log.seams.entropy import Entropy
@@ -39,8 +40,10 @@ USER_BACKOFF = Backoff(initial=0.1, maximum=30.0, jitter=0.2)
 class System:
     """A tree of supervised actors. Use it once, with `async with`; made by `open_system`."""
 
-    def __init__(self, spec: SupervisorSpec, *, clock: Clock, entropy: Entropy, disk: Disk | None) -> None:
-        self.kernel = ActorSystem(clock=clock, entropy=entropy, disk=disk)
+    def __init__(
+        self, spec: SupervisorSpec, *, clock: Clock, entropy: Entropy, disk: Disk | None, limits: Limits
+    ) -> None:
+        self.kernel = ActorSystem(clock=clock, entropy=entropy, disk=disk, limits=limits)
         self.root = Supervisor(self.kernel, "", spec)
         """The supervisor of the specification."""
         self._ready = trio.Event()
@@ -133,6 +136,7 @@ class System:
             raise rest
         return absorbed
 
+    @trio.lowlevel.enable_ki_protection
     async def _keep_deadlines(self) -> None:
         """As long as there is a tree: an actor that stops may still ask. What a signal handler raises here ends it."""
         with self._deadlines:
@@ -146,6 +150,7 @@ class System:
                     self._body.cancel()
                     self.root.stop(final=True)
 
+    @trio.lowlevel.enable_ki_protection
     async def _run_tree(self) -> None:
         try:
             with trio.CancelScope(shield=True):
@@ -197,9 +202,16 @@ class System:
             raise self._ending.error
 
 
-def open_system(spec: SupervisorSpec, *, clock: Clock, entropy: Entropy, disk: Disk | None = None) -> System:
+def open_system(
+    spec: SupervisorSpec,
+    *,
+    clock: Clock,
+    entropy: Entropy,
+    disk: Disk | None = None,
+    limits: Limits = USUAL,
+) -> System:
     """A system to be used in `async with`: on entry the children of `spec` have started, on exit all have ended."""
-    return System(spec, clock=clock, entropy=entropy, disk=disk)
+    return System(spec, clock=clock, entropy=entropy, disk=disk, limits=limits)
 
 
 def _default_name(start: Callable[..., Any] | type[Actor[Any]]) -> str:

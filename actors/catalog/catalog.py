@@ -69,17 +69,18 @@ from callboard.log.errors import (
     TopicNotFound,
 )
 from callboard.log.journal.journal import Journal
-from callboard.log.limits import CONSUMER_IDS_PER_BLOCK, GROUPS_MAX, TOPICS_MAX
+from callboard.log.limits import GROUPS_MAX, TOPICS_MAX
 from callboard.log.removal import remove_tree
 from callboard.log.seams.disk import Disk, Incarnation, MakeDirectory, SyncDirectory
 
-SNAPSHOT_EVERY_BYTES = 256 * 1024
 ALTER_TIMEOUT_S = 5.0
 """How long altering waits for a partition to take note; one that recovers takes note when it has."""
 
 
 class Catalog(Actor[CatalogCommand]):
     """See the module. Its durable state is `CatalogState`; what is live is in the shared `Directory`."""
+
+    defers_interrupts = True
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
@@ -107,6 +108,7 @@ class Catalog(Actor[CatalogCommand]):
             entropy=context.entropy,
             restore=self._state.restore,
             apply=lambda record: self._state.apply(state.decode(record)),
+            limits=context.limits,
         )
         await self._check_not_missing()
         if self._journal.needs_healing:
@@ -191,7 +193,7 @@ class Catalog(Actor[CatalogCommand]):
         await self._journal.append([state.encode(event) for event in events], sync=True)
         for event in events:
             self._state.apply(event)
-        if self._journal.bytes_since_snapshot > SNAPSHOT_EVERY_BYTES:
+        if self._journal.bytes_since_snapshot > self.context.limits.catalog_snapshot_every_bytes:
             await self._shorten_journal()
 
     async def _shorten_journal(self) -> None:
@@ -343,7 +345,9 @@ class Catalog(Actor[CatalogCommand]):
         if record is None or topic.topic_id not in record.topic_ids:
             events.append((state.GROUP_JOINED, group_id, topic.topic_id))
         if self._next_consumer >= self._state.consumers_reserved:
-            events.append((state.CONSUMERS_RESERVED, self._next_consumer + CONSUMER_IDS_PER_BLOCK))
+            events.append(
+                (state.CONSUMERS_RESERVED, self._next_consumer + self.context.limits.consumer_ids_per_block)
+            )
         return events
 
     async def _of_coordinator(self, message: GroupIdle | DeleteGroup) -> object:

@@ -24,7 +24,7 @@ from callboard.actors.partition.port import PartitionPort
 from callboard.actors.partition.shared_state import Placement
 from callboard.actors.settings import GroupSettings, TopicSettings
 from callboard.log.errors import CallboardError
-from callboard.log.limits import PARTITION_MAILBOX_CAPACITY
+from callboard.log.limits import USUAL, Limits
 from callboard.supervision import Backoff, ChildSpec, SupervisorSpec
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ class LiveTopic:
     ports: tuple[PartitionPort, ...]
     placements: tuple[Placement, ...] = ()
     deleted: bool = False
+    publisher: Any = None
+    """What this process publishes to it with, once somebody has asked for the topic."""
 
     def alter(self, settings: TopicSettings) -> None:
         """Partitions that start from now on start with these settings; those that run have to be told."""
@@ -68,14 +70,15 @@ class LiveGroup:
 class Directory:
     """Live topics by name and id, live groups by id."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits = USUAL) -> None:
+        self._limits = limits
         self._topics: SupervisorRef
         self._groups: SupervisorRef
         self._by_id: dict[str, LiveTopic] = {}
         self._by_name: dict[str, LiveTopic] = {}
         self._live_groups: dict[int, LiveGroup] = {}
         self._memberships: dict[int, Membership] = {}
-        self.openings = Openings()
+        self.openings = Openings(limits.openings, limits.opening_bytes)
         self.catalog: ActorRef[Any]
 
     def attach(self, topics: SupervisorRef, groups: SupervisorRef) -> None:
@@ -116,12 +119,15 @@ class Directory:
         live = self._by_id.get(record.topic_id)
         if live is not None:
             return live
-        ports = tuple(PartitionPort(record.name, index) for index in range(record.settings.partitions))
+        ports = tuple(
+            PartitionPort(record.name, index, pending_bytes=self._limits.pending_bytes)
+            for index in range(record.settings.partitions)
+        )
         placements = tuple(
             Placement(record.name, record.topic_id, port.index, record.settings, port, self.openings)
             for port in ports
         )
-        children = tuple(_partition_spec(placement) for placement in placements)
+        children = tuple(_partition_spec(placement, self._limits) for placement in placements)
         supervisor = self._topics.add_child(
             SupervisorSpec(
                 name=record.name,
@@ -167,7 +173,10 @@ class Directory:
             factory = partial(
                 Coordinator, self, record.name, record.group_id, record.settings, record.idle_since_us
             )
-            ref = self._groups.add_child(ChildSpec(name=record.name, start=factory, awaited=False))
+            mailbox = MailboxSpec(self._limits.mailbox)
+            ref = self._groups.add_child(
+                ChildSpec(name=record.name, start=factory, mailbox=mailbox, awaited=False)
+            )
             membership = self.membership(record.group_id)
             live = LiveGroup(record.name, record.group_id, record.settings, ref, membership)
             self._live_groups[record.group_id] = live
@@ -182,11 +191,11 @@ class Directory:
         self._memberships.pop(record.group_id, None)
 
 
-def _partition_spec(placement: Placement) -> ChildSpec:
+def _partition_spec(placement: Placement, limits: Limits) -> ChildSpec:
     return ChildSpec(
         name=str(placement.index),
         start=partial(Partition, placement),
-        mailbox=MailboxSpec(capacity=PARTITION_MAILBOX_CAPACITY),
+        mailbox=MailboxSpec(capacity=limits.partition_mailbox),
         significant=False,
         awaited=False,
         backoff=PARTITION_BACKOFF,

@@ -38,7 +38,7 @@ from callboard.log.errors import (
 )
 from callboard.log.format.compression import Compression
 from callboard.log.journal.journal import Journal
-from callboard.log.limits import OPENING_BYTES_LEAST, OPENING_TURN_S
+from callboard.log.limits import OPENING_BYTES_LEAST, OPENING_TURN_S, Limits
 from callboard.log.offline.repair import repair_log
 from callboard.log.partition.log_settings import LogSettings
 from callboard.log.partition.partition_log import PartitionLog
@@ -47,7 +47,7 @@ from callboard.log.seams.disk import Incarnation
 Handler = Callable[[Any, Reply | None], None]
 
 
-def log_settings(settings: TopicSettings) -> LogSettings:
+def log_settings(settings: TopicSettings, limits: Limits) -> LogSettings:
     """The part of a topic's settings that its logs need."""
     return LogSettings(
         segment_bytes=settings.segment_bytes,
@@ -55,11 +55,14 @@ def log_settings(settings: TopicSettings) -> LogSettings:
         retention_age_s=settings.retention_age,
         retention_bytes=settings.retention_bytes,
         compression=Compression(settings.compression),
+        segment_bytes_max=limits.segment_bytes,
     )
 
 
 class Partition(Actor[c.PartitionCommand]):
     """See the module. A new instance per incarnation; `Placement` and its port outlive it."""
+
+    defers_interrupts = True
 
     def __init__(self, placement: Placement) -> None:
         self._place = placement
@@ -78,6 +81,7 @@ class Partition(Actor[c.PartitionCommand]):
         """
         context = self.context
         self._port.state = "recovering"
+        self._sequencer.limits = context.limits
         with context.until_stop() as waiting:
             turn = await self._place.openings.wait_turn(self._place.topic_id)
         if waiting.cancelled_caught:
@@ -129,11 +133,12 @@ class Partition(Actor[c.PartitionCommand]):
         log = await PartitionLog.open(
             files,
             place.directory,
-            log_settings(place.settings),
+            log_settings(place.settings, context.limits),
             label=self._port.label,
             clock=context.clock,
             entropy=context.entropy,
             named_end=states.named_end(),
+            limits=context.limits,
         )
         committer = Committer(
             files=files,
@@ -143,6 +148,7 @@ class Partition(Actor[c.PartitionCommand]):
             clock=context.clock,
             port=self._port,
             owner=self,
+            limits=context.limits,
         )
         return Room(place, context, states, log, committer)
 
@@ -172,6 +178,7 @@ class Partition(Actor[c.PartitionCommand]):
             restore=states.restore,
             apply=states.apply,
             written=states.written,
+            limits=self.context.limits,
         )
 
     @property
@@ -276,7 +283,7 @@ class Partition(Actor[c.PartitionCommand]):
             return
         room = self._shared
         self._place.settings = message.settings
-        room.log.alter(log_settings(message.settings))
+        room.log.alter(log_settings(message.settings, self.context.limits))
         room.committer.maintain()
         room.arm(room.clock.monotonic())
         answer(reply, None, None)

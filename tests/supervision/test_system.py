@@ -1,6 +1,7 @@
 """The whole system: opening, closing, exceptions and cancellation from every side (T1 to T4)."""
 
 import itertools
+import signal
 
 import pytest
 import trio
@@ -422,3 +423,47 @@ async def test_an_intensity_of_its_own(autojump_clock, stage, noting):
         await trio.sleep(60)
         assert len(starts) == 3
         assert system.actor("user/broken").statistics().state == "failed"
+
+
+def test_an_interrupt_is_not_raised_inside_the_tree(seams):
+    """Ctrl-C that comes while the tree's own tasks run is raised in the task that opened the system."""
+    met = []
+
+    class Quiet(Actor):
+        defers_interrupts = True
+
+        async def receive(self, message):
+            signal.raise_signal(signal.SIGINT)
+            met.append("went on")
+
+    async def main():
+        async with open_system(
+            SupervisorSpec(name="a", children=(ChildSpec(name="q", start=Quiet),)), **seams
+        ) as s:
+            await s.actor("q").tell(1)
+            await trio.sleep_forever()
+
+    with pytest.raises(KeyboardInterrupt):
+        trio.run(main)
+    assert met == ["went on"]
+
+
+def test_an_interrupt_reaches_a_users_actor(seams):
+    """Ctrl-C is raised in a user's actor that computes without a checkpoint, and ends the program."""
+    met = []
+
+    class Busy(Actor):
+        async def receive(self, message):
+            signal.raise_signal(signal.SIGINT)
+            met.append("went on")
+
+    async def main():
+        async with open_system(
+            SupervisorSpec(name="a", children=(ChildSpec(name="b", start=Busy),)), **seams
+        ) as s:
+            await s.actor("b").tell(1)
+            await trio.sleep_forever()
+
+    with pytest.raises(KeyboardInterrupt):
+        trio.run(main)
+    assert met == []

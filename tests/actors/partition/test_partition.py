@@ -39,6 +39,7 @@ async def test_leases_that_nobody_heard_of_are_released_at_the_restart(
     async with in_memory.open() as runtime:
         await orders(runtime, 60)
     async with in_memory.open() as runtime:  # nothing is in memory any more
+        await in_memory.describe(runtime)  # it has recovered
         in_memory.disk.hang(path)
         replies = []
         for consumer in range(5):

@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING, Any, Self, overload
 
 import trio
 
-from callboard.actors.catalog.commands import EnsureGroup
+from callboard.actors.catalog.commands import Admission, EnsureGroup
 from callboard.actors.catalog.directory import LiveTopic
 from callboard.actors.groups.coordinator import Join, Leave
+from callboard.actors.groups.membership import Membership
 from callboard.actors.kernel import ActorRef, Reply
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.awaited import AwaitedPartitions
@@ -64,8 +65,10 @@ class Consumer:
         self.held = Held(runtime, live, group)
         self._live = live
         self._given = given
+        self._entered = False
         self._id = 0
         self._coordinator: ActorRef[Any]
+        self._membership: Membership
         self._awaited = AwaitedPartitions()
         self._maybe: dict[int, None] = {}
         self._buffer: deque[ReceivedMessage] = deque()
@@ -81,19 +84,22 @@ class Consumer:
     # -- joining and leaving
 
     async def __aenter__(self) -> Self:
-        if self._id:
+        if self._entered:
             raise InvalidArgument("a consumer is entered once. Subscribe again.")
+        self._entered = True
         if self._live.deleted:
             raise TopicNotFound(f"topic {self._live.name!r} was deleted.", topic=self._live.name)
-        self._id = self.runtime.next_consumer()
-        self._coordinator = await self.runtime.ask_catalog(
+        admission: Admission = await self.runtime.ask_catalog(
             EnsureGroup(self.group, self._live.name, self._given)
         )
+        self._id, self._membership = admission.consumer, admission.group.membership
+        self._coordinator = admission.group.ref
         self._open = True
         try:
             await self._join()
         except BaseException:
-            self._leave_nowait()
+            self._open = False
+            self._membership.depart(self._id)
             raise
         count = len(self._live.ports)
         first = self._id % count  # consumers that come together do not all begin at the same partition
@@ -104,7 +110,11 @@ class Consumer:
         """Become a member, or make sure of it: the coordinator opens the group wherever that is missing."""
         while True:
             try:
-                self.group_id, self.settings = await self._coordinator.ask(Join(self._id, self._live))
+                self.group_id, self.settings = await self._coordinator.ask(
+                    Join(self._id, self._live.topic_id)
+                )
+                if not self._open:  # left meanwhile, by another task
+                    self._membership.depart(self._id)
                 self.held.begin(self.group_id, self.settings.max_in_flight)
             except ActorCrashed:
                 continue
@@ -127,23 +137,26 @@ class Consumer:
         self.held.end()
         self._buffer.clear()
         if error is not None:
-            self._leave_nowait()
+            self._membership.depart(self._id)
             await trio.lowlevel.cancel_shielded_checkpoint()
             return
         try:
             await self.held.flush()
-            await self._coordinator.ask(Leave(self._id))
-        except ActorStopped:
-            return
+            await self._leave()
         except BaseException:
-            self._leave_nowait()
+            self._membership.depart(self._id)
             raise
 
-    def _leave_nowait(self) -> None:
-        try:
-            self._coordinator.tell_nowait(Leave(self._id))
-        except CallboardError:
-            self._open = False
+    async def _leave(self) -> None:
+        """Leave, and wait until the leases are released."""
+        while True:
+            try:
+                await self._coordinator.ask(Leave(self._id))
+            except ActorCrashed:
+                continue
+            except ActorStopped:
+                pass  # the group is deleted, or the runtime closes
+            return
 
     def _check_open(self) -> None:
         self.runtime.check_open()

@@ -22,7 +22,7 @@ from typing import Any
 import trio
 
 from callboard.actors.kernel import Actor, Batch, Reply
-from callboard.actors.notices import JournalSalvaged, PartitionStuck, UnreadDropped
+from callboard.actors.notices import JournalSalvaged, OpeningOverdue, PartitionStuck, UnreadDropped
 from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
 from callboard.actors.partition.commit_plan import DiskEngine
@@ -30,6 +30,7 @@ from callboard.actors.partition.committer import Committer
 from callboard.actors.partition.core import PartitionCore
 from callboard.actors.partition.group_states import Group, GroupStates
 from callboard.actors.partition.lease_reading import LeaseReading
+from callboard.actors.partition.openings import Turn
 from callboard.actors.partition.participants import JournalParticipant, LogParticipant, wall_offset
 from callboard.actors.partition.placement import Placement
 from callboard.actors.partition.sequencer import Appends, Singles
@@ -45,7 +46,7 @@ from callboard.log.errors import (
 )
 from callboard.log.format.compression import Compression
 from callboard.log.journal.journal import Journal
-from callboard.log.limits import Limits
+from callboard.log.limits import OPENING_BYTES_LEAST, OPENING_TURN_S, Limits
 from callboard.log.offline.repair import repair_log
 from callboard.log.partition.log_settings import LogSettings
 from callboard.log.partition.partition_log import PartitionLog
@@ -98,12 +99,23 @@ class Partition(Actor[c.PartitionCommand]):
     # -- life
 
     async def started(self) -> None:
-        """Recover log and journal, decide what becomes of the leases, start the committer."""
+        """Recover log and journal when it is this partition's turn, decide what becomes of the leases, start the
+        committer.
+        """
         context, port = self.context, self._port
         if port.state == "failed":
             port.budget.clear()
         port.state = "recovering"
-        await self._recover()
+        with context.until_stop() as waiting:
+            turn = await self._place.openings.wait_turn(self._place.topic_id)
+        if waiting.cancelled_caught:
+            return
+        overdue = context.start_task(self._tell_overdue, turn, name="opening")
+        try:
+            await self._recover(turn)
+        finally:
+            turn.end()
+            overdue.cancel()
         self._has_started = True
         core = self._core
         self._handlers = {
@@ -147,11 +159,19 @@ class Partition(Actor[c.PartitionCommand]):
         port.sleepers.wake(self._place.index)
         self._maintain()
 
-    async def _recover(self) -> None:
+    async def _tell_overdue(self, turn: Turn) -> None:
+        """A recovery that takes long keeps nobody waiting but those who use the partition."""
+        await trio.sleep(OPENING_TURN_S)
+        turn.overdue()
+        self.context.emit(OpeningOverdue(self.context.path, OPENING_TURN_S))
+
+    async def _recover(self, turn: Turn) -> None:
         place, context = self._place, self.context
         if context.disk is None:
             raise InternalError("a partition was started in a system without a disk", invariant="P0")
         files = await context.disk.incarnate(place.directory)
+        journal = await files.list(f"{place.directory}/delivery")
+        await turn.hold(OPENING_BYTES_LEAST + sum([entry.size_bytes for entry in journal]))
         states = await self._replayed(files)
         log = self._log = await PartitionLog.open(
             files,

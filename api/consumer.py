@@ -19,13 +19,14 @@ from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, overload
 
 import trio
 
-from callboard.actors.catalog.commands import EnsureGroup
+from callboard.actors.catalog.commands import Admission, EnsureGroup
 from callboard.actors.catalog.directory import LiveTopic
 from callboard.actors.groups.coordinator import Join, Leave
+from callboard.actors.groups.membership import Membership
 from callboard.actors.kernel import ActorRef, Reply
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.awaited import AwaitedPartitions
@@ -42,12 +43,11 @@ from callboard.log.errors import (
     RuntimeClosed,
     TopicNotFound,
 )
-from callboard.log.limits import FETCH_BYTES_MAX, PREFETCH_MAX
 from callboard.received import ReceivedBatch, ReceivedMessage, attempts, check_seconds
 from callboard.receiving import Receiving
 
 if TYPE_CHECKING:
-    from callboard.runtime import Runtime
+    from callboard.session import Session
 
 
 LOOK_S = 0.05
@@ -57,7 +57,7 @@ LOOK_S = 0.05
 class Consumer:
     """Made by `Topic.subscribe`; use it with `async with`. Tasks may share it, or each have one of its own."""
 
-    def __init__(self, runtime: Runtime, live: LiveTopic, group: str, given: Mapping[str, Any]) -> None:
+    def __init__(self, runtime: Session, live: LiveTopic, group: str, given: Mapping[str, Any]) -> None:
         self.group = group
         self.settings = GroupSettings()
         self.runtime = runtime
@@ -65,8 +65,10 @@ class Consumer:
         self.held = Held(runtime, live, group)
         self._live = live
         self._given = given
+        self._entered = False
         self._id = 0
         self._coordinator: ActorRef[Any]
+        self._membership: Membership
         self._awaited = AwaitedPartitions()
         self._maybe: dict[int, None] = {}
         self._buffer: deque[ReceivedMessage] = deque()
@@ -82,19 +84,22 @@ class Consumer:
     # -- joining and leaving
 
     async def __aenter__(self) -> Self:
-        if self._id:
+        if self._entered:
             raise InvalidArgument("a consumer is entered once. Subscribe again.")
+        self._entered = True
         if self._live.deleted:
             raise TopicNotFound(f"topic {self._live.name!r} was deleted.", topic=self._live.name)
-        self._id = self.runtime.next_consumer()
-        self._coordinator = await self.runtime.ask_catalog(
+        admission: Admission = await self.runtime.ask_catalog(
             EnsureGroup(self.group, self._live.name, self._given)
         )
+        self._id, self._membership = admission.consumer, admission.group.membership
+        self._coordinator = admission.group.ref
         self._open = True
         try:
             await self._join()
         except BaseException:
-            self._leave_nowait()
+            self._open = False
+            self._membership.depart(self._id)
             raise
         count = len(self._live.ports)
         first = self._id % count  # consumers that come together do not all begin at the same partition
@@ -105,7 +110,11 @@ class Consumer:
         """Become a member, or make sure of it: the coordinator opens the group wherever that is missing."""
         while True:
             try:
-                self.group_id, self.settings = await self._coordinator.ask(Join(self._id, self._live))
+                self.group_id, self.settings = await self._coordinator.ask(
+                    Join(self._id, self._live.topic_id)
+                )
+                if not self._open:  # left meanwhile, by another task
+                    self._membership.depart(self._id)
                 self.held.begin(self.group_id, self.settings.max_in_flight)
             except ActorCrashed:
                 continue
@@ -122,28 +131,32 @@ class Consumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self.runtime.check_run()
         self._open = False
         self._awaited.close()
         self.held.end()
         self._buffer.clear()
         if error is not None:
-            self._leave_nowait()
+            self._membership.depart(self._id)
             await trio.lowlevel.cancel_shielded_checkpoint()
             return
         try:
             await self.held.flush()
-            await self._coordinator.ask(Leave(self._id))
-        except ActorStopped:
-            return
+            await self._leave()
         except BaseException:
-            self._leave_nowait()
+            self._membership.depart(self._id)
             raise
 
-    def _leave_nowait(self) -> None:
-        try:
-            self._coordinator.tell_nowait(Leave(self._id))
-        except CallboardError:
-            self._open = False
+    async def _leave(self) -> None:
+        """Leave, and wait until the leases are released."""
+        while True:
+            try:
+                await self._coordinator.ask(Leave(self._id))
+            except ActorCrashed:
+                continue
+            except ActorStopped:
+                pass  # the group is deleted, or the runtime closes
+            return
 
     def _check_open(self) -> None:
         self.runtime.check_open()
@@ -156,11 +169,12 @@ class Consumer:
         return self
 
     async def __anext__(self) -> ReceivedMessage:
-        message = await self.get()
-        if message is None:
-            raise StopAsyncIteration
-        return message
+        return await self.get()
 
+    @overload
+    async def get(self, *, timeout: None = None) -> ReceivedMessage: ...
+    @overload
+    async def get(self, *, timeout: float | None) -> ReceivedMessage | None: ...
     async def get(self, *, timeout: float | None = None) -> ReceivedMessage | None:
         """The next message; None when there is none within `timeout` seconds (None: wait for ever).
 
@@ -231,11 +245,15 @@ class Consumer:
         """Fetch more while the caller empties the buffer quickly, one at a time when it is slow."""
         quick = min(0.1, self.settings.visibility_timeout / 8)
         if self._fetched_at is not None and now - self._fetched_at < quick:
-            self._prefetch = min(self._prefetch * 2, PREFETCH_MAX)
+            self._prefetch = min(self._prefetch * 2, self.runtime.limits.prefetch)
         else:
             self._prefetch = 1
 
-    def receive(self, *, timeout: float | None = None) -> Receiving:
+    @overload
+    def receive(self, *, timeout: None = None) -> Receiving[ReceivedMessage]: ...
+    @overload
+    def receive(self, *, timeout: float | None) -> Receiving[ReceivedMessage | None]: ...
+    def receive(self, *, timeout: float | None = None) -> Receiving[Any]:
         """`async with consumer.receive() as message:` holds the lease while the body runs.
 
         A body that ends acks the message, one that raises nacks it (with a growing delay) and lets the exception pass,
@@ -273,6 +291,7 @@ class Consumer:
 
     async def get_batch(self, max_records: int, max_wait: float) -> ReceivedBatch:
         """One batch; see `batches`."""
+        self._check_open()
         await self._begin_turn()
         try:
             if self._buffer:
@@ -370,7 +389,7 @@ class Consumer:
                 raise self.held.stopped() from error
 
     def _command(self, limit: int) -> c.Fetch:
-        return c.Fetch(self.group_id, self._id, limit, FETCH_BYTES_MAX)
+        return c.Fetch(self.group_id, self._id, limit, self.runtime.limits.fetch_bytes)
 
     async def _ask_partition(self, port: PartitionPort, limit: int) -> c.Handed | None:
         while True:

@@ -20,6 +20,7 @@ from callboard.message import Record, RecordBatch, to_us
 
 if TYPE_CHECKING:
     from callboard.log.format.columns import Columns
+    from callboard.session import Session
 
 Start = int | str | datetime
 
@@ -29,6 +30,7 @@ class BatchReader:
 
     def __init__(
         self,
+        session: Session,
         live: LiveTopic,
         *,
         start: Start,
@@ -48,6 +50,7 @@ class BatchReader:
             raise InvalidArgument(
                 f"topic {live.name!r} has no partition {partition!r:.40}. Its partitions are 0 to {count - 1}."
             )
+        self._session = session
         self._live = live
         self._start = start
         self._stop = stop
@@ -65,6 +68,7 @@ class BatchReader:
         return self
 
     async def __anext__(self) -> RecordBatch:
+        self._session.check_run()
         if self._positions is None:
             self._positions = {index: await self._range(index) for index in self._partitions}
             self._turn = deque(self._partitions)
@@ -160,7 +164,7 @@ class RecordReader:
         while self._batch is None or self._index >= len(self._batch):
             self._batch = await self._batches.__anext__()
             self._index = 0
-        record = Record(self._batch.topic, self._batch.partition, self._batch.columns, self._index)
+        record = self._batch[self._index]
         self._index += 1
         return record
 

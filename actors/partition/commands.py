@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import attrs
 
@@ -41,8 +41,8 @@ class PublishOne(NamedTuple):
 
     value: bytes
     key: bytes | None
-    headers: Mapping[str, bytes | str] | None
-    event_us: int | None
+    attributes: Mapping[str, Any] | None
+    """What else it carries, by the names of `Columns.build`."""
     level: Level
     size_bytes: int
     """What it took of the partition's byte budget; the partition gives that back when the commit has ended."""

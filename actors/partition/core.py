@@ -57,6 +57,7 @@ from callboard.actors.partition.group_states import Group, GroupEvents, GroupSta
 from callboard.actors.partition.lease_reading import LeaseReading
 from callboard.actors.partition.sequencer import Appends, Sequencer
 from callboard.log.errors import CallboardError, GroupNotFound, InvalidArgument
+from callboard.log.limits import USUAL, Limits
 
 __all__ = ["LINGER_S", "NOTICE_LASTS_S", "Carried", "JournalWork", "PartitionCore"]
 
@@ -104,10 +105,11 @@ class PartitionCore:
         label: str,
         start_offset: int = 0,
         visible_end: int = 0,
+        limits: Limits = USUAL,
     ) -> None:
         self.label = label
         self.states = states
-        self.sequencer = Sequencer()
+        self.sequencer = Sequencer(limits)
         self.publish_one = self.sequencer.add_one
         self.publish_many = self.sequencer.add_many
         self.start_offset = start_offset
@@ -127,6 +129,11 @@ class PartitionCore:
         self._readings: list[LeaseReading] = []
         self._sync = False
         self._pending: dict[tuple[int, int], LeaseReading] = {}
+        """By group's and lease's id."""
+        self._fetching: dict[tuple[int, int], LeaseReading] = {}
+        self._returning: dict[tuple[int, int], Token] = {}
+        """Consumers that get nothing until their last lease has come back, by group, with the token of who waits."""
+        """Of those that are pending, the last one of each group and consumer."""
         self._flushes: list[tuple[int, Token]] = []
         """Who waits for all appends up to a number, counted from the start."""
         self._taken = 0
@@ -338,6 +345,7 @@ class PartitionCore:
         if group is not None:
             group.waiting.pop(message.consumer, None)
             group.notified.pop(message.consumer, None)
+            self._returning.pop((message.group_id, message.consumer), None)
             if group.delivery.release_consumer(message.consumer):
                 self._has_changed(group, now)
             if group.waiting:
@@ -365,14 +373,28 @@ class PartitionCore:
 
     # -- leases ---------------------------------------------------------------------------------------------
 
-    def fetch(self, message: c.Fetch, token: Token, now: float) -> Grant | None:
-        """Lease what is ready; the records follow when the lease is journalled. Returns what was leased."""
+    def fetch(
+        self,
+        message: c.Fetch,
+        token: Token,
+        now: float,
+        is_cancelled: Callable[[Token], bool] | None = None,
+    ) -> Grant | None:
+        """Lease what is ready; the records follow when the lease is journalled. Returns what was leased.
+
+        A consumer that gave up its last fetch gets nothing until what that leased has come back: later records wait.
+        """
         if token is None:
             return None
         group_id, consumer, max_records, max_bytes = message
         group = self._groups.get(group_id)
         if group is None or group.settings is None:
             self._refuse_unknown(group_id, token)
+            return None
+        last = self._fetching.get((group_id, consumer)) if is_cancelled is not None else None
+        if last is not None and is_cancelled is not None and is_cancelled(last.token):
+            self._returning.setdefault((group_id, consumer), None)
+            self._effects.append(Answer(token, None))
             return None
         deadline = now + group.settings.visibility_timeout
         grant = self._leased(group, consumer, max_records, now, deadline)
@@ -381,7 +403,7 @@ class PartitionCore:
             self._arm(group.delivery.next_deadline())
         else:
             reading = LeaseReading(token, group_id, grant, max_bytes)
-            self._pending[group_id, grant.lease_id] = reading
+            self._pending[group_id, grant.lease_id] = self._fetching[group_id, consumer] = reading
             self._readings.append(reading)
             self._changed[group_id] = group
             self._sync = self._sync or grant.ranges[-1][1] > self.durable_end
@@ -418,7 +440,10 @@ class PartitionCore:
                 self.records_lost(start, stop, now)
             self._has_changed(group, now, urgent=False)
             left = delivery.grant_of(grant.lease_id)
-            grant = grant._replace(ranges=()) if left is None else left
+            if left is None:  # the lease ran out while the records were read, or there are none
+                grant, reading.batches = grant._replace(ranges=()), []
+            else:
+                grant = left
             if group.waiting:
                 self._notify(group, now)
         self._effects.append(
@@ -432,7 +457,7 @@ class PartitionCore:
 
     def delivered(self, reading: LeaseReading) -> None:
         """The consumer has the records."""
-        self._pending.pop((reading.group_id, reading.grant.lease_id), None)
+        self._no_longer_pending(reading)
 
     def not_delivered(self, reading: LeaseReading, now: float) -> None:
         """Nobody waits for the records any more: the lease is taken back."""
@@ -440,7 +465,7 @@ class PartitionCore:
 
     def _take_back(self, reading: LeaseReading, now: float) -> None:
         """Nobody took the records: release them without counting an attempt."""
-        self._pending.pop((reading.group_id, reading.grant.lease_id), None)
+        self._no_longer_pending(reading)
         group = self._groups.get(reading.group_id)
         if group is None:
             return
@@ -449,6 +474,20 @@ class PartitionCore:
         self._has_changed(group, now, urgent=False)
         if group.waiting:
             self._notify(group, now)
+
+    def _no_longer_pending(self, reading: LeaseReading) -> None:
+        group_id, grant = reading.group_id, reading.grant
+        self._pending.pop((group_id, grant.lease_id), None)
+        key = (group_id, grant.consumer)
+        if self._fetching.get(key) is reading:
+            del self._fetching[key]
+            waits = self._returning.pop(key, None)
+            if waits is not None:
+                group = self._groups.get(group_id)
+                if group is None:
+                    self._effects.append(Answer(waits, True))
+                else:
+                    group.waiting[grant.consumer] = waits
 
     def records_lost(self, start: int, stop: int, now: float) -> None:
         """The log holds nothing at these offsets: settle them for every group, except where a consumer has them."""
@@ -582,6 +621,10 @@ class PartitionCore:
             return
         group.notified.pop(message.consumer, None)
         group.waiting.pop(message.consumer, None)
+        key = (message.group_id, message.consumer)
+        if key in self._returning:
+            self._returning[key] = token
+            return
         group.waiting[message.consumer] = token
         self._notify(group, now)
 
@@ -617,7 +660,8 @@ class PartitionCore:
             *self.readers,
             *(token for group in self._groups.values() for token in group.waiting.values()),
         ]
-        self.readers = {}
+        tokens += [token for token in self._returning.values() if token is not None]
+        self.readers, self._returning = {}, {}
         for group in self._groups.values():
             group.waiting = {}
         self._effects.append(AnswerEach([(token, True) for token in tokens]))

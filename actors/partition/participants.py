@@ -32,7 +32,7 @@ from callboard.actors.partition.group_states import GroupEvents
 from callboard.actors.partition.sequencer import Appends
 from callboard.log.errors import CallboardError, PlanFailed, StorageError
 from callboard.log.journal.journal import Journal, StagedJournal
-from callboard.log.limits import MIB
+from callboard.log.limits import MIB, USUAL, Limits
 from callboard.log.partition.partition_log import PartitionLog, StagedAppend
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Verb
@@ -42,8 +42,6 @@ __all__ = ["JournalParticipant", "LogParticipant", "wall_offset"]
 OWED_RETRY_S: Final = 1.0
 OWED_RETRY_MAX_S: Final = 60.0
 """How long after a refusal the journal is tried again although nobody asks; doubled each time, up to the second."""
-SNAPSHOT_EVERY_BYTES: Final = 1 * MIB
-"""Journal bytes after which a snapshot shortens the next recovery; they replay in under half a second."""
 SNAPSHOT_SPACING: Final = 4
 """No snapshot before so many times the last one's size was journalled: large states are not written over and over."""
 CANCELLED_SIFT_BYTES: Final = 1 * MIB
@@ -224,6 +222,7 @@ class JournalParticipant:
         clock: Clock,
         *,
         perform: Callable[[], None],
+        limits: Limits = USUAL,
     ) -> None:
         self._core = core
         self._journal = journal
@@ -234,7 +233,8 @@ class JournalParticipant:
         self._owed_until = 0.0
         """When to try again to write what only the state in memory has; 0 when there is nothing."""
         self._owed_delay_s = OWED_RETRY_S
-        self._snapshot_beyond = SNAPSHOT_EVERY_BYTES
+        self._snapshot_every_bytes = limits.snapshot_every_bytes
+        self._snapshot_beyond = limits.snapshot_every_bytes
         self._pruned_for = 0
         """The log's first offset when the journal was pruned last."""
         self.heals = 0
@@ -335,7 +335,7 @@ class JournalParticipant:
                 return error
             raise
         self._owed_until, self._owed_delay_s = 0.0, OWED_RETRY_S
-        self._snapshot_beyond = max(SNAPSHOT_EVERY_BYTES, SNAPSHOT_SPACING * len(state))
+        self._snapshot_beyond = max(self._snapshot_every_bytes, SNAPSHOT_SPACING * len(state))
         if covered is not None:
             self._core.journalled(covered)
             self._perform()
@@ -364,7 +364,7 @@ class JournalParticipant:
                 and not journal.needs_healing
                 and await self._write_state(journal.snapshot) is not None
             ):
-                self._snapshot_beyond = journal.bytes_since_snapshot + SNAPSHOT_EVERY_BYTES
+                self._snapshot_beyond = journal.bytes_since_snapshot + self._snapshot_every_bytes
             start = self._log.start_offset
             if start != self._pruned_for and not journal.needs_healing:
                 await journal.prune(keep_from_us=self._log.oldest_us)

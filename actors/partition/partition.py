@@ -22,7 +22,7 @@ from typing import Any
 import trio
 
 from callboard.actors.kernel import Actor, Batch, Reply
-from callboard.actors.notices import JournalSalvaged, PartitionStuck, UnreadDropped
+from callboard.actors.notices import JournalSalvaged, OpeningOverdue, PartitionStuck, UnreadDropped
 from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
 from callboard.actors.partition.commit_plan import DiskEngine
@@ -30,6 +30,7 @@ from callboard.actors.partition.committer import Committer
 from callboard.actors.partition.core import PartitionCore
 from callboard.actors.partition.group_states import Group, GroupStates
 from callboard.actors.partition.lease_reading import LeaseReading
+from callboard.actors.partition.openings import Turn
 from callboard.actors.partition.participants import JournalParticipant, LogParticipant, wall_offset
 from callboard.actors.partition.placement import Placement
 from callboard.actors.partition.sequencer import Appends, Singles
@@ -45,6 +46,7 @@ from callboard.log.errors import (
 )
 from callboard.log.format.compression import Compression
 from callboard.log.journal.journal import Journal
+from callboard.log.limits import OPENING_BYTES_LEAST, OPENING_TURN_S, Limits
 from callboard.log.offline.repair import repair_log
 from callboard.log.partition.log_settings import LogSettings
 from callboard.log.partition.partition_log import PartitionLog
@@ -60,7 +62,7 @@ Handler = Callable[[Any, Reply | None, float], object]
 Performer = Callable[[Any], None]
 
 
-def log_settings(settings: TopicSettings) -> LogSettings:
+def log_settings(settings: TopicSettings, limits: Limits) -> LogSettings:
     """The part of a topic's settings that its logs need."""
     return LogSettings(
         segment_bytes=settings.segment_bytes,
@@ -68,11 +70,14 @@ def log_settings(settings: TopicSettings) -> LogSettings:
         retention_age_s=settings.retention_age,
         retention_bytes=settings.retention_bytes,
         compression=Compression(settings.compression),
+        segment_bytes_max=limits.segment_bytes,
     )
 
 
 class Partition(Actor[c.PartitionCommand]):
     """See the module. A new instance per incarnation; `Placement` and its port outlive it."""
+
+    defers_interrupts = True
 
     def __init__(self, placement: Placement) -> None:
         self._place = placement
@@ -94,18 +99,29 @@ class Partition(Actor[c.PartitionCommand]):
     # -- life
 
     async def started(self) -> None:
-        """Recover log and journal, decide what becomes of the leases, start the committer."""
+        """Recover log and journal when it is this partition's turn, decide what becomes of the leases, start the
+        committer.
+        """
         context, port = self.context, self._port
         if port.state == "failed":
             port.budget.clear()
         port.state = "recovering"
-        await self._recover()
+        with context.until_stop() as waiting:
+            turn = await self._place.openings.wait_turn(self._place.topic_id)
+        if waiting.cancelled_caught:
+            return
+        overdue = context.start_task(self._tell_overdue, turn, name="opening")
+        try:
+            await self._recover(turn)
+        finally:
+            turn.end()
+            overdue.cancel()
         self._has_started = True
         core = self._core
         self._handlers = {
             c.PublishOne: core.publish_one,
             c.PublishMany: core.publish_many,
-            c.Fetch: core.fetch,
+            c.Fetch: self._fetch,
             c.WaitForReady: core.wait_for_ready,
             c.Settle: self._settle,
             c.Extend: core.extend,
@@ -143,20 +159,29 @@ class Partition(Actor[c.PartitionCommand]):
         port.sleepers.wake(self._place.index)
         self._maintain()
 
-    async def _recover(self) -> None:
+    async def _tell_overdue(self, turn: Turn) -> None:
+        """A recovery that takes long keeps nobody waiting but those who use the partition."""
+        await trio.sleep(OPENING_TURN_S)
+        turn.overdue()
+        self.context.emit(OpeningOverdue(self.context.path, OPENING_TURN_S))
+
+    async def _recover(self, turn: Turn) -> None:
         place, context = self._place, self.context
         if context.disk is None:
             raise InternalError("a partition was started in a system without a disk", invariant="P0")
         files = await context.disk.incarnate(place.directory)
+        journal = await files.list(f"{place.directory}/delivery")
+        await turn.hold(OPENING_BYTES_LEAST + sum([entry.size_bytes for entry in journal]))
         states = await self._replayed(files)
         log = self._log = await PartitionLog.open(
             files,
             place.directory,
-            log_settings(place.settings),
+            log_settings(place.settings, context.limits),
             label=self._port.label,
             clock=context.clock,
             entropy=context.entropy,
             named_end=states.named_end(),
+            limits=context.limits,
         )
         core = self._core = PartitionCore(
             states,
@@ -164,6 +189,7 @@ class Partition(Actor[c.PartitionCommand]):
             label=self._port.label,
             start_offset=log.start_offset,
             visible_end=log.visible_end,
+            limits=context.limits,
         )
         self._log_part = LogParticipant(
             core,
@@ -174,7 +200,7 @@ class Partition(Actor[c.PartitionCommand]):
             is_cancelled=_is_abandoned,
         )
         self._journal_part = JournalParticipant(
-            core, self._journal, log, context.clock, perform=self._perform
+            core, self._journal, log, context.clock, perform=self._perform, limits=context.limits
         )
         self._committer = Committer((self._log_part, self._journal_part), DiskEngine(files), context.clock)
 
@@ -204,6 +230,7 @@ class Partition(Actor[c.PartitionCommand]):
             restore=states.restore,
             apply=states.apply,
             written=states.written,
+            limits=self.context.limits,
         )
 
     async def stopping(self) -> None:
@@ -282,6 +309,9 @@ class Partition(Actor[c.PartitionCommand]):
         draws = message.verb == "nack" and message.delay_s is None
         self._core.settle(message, reply, now, self.context.entropy.random() if draws else 0.0)
 
+    def _fetch(self, message: c.Fetch, reply: Reply | None, now: float) -> None:
+        self._core.fetch(message, reply, now, _is_abandoned)
+
     def _open_group(self, message: c.OpenGroup, reply: Reply | None, now: float) -> None:
         if isinstance(message.start, datetime):
             time_us = round(message.start.timestamp() * 1e6)
@@ -322,7 +352,7 @@ class Partition(Actor[c.PartitionCommand]):
         if message.settings.partitions != self._place.settings.partitions:
             raise InvalidArgument("partitions cannot be changed once a topic exists")
         self._place.settings = message.settings
-        self._log.alter(log_settings(message.settings))
+        self._log.alter(log_settings(message.settings, self.context.limits))
         self._maintain()
         self._rearmed.set()
         if reply is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import attrs
 
+from callboard.actors.partition.openings import Openings
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.settings import TopicSettings
 
@@ -22,6 +23,7 @@ class Placement:
     index: int
     settings: TopicSettings
     port: PartitionPort
+    openings: Openings
 
     @property
     def directory(self) -> str:

@@ -78,8 +78,11 @@ class Budget:
         try:
             await turn.over.wait()
         except BaseException:
-            self._queue.remove(turn)
-            self._admit()
+            if turn.is_admitted:  # in the moment of the cancellation
+                self.give_back(size_bytes)
+            elif not turn.over.is_set():
+                self._queue.remove(turn)
+                self._admit()
             raise
         return turn.is_admitted
 
@@ -112,7 +115,7 @@ class Budget:
 class PartitionPort:
     """One partition as its topic's users reach it."""
 
-    def __init__(self, topic: str, index: int) -> None:
+    def __init__(self, topic: str, index: int, *, pending_bytes: int = PENDING_BYTES_MAX) -> None:
         self.topic = topic
         self.index = index
         self.ref: ActorRef[PartitionCommand]
@@ -120,7 +123,7 @@ class PartitionPort:
         self.failure: BaseException | None = None
         """What the partition failed with last."""
         self.opened_before = False
-        self.budget = Budget()
+        self.budget = Budget(pending_bytes)
         self.sleepers = Sleepers()
         """Consumers who found the partition unavailable."""
         self.carried = Carried()

@@ -17,16 +17,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
 import attrs
 
 from callboard.actors.partition.commands import Level, PublishMany, PublishOne
 from callboard.log.format.columns import Columns
-from callboard.log.limits import BATCH_RECORDS_MAX, MIB
-
-COMMIT_BYTES_MAX: Final = 16 * MIB
-"""A commit takes no further part once it holds this much, so one commit's memory and time are bounded."""
+from callboard.log.limits import USUAL, Limits
 
 Token = Any
 
@@ -44,12 +41,15 @@ class Singles:
 
     def columns(self) -> Columns:
         """The records as one frame."""
-        values, keys, headers, times, _, _ = zip(*self.messages, strict=True)
+        values, keys, attributes, _, _ = zip(*self.messages, strict=True)
+        names = dict.fromkeys(name for given in attributes if given for name in given)
+        others: dict[str, Any] = {
+            name: [given.get(name) if given else None for given in attributes] for name in names
+        }
         return Columns.build(
             values,
             keys,
-            headers if any(headers) else None,
-            None if times.count(None) == len(times) else times,
+            **others,
         )
 
     def drop(self, is_cancelled: Callable[[Token], bool]) -> int:
@@ -114,9 +114,10 @@ class Appends:
 class Sequencer:
     """The queue of appends between the partition's mailbox and its commits."""
 
-    __slots__ = ("_parts", "_singles", "cancelled", "records", "size_bytes")
+    __slots__ = ("_parts", "_singles", "cancelled", "limits", "records", "size_bytes")
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits = USUAL) -> None:
+        self.limits = limits
         self._parts: deque[Singles | Batch] = deque()
         self._singles: Singles | None = None
         self.records = 0
@@ -132,13 +133,16 @@ class Sequencer:
             self._parts.append(singles)
         singles.messages.append(message)
         singles.tokens.append(token)
-        _, _, _, _, level, size = message
+        _, _, _, level, size = message
         if level > singles.level:
             singles.level = level
         singles.size_bytes += size
         self.size_bytes += size
         self.records += 1
-        if singles.size_bytes >= COMMIT_BYTES_MAX or len(singles.messages) >= BATCH_RECORDS_MAX:
+        if (
+            singles.size_bytes >= self.limits.commit_bytes
+            or len(singles.messages) >= self.limits.frame_records
+        ):
             self._singles = None
 
     def add_many(self, message: PublishMany, token: Token | None, _now: float = 0.0) -> None:
@@ -149,7 +153,7 @@ class Sequencer:
         self.size_bytes += message.size_bytes
 
     def take(self, is_cancelled: Callable[[Token], bool] | None = None) -> Appends | None:
-        """The next commit's appends, oldest first, up to COMMIT_BYTES_MAX; None when nothing waits.
+        """The next commit's appends, oldest first, up to `Limits.commit_bytes`; None when nothing waits.
 
         Records whose token `is_cancelled` are dropped, so there may be no batches in what is returned.
         """
@@ -157,7 +161,7 @@ class Sequencer:
             return None
         parts: list[Singles | Batch] = []
         size = cancelled = 0
-        while self._parts and (not parts or size + self._parts[0].size_bytes <= COMMIT_BYTES_MAX):
+        while self._parts and (not parts or size + self._parts[0].size_bytes <= self.limits.commit_bytes):
             part = self._parts.popleft()
             size += part.size_bytes
             if is_cancelled is not None:

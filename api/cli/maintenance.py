@@ -62,7 +62,7 @@ def repair(dry_run: bool, directory: str, as_json: bool) -> int:
     """
 
     async def work() -> tuple[RepairReport, Names]:
-        async with Onlooker(directory) as onlooker:
+        async with Onlooker(directory, writable=not dry_run) as onlooker:
             names = await _names(onlooker)
             with progress("repairing", quiet=as_json) as advance:
                 report = await repair_directory(

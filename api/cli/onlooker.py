@@ -7,6 +7,7 @@ waits for nobody and never makes a runtime's opening fail. Of each partition it 
 from __future__ import annotations
 
 import difflib
+from itertools import zip_longest
 from types import TracebackType
 from typing import Final, Self
 
@@ -30,11 +31,14 @@ TRIES: Final = 3
 
 
 class Onlooker:
-    """`async with Onlooker(directory) as onlooker`. Raises `StorageError` when there is no such directory."""
+    """`async with Onlooker(directory) as onlooker`. Raises `StorageError` when there is no such directory.
 
-    def __init__(self, directory: str) -> None:
+    Its disk can change nothing, and needs no right to: only a repair asks for `writable`.
+    """
+
+    def __init__(self, directory: str, *, writable: bool = False) -> None:
         require_directory(directory)
-        self.disk = HostDisk(directory)
+        self.disk = HostDisk(directory, read_only=not writable)
         self._directory = directory
         self._files: Incarnation
 
@@ -111,7 +115,7 @@ class CatalogReplay:
     async def run(self) -> None:
         """Read all segments. One that begins with a snapshot says all that those before it said."""
         bases = await segment_bases(self._files, "catalog")
-        for base, successor in zip(bases, [*bases[1:], None], strict=True):
+        for base, successor in zip_longest(bases, bases[1:]):
             try:
                 await self._segment(base, successor)
             except SegmentHeaderInvalid as fault:

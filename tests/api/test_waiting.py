@@ -145,7 +145,7 @@ async def test_a_command_that_breaks_the_partition_fails_its_sender_alone(
     async with world.open() as runtime:
         topic = await world.topic_of(runtime, 3)
         port = port_of(runtime)
-        poison = PublishOne(b"x", None, None, None, "no level", 1)  # type: ignore[arg-type]
+        poison = PublishOne(b"x", None, None, "no level", 1)  # type: ignore[arg-type]
         for _ in range(2):
             with pytest.raises(callboard.CallboardError, match="PublishOne") as caught:
                 await port.ref.ask(poison)

@@ -25,7 +25,7 @@ from callboard.actors.partition.effects import (
 )
 from callboard.actors.partition.group_states import GroupStates
 from callboard.actors.partition.participants import JournalParticipant, LogParticipant
-from callboard.actors.partition.sequencer import COMMIT_BYTES_MAX, Singles
+from callboard.actors.partition.sequencer import Singles
 from callboard.log.errors import (
     DiskFull,
     PlanFailed,
@@ -35,6 +35,7 @@ from callboard.log.errors import (
 )
 from callboard.log.format.columns import Columns
 from callboard.log.journal.journal import Journal
+from callboard.log.limits import COMMIT_BYTES_MAX
 from callboard.log.partition.log_settings import LogSettings
 from callboard.log.partition.partition_log import PartitionLog
 from callboard.log.seams.disk import Close, Create, Sync, Write
@@ -156,7 +157,7 @@ class Bench:
     def publish_one(self, level: Level = Level.ALL) -> Asker:
         """Hand over one record."""
         asker = Asker()
-        self.core.publish_one(PublishOne(b"x", None, None, None, level, 1), asker)
+        self.core.publish_one(PublishOne(b"x", None, None, level, 1), asker)
         self.perform()
         return asker
 

@@ -168,3 +168,16 @@ def test_what_is_no_settlement_is_refused_before_anything_changes(command: Any) 
     with pytest.raises(InvalidArgument):
         (core.extend if isinstance(command, c.Extend) else core.settle)(command, "asks", 0.0)
     assert (core.snapshot(0.0), core.states.groups[1].delivery.events) == (before, [])
+
+
+def test_a_consumer_whose_last_lease_has_not_come_back_waits_without_being_notified() -> None:
+    """It gave up a fetch that is still being written: until that lease is back it gets nothing and no notices."""
+    core = core_with(3)
+    core.fetch(c.Fetch(1, 7, 1, 1000), "gives up", 0.0, lambda token: token == "gives up")
+    core.fetch(c.Fetch(1, 7, 1, 1000), "fetches", 0.0, lambda token: token == "gives up")
+    core.wait_for_ready(c.WaitForReady(1, 7), "waits", 0.0)
+    assert [(effect.token, effect.value) for effect in of_kind(core, e.Answer)] == [("fetches", None)]
+    commit(core)
+    (effect,) = of_kind(core, e.ReadLeased)
+    core.not_delivered(effect.reading, 0.0)
+    assert [effect.token for effect in of_kind(core, e.Notify)] == ["waits"]

@@ -78,14 +78,17 @@ class CoreModel(RuleBasedStateMachine):
             self.core.publish_many(message, self._asker("publish", values))
         else:
             for value in values:
-                one = c.PublishOne(value, None, None, None, c.Level.LEADER, 8)
+                one = c.PublishOne(value, None, None, c.Level.LEADER, 8)
                 self.core.publish_one(one, self._asker("publish", [value]))
 
     @rule(group=st.sampled_from(GROUPS), consumer=st.sampled_from(CONSUMERS), count=st.integers(1, 6))
     def fetch(self, group: int, consumer: int, count: int) -> None:
         """A consumer asks for records."""
         self.core.fetch(
-            c.Fetch(group, consumer, count, 1 << 20), self._asker("fetch", (group, consumer)), self.now
+            c.Fetch(group, consumer, count, 1 << 20),
+            self._asker("fetch", (group, consumer)),
+            self.now,
+            lambda token: not token.listens,
         )
         self._perform()
 

@@ -13,6 +13,7 @@ from callboard.actors.partition.commands import Level, PublishOne
 from callboard.actors.partition.commit_plan import DiskEngine
 from callboard.actors.partition.effects import AppendsStored
 from callboard.actors.partition.group_states import Group, GroupEvents, GroupStates
+from callboard.actors.partition.openings import Openings
 from callboard.actors.partition.partition import Partition
 from callboard.actors.partition.placement import Placement
 from callboard.actors.partition.port import PartitionPort
@@ -222,10 +223,12 @@ def test_publishers_hear_of_others_offsets(without: Any) -> None:
     def first() -> int | None:
         sequencer, heard = Sequencer(), [Heard(), Heard()]
         for one in heard:
-            sequencer.add_one(PublishOne(b"", None, None, None, Level.ALL, 0), one)
+            sequencer.add_one(PublishOne(b"", None, None, Level.ALL, 0), one)
         appends = sequencer.take()
         assert appends is not None
-        partition = Partition(Placement("orders", "1", 0, TopicSettings(), PartitionPort("orders", 0)))
+        partition = Partition(
+            Placement("orders", "1", 0, TopicSettings(), PartitionPort("orders", 0), Openings())
+        )
         partition._appends_stored(AppendsStored(appends, [5]))
         return heard[0].offset
 

@@ -224,3 +224,24 @@ async def test_attempts_of_many_ranges_are_counted_in_one_pass(autojump_clock: A
             again = await consumer.get_batch(count, 1.0)
             assert again.attempts() == [1 + offset % 2 for offset in again.offsets()]
             assert len(again) == count
+
+
+async def test_what_nobody_waited_for_and_a_crash_took_is_told_by_flush(
+    autojump_clock: Any, world: Any
+) -> None:
+    """Records at acks="none" that wait for a commit when the partition crashes are reported, and return their bytes."""
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 0)
+        world.disk.latency_s = 1.0
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lambda: topic.publish(b"in flight", acks="none"))
+            await trio.sleep(0.1)
+            await topic.publish_batch([b"x"] * 3, acks="none")
+            await trio.sleep(0.1)
+        assert runtime.crash("topics/jobs/0", RuntimeError("a drill")) is not False
+        await trio.sleep(5.0)
+        with pytest.raises(callboard.PublishFailed) as caught:
+            await topic.flush()
+        assert caught.value.failed == 4
+        assert port_of(runtime).budget.waiting_bytes == 0
+        assert port_of(runtime).unheard_waiting == 0

@@ -440,7 +440,7 @@ def open_runtime(
     The directory is made when missing, and written by one process at a time. The runtime belongs to the trio run that
     opens it; other threads reach it by `trio.from_thread.run`, else `InvalidArgument` refuses them. With `control`, a
     socket in it answers `callboard tree` and the like. `sync_inline` syncs in the event loop's own thread: a single
-    publisher gains a third, and all of the program waits for the disk, hung or not. `seed` fixes the runtime's randomness.
+    publisher gains a third, and every timer of the program waits for the disk. `seed` fixes the runtime's randomness.
     `disk`, `clock` and `entropy` replace the real ones, for simulation. `on_event` hears every event of the tree from
     the first one on, those of opening included; it must not block. `limits` are for simulation too: smaller ones are
     reached sooner.

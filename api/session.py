@@ -22,7 +22,7 @@ class Session(Protocol):
         """Raise `RuntimeClosed` unless the runtime is open or closing, and what `check_run` raises."""
 
     def check_run(self) -> None:
-        """Raise `InvalidArgument` in another thread or trio run than the one that opened the runtime."""
+        """Raise `WrongRun` in another thread or trio run than the one that opened the runtime."""
 
     def next_consumer(self) -> int:
         """A number for a new consumer."""

@@ -39,6 +39,7 @@ from callboard.log.errors import (
     RestartLimitReached,
     RuntimeClosed,
     TopicNotFound,
+    WrongRun,
 )
 from callboard.log.host.clock import HostClock
 from callboard.log.host.disk import HostDisk
@@ -257,7 +258,7 @@ class Runtime:
     def check_open(self) -> None:
         """Raise `RuntimeClosed` unless the runtime is open, or still closing: actors may finish their work then.
 
-        Raise `InvalidArgument` in another thread or trio run than the one that opened it.
+        Raise `WrongRun` in another thread or trio run than the one that opened it.
         """
         if self._state not in ("open", "closing"):
             raise RuntimeClosed(
@@ -273,13 +274,13 @@ class Runtime:
         self.check_run()
 
     def check_run(self) -> None:
-        """Raise `InvalidArgument` in another thread or trio run than the one that opened the runtime."""
+        """Raise `WrongRun` in another thread or trio run than the one that opened the runtime."""
         try:
             run = current_trio_token()
         except RuntimeError:
             run = None
         if run is not self._run:
-            raise InvalidArgument(
+            raise WrongRun(
                 f"the runtime on {self.directory} belongs to the trio run that opened it, and this is"
                 f" {'a thread or program without one' if run is None else 'another'}. Nothing was done. From another"
                 " thread use trio.from_thread.run(function, trio_token=...), with the token of the runtime's run."
@@ -450,7 +451,7 @@ def open_runtime(
     The directory is made when missing, and written by one process at a time. Returns once the directory is locked and
     its catalog read: partitions recover while the runtime is open, and what is asked of one waits until it has. The
     runtime belongs to the trio run that opens it; other threads reach it by `trio.from_thread.run`, else
-    `InvalidArgument` refuses them. With `control`, a socket in the directory answers `callboard tree` and the like.
+    `WrongRun` refuses them. With `control`, a socket in the directory answers `callboard tree` and the like.
     `sync_inline` syncs in the event loop's own thread: a single publisher gains a third, and every timer of the program
     waits for the disk. `seed` fixes the runtime's randomness. `disk`, `clock` and `entropy` replace the real ones, for
     simulation. `on_event` hears every event of the tree from the first one on, those of opening included; it must not

@@ -27,7 +27,7 @@ from callboard.actors.catalog.commands import (
 )
 from callboard.actors.catalog.directory import Directory, LiveTopic
 from callboard.actors.groups.renewals import Holds, Renewals
-from callboard.actors.kernel import ActorRef, ActorStart, Logged, MailboxSpec, Reply
+from callboard.actors.kernel import ActorRef, ActorStart, Logged, MailboxSpec
 from callboard.actors.partition.commands import Describe, Flush, PartitionStatistics
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.settings import GroupSettings
@@ -398,19 +398,19 @@ class Runtime:
     async def partition_statistics(self, ports: Sequence[PartitionPort]) -> tuple[PartitionStatistics, ...]:
         """Each partition's statistics; only the state of those that do not answer within DESCRIBE_TIMEOUT_S."""
         self.check_open()
-        asked: list[Reply | None] = []
-        for port in ports:
-            try:
-                asked.append(port.ref.ask_nowait(Describe()))
-            except CallboardError:
-                asked.append(None)
+        found: dict[int, PartitionStatistics] = {}
+
+        async def describe(place: int, port: PartitionPort) -> None:
+            with suppress(CallboardError):
+                found[place] = await port.ref.ask(Describe())
+
         with trio.move_on_after(DESCRIBE_TIMEOUT_S):
-            for reply in asked:
-                if reply is not None:
-                    with suppress(CallboardError):
-                        await reply.settled()
+            async with trio.open_nursery() as nursery:
+                for place, port in enumerate(ports):
+                    nursery.start_soon(describe, place, port)
         self.check_open()
-        return tuple(_statistics(port, reply) for port, reply in zip(ports, asked, strict=True))
+        unknown = (PartitionStatistics(port.topic, port.index, port.state) for port in ports)
+        return tuple(found.get(place, state) for place, state in enumerate(unknown))
 
     # -- for the other public modules
 
@@ -423,15 +423,6 @@ class Runtime:
             if isinstance(error, ActorCrashed) and self._state == "open":
                 raise
             raise RuntimeClosed("the runtime closed before it answered. Open it again.") from error
-
-
-def _statistics(port: PartitionPort, reply: Reply | None) -> PartitionStatistics:
-    """What the partition answered to `Describe`; only its state when it did not."""
-    if reply is not None and reply.done and not reply.abandoned:
-        with suppress(CallboardError):
-            found: PartitionStatistics = reply.value()
-            return found
-    return PartitionStatistics(port.topic, port.index, port.state)
 
 
 def open_runtime(

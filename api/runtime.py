@@ -47,6 +47,7 @@ from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Disk, Lock
 from callboard.log.seams.entropy import Entropy
 from callboard.publishing.partitioning import Partitioner
+from callboard.reporting import report
 from callboard.supervision import ChildSpec, SupervisorSpec, System, TreeNode, open_system
 from callboard.topic import Topic
 
@@ -147,6 +148,8 @@ class Runtime:
             self._system = open_system(
                 self._spec(), clock=self.clock, entropy=self.entropy, disk=disk, limits=self.limits
             )
+            if self._path is not None:
+                self._system.events.subscribe(report)
             if self._on_event is not None:
                 self._system.events.subscribe(self._on_event)
             supervisors = self._system.root
@@ -425,6 +428,8 @@ def open_runtime(
     runtime's randomness. `disk`, `clock` and `entropy` replace the real ones, for simulation. `on_event` hears every
     event of the tree from the first one on, those of opening included; it must not block. `limits` are for simulation
     too: smaller ones are reached sooner.
+
+    Crashes, failures, hung disks, dropped records and the like go to `logging`, to loggers below `callboard`.
 
     Raises `DirectoryLocked` naming the holder, `StorageError` for an unreadable directory, `FormatTooNew`, `LogCorrupt`
     for a damaged catalog, `UnsupportedPlatform`.

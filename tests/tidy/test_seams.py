@@ -29,6 +29,7 @@ BANNED = {
     "io",
     "linecache",
     "mmap",
+    "logging",
     "multiprocessing",
     "os",
     "pathlib",

@@ -1,7 +1,7 @@
 """A consumer: one member of a group, reading one topic.
 
 It holds no task of its own. It asks the partitions that have, or may have, something ready, one after the other, and
-sleeps on a flag that they set; leases are asked for only when the caller wants messages. One-by-one iteration fetches a
+waits for their notices; leases are asked for only when the caller wants messages. One-by-one iteration fetches a
 few at a time, more as long as the caller is quick; what a slow handler leaves lying is given back for others to do.
 
 Several tasks may share a consumer: they take turns at fetching.
@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, overload
 
 import trio
 
@@ -29,6 +29,7 @@ from callboard.actors.groups.coordinator import Join, Leave
 from callboard.actors.groups.membership import Membership
 from callboard.actors.kernel import ActorRef, Reply
 from callboard.actors.partition import commands as c
+from callboard.actors.partition.awaited import AwaitedPartitions
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.settings import GroupSettings
 from callboard.held import Held
@@ -68,7 +69,7 @@ class Consumer:
         self._id = 0
         self._coordinator: ActorRef[Any]
         self._membership: Membership
-        self._flag = c.Flag()
+        self._awaited = AwaitedPartitions()
         self._maybe: dict[int, None] = {}
         self._buffer: deque[ReceivedMessage] = deque()
         self._turn = trio.Lock()
@@ -130,7 +131,9 @@ class Consumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self.runtime.check_run()
         self._open = False
+        self._awaited.close()
         self.held.end()
         self._buffer.clear()
         if error is not None:
@@ -166,11 +169,12 @@ class Consumer:
         return self
 
     async def __anext__(self) -> ReceivedMessage:
-        message = await self.get()
-        if message is None:
-            raise StopAsyncIteration
-        return message
+        return await self.get()
 
+    @overload
+    async def get(self, *, timeout: None = None) -> ReceivedMessage: ...
+    @overload
+    async def get(self, *, timeout: float | None) -> ReceivedMessage | None: ...
     async def get(self, *, timeout: float | None = None) -> ReceivedMessage | None:
         """The next message; None when there is none within `timeout` seconds (None: wait for ever).
 
@@ -245,7 +249,11 @@ class Consumer:
         else:
             self._prefetch = 1
 
-    def receive(self, *, timeout: float | None = None) -> Receiving:
+    @overload
+    def receive(self, *, timeout: None = None) -> Receiving[ReceivedMessage]: ...
+    @overload
+    def receive(self, *, timeout: float | None) -> Receiving[ReceivedMessage | None]: ...
+    def receive(self, *, timeout: float | None = None) -> Receiving[Any]:
         """`async with consumer.receive() as message:` holds the lease while the body runs.
 
         A body that ends acks the message, one that raises nacks it (with a growing delay) and lets the exception pass,
@@ -283,6 +291,7 @@ class Consumer:
 
     async def get_batch(self, max_records: int, max_wait: float) -> ReceivedBatch:
         """One batch; see `batches`."""
+        self._check_open()
         await self._begin_turn()
         try:
             if self._buffer:
@@ -334,10 +343,11 @@ class Consumer:
             if handed is not None:
                 return handed
             with trio.move_on_at(until) as waiting:
-                await self._flag.wait()
+                await self._await(port)
+                await self._awaited.wait()
             if waiting.cancelled_caught:
                 return None
-            self._maybe.update(dict.fromkeys(self._flag.take()))
+            self._maybe.update(dict.fromkeys(self._awaited.take()))
             if port.index not in self._maybe:
                 return None
         return None
@@ -355,7 +365,7 @@ class Consumer:
             if limit <= 0:
                 await self.held.wait_for_room()
                 continue
-            self._maybe.update(dict.fromkeys(self._flag.take()))
+            self._maybe.update(dict.fromkeys(self._awaited.take()))
             for index in list(self._maybe):
                 port = self._live.ports[index]
                 handed = await self._ask_partition(port, limit)
@@ -363,13 +373,23 @@ class Consumer:
                     del self._maybe[index]
                     self._maybe[index] = None
                     return port, handed
+                await self._await(port)
                 self._maybe.pop(index, None)
             self._check_any_available()
-            await self._flag.wait()
+            await self._awaited.wait()
+
+    async def _await(self, port: PartitionPort) -> None:
+        """Have a partition in which nothing was ready say when something is."""
+        if port.state != "failed":
+            try:
+                await self._awaited.ask(port, c.WaitForReady(self.group_id, self._id))
+            except PartitionUnavailable:
+                self._awaited.set(port.index)
+            except ActorStopped as error:
+                raise self.held.stopped() from error
 
     def _command(self, limit: int) -> c.Fetch:
-        timeout = self.settings.visibility_timeout
-        return c.Fetch(self.group_id, self._id, limit, self.runtime.limits.fetch_bytes, timeout, self._flag)
+        return c.Fetch(self.group_id, self._id, limit, self.runtime.limits.fetch_bytes)
 
     async def _ask_partition(self, port: PartitionPort, limit: int) -> c.Handed | None:
         while True:
@@ -383,7 +403,7 @@ class Consumer:
             except PartitionUnavailable:
                 if port.state != "failed":
                     continue  # revived meanwhile
-                port.sleepers.add(self._flag)
+                port.sleepers.add(self._awaited)
                 return None
             except ActorStopped as error:
                 raise self.held.stopped() from error
@@ -412,8 +432,7 @@ class Consumer:
         except CallboardError:
             return None
         if handed is None:
-            self._maybe.pop(port.index, None)
-            return None
+            return None  # still in `_maybe`: it is asked once more, and then awaited
         if not self.held.accept(port, handed):
             return None
         if not self._is_fresh(handed.deadline):

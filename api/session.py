@@ -20,7 +20,10 @@ class Session(Protocol):
     limits: Limits
 
     def check_open(self) -> None:
-        """Raise `RuntimeClosed` unless the runtime is open or closing."""
+        """Raise `RuntimeClosed` unless the runtime is open or closing, and what `check_run` raises."""
+
+    def check_run(self) -> None:
+        """Raise `InvalidArgument` in another thread or trio run than the one that opened the runtime."""
 
     async def ask_catalog(self, command: Any) -> Any:
         """Ask the catalog. Raises `RuntimeClosed`, and what the catalog answers."""

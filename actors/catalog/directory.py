@@ -20,8 +20,8 @@ from callboard.actors.groups.membership import Membership
 from callboard.actors.kernel import ActorRef, MailboxSpec
 from callboard.actors.partition.openings import Openings
 from callboard.actors.partition.partition import Partition
+from callboard.actors.partition.placement import Placement
 from callboard.actors.partition.port import PartitionPort
-from callboard.actors.partition.shared_state import Placement
 from callboard.actors.settings import GroupSettings, TopicSettings
 from callboard.log.errors import CallboardError
 from callboard.log.limits import USUAL, Limits

@@ -130,7 +130,9 @@ class Coordinator(Actor[CoordinatorCommand]):
         member.topics[topic.topic_id] = topic
         if self._idle_since_us is not None:
             self._set_idle(None)
-        opening = c.OpenGroup(self._group_id, self._settings.durable, self._settings.start)
+        settings = self._settings
+        delivery = c.DeliverySettings(settings.visibility_timeout, settings.backoff, settings.max_backoff)
+        opening = c.OpenGroup(self._group_id, settings.durable, settings.start, delivery)
         asked = [(port, _asked(port, opening)) for port in topic.ports]
         self.context.start_task(self._open, opening, asked, reply, name="joining")
 

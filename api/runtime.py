@@ -67,14 +67,27 @@ class PathLike(Protocol):
 
 
 @attrs.frozen
+class ConsumerInfo:
+    """A member of a group: its id, which no other consumer of the directory has or had, and the name it was given."""
+
+    consumer: int
+    name: str | None
+    generation: int
+    topics: tuple[str, ...]
+
+
+@attrs.frozen
 class GroupInfo:
-    """A consumer group. `idle_since_us` is None while it has members."""
+    """A consumer group."""
 
     name: str
     group_id: int
     topics: tuple[str, ...]
     members: int
+    """How many consumers it has now."""
     settings: GroupSettings
+    consumers: tuple[ConsumerInfo, ...] = ()
+    """Its members, by id."""
 
     @property
     def durable(self) -> bool:
@@ -334,9 +347,15 @@ class Runtime:
         found = []
         for record in sorted(records, key=lambda group: group.name):
             lives = [live for live in map(self._directory.by_id, record.topic_ids) if live is not None]
-            members = len(self._directory.membership(record.group_id).members)
+            members = self._directory.membership(record.group_id).members.values()
+            consumers = tuple(
+                ConsumerInfo(m.consumer, m.name, m.generation, tuple(t.name for t in m.topics.values()))
+                for m in sorted(members, key=lambda member: member.consumer)
+            )
             topics = tuple(live.name for live in lives)
-            found.append(GroupInfo(record.name, record.group_id, topics, members, record.settings))
+            found.append(
+                GroupInfo(record.name, record.group_id, topics, len(members), record.settings, consumers)
+            )
         return tuple(found)
 
     async def delete_group(self, name: str) -> None:

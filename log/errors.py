@@ -120,6 +120,13 @@ class DirectoryLocked(CallboardError):
     """Another process writes this directory (`directory`, `holder`). Stop it, or choose another directory."""
 
 
+class ConsumerFenced(CallboardError):
+    """A consumer asked for messages as a member that it no longer is (`consumer`, `generation`). Nothing was leased.
+
+    It joins again; a `Consumer` sees to that itself.
+    """
+
+
 class LeaseLost(CallboardError):
     """The message is no longer this consumer's: its lease ran out and it was leased again, or it was settled.
 

@@ -1,7 +1,7 @@
 """`callboard demo`: a day of web traffic, failing workers, crashing partitions, a SIGKILL, and the account of it all.
 
 Act one runs in this process over the first half of the events, act two in a child process over the second half. The
-child is killed in mid-flight; act three opens its directory again and finishes. Then the account is computed.
+child is killed while it works; act three opens its directory again and finishes. Then the account is computed.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ R = TypeVar("R")
 
 
 class DemoFailed(CallboardError):
-    """The demo itself could not go on; the message says why."""
+    """The demo could not continue; the message says why."""
 
 
 @attrs.frozen(kw_only=True)
@@ -117,7 +117,7 @@ async def _perform(stage: Stage, act: str, runtime: Any, script: Act) -> Timing:
 
 
 async def _act_in_child(stage: Stage) -> Timing:
-    """Run act two in a child process and kill it in mid-flight."""
+    """Run act two in a child process and kill it while it works."""
     act = _ACTS[1]
     plan = stage.plan(act)
     arguments = ["demo-child", *stage.source.arguments(), f"--total={stage.events}"]
@@ -137,7 +137,7 @@ async def _act_in_child(stage: Stage) -> Timing:
 
 
 async def _watch(stage: Stage, child: Child, plan: FailurePlan) -> Timing | None:
-    """Follow the child's progress to the moment at which it is to be killed; None when it ended before."""
+    """Follow the child's progress until it is to be killed; None when it ended before."""
     started: float | None = None
     with progress_stage(_ACTS[1], plan.last - plan.first, quiet=stage.quiet) as show:
         while (line := await child.read_line()) is not None:
@@ -152,7 +152,7 @@ async def _watch(stage: Stage, child: Child, plan: FailurePlan) -> Timing | None
 
 
 async def _finish(stage: Stage, history: History) -> Timing:
-    """Open the killed process's directory, publish what was not acknowledged, have all of it settled, read the log."""
+    """Open the killed process's directory, publish what has no receipt, settle all messages, and read the log."""
     act = _ACTS[2]
     done = set(acknowledged_events(read_record_lines(stage.record(_ACTS[1]))))
     plan = attrs.evolve(stage.plan(_ACTS[1]), crashes=())
@@ -226,10 +226,16 @@ def _source_options(command: C) -> C:
     times = click.Choice([form.value for form in TimeFormat])
     options = [
         click.option(
-            "--events", type=click.IntRange(2), help="Events to make (30,000) or to take of the input (all)."
+            "--events",
+            type=click.IntRange(2),
+            help="How many events to generate (30,000) or read (all).",
         ),
         click.option(
-            "--seed", type=click.IntRange(0), default=1, show_default=True, help="Fixes what fails and when."
+            "--seed",
+            type=click.IntRange(0),
+            default=1,
+            show_default=True,
+            help="Decides what fails and when.",
         ),
         click.option(
             "--input",
@@ -237,10 +243,10 @@ def _source_options(command: C) -> C:
             type=click.Path(),
             help="Real traffic: an access log, JSON lines, CSV or TSV; gzip too.",
         ),
-        click.option("--format", "form", type=formats, help="The input's format; detected without it."),
-        click.option("--time-column", help="Column (name, or number from 1) or field that holds the time."),
-        click.option("--key-column", help="Column or field that holds the key; a host column without it."),
-        click.option("--value-column", help="Column or field to publish; the whole line without it."),
+        click.option("--format", "form", type=formats, help="The input's format (default: detected)."),
+        click.option("--time-column", help="Column (name, or number from 1) or field with the time."),
+        click.option("--key-column", help="Column or field with the key (default: a host column)."),
+        click.option("--value-column", help="Column or field to publish (default: the whole line)."),
         click.option(
             "--time-format", type=times, default="auto", show_default=True, help="How times are written."
         ),
@@ -272,16 +278,16 @@ def _source(options: dict[str, Any]) -> Source:
 @click.command("demo")
 @_source_options
 @click.option(
-    "--directory", type=click.Path(), help="Where to work, new or empty; a temporary one without it."
+    "--directory", type=click.Path(), help="The directory to use, new or empty (default: a temporary one)."
 )
 @click.option("--keep", is_flag=True, help="Keep the temporary directory.")
 @click.option("--json", "as_json", is_flag=True, help="Print the account as JSON.")
-@click.option("--quiet", is_flag=True, help="No progress.")
+@click.option("--quiet", is_flag=True, help="Show no progress.")
 def demo(directory: str | None, keep: bool, as_json: bool, quiet: bool, **options: Any) -> None:
     """Publish a day of web traffic, break things on purpose, and account for every message.
 
-    Act one: publishers and a group of workers that fail now and then, while partitions are made to crash. Act two: the
-    same in a child process that is killed. Act three: the directory is opened again and the work is finished.
+    Act one: publishers and a group of workers that fail now and then, while the demo crashes partitions. Act two: the
+    same in a child process, which the demo kills. Act three: the demo opens the directory again and finishes the work.
 
     Exits with 3 when the account does not balance.
     """
@@ -318,7 +324,7 @@ def _workplace(directory: str | None, *, keep: bool) -> contextlib.AbstractConte
 
 
 def _run_trio(function: Callable[..., Coroutine[Any, Any, R]], *arguments: Any) -> R:
-    """`trio.run`; of a group of errors that Callboard raised on purpose, the first comes out as itself."""
+    """`trio.run`; from a group of Callboard's errors it raises only the first."""
     try:
         with first_error():
             return trio.run(function, *arguments)

@@ -154,7 +154,7 @@ class History:
             (self._handled_us if tag == "L" else self._publish_us).extend(fact.numbers)
 
     def add_unreadable(self, line: str) -> None:
-        """A recorded line that says nothing."""
+        """Count a recorded line that is not a fact."""
         self._blame(None, f"a record cannot be read: {line[:60]!r}")
 
     def end_process(self, *, killed: bool) -> None:
@@ -165,7 +165,7 @@ class History:
         self._open.clear()
 
     def add_unsettled(self, messages: int) -> None:
-        """So many messages are not settled by the group at the end."""
+        """Note how many messages the group has not settled at the end."""
         self._unsettled += messages
 
     def _receipt(self, partition: int, offset: int, events: Sequence[int]) -> None:
@@ -200,7 +200,7 @@ class History:
             marks[offset] = mark | (_HANDLED if tag == "H" else _ACKNOWLEDGED)
 
     def _event_at(self, partition: int, offset: int) -> int | None:
-        """The event there, `_NONE` for a gap or a stranger, None beyond the log."""
+        """The event at that offset, `_NONE` for a gap or an unknown record, None beyond the log."""
         if not 0 <= partition < len(self._stored) or not 0 <= offset < len(self._stored[partition]):
             return None
         return self._stored[partition][offset]
@@ -208,7 +208,7 @@ class History:
     # -- the sums
 
     def account(self) -> Account:
-        """All of it, added up. Call it once, at the end."""
+        """The account. Call it once, at the end."""
         handled, acknowledged = self._settlements()
         unpublished = len(self._digests) - sum(self._receipts)
         if unpublished:

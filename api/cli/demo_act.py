@@ -1,4 +1,4 @@
-"""One act of the demo: publishers, workers and a saboteur in one runtime, until everything is settled."""
+"""One act of the demo: publishers, workers and injected crashes in one runtime, until everything is settled."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class _Performance:
         self._runtime.crash(path, DemoCrash("the demo crashes partitions now and then"))
 
     async def _revive(self, error: PartitionUnavailable) -> None:
-        """Restart a partition that was restarted too often for its supervisor's taste."""
+        """Restart a partition that has exceeded its restart intensity."""
         if error.fields.get("state") == "failed":
             await self._runtime.restart(f"topics/{TOPIC}/{error.fields['partition']}")
 

@@ -20,11 +20,11 @@ class Failure(enum.Enum):
     """How a worker fails on the first delivery of an event."""
 
     RAISE = "raise"
-    """The handler raises: the message is refused and comes again."""
+    """The handler raises: the message is nacked and delivered again."""
     CANCEL = "cancel"
-    """The handler is cancelled: the message is given back and comes again."""
+    """The handler is cancelled: the message is released and delivered again."""
     HANG = "hang"
-    """The handler hangs for longer than the message is visible to it alone: somebody else gets it."""
+    """The handler hangs for longer than its lease: another worker leases the message."""
 
 
 @attrs.frozen

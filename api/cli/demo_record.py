@@ -1,4 +1,4 @@
-"""What publishers and workers write down while the demo runs: one line of text per fact, in the order of facts.
+"""What publishers and workers record while the demo runs: one line of text per fact, in the order of facts.
 
     S n n ...            these events are about to be published
     P partition o n n .. acknowledged: these events are stored from offset o on, one after the other
@@ -31,7 +31,7 @@ _NAMED = frozenset("CR")
 
 @attrs.frozen
 class Fact:
-    """One line, understood. `partition` is -1 where there is none; `numbers` are events, offsets or microseconds."""
+    """One parsed line. `partition` is -1 where there is none; `numbers` are events, offsets or microseconds."""
 
     tag: str
     partition: int = -1

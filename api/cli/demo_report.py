@@ -1,4 +1,4 @@
-"""How the demo shows itself: progress while it runs, and the account as a table or as JSON."""
+"""What the demo prints: progress while it runs, and the account as a table or as JSON."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Timing:
 
 @attrs.frozen(kw_only=True)
 class Summary:
-    """The account, and what belongs to it."""
+    """The account and the figures around it."""
 
     account: Account
     seed: int
@@ -59,7 +59,7 @@ class Summary:
 
 
 def summary_to_dict(summary: Summary) -> dict[str, Any]:
-    """All of it as JSON can hold it."""
+    """The report as values for JSON."""
     found = attrs.asdict(summary)
     found["account"]["balanced"] = summary.account.balanced
     for timing, row in zip(summary.timings, found["timings"], strict=True):
@@ -69,7 +69,7 @@ def summary_to_dict(summary: Summary) -> dict[str, Any]:
 
 
 def say(text: str, *, quiet: bool) -> None:
-    """A line for people on standard error."""
+    """Print a line on standard error."""
     if not quiet:
         click.echo(text, err=True)
 
@@ -100,7 +100,7 @@ def progress_stage(name: str, total: int, *, quiet: bool) -> Iterator[Stage]:
 
 
 class _PlainStage:
-    """A line now and then."""
+    """Prints a line now and then."""
 
     def __init__(self, name: str, total: int) -> None:
         self._name = name
@@ -115,7 +115,7 @@ class _PlainStage:
 
 
 def print_summary(summary: Summary) -> None:
-    """The account for people, on standard output."""
+    """Print the account as a table on standard output."""
     console = Console(highlight=False)
     table = Table(title=f"Account of {summary.source}, seed {summary.seed}", title_justify="left")
     table.add_column("what")

@@ -1,4 +1,4 @@
-"""Where the demo's events come from: made from the profile, or read from a file, as often as needed, always alike."""
+"""The demo's events: generated from the profile or read from a file, as often as needed, always the same."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EVENTS_DEFAULT = 30_000
 
 @attrs.frozen(kw_only=True)
 class Source:
-    """Traffic from `path`, or made from `seed` when that is None. `limit` None takes all of a file."""
+    """Traffic from `path`, or generated from `seed` when that is None. With `limit` None it is all of a file."""
 
     seed: int
     path: str | None

@@ -35,7 +35,7 @@ class WorkerFailed(Exception):
 
 
 class Workers:
-    """A group of workers. `busy` counts those with messages in hand."""
+    """A group of workers. `busy` counts those that are handling messages."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Workers:
         self.busy = 0
 
     async def work(self, index: int) -> None:
-        """Be worker number `index`, for ever."""
+        """Run worker number `index`, for ever."""
         style = (self._one_by_one, self._in_batches, self._held, self._in_batches)[index % 4]
         while True:
             try:
@@ -106,7 +106,7 @@ class Workers:
         await self._settle(done, consumer.flush)
 
     async def _settle(self, messages: Sequence[Any], settle: Callable[[], Awaitable[None]]) -> None:
-        """Await acknowledgements, and write down those that took effect."""
+        """Await acknowledgements, and record those that took effect."""
         try:
             await settle()
         except LeaseLost as error:

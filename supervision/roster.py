@@ -11,7 +11,8 @@ Invariants
 ----------
 S1  A member has at most one life: Start is returned only when its phase is down.
 S2  Stops and starts follow the order of the members: in one_for_all and rest_for_one always, in one_for_one for the
-    first start of the awaited children in the specification and for closing.
+    first start of the awaited children in the specification and for closing. Closing, neighbours that are
+    not awaited are stopped together.
 S3  No restart before its backoff is over.
 S4  More than `intensity` restarts within `period` never happen: the roster gives up, or the insignificant member fails.
     An insignificant member may have its own intensity, which may be infinite.
@@ -329,12 +330,17 @@ class Roster:
         return [Kill(member.name) for member in due]
 
     def _closing_stop(self, now: float) -> list[Step]:
-        """The last member that is alive, once nobody is stopping any more (S2)."""
-        while self._to_stop and not self._stopping:
+        """The last member that is alive, once nobody is stopping any more; those that are not awaited together (S2)."""
+        steps: list[Step] = []
+        if any(member.terms.awaited for member in self._stopping):
+            return steps
+        while self._to_stop and not (self._stopping and self._to_stop[-1].terms.awaited):
             member = self._to_stop.pop()
             if member.phase in ("starting", "up"):
-                return [self._stop(member, now)]
-        return []
+                steps.append(self._stop(member, now))
+                if member.terms.awaited:
+                    break
+        return steps
 
     def _stops(self, outgoing: list[Member], now: float) -> list[Step]:
         if self._strategy != "one_for_one":

@@ -33,7 +33,8 @@ class ChildSpec:
     """Only for an insignificant child: restarts allowed within its supervisor's period. None: the supervisor's
     `intensity`. `math.inf`: the child never fails; it is restarted, with its backoff, without limit."""
     awaited: bool = True
-    """False: neither the children after it nor the supervisor's own readiness wait for it to start."""
+    """False: neither the children after it nor the supervisor's own readiness wait for it to start, and at closing such
+    children stop side by side."""
     retry_in_hand: int = 0
     """How often the message that an actor was handling at a crash is tried again."""
     backoff: Backoff = DEFAULT_BACKOFF
@@ -64,6 +65,8 @@ class SupervisorSpec:
     significant: bool = True
     backoff: Backoff = IMMEDIATE
     """The delay before this supervisor is restarted by its own supervisor."""
+    awaited: bool = True
+    """As of a `ChildSpec`."""
 
     def __attrs_post_init__(self) -> None:
         problems = _supervisor_problems(self)
@@ -72,13 +75,10 @@ class SupervisorSpec:
 
     def child_problems(self, child: ChildSpec | SupervisorSpec) -> list[str]:
         """Why `child` cannot be a child of this supervisor."""
-        if isinstance(child, ChildSpec):
-            if not child.awaited and self.strategy != "one_for_one":
-                return [
-                    f"child {child.name!r} is not awaited, but {self.strategy} starts its children in order"
-                ]
-            if child.intensity is not None:
-                return [] if math.isinf(child.intensity) else self._unreachable(child, int(child.intensity))
+        if not child.awaited and self.strategy != "one_for_one":
+            return [f"child {child.name!r} is not awaited, but {self.strategy} starts its children in order"]
+        if isinstance(child, ChildSpec) and child.intensity is not None:
+            return [] if math.isinf(child.intensity) else self._unreachable(child, int(child.intensity))
         return self._unreachable(child, self.intensity)
 
     def _unreachable(self, child: ChildSpec | SupervisorSpec, intensity: int) -> list[str]:

@@ -72,7 +72,7 @@ class Supervisor:
         not call this inside `started` of an actor that this supervisor waits for: use `add_child`.
         """
         handle = self.add_child(spec)
-        await self._settled(spec.name)
+        await self.settled(spec.name)
         return handle
 
     @overload
@@ -115,7 +115,7 @@ class Supervisor:
         self._living(name)
         self._roster.restart(name)
         self._wake()
-        await self._settled(name)
+        await self.settled(name)
         return self._handle(self._named(name))
 
     def child(self, name: str) -> ActorRef[Any]:
@@ -159,8 +159,8 @@ class Supervisor:
             return child
         raise InvalidArgument(f"{child!r} is no child.")
 
-    async def _settled(self, name: str) -> None:
-        """Wait until the child is up or failed."""
+    async def settled(self, name: str) -> None:
+        """Wait until the child is up or failed. Raises `ActorStopped` when it ended for good instead."""
         child = self._named(name)
         while self._children.get(name) is child:
             if self._roster.is_steady(name):
@@ -197,7 +197,8 @@ class Supervisor:
     @property
     def terms(self) -> RestartTerms:
         """For the parent's roster. The grace is infinite, because every child below has its own."""
-        return RestartTerms("permanent", self.spec.significant, math.inf, self.spec.backoff)
+        spec = self.spec
+        return RestartTerms("permanent", spec.significant, math.inf, spec.backoff, awaited=spec.awaited)
 
     def begin(self) -> None:
         """Open the roster, so that a stop before the first step counts."""

@@ -61,6 +61,13 @@ class Context(Generic[M]):
         """
         return self._incarnation.defer_reply()
 
+    def until_stop(self) -> trio.CancelScope:
+        """A scope that a request to stop cancels: for waiting in `started` that is not worth its shutdown grace.
+
+        Enter it once, and return from `started` when it caught something.
+        """
+        return self._incarnation.until_stop()
+
     def stop(self) -> None:
         """End this incarnation gracefully after the current message."""
         self._incarnation.request_stop()

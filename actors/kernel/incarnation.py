@@ -66,6 +66,7 @@ class Incarnation(Generic[M]):
         self._batch: Batch[M] | None = None
         self._items: Iterator[Envelope[M]] | None = None
         self._main = trio.CancelScope()
+        self._until_stop: list[trio.CancelScope] = []
         self._stop_requested = False
         self._killed = False
         self._open: list[Reply] = []
@@ -81,6 +82,8 @@ class Incarnation(Generic[M]):
         self.cell.state = "stopping"
         if self._batch is not None:
             self._batch.halt()
+        for scope in self._until_stop:
+            scope.cancel()
         self.cell.mailbox.interrupt()
 
     def kill(self) -> None:
@@ -190,6 +193,14 @@ class Incarnation(Generic[M]):
                 await trio.sleep_forever()
             else:
                 self._items = iter(batch)
+
+    def until_stop(self) -> trio.CancelScope:
+        """For `Context.until_stop`."""
+        scope = trio.CancelScope()
+        self._until_stop.append(scope)
+        if self._stop_requested:
+            scope.cancel()
+        return scope
 
     def defer_reply(self) -> Reply:
         """For `Context.defer_reply`."""

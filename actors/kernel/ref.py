@@ -59,6 +59,19 @@ class ActorRef(Generic[M]):
             raise self._cell.mailbox.full("wait")
         return reply
 
+    def question(self) -> Reply:
+        """A reply for `send`."""
+        return Reply(self._cell)
+
+    async def send(self, message: M, reply: Reply) -> None:
+        """Enqueue `message` with a reply of the caller's, waiting for room. Cancelled while waiting: not enqueued.
+
+        Raises like `tell`.
+        """
+        envelope = Envelope(message, reply)
+        if not self._put(envelope):
+            await self._cell.mailbox.put_waiting(envelope)
+
     @overload
     async def ask(self, message: Question[A], *, timeout: float | None = None) -> A: ...
 

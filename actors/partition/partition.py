@@ -126,6 +126,7 @@ class Partition(Actor[c.PartitionCommand]):
             c.Settle: self._settle,
             c.Extend: core.extend,
             c.ReleaseConsumer: core.release_consumer,
+            c.FenceConsumer: core.fence_consumer,
             c.Read: core.read,
             c.WaitForVisible: self._wait_for_visible,
             c.OffsetAt: self._offset_at,

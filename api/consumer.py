@@ -408,7 +408,7 @@ class Consumer:
         """Have a partition in which nothing was ready say when something is."""
         if port.state != "failed":
             try:
-                await self._awaited.ask(port, c.WaitForReady(self.group_id, self._id))
+                await self._awaited.ask(port.index, port.ref, c.WaitForReady(self.group_id, self._id))
             except PartitionUnavailable:
                 self._awaited.set(port.index)
             except ActorStopped as error:

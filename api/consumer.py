@@ -27,8 +27,9 @@ import trio
 from callboard.actors.catalog.commands import Admission, EnsureGroup
 from callboard.actors.catalog.directory import LiveTopic
 from callboard.actors.groups.coordinator import Join, Leave
-from callboard.actors.groups.membership import Membership
+from callboard.actors.groups.membership import Joined, MemberNews, Membership
 from callboard.actors.kernel import ActorRef, Reply
+from callboard.actors.names import check_name
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.awaited import AwaitedPartitions
 from callboard.actors.partition.port import PartitionPort
@@ -38,6 +39,7 @@ from callboard.log.errors import (
     ActorCrashed,
     ActorStopped,
     CallboardError,
+    ConsumerFenced,
     GroupNotFound,
     InvalidArgument,
     PartitionUnavailable,
@@ -45,7 +47,7 @@ from callboard.log.errors import (
     TopicNotFound,
 )
 from callboard.received import ReceivedBatch, ReceivedMessage, attempts, check_seconds
-from callboard.receiving import Receiving
+from callboard.receiving import Batches, Receiving
 
 if TYPE_CHECKING:
     from callboard.session import Session
@@ -58,8 +60,12 @@ LOOK_S = 0.05
 class Consumer:
     """Made by `Topic.subscribe`; use it with `async with`. Tasks may share it, or each have one of its own."""
 
-    def __init__(self, runtime: Session, live: LiveTopic, group: str, given: Mapping[str, Any]) -> None:
+    def __init__(
+        self, runtime: Session, live: LiveTopic, group: str, given: Mapping[str, Any], name: str | None = None
+    ) -> None:
         self.group = group
+        self.name = None if name is None else check_name(name, "consumer")
+        """Who this is, for people: it stands beside the consumer's id in `Runtime.groups`."""
         self.settings = GroupSettings()
         self.runtime = runtime
         self.group_id = 0
@@ -70,6 +76,8 @@ class Consumer:
         self._id = 0
         self._coordinator: ActorRef[Any]
         self._membership: Membership
+        self._news: MemberNews
+        self._generation = 1
         self._awaited = AwaitedPartitions()
         self._maybe: dict[int, None] = {}
         self._buffer: deque[ReceivedMessage] = deque()
@@ -95,6 +103,7 @@ class Consumer:
         )
         self._id, self._membership = admission.consumer, admission.group.membership
         self._coordinator = admission.group.ref
+        self._news = self._membership.news[self._id] = MemberNews(self._look_again)
         self._open = True
         try:
             await self._join()
@@ -111,11 +120,11 @@ class Consumer:
         """Become a member, or make sure of it: the coordinator opens the group wherever that is missing."""
         while True:
             try:
-                self.group_id, self.settings = await self._coordinator.ask(
-                    Join(self._id, self._live.topic_id)
-                )
+                joined: Joined = await self._coordinator.ask(Join(self._id, self._live.topic_id, self.name))
                 if not self._open:  # left meanwhile, by another task
                     self._membership.depart(self._id)
+                self.group_id, self.settings = joined.group_id, joined.settings
+                self._generation = joined.generation
                 self.held.begin(self.group_id, self.settings.max_in_flight)
             except ActorCrashed:
                 continue
@@ -147,6 +156,19 @@ class Consumer:
         except BaseException:
             self._membership.depart(self._id)
             raise
+
+    def _look_again(self) -> None:
+        """The coordinator has news: what sleeps looks at every partition again, and takes them."""
+        if self._is_fenced:
+            self._buffer.clear()
+            self.held.forget()
+        for port in self._live.ports:
+            self._awaited.set(port.index)
+
+    @property
+    def _is_fenced(self) -> bool:
+        """The group has begun a new generation of this consumer: what it has fetched is not its own."""
+        return self._news.generation > self._generation
 
     async def _leave(self) -> None:
         """Leave, and wait until the leases are released."""
@@ -372,11 +394,15 @@ class Consumer:
 
     async def _fetch(self, wanted: int, until: float) -> tuple[PartitionPort, c.Handed] | None:
         """Lease up to `wanted` messages from the next partition that has some; None when none had any by `until`."""
+        if self._is_fenced:
+            self._ahead = None
         ahead = await self._looked_ahead()
         if ahead is not None:
             return ahead
         while True:
             self._check_open()
+            if self._is_fenced:
+                await self._join()
             limit = min(wanted, self.held.room())
             if limit <= 0:
                 with trio.move_on_at(until) as waiting:
@@ -404,20 +430,23 @@ class Consumer:
         """Have a partition in which nothing was ready say when something is."""
         if port.state != "failed":
             try:
-                await self._awaited.ask(port, c.WaitForReady(self.group_id, self._id))
+                await self._awaited.ask(port.index, port.ref, c.WaitForReady(self.group_id, self._id))
             except PartitionUnavailable:
                 self._awaited.set(port.index)
             except ActorStopped as error:
                 raise self.held.stopped() from error
 
     def _command(self, limit: int) -> c.Fetch:
-        return c.Fetch(self.group_id, self._id, limit, self.runtime.limits.fetch_bytes)
+        return c.Fetch(self.group_id, self._id, limit, self.runtime.limits.fetch_bytes, self._generation)
 
     async def _ask_partition(self, port: PartitionPort, limit: int) -> c.Handed | None:
         while True:
             try:
                 handed: c.Handed | None = await port.ref.ask(self._command(limit))
             except ActorCrashed:
+                continue
+            except ConsumerFenced:
+                await self._join()
                 continue
             except GroupNotFound:
                 await self._join()  # raises unless the partition had only missed that the group was opened
@@ -466,18 +495,3 @@ class Consumer:
         ports = self._live.ports
         if all(port.state == "failed" for port in ports):
             raise ports[0].unavailable()
-
-
-class Batches:
-    """Asynchronous iterator of batches; made by `Consumer.batches`."""
-
-    def __init__(self, consumer: Consumer, max_records: int, max_wait: float) -> None:
-        self._consumer = consumer
-        self._max_records = max_records
-        self._max_wait = max_wait
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> ReceivedBatch:
-        return await self._consumer.get_batch(self._max_records, self._max_wait)

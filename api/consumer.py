@@ -26,8 +26,9 @@ import trio
 from callboard.actors.catalog.commands import Admission, EnsureGroup
 from callboard.actors.catalog.directory import LiveTopic
 from callboard.actors.groups.coordinator import Join, Leave
-from callboard.actors.groups.membership import Membership
+from callboard.actors.groups.membership import Joined, MemberNews, Membership
 from callboard.actors.kernel import ActorRef, Reply
+from callboard.actors.names import check_name
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.awaited import AwaitedPartitions
 from callboard.actors.partition.port import PartitionPort
@@ -37,6 +38,7 @@ from callboard.log.errors import (
     ActorCrashed,
     ActorStopped,
     CallboardError,
+    ConsumerFenced,
     GroupNotFound,
     InvalidArgument,
     PartitionUnavailable,
@@ -57,8 +59,12 @@ LOOK_S = 0.05
 class Consumer:
     """Made by `Topic.subscribe`; use it with `async with`. Tasks may share it, or each have one of its own."""
 
-    def __init__(self, runtime: Session, live: LiveTopic, group: str, given: Mapping[str, Any]) -> None:
+    def __init__(
+        self, runtime: Session, live: LiveTopic, group: str, given: Mapping[str, Any], name: str | None = None
+    ) -> None:
         self.group = group
+        self.name = None if name is None else check_name(name, "consumer")
+        """Who this is, for people: it stands beside the consumer's id in `Runtime.groups`."""
         self.settings = GroupSettings()
         self.runtime = runtime
         self.group_id = 0
@@ -69,6 +75,8 @@ class Consumer:
         self._id = 0
         self._coordinator: ActorRef[Any]
         self._membership: Membership
+        self._news: MemberNews
+        self._generation = 1
         self._awaited = AwaitedPartitions()
         self._maybe: dict[int, None] = {}
         self._buffer: deque[ReceivedMessage] = deque()
@@ -94,6 +102,7 @@ class Consumer:
         )
         self._id, self._membership = admission.consumer, admission.group.membership
         self._coordinator = admission.group.ref
+        self._news = self._membership.news[self._id] = MemberNews(self._look_again)
         self._open = True
         try:
             await self._join()
@@ -110,11 +119,11 @@ class Consumer:
         """Become a member, or make sure of it: the coordinator opens the group wherever that is missing."""
         while True:
             try:
-                self.group_id, self.settings = await self._coordinator.ask(
-                    Join(self._id, self._live.topic_id)
-                )
+                joined: Joined = await self._coordinator.ask(Join(self._id, self._live.topic_id, self.name))
                 if not self._open:  # left meanwhile, by another task
                     self._membership.depart(self._id)
+                self.group_id, self.settings = joined.group_id, joined.settings
+                self._generation = joined.generation
                 self.held.begin(self.group_id, self.settings.max_in_flight)
             except ActorCrashed:
                 continue
@@ -146,6 +155,19 @@ class Consumer:
         except BaseException:
             self._membership.depart(self._id)
             raise
+
+    def _look_again(self) -> None:
+        """The coordinator has news: what sleeps looks at every partition again, and takes them."""
+        if self._is_fenced:
+            self._buffer.clear()
+            self.held.forget()
+        for port in self._live.ports:
+            self._awaited.set(port.index)
+
+    @property
+    def _is_fenced(self) -> bool:
+        """The group has begun a new generation of this consumer: what it has fetched is not its own."""
+        return self._news.generation > self._generation
 
     async def _leave(self) -> None:
         """Leave, and wait until the leases are released."""
@@ -356,11 +378,15 @@ class Consumer:
 
     async def _fetch(self, wanted: int) -> tuple[PartitionPort, c.Handed]:
         """Lease up to `wanted` messages from the next partition that has some; waits until one has."""
+        if self._is_fenced:
+            self._ahead = None
         ahead = await self._looked_ahead()
         if ahead is not None:
             return ahead
         while True:
             self._check_open()
+            if self._is_fenced:
+                await self._join()
             limit = min(wanted, self.held.room())
             if limit <= 0:
                 await self.held.wait_for_room()
@@ -382,20 +408,23 @@ class Consumer:
         """Have a partition in which nothing was ready say when something is."""
         if port.state != "failed":
             try:
-                await self._awaited.ask(port, c.WaitForReady(self.group_id, self._id))
+                await self._awaited.ask(port.index, port.ref, c.WaitForReady(self.group_id, self._id))
             except PartitionUnavailable:
                 self._awaited.set(port.index)
             except ActorStopped as error:
                 raise self.held.stopped() from error
 
     def _command(self, limit: int) -> c.Fetch:
-        return c.Fetch(self.group_id, self._id, limit, self.runtime.limits.fetch_bytes)
+        return c.Fetch(self.group_id, self._id, limit, self.runtime.limits.fetch_bytes, self._generation)
 
     async def _ask_partition(self, port: PartitionPort, limit: int) -> c.Handed | None:
         while True:
             try:
                 handed: c.Handed | None = await port.ref.ask(self._command(limit))
             except ActorCrashed:
+                continue
+            except ConsumerFenced:
+                await self._join()
                 continue
             except GroupNotFound:
                 await self._join()  # raises unless the partition had only missed that the group was opened

@@ -129,7 +129,7 @@ class BatchReader:
         """Have a partition of which all is read say when there is more."""
         port = self._live.ports[index]
         try:
-            await self._awaited.ask(port, WaitForVisible(offset))
+            await self._awaited.ask(port.index, port.ref, WaitForVisible(offset))
         except ActorStopped as error:
             raise self._stopped(port) from error
 

@@ -120,6 +120,13 @@ class DirectoryLocked(CallboardError):
     """Another process writes this directory (`directory`, `holder`). Stop it, or choose another directory."""
 
 
+class ConsumerFenced(CallboardError):
+    """A consumer asked for messages as a member that it no longer is (`consumer`, `generation`). Nothing was leased.
+
+    It joins again; a `Consumer` sees to that itself.
+    """
+
+
 class LeaseLost(CallboardError):
     """The lease has ended: it expired and the message was leased again, or the message was settled.
 

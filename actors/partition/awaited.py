@@ -20,8 +20,8 @@ import trio
 from callboard.actors.kernel.reply import Reply
 
 if TYPE_CHECKING:
-    from callboard.actors.partition.commands import WaitForReady, WaitForVisible
-    from callboard.actors.partition.port import PartitionPort
+    from callboard.actors.kernel import ActorRef
+    from callboard.actors.partition.commands import PartitionCommand, WaitForReady, WaitForVisible
 
 __all__ = ["AwaitedPartitions", "Sleepers"]
 
@@ -62,14 +62,16 @@ class AwaitedPartitions:
         self.path = "notices"
         self.late_replies = 0
 
-    async def ask(self, port: PartitionPort, command: WaitForReady | WaitForVisible) -> None:
+    async def ask(
+        self, index: int, ref: ActorRef[PartitionCommand], command: WaitForReady | WaitForVisible
+    ) -> None:
         """Have the partition say when there is something new, unless it has been asked already."""
-        notice = self._notices.get(port.index)
+        notice = self._notices.get(index)
         if notice is not None and not notice.done:
             return
-        self._notices[port.index] = notice = Notice(self, port.index)
+        self._notices[index] = notice = Notice(self, index)
         try:
-            await port.ref.send(command, notice)
+            await ref.send(command, notice)
         except BaseException:
             notice.abandon()
             raise

@@ -151,8 +151,11 @@ class Committer:
             self._wake = trio.Event()
             self._sleeps = True
             try:
-                with trio.move_on_at(due):
+                if due == NEVER:
                     await self._wake.wait()
+                else:
+                    with trio.move_on_at(due):
+                        await self._wake.wait()
             finally:
                 self._sleeps = False
 

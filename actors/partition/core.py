@@ -31,7 +31,7 @@ P6  What `Carried` holds is what a successor in the same process needs, and noth
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import attrs
@@ -56,7 +56,7 @@ from callboard.actors.partition.effects import (
 from callboard.actors.partition.group_states import Group, GroupEvents, GroupStates
 from callboard.actors.partition.lease_reading import LeaseReading
 from callboard.actors.partition.sequencer import Appends, Sequencer
-from callboard.log.errors import CallboardError, GroupNotFound, InvalidArgument
+from callboard.log.errors import CallboardError, ConsumerFenced, GroupNotFound, InvalidArgument
 from callboard.log.limits import USUAL, Limits
 
 __all__ = ["LINGER_S", "NOTICE_LASTS_S", "Carried", "JournalWork", "PartitionCore"]
@@ -80,6 +80,8 @@ class Carried:
     """By group id."""
     extended: dict[tuple[int, int], float] = attrs.field(factory=dict)
     """By group's and lease's id: until when, if a renewal would end it earlier than its consumer was told."""
+    fences: dict[tuple[int, int], int] = attrs.field(factory=dict)
+    """By group's and consumer's id: the generation that its fetches must not be below."""
     unheard: list[tuple[int, Grant]] = attrs.field(factory=list)
     """Leases (with their group's id) that may be journalled, and that no consumer has heard of."""
     sift_at: int = EXTENDED_SIFT_AT
@@ -131,6 +133,8 @@ class PartitionCore:
         self._pending: dict[tuple[int, int], LeaseReading] = {}
         """By group's and lease's id."""
         self._fetching: dict[tuple[int, int], LeaseReading] = {}
+        self._returning: dict[tuple[int, int], Token] = {}
+        """Consumers that get nothing until their last lease has come back, by group, with the token of who waits."""
         """Of those that are pending, the last one of each group and consumer."""
         self._flushes: list[tuple[int, Token]] = []
         """Who waits for all appends up to a number, counted from the start."""
@@ -206,7 +210,7 @@ class PartitionCore:
                 appends.flushes = flushes
         return appends
 
-    def appended(self, appends: Appends, base_offsets: list[int]) -> None:
+    def appended(self, appends: Appends, base_offsets: Sequence[int]) -> None:
         """A commit has written `appends`, and synced them if they were durable. Call `log_moved` next."""
         self._effects.append(AppendsStored(appends, base_offsets))
         if appends.flushes:
@@ -326,6 +330,8 @@ class PartitionCore:
             waiting, group.waiting = group.waiting, {}
             self._effects.append(AnswerEach([(waits, True) for waits in waiting.values()]))
         self._carried.settings.pop(message.group_id, None)
+        for key in [key for key in self._carried.fences if key[0] == message.group_id]:
+            del self._carried.fences[key]
         record = self.states.close(message.group_id)
         if record is not None:
             self._entries.append(record)
@@ -339,15 +345,31 @@ class PartitionCore:
 
     def release_consumer(self, message: c.ReleaseConsumer, token: Token, now: float) -> None:
         """A consumer leaves: release all that it has leased, and pass its notice on."""
-        group = self._groups.get(message.group_id)
+        self._carried.fences.pop((message.group_id, message.consumer), None)
+        self._release_consumer(message.group_id, message.consumer, token, now)
+
+    def _release_consumer(self, group_id: int, consumer: int, token: Token, now: float) -> None:
+        group = self._groups.get(group_id)
         if group is not None:
-            group.waiting.pop(message.consumer, None)
-            group.notified.pop(message.consumer, None)
-            if group.delivery.release_consumer(message.consumer):
+            group.waiting.pop(consumer, None)
+            group.notified.pop(consumer, None)
+            self._returning.pop((group_id, consumer), None)
+            if group.delivery.release_consumer(consumer):
                 self._has_changed(group, now)
             if group.waiting:
                 self._notify(group, now)
         self._answer_later(token, None, sync=False)
+
+    def fence_consumer(self, message: c.FenceConsumer, token: Token, now: float) -> None:
+        """A member begins a new generation: release what it leased as an earlier one. Fetches of that are refused."""
+        group = self._groups.get(message.group_id)
+        fences = self._carried.fences
+        key = message.group_id, message.consumer
+        if group is not None and message.generation > fences.get(key, 0):
+            fences[key] = message.generation
+        if group is not None and message.consumer in group.waiting:
+            self._effects.append(Answer(group.waiting.pop(message.consumer), True))
+        self._release_consumer(message.group_id, message.consumer, token, now)
 
     def _group(self, group_id: int, token: Token) -> Group | None:
         """The group's state; None, and the asker told, when there is none."""
@@ -376,22 +398,27 @@ class PartitionCore:
         token: Token,
         now: float,
         is_cancelled: Callable[[Token], bool] | None = None,
-    ) -> None:
-        """Lease what is ready; the records follow when the lease is journalled.
+    ) -> Grant | None:
+        """Lease what is ready; the records follow when the lease is journalled. Returns what was leased.
 
         A consumer that gave up its last fetch gets nothing until what that leased has come back: later records wait.
         """
         if token is None:
-            return
-        group_id, consumer, max_records, max_bytes = message
+            return None
+        group_id, consumer, max_records, max_bytes, generation = message
         group = self._groups.get(group_id)
         if group is None or group.settings is None:
             self._refuse_unknown(group_id, token)
-            return
+            return None
+        fences = self._carried.fences
+        if fences and generation < fences.get((group_id, consumer), 0):
+            self._effects.append(Refuse(token, self._fenced(consumer, generation)))
+            return None
         last = self._fetching.get((group_id, consumer)) if is_cancelled is not None else None
         if last is not None and is_cancelled is not None and is_cancelled(last.token):
+            self._returning.setdefault((group_id, consumer), None)
             self._effects.append(Answer(token, None))
-            return
+            return None
         deadline = now + group.settings.visibility_timeout
         grant = self._leased(group, consumer, max_records, now, deadline)
         if grant is None:
@@ -410,6 +437,15 @@ class PartitionCore:
             group.notified.pop(consumer, None)
         if group.waiting:
             self._notify(group, now)
+        return grant
+
+    def _fenced(self, consumer: int, generation: int) -> ConsumerFenced:
+        return ConsumerFenced(
+            f"partition {self.label}: consumer {consumer} is no longer the member of generation {generation} that it"
+            " was; its leases are released. Nothing was leased. Join again.",
+            consumer=consumer,
+            generation=generation,
+        )
 
     def _leased(
         self, group: Group, consumer: int, max_records: int, now: float, deadline: float
@@ -473,8 +509,16 @@ class PartitionCore:
     def _no_longer_pending(self, reading: LeaseReading) -> None:
         group_id, grant = reading.group_id, reading.grant
         self._pending.pop((group_id, grant.lease_id), None)
-        if self._fetching.get((group_id, grant.consumer)) is reading:
-            del self._fetching[group_id, grant.consumer]
+        key = (group_id, grant.consumer)
+        if self._fetching.get(key) is reading:
+            del self._fetching[key]
+            waits = self._returning.pop(key, None)
+            if waits is not None:
+                group = self._groups.get(group_id)
+                if group is None:
+                    self._effects.append(Answer(waits, True))
+                else:
+                    group.waiting[grant.consumer] = waits
 
     def records_lost(self, start: int, stop: int, now: float) -> None:
         """The log holds nothing at these offsets: settle them for every group, except where a consumer has them."""
@@ -503,14 +547,17 @@ class PartitionCore:
 
     # -- settling -------------------------------------------------------------------------------------------
 
-    def settle(self, message: c.Settle, token: Token, now: float, chance: float = 0.0) -> None:
-        """Settle leased ranges; the asker hears when that is journalled. `chance` is from 0 to 1, for a backoff."""
+    def settle(self, message: c.Settle, token: Token, now: float, chance: float = 0.0) -> Settlement | None:
+        """Settle leased ranges; the asker hears when that is journalled. `chance` is from 0 to 1, for a backoff.
+
+        Returns what the asker will hear.
+        """
         group_id, verb, lease_id, ranges, _delay_s, _reason, lazy = message
         group = self._groups.get(group_id)
         if group is None:
             if token is not None:
                 self._refuse_unknown(group_id, token)
-            return
+            return None
         delivery = group.delivery
         if verb == "ack":
             settlement = delivery.ack(lease_id, ranges, now)
@@ -533,6 +580,7 @@ class PartitionCore:
             self._arm(delivery.next_deadline())
             if group.waiting:
                 self._notify(group, now)
+        return settlement
 
     def _nack(self, group: Group, message: c.Settle, now: float, chance: float) -> Settlement:
         reason = message.reason
@@ -562,11 +610,14 @@ class PartitionCore:
             lost += settled.lost
         return Settlement(tuple(sorted(accepted)), tuple(sorted(lost)))
 
-    def extend(self, message: c.Extend, token: Token, now: float) -> None:
-        """Move a lease's deadline; a successor must not end it earlier than its consumer was told."""
+    def extend(self, message: c.Extend, token: Token, now: float) -> bool:
+        """Move a lease's deadline; a successor must not end it earlier than its consumer was told.
+
+        Returns whether the lease is still there.
+        """
         group = self._group(message.group_id, token)
         if group is None:
-            return
+            return False
         if not 0 <= message.seconds <= DELAY_MAX_S:
             raise InvalidArgument(f"a lease is extended by {message.seconds!r:.40}, not seconds from 0 on.")
         deadline, key = now + message.seconds, (message.group_id, message.lease_id)
@@ -580,6 +631,7 @@ class PartitionCore:
                 self._carried.extended.pop(key, None)
         if token is not None:
             self._effects.append(Answer(token, kept))
+        return kept
 
     def _carry_extended(self, key: tuple[int, int], deadline: float, now: float) -> None:
         carried = self._carried
@@ -600,6 +652,10 @@ class PartitionCore:
             return
         group.notified.pop(message.consumer, None)
         group.waiting.pop(message.consumer, None)
+        key = (message.group_id, message.consumer)
+        if key in self._returning:
+            self._returning[key] = token
+            return
         group.waiting[message.consumer] = token
         self._notify(group, now)
 
@@ -635,7 +691,8 @@ class PartitionCore:
             *self.readers,
             *(token for group in self._groups.values() for token in group.waiting.values()),
         ]
-        self.readers = {}
+        tokens += [token for token in self._returning.values() if token is not None]
+        self.readers, self._returning = {}, {}
         for group in self._groups.values():
             group.waiting = {}
         self._effects.append(AnswerEach([(token, True) for token in tokens]))

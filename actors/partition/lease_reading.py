@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from callboard.actors.delivery.receipts import Grant
+from callboard.actors.delivery.receipts import Grant, OffsetRange, merged
 from callboard.log.format.columns import Columns
 
 __all__ = ["LeaseReading"]
@@ -13,7 +14,7 @@ __all__ = ["LeaseReading"]
 class LeaseReading:
     """What the reading of a lease has found so far, within the bytes asked for (but at least one batch)."""
 
-    __slots__ = ("_at", "_left_bytes", "_range", "batches", "grant", "group_id", "lost", "token")
+    __slots__ = ("_at", "_left_bytes", "_span", "_spans", "batches", "grant", "group_id", "lost", "token")
 
     def __init__(self, token: Any, group_id: int, grant: Grant, max_bytes: int) -> None:
         self.token = token
@@ -23,7 +24,11 @@ class LeaseReading:
         self.lost: list[tuple[int, int]] = []
         """Ranges without records; they may reach beyond what is leased."""
         self._left_bytes = max_bytes
-        self._range = 0
+        # Ranges that touch and differ only by their attempt are read as one.
+        self._spans: Sequence[OffsetRange] = (
+            [grant.ranges[0][:2]] if len(grant.ranges) == 1 else merged(grant.ranges)
+        )
+        self._span = 0
         self._at = grant.ranges[0][0]
 
     def wanted(self, log_start: int) -> tuple[int, int, int] | None:
@@ -31,9 +36,9 @@ class LeaseReading:
 
         What lies below `log_start` was dropped by retention since it was leased, and is passed.
         """
-        ranges = self.grant.ranges
-        while self._range < len(ranges):
-            stop = ranges[self._range][1]
+        spans = self._spans
+        while self._span < len(spans):
+            stop = spans[self._span][1]
             if self._at < log_start and self._at < stop:
                 passed = min(log_start, stop)
                 self.lost.append((self._at, passed))
@@ -42,14 +47,23 @@ class LeaseReading:
                 if self.batches and self._left_bytes <= 0:
                     return None
                 return self._at, stop, max(self._left_bytes, 1)
-            self._range += 1
-            if self._range < len(ranges):
-                self._at = max(ranges[self._range][0], self._at)
+            self._span += 1
+            if self._span < len(spans):
+                self._at = max(spans[self._span][0], self._at)
         return None
 
     def take(self, batches: list[Columns], next_offset: int) -> None:
         """A read from `wanted` found `batches`, and the next one starts at `next_offset`."""
-        at, stop = self._at, self.grant.ranges[self._range][1]
+        at, stop = self._at, self._spans[self._span][1]
+        if (
+            len(batches) == 1
+            and batches[0].base_offset == at
+            and batches[0].last_offset + 1 == next_offset <= stop
+        ):
+            self.batches += batches
+            self._left_bytes -= batches[0].size_bytes
+            self._at = next_offset
+            return
         position = stop
         for start, end in [
             *((columns.base_offset, columns.last_offset + 1) for columns in batches),
@@ -67,9 +81,11 @@ class LeaseReading:
 
     def rest(self) -> list[tuple[int, int]]:
         """What of the lease was not read."""
+        if self._at >= self._spans[-1][1]:
+            return []
         return [
             (max(start, self._at), stop)
-            for start, stop, _ in self.grant.ranges[self._range :]
+            for start, stop in self._spans[self._span :]
             if max(start, self._at) < stop
         ]
 

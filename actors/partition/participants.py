@@ -137,7 +137,8 @@ class LogParticipant:
 
     def applied(self, staged: StagedLog) -> None:
         """The records are visible: tell their publishers, and those who wait for records."""
-        appends, offsets = self.in_flight, ()
+        appends = self.in_flight
+        offsets: Sequence[int] = ()
         if staged.append is None:
             self._log.synced()
         else:

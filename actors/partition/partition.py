@@ -58,7 +58,7 @@ READERS_SIFT_AT = 64
 """Readers that gave up waiting are looked for when so many wait, or twice as many as were left."""
 INFINITY = float("inf")
 
-Handler = Callable[[Any, Reply | None, float], None]
+Handler = Callable[[Any, Reply | None, float], object]
 Performer = Callable[[Any], None]
 
 
@@ -126,6 +126,7 @@ class Partition(Actor[c.PartitionCommand]):
             c.Settle: self._settle,
             c.Extend: core.extend,
             c.ReleaseConsumer: core.release_consumer,
+            c.FenceConsumer: core.fence_consumer,
             c.Read: core.read,
             c.WaitForVisible: self._wait_for_visible,
             c.OffsetAt: self._offset_at,
@@ -255,10 +256,10 @@ class Partition(Actor[c.PartitionCommand]):
             " It may or may not have happened; look, or repeat it if repeating is harmless.",
             path=self.context.path,
         )
-        appends = self._log_part.in_flight
-        while appends is not None:
+        if self._log_part.in_flight is not None:
+            self._fail_appends(self._log_part.in_flight, unknown)
+        while (appends := self._core.take_appends()) is not None:
             self._fail_appends(appends, unknown)
-            appends = self._core.take_appends()
 
     def _stuck_changed(self, stuck: bool) -> None:
         if self._port.state in ("running", "stuck"):

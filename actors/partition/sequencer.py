@@ -41,14 +41,14 @@ class Singles:
 
     def columns(self) -> Columns:
         """The records as one frame."""
-        messages = self.messages
-        names = dict.fromkeys(name for message in messages for name in message.attributes or ())
+        values, keys, attributes, _, _ = zip(*self.messages, strict=True)
+        names = dict.fromkeys(name for given in attributes if given for name in given)
         others: dict[str, Any] = {
-            name: [(message.attributes or {}).get(name) for message in messages] for name in names
+            name: [given.get(name) if given else None for given in attributes] for name in names
         }
         return Columns.build(
-            [message.value for message in messages],
-            [message.key for message in messages],
+            values,
+            keys,
             **others,
         )
 

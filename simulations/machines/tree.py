@@ -1,7 +1,7 @@
-"""The supervisor of all places, as its shell runs it, with the rules of supervision beside it.
+"""The supervisor of all partitions, as its shell runs it, with the rules of supervision beside it.
 
 The roster decides; what it hands out is carried out here at once, or after a drawn while: a life that begins becomes
-ready, a life that is asked to end ends, or hangs until it is killed. Besides the places there are *extras*, members
+ready, a life that is asked to end ends, or hangs until it is killed. Besides the partitions there are *extras*, members
 of all terms that end by themselves.
 
 Rules, all under the promise of supervision: one life at a time; no restart before its backoff is over; never more than
@@ -39,22 +39,22 @@ Agenda = Callable[[float, Callable[[float], None]], None]
 
 
 class Tree:
-    """One supervisor. `start` and `stop` are told which place begins and ends a life."""
+    """One supervisor. `start` and `stop` are told which partition begins and ends a life."""
 
     def __init__(
         self,
-        places: list[str],
+        partitions: list[str],
         draw: Callable[[], int],
         agenda: Agenda,
         *,
         start: Callable[[str, float], None],
         stop: Callable[[str, float], None],
     ) -> None:
-        self._places = frozenset(places)
+        self._partitions = frozenset(partitions)
         self._draw = draw
         self._agenda = agenda
-        self._start_place = start
-        self._stop_place = stop
+        self._start_partition = start
+        self._stop_partition = stop
         bits = draw()
         self.strategy = STRATEGIES[bits & 3]
         self.intensity = 1 + (bits >> 2) % 8
@@ -74,7 +74,7 @@ class Tree:
         self._kill_at: dict[str, float] = {}
         self._windows: dict[str, deque[float]] = {}
         self._terms: dict[str, RestartTerms] = {}
-        for name in sorted(self._places):
+        for name in sorted(self._partitions):
             self._add(name, RestartTerms())
         for number, name in enumerate(self.extras):
             self._add(name, EXTRA_TERMS[number % len(EXTRA_TERMS)])
@@ -83,7 +83,7 @@ class Tree:
         self._terms[name] = terms
         self._windows.pop(name, None)
         self._not_before.pop(name, None)
-        self._roster.add(name, terms, listed=name in self._places)
+        self._roster.add(name, terms, listed=name in self._partitions)
 
     # -- what happens ---------------------------------------------------------------------------------------
 
@@ -173,8 +173,8 @@ class Tree:
                     raise _broken(f"{name} was asked to stop without a life, at {now:.3f} s")
                 self._alive[name] = "stopping"
                 self._kill_at[name] = now + self._terms[name].grace_s
-                if name in self._places:
-                    self._stop_place(name, now)
+                if name in self._partitions:
+                    self._stop_partition(name, now)
                 if self._draw() & 3:
                     self._later(now + self._while(), lambda at: self._ends_as_asked(name, at, "finished"))
             case Kill():
@@ -195,8 +195,8 @@ class Tree:
             return
         if self._alive[name] == "starting":
             self._alive[name] = "up"
-            if name in self._places:
-                self._start_place(name, now)
+            if name in self._partitions:
+                self._start_partition(name, now)
         self._roster.ready(name)
         self.events += 1
         self.stir(now)

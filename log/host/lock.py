@@ -39,7 +39,7 @@ class HostLock:
         _held_here.add(self)
 
     def release(self) -> None:
-        """Release the lock, also for forked children that inherited it. A second call does nothing, nor does a child's."""
+        """Release the lock, also for forked children that inherited it. A second call, or a child's, does nothing."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             _held_here.discard(self)

@@ -8,6 +8,7 @@ from typing import Final
 import attrs
 
 from callboard.log.format.frame import encode_frame, frame_length, reseal
+from callboard.log.format.identity import identity_of
 from callboard.log.format.index import SegmentIndex
 from callboard.log.format.segment import GapReason, SegmentKind, encode_segment_header
 from callboard.log.journal.journal_records import Kind, columns_of_control
@@ -146,6 +147,7 @@ async def write_fork(
         previous_end=fork.previous_end,
         previous_base=fork.previous_base,
         gap=fork.gap,
+        identity=identity_of(found.directory),
     )
     await files.submit(file.start_verbs(files, encoded))
     writer = ForkWriter(files, file, SegmentIndex(segment_id, fork.base, interval_bytes=INDEX_INTERVAL_BYTES))

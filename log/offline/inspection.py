@@ -20,6 +20,7 @@ from callboard.log.format.columns import Columns
 from callboard.log.format.committed import COMMITTED_BYTES, Committed, decode_committed
 from callboard.log.format.faults import CommittedInvalid, FrameInvalid, IndexInvalid, SegmentHeaderInvalid
 from callboard.log.format.frame import FrameHeader
+from callboard.log.format.identity import kind_of
 from callboard.log.format.index import INDEX_HEADER_BYTES, SegmentIndex
 from callboard.log.format.scan import SegmentScan, Tail
 from callboard.log.format.segment import (
@@ -33,6 +34,7 @@ from callboard.log.journal.journal_disk import segment_bases
 from callboard.log.journal.journal_records import Kind, decode_control
 from callboard.log.seams.disk import Close, Handle, Incarnation, Open
 from callboard.log.segments.index_file import segment_id_in
+from callboard.log.segments.placing import TOO_FAR, is_within_reach, place_segments
 from callboard.log.segments.segment_file import index_path, segment_path
 from callboard.log.segments.segment_walk import FrameReader, OpenSegment, scan_file
 
@@ -75,6 +77,8 @@ class SegmentState:
     problems: list[Problem] = attrs.Factory(list)
     records: int = 0
     index_is_sound: bool = True
+    is_misnamed: bool = False
+    """The file has another segment's name; `base` is what its header says."""
     lost_snapshot: bool = False
     """The segment announces a snapshot that cannot be read."""
     heals: bool = False
@@ -94,6 +98,8 @@ class Inspection:
     kind: str
     segments: list[SegmentState]
     committed: Committed | None = None
+    refused: list[SegmentState] = attrs.Factory(list)
+    """Files that have a segment's name and are no part of the log."""
     problems: list[Problem] = attrs.Factory(list)
     notes: list[Problem] = attrs.Factory(list)
     has_snapshot: bool = False
@@ -137,15 +143,20 @@ class Inspector:
         found = self.found
         # First, so that a log that grows meanwhile holds at least what the file says.
         committed = await read_whole(self.files, f"{self.directory}/committed")
+        states: dict[int, SegmentState] = {}
         for base in await segment_bases(self.files, self.directory):
             state = await self._look(base)
             if state is not None:
-                found.segments.append(state)
-        kinds = {state.header.kind for state in found.segments if state.header is not None}
+                states[base] = state
+        kinds = {state.header.kind for state in states.values() if state.header is not None}
+        expected = kind_of(self.directory)
+        if expected is not None:
+            kinds = {expected}
         if SegmentKind.JOURNAL in kinds and SegmentKind.LOG not in kinds:
             found.kind = "journal"
         elif committed is not None:
             self._read_committed(committed)
+        self._place(states)
         for place in range(len(found.segments)):
             await self._segment(place)
         if found.kind == "journal":
@@ -153,9 +164,38 @@ class Inspector:
         else:
             self._note_first_gap()
             self._check_committed()
-        for state in found.segments:
+        for state in (*found.segments, *found.refused):
             found.problems += state.problems
         return found
+
+    def _place(self, states: dict[int, SegmentState]) -> None:
+        """Sort out which files are segments of this log, as opening does, and where they belong."""
+        found = self.found
+        headers = {name: state.header for name, state in states.items()}
+        placing = place_segments(self.directory, headers, found.committed)
+        for name, state in states.items():
+            refusal = placing.refused.get(name)
+            if refusal is not None:
+                self._tell(state, "stray", 0, None, None, f"the file is no part of the log: {refusal}")
+                found.refused.append(state)
+                continue
+            if name in placing.renamed:
+                state.base, state.is_misnamed = placing.renamed[name], True
+                message = f"the segment has a wrong name: its header says that it begins at {state.base}"
+                self._tell(state, "name", 0, None, None, message)
+            found.segments.append(state)
+        found.segments.sort(key=lambda state: state.base)
+        committed = found.committed
+        known = self._top() if found.segments else None
+        if committed is not None and not is_within_reach(
+            max(committed.visible_end, committed.durable_end), known
+        ):
+            path = f"{self.directory}/committed"
+            message = (
+                f"the ends that it names are {TOO_FAR}: {committed.visible_end} and {committed.durable_end}"
+            )
+            found.problems.append(Problem(path, "committed", 0, None, None, message))
+            found.committed = None
 
     # -- headers ------------------------------------------------------------------------------------------------
 
@@ -186,11 +226,6 @@ class Inspector:
             )
             return state
         state.segment_id = header.segment_id
-        if header.base_offset != base:
-            self._tell(
-                state, "header", 0, None, None, f"the header says that it begins at {header.base_offset}"
-            )
-            return state
         state.header = header
         if not header.intact:
             self._tell(state, "header-copy", 0, None, None, "one of the two copies of the header is damaged")

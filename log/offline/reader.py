@@ -74,6 +74,8 @@ class LogReader:
         self.directory = directory
         self._files = files
         self._bases: list[int] = []
+        self._genuine: dict[int, bool] = {}
+        """Of the files seen so far: whether the header says what the name says. Others are no part of the log."""
         self._visible_end = 0
         self._views: OrderedDict[int, View] = OrderedDict()
 
@@ -129,7 +131,7 @@ class LogReader:
     async def offset_at(self, time_us: int) -> int:
         """The first offset appended at or after `time_us` (microseconds since 1970), else `visible_end`."""
         await self.refresh()
-        for place, base in enumerate(list(self._bases)):
+        for base in tuple(self._bases):
             if base >= self._visible_end:
                 break
             try:
@@ -139,7 +141,7 @@ class LogReader:
             index = view.index
             if index is not None and index.sealed and index.max_time_us < time_us:
                 continue
-            found = await self._find_time(view, time_us, min(self._end_of(place), self._visible_end))
+            found = await self._find_time(view, time_us, await self._end_of(base))
             if found is not None:
                 return found
         return self._visible_end
@@ -182,11 +184,23 @@ class LogReader:
     async def _list(self) -> None:
         """List the segments (L1), and forget the open files: some may have been replaced."""
         await self.close()
-        self._bases = await segment_bases(self._files, self.directory)
+        found = await segment_bases(self._files, self.directory)
+        self._bases = [base for base in found if self._genuine.get(base, True)]
 
-    def _end_of(self, place: int) -> int:
-        """Where a segment ends (L2): no end is known for the last one."""
-        return self._bases[place + 1] if place + 1 < len(self._bases) else self._visible_end
+    async def _end_of(self, base: int) -> int:
+        """Where a segment ends (L2), by its successor's header; the last one at the visible end."""
+        place = bisect_right(self._bases, base)
+        while place < len(self._bases) and self._bases[place] < self._visible_end:
+            successor = self._bases[place]
+            if successor not in self._genuine:
+                try:
+                    await self._view(successor)
+                except (LogCorrupt, MovedError):
+                    self._genuine.setdefault(successor, True)
+            if self._genuine[successor]:
+                return successor
+            del self._bases[place]
+        return self._visible_end
 
     async def _view(self, base: int) -> View:
         view = self._views.get(base)
@@ -205,8 +219,12 @@ class LogReader:
                 f"the header of {path} is damaged ({fault}): none of its records can be read. Run `callboard verify`, "
                 "then `callboard repair`.",
                 path=path,
-                offsets=(base, self._end_of(bisect_right(self._bases, base) - 1) - 1),
+                offsets=(base, min([*self._bases[bisect_right(self._bases, base) :], self._visible_end]) - 1),
             ) from fault
+        self._genuine[base] = opened.header.base_offset == base
+        if not self._genuine[base]:
+            await self._files.submit((Close(opened.handle),))
+            raise MovedError
         segment_id = opened.header.segment_id
         index = await load_index(self._files, self.directory, base, segment_id)
         view = View(opened, seed_of(segment_id), index, base, SEGMENT_HEADER_BYTES)
@@ -229,8 +247,9 @@ class LogReader:
             )
         while wish.offset < self._visible_end and not wish.is_fulfilled:
             place = bisect_right(self._bases, wish.offset) - 1
-            view = await self._view(self._bases[place])
-            wish.limit = min(self._end_of(place), self._visible_end)
+            base = self._bases[place]
+            wish.limit = await self._end_of(base)
+            view = await self._view(base)
             wish.position, wish.expected = view.start(wish.offset)
             await self._read_segment(view, wish, is_retry=is_retry)
             view.offset, view.position = wish.expected, wish.position

@@ -37,11 +37,12 @@ from callboard.log.format.scan import SegmentScan, Tail
 from callboard.log.format.segment import GapReason
 from callboard.log.partition.frame_chunks import BASE_OFFSET, LAST_OFFSET, FrameChunks
 from callboard.log.partition.rewriting import Run, Writer
-from callboard.log.partition.survey import COMMITTED_NAME, survey
+from callboard.log.partition.survey import COMMITTED_NAME, ensure_directory, survey
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Incarnation, Mark, SyncDirectory
 from callboard.log.seams.entropy import Entropy
 from callboard.log.segments.index_file import load_index, new_index, proves_itself
+from callboard.log.segments.placing import TOO_FAR, is_within_reach
 from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.scanning import ensure_open, scan_from
 from callboard.log.segments.segments import Damage, Gap, SegmentList, StoredSegment, cut_index
@@ -90,11 +91,18 @@ async def open_partition(
     `FormatTooNew`.
     """
     quarantine = Quarantine(files, label)
-    found = await survey(files, directory, quarantine, limit_bytes=segment_bytes)
+    await ensure_directory(files, directory)
     mark = await files.mark(f"{directory}/{COMMITTED_NAME}", COMMITTED_BYTES)
     await files.submit((SyncDirectory(directory),))
+    committed = committed_in(mark)
+    found = await survey(files, directory, quarantine, limit_bytes=segment_bytes, committed=committed)
+    damages = list(found.damages)
+    if committed is not None and not explains_ends(found.segments, committed):
+        path = f"{directory}/{COMMITTED_NAME}"
+        damages.append(Damage(path, 0, COMMITTED_BYTES, 0, -1, f"its ends are {TOO_FAR}"))
+        committed = None
     writer = Writer(files, directory, quarantine, clock=clock, entropy=entropy, segment_bytes=segment_bytes)
-    tail = TailRecovery(files, found.segments, committed_in(mark), quarantine)
+    tail = TailRecovery(files, found.segments, committed or Committed(0, 0), quarantine)
     await tail.scan()
     top = tail.plan_top(directory, named_end)
     segments = SegmentList(await writer.replace(found.segments, tail.runs))
@@ -103,7 +111,7 @@ async def open_partition(
     recovery = Recovery(
         segments=len(segments),
         torn_bytes=tail.torn_bytes,
-        damages=(*found.damages, *tail.damages),
+        damages=(*damages, *tail.damages),
         gaps=gaps_between(segments),
         rewritten_records=writer.rewritten_records,
         quarantined=tuple(quarantine.kept),
@@ -113,12 +121,18 @@ async def open_partition(
     return Opened(segments, mark, top, recovery)
 
 
-def committed_in(mark: Mark) -> Committed:
-    """What the `committed` file proves: nothing when it is missing or garbage."""
+def committed_in(mark: Mark) -> Committed | None:
+    """What the `committed` file proves; None when it is missing or garbage."""
     try:
         return decode_committed(mark.load())
     except CommittedInvalid:
-        return Committed(0, 0)
+        return None
+
+
+def explains_ends(segments: Sequence[StoredSegment], committed: Committed) -> bool:
+    """Whether the ends that `committed` names are within reach of the log that was found."""
+    known = segments[-1].base_offset if segments else None
+    return is_within_reach(max(committed.visible_end, committed.durable_end), known)
 
 
 def gaps_between(segments: SegmentList) -> tuple[Gap, ...]:
@@ -267,7 +281,12 @@ class TailRecovery:
     def plan_top(self, directory: str, named_end: int) -> int:
         """Step 4: the next offset, and a segment that begins there when no other can take it."""
         committed, end = self._committed, self.end
-        top = max(end, named_end, committed.visible_end, committed.durable_end)
+        top = max(end, committed.visible_end, committed.durable_end)
+        if is_within_reach(named_end, top):
+            top = max(top, named_end)
+        else:
+            reason = f"offset {named_end - 1}, named by a journal, is {TOO_FAR}"
+            self.damages.append(Damage(directory, 0, 0, top, top - 1, reason))
         if self._segments and end == top:
             return top
         gap = GapReason.NONE

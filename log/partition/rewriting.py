@@ -22,6 +22,7 @@ from callboard.log.format.frame import (
     SEALED_BYTES,
     seed_of,
 )
+from callboard.log.format.identity import identity_of
 from callboard.log.format.index import SegmentIndex
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES, GapReason, encode_segment_header
 from callboard.log.limits import MIB
@@ -120,6 +121,7 @@ class Writer:
             previous_end=run.previous_end,
             previous_base=previous_base,
             gap=run.gap,
+            identity=identity_of(self._directory),
         )
         await self._files.submit(file.start_verbs(self._files, header))
         index = new_index(file.segment_id, run.base_offset)

@@ -12,8 +12,9 @@ from typing import Final
 import attrs
 
 from callboard.log.format.columns import Columns
-from callboard.log.format.faults import FrameInvalid
+from callboard.log.format.faults import Fault, FrameInvalid, SegmentHeaderInvalid
 from callboard.log.format.frame import FRAME_HEADER_BYTES, FrameHeader, decode_body, read_header, seed_of
+from callboard.log.format.identity import belongs_to
 from callboard.log.format.index import SegmentIndex
 from callboard.log.format.scan import SegmentScan
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES, SegmentHeader, decode_segment_header
@@ -39,12 +40,15 @@ class OpenSegment:
 async def open_segment(files: Incarnation, path: str) -> OpenSegment:
     """Open the segment at `path` and read its header.
 
-    Raises `PlanFailed` (missing, refused), `SegmentHeaderInvalid`, `FormatTooNew`; the file is closed then.
+    Raises `PlanFailed` (missing, refused), `SegmentHeaderInvalid` (a segment of another log, too), `FormatTooNew`; the
+    file is closed then.
     """
     handle = files.handle(path)
     await files.submit((Open(handle),))
     try:
         header = decode_segment_header(await files.read(handle, 0, SEGMENT_HEADER_BYTES))
+        if not belongs_to(header, path.rpartition("/")[0]):
+            raise SegmentHeaderInvalid(Fault.FOREIGN, "the segment belongs to another log")
         return OpenSegment(handle, header, await files.size(handle))
     except BaseException:
         await files.submit((Close(handle),))

@@ -28,7 +28,8 @@ import attrs
 from callboard.log.format.committed import encode_committed
 from callboard.log.journal.journal_disk import remove_unfinished
 from callboard.log.offline.forking import Fork, plan_journal, plan_partition, write_fork, write_index
-from callboard.log.offline.inspection import Inspection, SegmentState, inspect_log
+from callboard.log.offline.found import Inspection, SegmentState
+from callboard.log.offline.inspection import inspect_log
 from callboard.log.offline.verify import LogReport, Meter, Progress, find_logs, report_of
 from callboard.log.seams.disk import (
     Close,

@@ -145,35 +145,20 @@ class Casualty:
 class FrameWalk:
     """One walk over one segment. See the module's docstring."""
 
-    __slots__ = (
-        "_casualty",
-        "_check_from",
-        "_chunk_bytes",
-        "_file_end",
-        "_index",
-        "_is_final",
-        "_limit",
-        "_mode",
-        "_needed_bytes",
-        "_next_bytes",
-        "_pending",
-        "_pending_at",
-        "_refused_at",
-        "_resync",
-        "_seed",
-        "_visit",
-        "_visit_from",
-        "damages",
-        "end",
-        "max_time_us",
-        "next_offset",
-        "positions",
-        "records",
-        "tail",
-        "tail_end",
-        "torn_offsets",
-        "visited",
-    )
+    # What most walks never change lies here: making a walk is a good part of a small read.
+    records = 0
+    max_time_us = NO_TIME
+    tail = Tail.CLEAN
+    torn_offsets: tuple[int, int] | None = None
+    """First and last offset of a torn frame, when its header survived."""
+    visited = 0
+    """Frames that were handed to the visitor, the one at which it had enough included."""
+    _mode = Mode.WALKING
+    _pending = memoryview(b"")
+    _needed_bytes = FRAME_HEADER_BYTES
+    _casualty: Casualty | None = None
+    _refused_at = -1
+    _is_final = False
 
     def __init__(
         self,
@@ -204,16 +189,9 @@ class FrameWalk:
         self.end = position
         self.positions: array[int] = array("Q")
         """Byte positions of all valid frames passed."""
-        self.records = 0
-        self.max_time_us = NO_TIME
         self.damages: list[DamagedRange] = []
-        self.tail = Tail.CLEAN
         self.tail_end = position
         """Where the bytes of a torn tail end, trailing zeros left out; equal to `end` when clean."""
-        self.torn_offsets: tuple[int, int] | None = None
-        """First and last offset of a torn frame, when its header survived."""
-        self.visited = 0
-        """Frames that were handed to the visitor, the one at which it had enough included."""
         self._seed = seed_of(segment_id)
         self._file_end = file_end
         self._limit = limit
@@ -224,14 +202,10 @@ class FrameWalk:
         self._resync = resync
         self._chunk_bytes = chunk_bytes
         self._next_bytes = min(first_bytes, chunk_bytes)
-        self._mode = Mode.WALKING if base_offset < limit else Mode.OVER
-        self._pending = memoryview(b"")
         self._pending_at = position
-        self._needed_bytes = FRAME_HEADER_BYTES
-        self._casualty: Casualty | None = None
-        self._refused_at = -1
-        self._is_final = False
-        if self._reaches_file_end():
+        if base_offset >= limit:
+            self._mode = Mode.OVER
+        elif file_end is not None and position >= file_end:
             self._finish()
 
     @property
@@ -258,13 +232,10 @@ class FrameWalk:
             return
         self._next_bytes = self._chunk_bytes
         self._pending = memoryview(b"".join((self._pending, data)) if len(self._pending) else data)
-        if not self._reaches_file_end() and len(self._pending) >= self._needed_bytes:
+        if len(self._pending) >= self._needed_bytes:
             self._advance()
-        if self._reaches_file_end():
+        if self._file_end is not None and self._pending_at + len(self._pending) >= self._file_end:
             self._finish()
-
-    def _reaches_file_end(self) -> bool:
-        return self._file_end is not None and self._pending_at + len(self._pending) >= self._file_end
 
     def _finish(self) -> None:
         """There are no more bytes: judge what is left over, and how the segment ends."""

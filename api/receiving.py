@@ -3,23 +3,42 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
 
 import trio
 
 from callboard.actors.groups.renewals import RENEW_AT, Hold
-from callboard.actors.settings import backoff_delay
 from callboard.log.errors import CallboardError, InvalidArgument, LeaseLost
 
 if TYPE_CHECKING:
-    from callboard.consumer import Consumer
+    from callboard.actors.settings import GroupSettings
+    from callboard.held import Held
     from callboard.received import ReceivedMessage
+    from callboard.session import Session
+
+M = TypeVar("M", bound="ReceivedMessage | None", covariant=True)
 
 
-class Receiving:
+class Receiver(Protocol):
+    """The consumer that a message is received by."""
+
+    group: str
+    group_id: int
+    settings: GroupSettings
+    runtime: Session
+    held: Held
+
+    async def get(self, *, timeout: float | None) -> ReceivedMessage | None:
+        """The next message; None when there is none in time."""
+
+    def give_back_buffer(self) -> None:
+        """Release what was fetched and not yet asked for."""
+
+
+class Receiving(Generic[M]):
     """One message, held. Made by `Consumer.receive`; see there for how it is settled."""
 
-    def __init__(self, consumer: Consumer, timeout: float | None) -> None:
+    def __init__(self, consumer: Receiver, timeout: float | None) -> None:
         self._consumer = consumer
         self._timeout = timeout
         self._scope = trio.CancelScope()
@@ -28,7 +47,7 @@ class Receiving:
         self._lost = False
         self._used = False
 
-    async def __aenter__(self) -> ReceivedMessage:
+    async def __aenter__(self) -> M:
         if self._used:
             raise InvalidArgument("a receive() is entered once. Call consumer.receive() again.")
         self._used = True
@@ -49,7 +68,7 @@ class Receiving:
             )
             self._consumer.runtime.holds.add(self._hold)
         self._scope.__enter__()
-        return message  # type: ignore[return-value]
+        return cast(M, message)
 
     def _lease_lost(self) -> None:
         if self._message is None or not self._message.settled:
@@ -96,8 +115,7 @@ class Receiving:
             await trio.lowlevel.cancel_shielded_checkpoint()
         else:
             try:
-                delay = backoff_delay(self._consumer.settings, message.attempt)
-                await message.nack(delay=delay, reason=f"{type(error).__name__}: {error}"[:200])
+                await message.nack(reason=f"{type(error).__name__}: {error}"[:200])
             except CallboardError as problem:
                 error.add_note(f"(and the message could not be given back: {problem})")
 

@@ -1,7 +1,8 @@
 """The runtime: one directory, opened for writing, with all its actors inside an `async with`.
 
-Opening takes the directory's lock, starts the tree of actors and waits until every partition has recovered. Closing
-stops it in reverse order: what was published is committed, and every failure that nobody heard of is raised.
+Opening takes the directory's lock and reads the catalog. The partitions then recover side by side, and what is asked of
+one waits until it has. Closing stops the tree in reverse order: what was published is committed, and every failure that
+nobody heard of is raised.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import attrs
 import trio
+from trio.lowlevel import TrioToken, current_trio_token
 
 from callboard.actors.catalog.catalog import Catalog
 from callboard.actors.catalog.commands import (
@@ -25,13 +27,13 @@ from callboard.actors.catalog.commands import (
 )
 from callboard.actors.catalog.directory import Directory, LiveTopic
 from callboard.actors.groups.renewals import Holds, Renewals
-from callboard.actors.kernel import ActorRef, ActorStart, Logged
+from callboard.actors.kernel import ActorRef, ActorStart, Logged, MailboxSpec, Reply
 from callboard.actors.partition.commands import Describe, Flush, PartitionStatistics
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.settings import GroupSettings
 from callboard.log.errors import (
+    ActorCrashed,
     ActorStopped,
-    AskTimeout,
     CallboardError,
     InvalidArgument,
     RestartLimitReached,
@@ -41,10 +43,11 @@ from callboard.log.errors import (
 from callboard.log.host.clock import HostClock
 from callboard.log.host.disk import HostDisk
 from callboard.log.host.entropy import HostEntropy
+from callboard.log.limits import USUAL, Limits
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Disk, Lock
 from callboard.log.seams.entropy import Entropy
-from callboard.partitioning import Partitioner, consistent
+from callboard.publishing.partitioning import Partitioner
 from callboard.supervision import ChildSpec, SupervisorSpec, System, TreeNode, open_system
 from callboard.topic import Topic
 
@@ -103,6 +106,7 @@ class Runtime:
         entropy: Entropy | None,
         seed: int | None,
         on_event: Callable[[Any], object] | None,
+        limits: Limits,
     ) -> None:
         if (directory is None) == (disk is None):
             raise InvalidArgument("open_runtime takes a directory, or a disk, and not both.")
@@ -114,9 +118,10 @@ class Runtime:
         self.clock: Clock = clock or HostClock()
         self.entropy: Entropy = entropy or HostEntropy(seed)
         self.holds = Holds()
-        self._directory = Directory()
-        self._consumers = 0
+        self.limits = limits
+        self._directory = Directory(limits)
         self._state = "new"
+        self._run: TrioToken | None = None
         self._lock: Lock | None = None
         self._system: System
         self._server: ControlServer | None = None
@@ -135,13 +140,16 @@ class Runtime:
         if self._state != "new":
             raise InvalidArgument("a runtime is opened once. Call open_runtime() again.")
         self._state = "opening"
+        self._run = current_trio_token()
         if self._disk is None:
             self._disk = HostDisk(self._path or "", inline=self._inline)
         disk = self._disk
         try:
             self._server = self._control_server()
             self._lock = await disk.lock({"program": "callboard"})
-            self._system = open_system(self._spec(), clock=self.clock, entropy=self.entropy, disk=disk)
+            self._system = open_system(
+                self._spec(), clock=self.clock, entropy=self.entropy, disk=disk, limits=self.limits
+            )
             if self._on_event is not None:
                 self._system.events.subscribe(self._on_event)
             supervisors = self._system.root
@@ -170,7 +178,12 @@ class Runtime:
             children=(
                 SupervisorSpec(name="topics"),
                 SupervisorSpec(name="groups"),
-                ChildSpec(name="catalog", start=partial(Catalog, self._directory), shutdown_grace=30.0),
+                ChildSpec(
+                    name="catalog",
+                    start=partial(Catalog, self._directory),
+                    mailbox=MailboxSpec(self.limits.mailbox),
+                    shutdown_grace=30.0,
+                ),
                 ChildSpec(name="renewals", start=partial(Renewals, self.holds)),
             ),
         )
@@ -186,6 +199,7 @@ class Runtime:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
+        self.check_run()
         lives = [*self._directory.topics()]
         try:
             if error is None:
@@ -205,8 +219,9 @@ class Runtime:
         """Wait for what was published with `acks="none"`; what fails, or is too slow, is told when all has stopped."""
         asked = []
         for port in (port for live in lives for port in live.ports):
-            with suppress(CallboardError):
-                asked.append(port.ref.ask_nowait(Flush()))
+            if port.opened_before or port.unheard_waiting:
+                with suppress(CallboardError):
+                    asked.append(port.ref.ask_nowait(Flush()))
         with trio.move_on_after(FLUSH_TIMEOUT_S):
             for reply in asked:
                 with suppress(CallboardError):
@@ -240,29 +255,55 @@ class Runtime:
                 self._lock = None
 
     def check_open(self) -> None:
-        """Raise `RuntimeClosed` unless the runtime is open, or still closing: actors may finish their work then."""
+        """Raise `RuntimeClosed` unless the runtime is open, or still closing: actors may finish their work then.
+
+        Raise `InvalidArgument` in another thread or trio run than the one that opened it.
+        """
         if self._state not in ("open", "closing"):
             raise RuntimeClosed(
                 f"the runtime on {self.directory} is {self._state}. Nothing was done. Use it inside `async with`."
+            )
+        try:
+            if (
+                current_trio_token() is self._run
+            ):  # `check_run` once more, without its call: this is on every path
+                return
+        except RuntimeError:
+            pass
+        self.check_run()
+
+    def check_run(self) -> None:
+        """Raise `InvalidArgument` in another thread or trio run than the one that opened the runtime."""
+        try:
+            run = current_trio_token()
+        except RuntimeError:
+            run = None
+        if run is not self._run:
+            raise InvalidArgument(
+                f"the runtime on {self.directory} belongs to the trio run that opened it, and this is"
+                f" {'a thread or program without one' if run is None else 'another'}. Nothing was done. From another"
+                " thread use trio.from_thread.run(function, trio_token=...), with the token of the runtime's run."
             )
 
     # -- topics
 
     async def create_topic(
-        self, name: str, *, partitioner: Partitioner = consistent, **settings: Any
+        self, name: str, *, partitioner: Partitioner | None = None, **settings: Any
     ) -> Topic:
         """Create a topic, or return it if it exists; settings that are named must then be as they are.
 
         Settings: `partitions` (1), `segment_bytes` (64 MiB), `segment_age`, `retention_age`, `retention_bytes` (none),
-        `drop_unread` (False), `compression` ("none"), `max_message_bytes` (1 MiB). `partitioner(key, partitions)` is
-        this process's own and not stored. Returns once the topic is durable and its partitions run.
+        `drop_unread` (False), `compression` ("none"), `max_message_bytes` (1 MiB). `partitioner(key, partitions)` holds
+        for the topic in this process, whoever publishes, and is not stored; it must give the same partition each time.
+        Returns once the topic is durable and its partitions run.
 
-        Raises `InvalidArgument` for the name, `ConfigurationError` with all problems of the settings, `TopicExists`.
+        Raises `InvalidArgument` for the name and for a second partitioner, `ConfigurationError` with all problems of
+        the settings, `TopicExists`.
         """
         return Topic(self, await self.ask_catalog(CreateTopic(name, settings)), partitioner)
 
-    def topic(self, name: str, *, partitioner: Partitioner = consistent) -> Topic:
-        """The topic of that name. Raises `TopicNotFound`."""
+    def topic(self, name: str, *, partitioner: Partitioner | None = None) -> Topic:
+        """The topic of that name. Raises `TopicNotFound`; `InvalidArgument` when keys go by another partitioner."""
         self.check_open()
         live = self._directory.find(name)
         if live is None:
@@ -290,7 +331,7 @@ class Runtime:
         found = []
         for record in sorted(records, key=lambda group: group.name):
             lives = [live for live in map(self._directory.by_id, record.topic_ids) if live is not None]
-            members = len(self._directory.members_of(record.group_id))
+            members = len(self._directory.membership(record.group_id).members)
             topics = tuple(live.name for live in lives)
             found.append(GroupInfo(record.name, record.group_id, topics, members, record.settings))
         return tuple(found)
@@ -315,14 +356,15 @@ class Runtime:
             supervisor = supervisor.supervisor(part)
         await supervisor.restart_child(name)
 
-    def crash(self, path: str, error: BaseException) -> None:
+    def crash(self, path: str, error: BaseException) -> bool:
         """Make the actor at `path` fail with `error`, as if it had raised it: for tests and drills.
 
-        Also while the runtime opens, for those who hear of it by `on_event`.
+        Returns whether it will: an actor that is being restarted does not run, and cannot fail. Also while the runtime
+        opens, for those who hear of it by `on_event`. Raises `InvalidArgument` when there is no such actor.
         """
         if self._state != "opening":
             self.check_open()
-        self._system.actor(path).crash(error)
+        return self._system.actor(path).crash(error)
 
     def tree(self) -> TreeNode:
         """The live tree: states, restarts, mailboxes, last failures."""
@@ -344,42 +386,51 @@ class Runtime:
     async def stats(self) -> RuntimeStatistics:
         """Offsets, sizes, states and groups of everything."""
         ports = [port for live in self._directory.topics() for port in live.ports]
-        partitions = [await self.partition_statistics(port) for port in ports]
         return RuntimeStatistics(
             directory=self.directory,
-            partitions=tuple(partitions),
+            partitions=await self.partition_statistics(ports),
             groups=await self.groups(),
             dead_letters=self._system.dead_letters.total,
             held_messages=len(self.holds),
         )
 
-    async def partition_statistics(self, port: PartitionPort) -> PartitionStatistics:
-        """One partition's statistics; only its state when it does not answer."""
+    async def partition_statistics(self, ports: Sequence[PartitionPort]) -> tuple[PartitionStatistics, ...]:
+        """Each partition's statistics; only the state of those that do not answer within DESCRIBE_TIMEOUT_S."""
         self.check_open()
-        if port.state != "failed":
+        asked: list[Reply | None] = []
+        for port in ports:
             try:
-                found: PartitionStatistics = await port.ref.ask(Describe(), timeout=DESCRIBE_TIMEOUT_S)
-            except (AskTimeout, CallboardError):
-                self.check_open()
-            else:
-                return found
-        return PartitionStatistics(port.topic, port.index, port.state)
+                asked.append(port.ref.ask_nowait(Describe()))
+            except CallboardError:
+                asked.append(None)
+        with trio.move_on_after(DESCRIBE_TIMEOUT_S):
+            for reply in asked:
+                if reply is not None:
+                    with suppress(CallboardError):
+                        await reply.settled()
+        self.check_open()
+        return tuple(_statistics(port, reply) for port, reply in zip(ports, asked, strict=True))
 
     # -- for the other public modules
-
-    def next_consumer(self) -> int:
-        """A number for a new consumer."""
-        self.check_open()
-        self._consumers += 1
-        return self._consumers
 
     async def ask_catalog(self, command: Any) -> Any:
         """Ask the catalog. Raises `RuntimeClosed`, and what the catalog answers."""
         self.check_open()
         try:
             return await self._directory.catalog.ask(command)
-        except ActorStopped as error:
+        except (ActorStopped, ActorCrashed) as error:
+            if isinstance(error, ActorCrashed) and self._state == "open":
+                raise
             raise RuntimeClosed("the runtime closed before it answered. Open it again.") from error
+
+
+def _statistics(port: PartitionPort, reply: Reply | None) -> PartitionStatistics:
+    """What the partition answered to `Describe`; only its state when it did not."""
+    if reply is not None and reply.done and not reply.abandoned:
+        with suppress(CallboardError):
+            found: PartitionStatistics = reply.value()
+            return found
+    return PartitionStatistics(port.topic, port.index, port.state)
 
 
 def open_runtime(
@@ -392,14 +443,18 @@ def open_runtime(
     clock: Clock | None = None,
     entropy: Entropy | None = None,
     on_event: Callable[[Any], object] | None = None,
+    limits: Limits = USUAL,
 ) -> Runtime:
     """Open the runtime on a directory: `async with callboard.open_runtime("data") as runtime`.
 
-    The directory is made when missing, and written by one process at a time. With `control`, a socket in it answers
-    `callboard tree` and the like. `sync_inline` syncs in the event loop's own thread: a single publisher gains a third,
-    and every timer of the program waits for the disk. `seed` fixes the runtime's randomness. `disk`, `clock` and
-    `entropy` replace the real ones, for simulation. `on_event` hears every event of the tree from the first one on,
-    those of opening included; it must not block.
+    The directory is made when missing, and written by one process at a time. Returns once the directory is locked and
+    its catalog read: partitions recover while the runtime is open, and what is asked of one waits until it has. The
+    runtime belongs to the trio run that opens it; other threads reach it by `trio.from_thread.run`, else
+    `InvalidArgument` refuses them. With `control`, a socket in the directory answers `callboard tree` and the like.
+    `sync_inline` syncs in the event loop's own thread: a single publisher gains a third, and every timer of the program
+    waits for the disk. `seed` fixes the runtime's randomness. `disk`, `clock` and `entropy` replace the real ones, for
+    simulation. `on_event` hears every event of the tree from the first one on, those of opening included; it must not
+    block. `limits` are for simulation too: smaller ones are reached sooner.
 
     Raises `DirectoryLocked` naming the holder, `StorageError` for an unreadable directory, `FormatTooNew`, `LogCorrupt`
     for a damaged catalog, `UnsupportedPlatform`.
@@ -413,4 +468,5 @@ def open_runtime(
         entropy=entropy,
         seed=seed,
         on_event=on_event,
+        limits=limits,
     )

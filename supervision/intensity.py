@@ -1,4 +1,4 @@
-"""Restart intensity: how many restarts in how much time are too many. Pure: time is an argument."""
+"""Restart intensity: how many restarts are allowed within a period. Pure: time is an argument."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ class RestartWindow:
 
     __slots__ = ("_admitted", "_intensity", "_period_s")
 
-    def __init__(self, intensity: int, period_s: float) -> None:
+    def __init__(self, intensity: float, period_s: float) -> None:
         self._intensity = intensity
         self._period_s = period_s
         self._admitted: deque[float] = deque()
 
     def admit(self, now: float) -> bool:
-        """May there be one more restart at `now`? Counts it if so."""
+        """Whether one more restart is allowed at `now`; if so, it is counted."""
         admitted = self._admitted
         while admitted and now - admitted[0] > self._period_s:
             admitted.popleft()

@@ -17,6 +17,7 @@ GROUP_OPENED       name, id, settings, wall time in microseconds
 GROUP_JOINED       id, topic id
 GROUP_IDLE         id, wall time in microseconds since when it has no member, or None
 GROUP_DELETED      id
+CONSUMERS_RESERVED id: consumers' ids below it may have been given away
 =================  =============================================================
 """
 
@@ -42,6 +43,7 @@ GROUP_OPENED: Final = 5
 GROUP_JOINED: Final = 6
 GROUP_IDLE: Final = 7
 GROUP_DELETED: Final = 8
+CONSUMERS_RESERVED: Final = 9
 
 TOPIC_ID: Final = re.compile("[0-9a-f]{2,32}")
 """Ids become directory names, so what a damaged journal says is not taken on trust."""
@@ -77,6 +79,8 @@ class CatalogState:
         self.topics: dict[str, TopicRecord] = {}
         self.groups: dict[int, GroupRecord] = {}
         self.next_group_id = 1
+        self.consumers_reserved = 1
+        """No consumer whose id is not below this was ever known."""
 
     def topic(self, name: str) -> TopicRecord | None:
         """The topic of that name, unless it is being deleted."""
@@ -147,6 +151,11 @@ class CatalogState:
     def _group_deleted(self, group_id: int) -> None:
         del self.groups[group_id]
 
+    def _consumers_reserved(self, below: int) -> None:
+        if type(below) is not int:
+            raise ValueError("an id that is no number")
+        self.consumers_reserved = max(self.consumers_reserved, below)
+
     def snapshot(self) -> bytes:
         """The state as the events that would rebuild it."""
         events: list[Event] = []
@@ -160,6 +169,8 @@ class CatalogState:
             )
             events.extend((GROUP_JOINED, group.group_id, topic_id) for topic_id in group.topic_ids)
             events.append((GROUP_IDLE, group.group_id, group.idle_since_us))
+        if self.consumers_reserved > 1:
+            events.append((CONSUMERS_RESERVED, self.consumers_reserved))
         return cbor2.dumps([self.next_group_id, events])
 
     def restore(self, data: bytes) -> None:
@@ -180,6 +191,7 @@ _APPLY: Final[dict[int, Callable[..., None]]] = {
     GROUP_JOINED: CatalogState._group_joined,
     GROUP_IDLE: CatalogState._group_idle,
     GROUP_DELETED: CatalogState._group_deleted,
+    CONSUMERS_RESERVED: CatalogState._consumers_reserved,
 }
 
 

@@ -1,12 +1,12 @@
-"""Batch: what waits in a mailbox, handed to the actor in one go, with a cursor that knows whom to blame.
+"""Batch: the waiting messages of a mailbox, passed to the actor together.
 
-A batch draws from the mailbox while it is iterated. So an item that was not reached is simply still the next in the
-mailbox, whatever happens to the actor.
+A batch takes messages from the mailbox while it is iterated. So a message that was not yielded is still the next one in
+the mailbox, whatever happens to the actor.
 
 Invariants
 ----------
 A1  An item is in the mailbox or was yielded, never both, never neither.
-A2  `current` is the item being handled: a crash is blamed on it.
+A2  `current` is the item being handled: it counts as the cause of a crash.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ M = TypeVar("M")
 
 
 class Batch(Generic[M]):
-    """The messages that waited when it was made, at most `RECEIVE_BATCH_MAX`. Iterate it once."""
+    """The messages that waited when the batch was made, at most `Limits.receive_batch`. Iterate it once."""
 
     __slots__ = ("_left", "_mailbox", "current", "replies", "taken")
 
     def __init__(self, mailbox: Mailbox[M], limit: int) -> None:
         self._mailbox = mailbox
-        self._left = min(limit, len(mailbox.backlog.items))
+        self._left = min(limit, len(mailbox))
         self.current: Envelope[M] | None = None
         """The item that was yielded last, None before the first and after the last."""
         self.replies: list[Reply] = []
@@ -37,26 +37,26 @@ class Batch(Generic[M]):
 
     def __len__(self) -> int:
         """Items yielded and still to be yielded."""
-        return self.taken + min(self._left, len(self._mailbox.backlog.items))
+        return self.taken + min(self._left, len(self._mailbox))
 
     def __iter__(self) -> Iterator[Envelope[M]]:
-        mailbox = self._mailbox
-        items, writers, questions = mailbox.backlog.items, mailbox.writers, self.replies
-        while self._left > 0 and items:
+        take, questions = self._mailbox.take, self.replies
+        while self._left > 0:
+            item = take()
+            if item is None:
+                break
             self._left -= 1
             self.taken += 1
-            self.current = item = items.popleft()
-            if writers:
-                mailbox.admit()
+            self.current = item
             if item[1] is not None:
                 questions.append(item[1])
             yield item
         self.current = None
 
     def halt(self) -> None:
-        """End the iteration after the current item: stop overtakes what waits."""
+        """End the iteration after the current item: a stop overtakes waiting messages."""
         self._left = 0
 
     def unanswered(self) -> list[Reply]:
-        """Replies of this batch that are not settled yet."""
+        """The replies of this batch that are still open."""
         return [reply for reply in self.replies if not reply.done]

@@ -1,159 +1,249 @@
-"""Mailbox: a backlog with one reader and any number of writers that wait.
+"""Mailbox: a trio memory channel with one reader and any number of writers, and a front queue.
 
-Why not a memory channel: one call must drain all that waits, stop and kill must overtake, a crash must put
-messages back at the front, and a policy may drop the oldest. A channel does none of these.
+The channel keeps messages in order, bounds them, and gives room to the writer that waits longest. The front queue comes
+before the channel. It contains a message that a crash put back, the messages that waited when the actor failed, and the
+message that woke the reader. The capacity counts only the channel: messages in the front queue were accepted before.
 
 Invariants
 ----------
-M1  A writer waits only while the backlog is full; room that appears goes to the writer that waits longest.
+M1  A writer waits only while the channel is full; new room goes to the writer that waits longest.
 M2  A writer that is cancelled while waiting has not enqueued its message.
-M3  A refusing mailbox (closed, or of a failed actor) takes nothing and keeps no writer waiting.
-M4  The reader sleeps only while the backlog is empty: nothing ticks.
+M3  A refusing mailbox (closed, or of a failed actor) accepts nothing and keeps no writer waiting.
+M4  The reader sleeps only while no message waits, without a periodic timer.
+M5  Messages leave in the order in which they came, except those that are put back at the front.
+M6  A message that is not accepted raises an error in its sender or is passed to `dropped`: none disappears.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import deque
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar
 
+import attrs
 import trio
 
-from callboard.actors.kernel.backlog import Backlog, MailboxSpec, Overflow
 from callboard.actors.kernel.reply import Envelope
-from callboard.log.errors import CallboardError, MailboxFull
+from callboard.log.errors import CallboardError, MailboxFull, join_problems
+from callboard.log.limits import MAILBOX_CAPACITY_DEFAULT
 
 M = TypeVar("M")
 
 Refusal = Callable[[], CallboardError]
+WhenFull = Literal["wait", "drop_oldest", "drop_newest", "fail"]
+
+WHEN_FULL: Final[dict[str, str]] = {
+    "wait": "`tell` and `ask` wait for room (cancellable; `tell_nowait` raises MailboxFull).",
+    "drop_oldest": "The message that waits longest is dropped, counted and goes to the dead letters.",
+    "drop_newest": "The new message is dropped, counted and goes to the dead letters.",
+    "fail": "`tell` and `ask` raise MailboxFull.",
+}
+"""What a full mailbox does. The table in the guide is generated from this."""
+
+_WAKE: Final[Envelope[Any]] = Envelope(None, None)
+"""Wakes a sleeping reader without a message."""
 
 
-class _Writer(Generic[M]):
-    """A task waiting for room with its message."""
+@attrs.frozen
+class MailboxSpec:
+    """How many messages may wait, and what happens to the next one. See `WHEN_FULL`."""
 
-    __slots__ = ("accepted", "envelope")
+    capacity: int = MAILBOX_CAPACITY_DEFAULT
+    when_full: WhenFull = "wait"
 
-    def __init__(self, envelope: Envelope[M]) -> None:
-        self.envelope = envelope
-        self.accepted = False
+    def __attrs_post_init__(self) -> None:
+        problems = mailbox_problems(self)
+        if problems:
+            raise join_problems("Mailbox", problems)
+
+
+def mailbox_problems(spec: MailboxSpec) -> list[str]:
+    """What is wrong with `spec`; empty when nothing is."""
+    problems = []
+    if isinstance(spec.capacity, bool) or not isinstance(spec.capacity, int) or spec.capacity < 1:
+        problems.append(f"capacity must be a whole number from 1, not {spec.capacity!r}")
+    if spec.when_full not in WHEN_FULL:
+        problems.append(f"when_full must be one of {', '.join(WHEN_FULL)}, not {spec.when_full!r}")
+    return problems
 
 
 class Mailbox(Generic[M]):
-    """Where an actor's messages wait. It belongs to the actor's cell and survives restarts."""
+    """The queue of an actor's messages. It belongs to the actor's cell and survives restarts."""
 
-    __slots__ = ("_dropped", "_path", "_reader", "_refusal", "_writers", "backlog")
+    __slots__ = (
+        "_dropped",
+        "_forced",
+        "_path",
+        "_receive",
+        "_refusal",
+        "_send",
+        "capacity",
+        "front",
+        "take",
+        "when_full",
+    )
 
     def __init__(
         self, path: str, spec: MailboxSpec, dropped: Callable[[Envelope[M], MailboxFull], None]
     ) -> None:
-        self.backlog: Backlog[Envelope[M]] = Backlog(spec)
+        self.capacity = spec.capacity
+        self.when_full: WhenFull = spec.when_full
+        self.front: deque[Envelope[M]] = deque()
+        """The front queue: its messages come before those in the channel."""
+        self._forced: deque[tuple[int, Envelope[M]]] = deque()
+        """Notices that found the channel full. Each has the number of messages in the channel that come before it,
+        counted from the notice before it."""
         self._path = path
         self._dropped = dropped
-        self._reader: trio.lowlevel.Task | None = None
-        self._writers: OrderedDict[trio.lowlevel.Task, _Writer[M]] = OrderedDict()
         self._refusal: Refusal | None = None
+        self._send, self._receive = trio.open_memory_channel[Envelope[M]](spec.capacity)
+        self.take: Callable[[], Envelope[M] | None] = self.take_next
+        """`take_next`, unless a test replaces it."""
+
+    def __len__(self) -> int:
+        """How many messages wait, without those of waiting writers."""
+        return len(self.front) + len(self._forced) + self._receive.statistics().current_buffer_used
 
     # -- writers --------------------------------------------------------------------------------------------
 
     def put(self, envelope: Envelope[M]) -> bool:
-        """Enqueue without waiting. False when the caller must wait for room (`put_waiting`).
+        """Enqueue without waiting. Returns False when the caller must wait for room (`put_waiting`).
 
-        Raises `MailboxFull` when the policy is to fail, or an ask is dropped as the newest; raises the refusal of a
-        stopped or failed actor.
+        Raises `MailboxFull` when the policy is "fail", or when it is "drop_newest" and the message is a question.
+        Raises the refusal of a stopped or failed actor.
         """
         if self._refusal is not None:
             raise self._refusal()
-        overflow = self.backlog.offer(envelope)
-        if overflow is not None:
-            return self._overflowed(overflow)
-        reader = self._reader
-        if reader is not None:
-            self._reader = None
-            trio.lowlevel.reschedule(reader)
+        try:
+            self._send.send_nowait(envelope)
+        except trio.WouldBlock:
+            return self._overflowed(envelope)
         return True
 
-    def _overflowed(self, overflow: Overflow[Envelope[M]]) -> bool:
-        policy, envelope = overflow.policy, overflow.item
+    def _overflowed(self, envelope: Envelope[M]) -> bool:
+        policy = self.when_full
         if policy == "wait":
             return False
         if policy == "fail":
             raise self.full()
+        if policy == "drop_oldest":
+            oldest = self._received()
+            self._send.send_nowait(envelope)
+            if oldest is not None:
+                self._dropped(oldest, self.full(policy))
+            return True
         self._dropped(envelope, self.full(policy))
-        if policy == "drop_newest" and envelope.reply is not None:
+        if envelope.reply is not None:
             raise self.full(policy)
         return True
 
     async def put_waiting(self, envelope: Envelope[M]) -> None:
         """Wait for room, then enqueue. A cancelled wait has not enqueued (M2)."""
-        task = trio.lowlevel.current_task()
-        writer = self._writers[task] = _Writer(envelope)
-
-        def give_up(_raise_cancel: Any) -> trio.lowlevel.Abort:
-            del self._writers[task]
-            return trio.lowlevel.Abort.SUCCEEDED
-
-        await trio.lowlevel.wait_task_rescheduled(give_up)
-        if not writer.accepted:
-            raise self._refusal() if self._refusal is not None else self.full()
+        while True:
+            try:
+                await self._send.send(envelope)
+            except trio.ClosedResourceError:  # the mailbox refuses now (M3), or its channel was replaced
+                if self._refusal is not None:
+                    raise self._refusal() from None
+            else:
+                return
 
     def force(self, message: M) -> None:
-        """Enqueue a notice of the kernel's own, room or not; dropped silently by a mailbox that refuses."""
-        if self._refusal is None:
-            self.backlog.force(Envelope(message, None))
-            self.interrupt()
+        """Enqueue a notice of the kernel even when there is no room. A refusing mailbox ignores it."""
+        if self._refusal is not None:
+            return
+        envelope: Envelope[M] = Envelope(message, None)
+        try:
+            self._send.send_nowait(envelope)
+        except trio.WouldBlock:
+            before = self._receive.statistics().current_buffer_used
+            self._forced.append((before - sum([count for count, _ in self._forced]), envelope))
 
     def full(self, policy: str = "fail") -> MailboxFull:
-        """The error for one message too many."""
-        capacity = self.backlog.capacity
+        """The error for a message that finds the mailbox full."""
         return MailboxFull(
-            f"The mailbox of actor {self._path!r} is full ({capacity} messages wait, policy {policy}). "
+            f"The mailbox of actor {self._path!r} is full ({self.capacity} messages wait, policy {policy}). "
             "Slow down and try again, or give it a larger mailbox.",
             path=self._path,
-            capacity=capacity,
+            capacity=self.capacity,
         )
 
     # -- the reader -----------------------------------------------------------------------------------------
 
     async def wait(self) -> None:
-        """A checkpoint that returns when something waits, or when interrupted."""
-        if self.backlog.items:
+        """Wait until there is a message, or until interrupted. A checkpoint."""
+        if self.front:
             await trio.lowlevel.checkpoint()
             return
-        self._reader = trio.lowlevel.current_task()
-        await trio.lowlevel.wait_task_rescheduled(self._reader_cancelled)
+        try:
+            envelope = await self._receive.receive()
+        except trio.EndOfChannel:  # the channel was replaced
+            return
+        if envelope is not _WAKE:
+            self.front.append(envelope)
+            self._move_notices()
 
-    def _reader_cancelled(self, _raise_cancel: Any) -> trio.lowlevel.Abort:
-        self._reader = None
-        return trio.lowlevel.Abort.SUCCEEDED
+    def take_next(self) -> Envelope[M] | None:
+        """The next message; None when none waits."""
+        if self.front:
+            return self.front.popleft()
+        return self._received()
+
+    def _received(self) -> Envelope[M] | None:
+        """The oldest message of the channel."""
+        try:
+            envelope = self._receive.receive_nowait()
+        except trio.WouldBlock:
+            return None
+        if self._forced:
+            self._move_notices()
+        return envelope
+
+    def _move_notices(self) -> None:
+        """A message has left the channel: move the notices that come right after it to the front queue."""
+        forced = self._forced
+        if forced:
+            forced[0] = (forced[0][0] - 1, forced[0][1])
+            while forced and forced[0][0] <= 0:
+                self.front.append(forced.popleft()[1])
 
     def interrupt(self) -> None:
         """Wake the reader, with or without a message."""
-        reader = self._reader
-        if reader is not None:
-            self._reader = None
-            trio.lowlevel.reschedule(reader)
+        if self._receive.statistics().tasks_waiting_receive:
+            self._send.send_nowait(_WAKE)
 
-    @property
-    def writers(self) -> OrderedDict[trio.lowlevel.Task, _Writer[M]]:
-        """The tasks that wait for room; true in a condition when there are any."""
-        return self._writers
+    def put_back(self, envelope: Envelope[M]) -> None:
+        """Return a message that was taken; it is the next one again."""
+        self.front.appendleft(envelope)
 
-    def admit(self) -> None:
-        """Give the room that appeared to the writers that wait longest (M1)."""
-        backlog, writers = self.backlog, self._writers
-        while writers and len(backlog) < backlog.capacity:
-            task, writer = writers.popitem(last=False)
-            backlog.force(writer.envelope)
-            writer.accepted = True
-            trio.lowlevel.reschedule(task)
+    def drain(self) -> list[Envelope[M]]:
+        """Take all messages. Writers that wait for room continue to wait, or enqueue their messages."""
+        self._replace_channel()
+        taken = list(self.front)
+        self.front.clear()
+        return taken
 
-    # -- refusing -------------------------------------------------------------------------------------------
+    # -- refusing, and another capacity ---------------------------------------------------------------------
 
     def refuse(self, refusal: Refusal | None) -> None:
-        """From now on every message meets `refusal()`, and so does every writer that waits (M3). None reopens."""
+        """Refuse every message with `refusal()`, also those of waiting writers (M3). None ends the refusal."""
         self._refusal = refusal
         if refusal is not None:
-            waiting = list(self._writers)
-            self._writers.clear()
-            for task in waiting:
-                trio.lowlevel.reschedule(task)
+            self._replace_channel()
+
+    def resize(self, capacity: int) -> None:
+        """Let `capacity` messages wait from now on. Waiting messages stay accepted."""
+        self.capacity = capacity
+        self._replace_channel()
+
+    def _replace_channel(self) -> None:
+        """Move the channel's messages to the front queue. Its writers wake, and try again or get the refusal."""
+        self._send.close()
+        while True:
+            try:
+                self.front.append(self._receive.receive_nowait())
+            except trio.EndOfChannel:
+                break
+            self._move_notices()
+        self._receive.close()
+        self._send, self._receive = trio.open_memory_channel[Envelope[M]](self.capacity)

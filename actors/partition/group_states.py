@@ -23,14 +23,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import attrs
 import cbor2
 
 from callboard.actors.delivery.delivery import Delivery
-from callboard.actors.delivery.events import DeliveryEventInvalid, decode_events, encode_events
-from callboard.actors.partition.commands import Flag
+from callboard.actors.delivery.events import DeliveryEventInvalid, Event, decode_events, encode_events
+from callboard.actors.partition.commands import DeliverySettings
 from callboard.log.errors import LogCorrupt
 
 PREFIX: Final = struct.Struct("<IB")
@@ -41,23 +41,32 @@ CLOSE: Final = 2
 
 @attrs.define(eq=False)
 class Group:
-    """One group in this partition: its delivery state, and the consumers to wake when something is ready."""
+    """One group in this partition: its settings and delivery state, and the consumers that wait for something ready."""
 
     group_id: int
     durable: bool
     delivery: Delivery
-    waiters: dict[int, Flag] = attrs.field(factory=dict)
+    settings: DeliverySettings | None = None
+    """None until a member has opened the group in this process."""
+    waiting: dict[int, Any] = attrs.field(factory=dict)
+    """Tokens by consumer, who waits longest first."""
+    notified: dict[int, float] = attrs.field(factory=dict)
+    """Consumers that were notified and have not fetched since: until when their fetch is waited for."""
     lost_records: int = 0
 
-    def events_record(self, wall_offset_s: float) -> bytes | None:
-        """The journal record of what changed since the last call; None when nothing did.
+
+class GroupEvents(NamedTuple):
+    """What changed in a group, to be journalled."""
+
+    group_id: int
+    events: list[Event]
+
+    def record(self, wall_offset_s: float) -> bytes:
+        """The journal record.
 
         `wall_offset_s` is wall time minus monotonic time: delays outlive the process as wall times.
         """
-        events = self.delivery.take_events()
-        if not events:
-            return None
-        return PREFIX.pack(self.group_id, EVENTS) + encode_events(events, wall_offset_s=wall_offset_s)
+        return PREFIX.pack(self.group_id, EVENTS) + encode_events(self.events, wall_offset_s=wall_offset_s)
 
 
 class GroupStates:
@@ -162,9 +171,6 @@ class GroupStates:
         except (cbor2.CBORDecodeError, DeliveryEventInvalid, ValueError, TypeError, AttributeError) as error:
             raise _corrupt(f"the snapshot does not parse: {error}") from error
         self.groups = groups
-
-    def _restored(self, group_id: int, durable: bool, state: Any) -> Group:
-        return Group(group_id, durable, Delivery.restore(state, wall_offset_s=self._wall_offset_s))
 
     def named_end(self) -> int:
         """One above the highest offset that any group names."""

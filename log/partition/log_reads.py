@@ -16,7 +16,7 @@ from callboard.log.errors import LogCorrupt
 from callboard.log.format.columns import Columns
 from callboard.log.format.frame_walk import FrameWalk
 from callboard.log.format.walk_drivers import run_walk_async, run_walk_cached
-from callboard.log.limits import KIB, OPEN_SEGMENTS_MAX
+from callboard.log.limits import KIB
 from callboard.log.partition.tail_cache import TailCache
 from callboard.log.seams.disk import Close, Incarnation, Open, Verb
 from callboard.log.segments.reading import Reading, ReadRequest, TimeSearch
@@ -39,8 +39,11 @@ HOT_CHUNK_BYTES: Final = 64 * KIB
 class LogReads:
     """The reading half of a partition log."""
 
-    def __init__(self, files: Incarnation, segments: SegmentList, tail: TailCache) -> None:
+    def __init__(
+        self, files: Incarnation, segments: SegmentList, tail: TailCache, *, open_segments: int
+    ) -> None:
         self._files = files
+        self._open_segments = open_segments
         self._segments = segments
         self._tail = tail
         self._opening = trio.Lock()
@@ -236,7 +239,7 @@ class LogReads:
         idle = [other for other in tuple(self._segments)[:-1] if other.is_open and not other.readers]
         idle.sort(key=last_used)
         closing: list[Verb] = []
-        for other in idle[: max(0, len(idle) + opening - OPEN_SEGMENTS_MAX)]:
+        for other in idle[: max(0, len(idle) + opening - self._open_segments)]:
             closing.append(Close(other.file.handle))
             # A reader that comes before these verbs have run opens a handle of its own.
             other.file.handle = self._files.handle(other.file.path)

@@ -57,6 +57,20 @@ _TABLE: Final = (
         (_off(f"{DISK}.verbs.VerbRunner._sync", wrong.leaves_out(is_log)),),
     ),
     Safeguard(
+        "sync of each commit",
+        "records whose publish returned are gone after a power cut, unless an ack had them synced",
+        "a commit is synced only when an ack is in it",
+        (_off(f"{ACTORS}.partition.sequencer.Sequencer.take", wrong.forgets_levels),),
+        ("publish-only", *CRASHES),
+    ),
+    Safeguard(
+        "sync of a mixed commit",
+        "records at level `all` are gone after a power cut that shared a commit with others",
+        "a commit is synced only when all its records want it",
+        (_off(f"{ACTORS}.partition.sequencer.Sequencer.take", wrong.syncs_pure_commits),),
+        ("publish-only", *CRASHES),
+    ),
+    Safeguard(
         "journal sync",
         "messages whose ack returned are delivered again after a power cut",
         "the disk leaves out the sync of delivery journals",

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+from callboard.actors.partition.commands import Level
 from callboard.log.errors import PlanFailed
 from callboard.log.format.frame import CHECKSUM, FRAME_HEADER_BYTES, SEALED_BYTES
 from callboard.log.format.frame_walk import NOTHING
@@ -30,6 +31,7 @@ __all__ = [
     "counts_no_attempts",
     "drops_acks",
     "drops_the_mailbox",
+    "forgets_levels",
     "hands_out_what_is_held",
     "journals_first",
     "leaves_out",
@@ -41,6 +43,7 @@ __all__ = [
     "returns",
     "starts_at_the_end_of_the_log",
     "swaps_answers",
+    "syncs_pure_commits",
     "writes_what_is_healed",
 ]
 
@@ -213,7 +216,7 @@ def drops_the_mailbox(original: Original) -> Original:
 
     async def live(self: Any, *args: Any) -> Any:
         if self.cell.number > 1:
-            for _ in self.cell.mailbox.backlog.drain():
+            for _ in self.cell.mailbox.drain():
                 pass
         return await original(self, *args)
 
@@ -253,6 +256,31 @@ def journals_first(original: Original) -> Original:
         await original(self, sorted(plan, key=lambda verb: "/delivery/" not in path_of(verb)))
 
     return submit
+
+
+def forgets_levels(original: Original) -> Original:
+    """Commits of which no record wants a sync."""
+
+    def take(self: Any) -> Any:
+        commit = original(self)
+        if commit is not None:
+            commit.durable = False
+        return commit
+
+    return take
+
+
+def syncs_pure_commits(original: Original) -> Original:
+    """Commits that want a sync only when each of their records does."""
+
+    def take(self: Any) -> Any:
+        commit = original(self)
+        if commit is not None:
+            levels = {one.level for part in commit.parts for one in getattr(part, "messages", (part,))}
+            commit.durable = levels == {Level.ALL}
+        return commit
+
+    return take
 
 
 def swaps_answers(original: Original) -> Original:

@@ -16,7 +16,7 @@ from callboard.supervision import (
     RestartWindow,
     SupervisorSpec,
 )
-from callboard.supervision.strategy import restarts, taken_along
+from callboard.supervision.strategy import restarted_with, restarts
 
 BACKOFFS = st.builds(
     lambda initial, extra, factor, jitter: Backoff(
@@ -84,12 +84,12 @@ def test_no_window_holds_more_than_the_intensity(intensity, period, gaps):
 
 
 @given(count=st.integers(1, 20), data=st.data())
-def test_who_is_taken_along(count, data):
+def test_which_children_are_restarted_together(count, data):
     """one_for_one takes itself, one_for_all everybody, rest_for_one itself and those after it."""
     position = data.draw(st.integers(0, count - 1))
-    assert list(taken_along("one_for_one", position, count)) == [position]
-    assert list(taken_along("one_for_all", position, count)) == list(range(count))
-    assert list(taken_along("rest_for_one", position, count)) == list(range(position, count))
+    assert list(restarted_with("one_for_one", position, count)) == [position]
+    assert list(restarted_with("one_for_all", position, count)) == list(range(count))
+    assert list(restarted_with("rest_for_one", position, count)) == list(range(position, count))
 
 
 def test_the_restart_table_is_total():
@@ -111,8 +111,27 @@ def test_all_problems_of_a_child_in_one_error():
             retry_in_hand=-1,
             backoff=1,
             on_failed=1,
+            intensity=-1,
         )
-    assert len(caught.value.problems) == 8
+    assert len(caught.value.problems) == 10
+
+
+def test_a_child_that_never_fails_pauses_before_each_restart():
+    """Without a backoff it would do nothing but restart; with one, its supervisor's limit does not concern it."""
+    with pytest.raises(ConfigurationError, match="without a pause"):
+        ChildSpec(name="child", start=Actor, significant=False, intensity=math.inf, backoff=IMMEDIATE)
+    patient = Backoff(initial=60, maximum=3600)
+    child = ChildSpec(name="child", start=Actor, significant=False, intensity=math.inf, backoff=patient)
+    SupervisorSpec(name="s", children=(child,))
+
+
+def test_order_needs_children_that_are_awaited():
+    """Where the strategy promises an order of starting, every child is waited for."""
+    child = ChildSpec(name="child", start=Actor, awaited=False)
+    SupervisorSpec(name="s", children=(child,))
+    for strategy in ("one_for_all", "rest_for_one"):
+        with pytest.raises(ConfigurationError, match="not awaited"):
+            SupervisorSpec(name="s", strategy=strategy, children=(child,))
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a\0b", "é" * 101, 5])

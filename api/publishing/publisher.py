@@ -1,0 +1,449 @@
+"""The publisher's half of a publish: check everything, choose the partition, build columns, wait for the receipt.
+
+All checks come before anything is sent. What leaves here is one message to one partition's actor per partition touched;
+`callboard.actors.partition.partition` takes over from there.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import trio
+
+from callboard.actors.catalog.directory import LiveTopic
+from callboard.actors.kernel import Reply
+from callboard.actors.partition.commands import LEVELS, Level, PublishMany, PublishOne
+from callboard.actors.partition.port import PartitionPort
+from callboard.log.errors import (
+    ActorStopped,
+    CallboardError,
+    InvalidArgument,
+    MailboxFull,
+    MessageTooLarge,
+    PartialPublish,
+    RuntimeClosed,
+    TopicNotFound,
+)
+from callboard.log.format.columns import Columns
+from callboard.log.limits import BATCH_RECORDS_MAX, KEY_BYTES_MAX
+from callboard.message import (
+    ATTRIBUTES,
+    Message,
+    Receipt,
+    Receipts,
+    StoredRange,
+    check_bytes,
+    check_key,
+)
+from callboard.publishing.columns import (
+    FRAME_BYTES_TARGET,
+    Unpacked,
+    chunked,
+    columns_of,
+    stored_attributes,
+    unpacked,
+)
+from callboard.publishing.partitioning import Partitioner, StickyRoundRobin, checked, consistent, split
+
+REFUSING = frozenset({"stuck", "failed"})
+
+
+class _Sent(NamedTuple):
+    """A part of a batch that was handed over: what came of it is known, or told by a reply (None: nobody waits)."""
+
+    port: PartitionPort
+    chunk: Sequence[int]
+    started: Reply | CallboardError | None
+
+
+def publisher_of(live: LiveTopic, partitioner: Partitioner | None = None) -> Publisher:
+    """The publisher of a live topic: there is one, whoever asks for it and however often.
+
+    Raises `InvalidArgument` when `partitioner` is given and keys go, or may have gone, by another.
+    """
+    if live.publisher is None:
+        live.publisher = Publisher(live)
+    publisher: Publisher = live.publisher
+    if partitioner is not None:
+        publisher.choose_by(partitioner)
+    return publisher
+
+
+class Publisher:
+    """Publishes to one live topic: its partitioner, and whose turn it is among its partitions."""
+
+    def __init__(self, live: LiveTopic) -> None:
+        self.live = live
+        self.partitioner: Partitioner = consistent
+        self._is_chosen = False
+        """Whether the partitioner was named, or has chosen: it stays then."""
+        self._sticky = StickyRoundRobin(len(live.ports))
+
+    def choose_by(self, partitioner: Partitioner) -> None:
+        """Let `partitioner` choose from now on. Raises `InvalidArgument` when another does already."""
+        if self._is_chosen and self.partitioner != partitioner:
+            raise InvalidArgument(
+                f"topic {self.live.name!r} has another partitioner in this process: with two of them one key would go"
+                " to two partitions. Give the same function each time, before the first message with a key, or none.",
+                topic=self.live.name,
+            )
+        self.partitioner = partitioner
+        self._is_chosen = True
+
+    # -- one record
+
+    async def publish(
+        self,
+        value: bytes | Message,
+        key: bytes | None,
+        given: Mapping[str, Any] | None,
+        partition: int | None,
+        acks: str,
+    ) -> Receipt:
+        """See `Topic.publish`; `given` are the attributes other than `key`, None for none."""
+        level = _level(acks)
+        if type(value) is not bytes:
+            if isinstance(value, Message):
+                value, key, given, partition = _opened(value, key, given, partition)
+            value = check_bytes("value", value)
+        size = len(value)
+        if key is not None:
+            size += check_key(key)
+            key = bytes(key)
+        attributes: dict[str, Any] | None = None
+        if given is not None:
+            attributes, more = stored_attributes(given)
+            size += more
+        live = self.live
+        if size > live.settings.max_message_bytes:
+            raise self._too_large(size)
+        port = self._port(key, size, partition)
+        message = PublishOne(value, key, attributes, level, size)
+        budget = port.budget
+        if level is Level.NONE or port.state in REFUSING or not budget.take_nowait(size):
+            return Receipt(live.name, port.index, await self._send(port, message, 1))
+        # `_send` once more, without its call: with many publishers the processor is what bounds them.
+        try:
+            try:
+                reply = port.ref.ask_nowait(message)
+            except MailboxFull:
+                reply = await self._sent(port, message)
+            except BaseException:
+                budget.give_back(size)
+                raise
+            offset = await reply.settled()
+        except ActorStopped as error:
+            raise self._stopped() from error
+        return Receipt(live.name, port.index, offset)
+
+    def _port(self, key: bytes | None, size: int, partition: int | None) -> PartitionPort:
+        ports = self.live.ports
+        if partition is not None:
+            return ports[self._checked_partition(partition)]
+        if len(ports) == 1 and self.partitioner is consistent:
+            return ports[0]
+        if key is None:
+            return ports[self._turn(1, size)]
+        self._is_chosen = True
+        if self.partitioner is consistent:
+            return ports[consistent(key, len(ports))]
+        return ports[checked(self.partitioner, key, len(ports))]
+
+    def _turn(self, records: int, size_bytes: int) -> int:
+        """The partition whose turn it is; those that take nothing now are passed, unless all are such."""
+        self._pass_refusing()
+        return self._sticky.choose(records, size_bytes)
+
+    def _pass_refusing(self) -> None:
+        sticky, ports = self._sticky, self.live.ports
+        for _ in ports:
+            if ports[sticky.partition].state not in REFUSING:
+                return
+            sticky.move_on()
+
+    def _checked_partition(self, partition: int) -> int:
+        count = len(self.live.ports)
+        if isinstance(partition, bool) or not isinstance(partition, int) or not 0 <= partition < count:
+            raise InvalidArgument(
+                f"topic {self.live.name!r} has no partition {partition!r:.40}. Nothing was written."
+                f" Its partitions are 0 to {count - 1}."
+            )
+        return partition
+
+    async def _send(self, port: PartitionPort, message: PublishOne | PublishMany, records: int) -> int | None:
+        """Hand the message to the partition and wait as its level asks; the first offset, or None."""
+        if port.state in REFUSING:
+            raise self._refused(port)
+        budget, size = port.budget, message.size_bytes
+        if not budget.take_nowait(size):
+            await self._take(port, size)
+        if message.level is Level.NONE:
+            await self._tell(port, message, records)
+            return None
+        try:
+            reply = await self._sent(port, message)
+            return int(await reply.settled())
+        except ActorStopped as error:
+            raise self._stopped() from error
+
+    async def _sent(self, port: PartitionPort, message: PublishOne | PublishMany) -> Reply:
+        """Enqueue the message, whose bytes were taken: the partition gives them back, unless it never gets it."""
+        reply = port.ref.question()
+        try:
+            await port.ref.send(message, reply)
+        except BaseException:
+            port.budget.give_back(message.size_bytes)
+            raise
+        return reply
+
+    async def _take(self, port: PartitionPort, size_bytes: int) -> None:
+        """Wait for room in the partition's budget, unless it gets to refuse everything meanwhile."""
+        while not await port.budget.take(size_bytes):
+            if port.state in REFUSING:
+                raise self._refused(port)
+
+    async def _tell(self, port: PartitionPort, message: PublishOne | PublishMany, records: int) -> None:
+        """Enqueue what nobody waits for, and whose bytes were taken; the partition counts what fails."""
+        port.unheard_waiting += records
+        try:
+            try:
+                port.ref.tell_nowait(message)
+            except MailboxFull:
+                await port.ref.tell(message)
+                return
+        except BaseException as error:
+            port.unheard_ended(records)
+            port.budget.give_back(message.size_bytes)
+            if isinstance(error, ActorStopped):
+                raise self._stopped() from error
+            raise
+        await trio.lowlevel.checkpoint()
+
+    def _refused(self, port: PartitionPort) -> CallboardError:
+        if self.live.deleted:
+            return TopicNotFound(
+                f"topic {self.live.name!r} was deleted. Nothing was written.", topic=self.live.name
+            )
+        return port.unavailable()
+
+    def _stopped(self) -> CallboardError:
+        if self.live.deleted:
+            return TopicNotFound(
+                f"topic {self.live.name!r} was deleted. Nothing was written.", topic=self.live.name
+            )
+        return RuntimeClosed("the runtime is closed. Nothing was written. Open it again.")
+
+    def _too_large(self, size: int, where: str = "the message") -> MessageTooLarge:
+        limit = self.live.settings.max_message_bytes
+        return MessageTooLarge(
+            f"{where} has {size} bytes with its key and headers; topic {self.live.name!r} allows {limit}."
+            " Nothing was written. Raise max_message_bytes, or store the payload elsewhere and publish its name.",
+            size_bytes=size,
+            limit_bytes=limit,
+        )
+
+    # -- batches
+
+    async def publish_batch(
+        self,
+        values: Sequence[bytes | Message],
+        keys: Sequence[bytes | None] | None,
+        given: Mapping[str, Sequence[Any]],
+        partition: int | None,
+        acks: str,
+    ) -> Receipts:
+        """See `Topic.publish_batch`; `given` are the columns of attributes other than `key`."""
+        level = _level(acks)
+        if not isinstance(values, Sequence):
+            raise InvalidArgument(
+                f"a batch is {type(values).__name__}, not a sequence of messages. Nothing was written. Make it a list."
+            )
+        count = len(values)
+        if count == 0:
+            return Receipts(self.live.name, 0, ())
+        if count > BATCH_RECORDS_MAX:
+            raise InvalidArgument(
+                f"a batch of {count} messages, and {BATCH_RECORDS_MAX} are allowed. Nothing was written. Split it."
+            )
+        index = self._only_partition(partition)
+        if index is not None and not given:
+            columns = self._quick_columns(values, keys)
+            if columns is not None:
+                offset = await self._send(
+                    self.live.ports[index], PublishMany(columns, level, columns.size_bytes), count
+                )
+                return Receipts(self.live.name, count, (StoredRange(index, offset, range(count)),))
+        batch = unpacked(values, given if keys is None else {"key": keys, **given})
+        return await self._publish_checked(batch, index, level)
+
+    def _only_partition(self, partition: int | None) -> int | None:
+        """The partition that the whole batch goes to, when that needs no look at its keys."""
+        if partition is not None:
+            return self._checked_partition(partition)
+        return 0 if len(self.live.ports) == 1 and self.partitioner is consistent else None
+
+    def _quick_columns(
+        self, values: Sequence[bytes | Message], keys: Sequence[bytes | None] | None
+    ) -> Columns | None:
+        """The batch's columns, when it is plain and so small in all that no message can be too large."""
+        if isinstance(values[0], Message):
+            return None
+        try:
+            columns = Columns.build(values, keys)  # type: ignore[arg-type]
+        except InvalidArgument:
+            return None  # checked once more, one by one, for an error that says which
+        key_bytes = 0 if columns.keys is None else len(columns.keys)
+        if columns.value_nulls is not None or key_bytes > KEY_BYTES_MAX:
+            return None
+        limit = min(self.live.settings.max_message_bytes, FRAME_BYTES_TARGET)
+        return columns if len(columns.values) + key_bytes <= limit else None
+
+    async def _publish_checked(self, batch: Unpacked, index: int | None, level: Level) -> Receipts:
+        values = batch.values
+        count = len(values)
+        size = batch.sizes(self.live.settings.max_message_bytes, self._too_large)
+        stored = batch.stored()
+        sendings = []
+        for place, indexes in self._parts(batch, size, index):
+            for chunk in chunked(indexes, values, size):
+                columns = columns_of(chunk, values, stored)
+                bytes_here = size if len(chunk) == count else columns.size_bytes
+                sendings.append((self.live.ports[place], chunk, PublishMany(columns, level, bytes_here)))
+        if len(sendings) == 1:
+            port, chunk, message = sendings[0]
+            offset = await self._send(port, message, len(chunk))
+            return Receipts(self.live.name, count, (StoredRange(port.index, offset, chunk),))
+        return await self._send_all(sendings, count)
+
+    def _parts(self, batch: Unpacked, size: int, partition: int | None) -> list[tuple[int, Sequence[int]]]:
+        """The indexes of the batch by partition: `partition` for messages that choose none, else by key or in turn."""
+        chosen: dict[int, list[int]] = {}
+        others: Sequence[int] = range(len(batch.values))
+        if batch.partitions is not None:
+            for index, place in enumerate(batch.partitions):
+                if place is not None:
+                    chosen.setdefault(self._checked_partition(place), []).append(index)
+            others = [index for index, place in enumerate(batch.partitions) if place is None]
+        if not others:
+            return list(chosen.items())
+        if partition is not None:
+            found: Mapping[int, Sequence[int]] = {partition: others}
+        else:
+            keys = batch.given.get("key")
+            self._pass_refusing()
+            if keys is None:
+                found = {self._sticky.choose(len(others), size): others}
+            else:
+                self._is_chosen = True
+                found = split(
+                    keys if len(others) == len(keys) else [keys[index] for index in others],
+                    len(self.live.ports),
+                    sticky=self._sticky,
+                    size_bytes=size,
+                    partitioner=self.partitioner,
+                )
+                if len(others) < len(keys):
+                    found = {place: [others[at] for at in indexes] for place, indexes in found.items()}
+        if not chosen:
+            return list(found.items())
+        for place, indexes in found.items():
+            chosen[place] = sorted([*chosen.get(place, ()), *indexes])
+        return list(chosen.items())
+
+    async def _send_all(
+        self, sendings: Sequence[tuple[PartitionPort, Sequence[int], PublishMany]], count: int
+    ) -> Receipts:
+        """All parts, in this task: send as many as the budgets allow, then wait for them, then go on.
+
+        Before it waits for room it waits for all that it has sent: two batches would wait for each other, or a large
+        one for itself.
+        """
+        sent: deque[_Sent] = deque()
+        outcomes: list[StoredRange | CallboardError] = []
+        for port, chunk, message in sendings:
+            if not port.budget.has_room(message.size_bytes):
+                while sent:
+                    outcomes.append(await self._outcome(sent.popleft()))
+            sent.append(await self._start(port, chunk, message))
+        while sent:
+            outcomes.append(await self._outcome(sent.popleft()))
+        return self._summed_up(outcomes, [chunk for _, chunk, _ in sendings], count)
+
+    async def _outcome(self, sent: _Sent) -> StoredRange | CallboardError:
+        """Wait for a part."""
+        port, chunk, started = sent
+        if isinstance(started, CallboardError):
+            return started
+        try:
+            first = await started.wait() if isinstance(started, Reply) else started
+        except ActorStopped:
+            return self._stopped()
+        except CallboardError as error:
+            return error
+        return StoredRange(port.index, first, chunk)
+
+    async def _start(self, port: PartitionPort, chunk: Sequence[int], message: PublishMany) -> _Sent:
+        """Hand a part over."""
+        budget, size = port.budget, message.size_bytes
+        try:
+            if port.state in REFUSING:
+                raise self._refused(port)
+            if not budget.take_nowait(size):
+                await self._take(port, size)
+            if message.level is Level.NONE:
+                await self._tell(port, message, len(chunk))
+                return _Sent(port, chunk, None)
+            return _Sent(port, chunk, await self._sent(port, message))
+        except CallboardError as error:
+            return _Sent(port, chunk, error)
+
+    def _summed_up(
+        self, outcomes: Sequence[StoredRange | CallboardError], chunks: Sequence[Sequence[int]], count: int
+    ) -> Receipts:
+        errors = [outcome for outcome in outcomes if isinstance(outcome, CallboardError)]
+        if not errors:
+            return Receipts(
+                self.live.name, count, [part for part in outcomes if isinstance(part, StoredRange)]
+            )
+        if len(errors) == len(outcomes) and not any(error.indefinite for error in errors):
+            raise errors[0]
+        fates: list[Receipt | CallboardError | None] = [None] * count
+        for outcome, chunk in zip(outcomes, chunks, strict=True):
+            for position, index in enumerate(chunk):
+                if isinstance(outcome, CallboardError):
+                    fates[index] = outcome
+                else:
+                    first = outcome.first_offset
+                    offset = None if first is None else first + position
+                    fates[index] = Receipt(self.live.name, outcome.partition, offset)
+        failed = sum(isinstance(fate, CallboardError) for fate in fates)
+        raise PartialPublish(
+            f"{failed} of {count} messages for topic {self.live.name!r} are not, or not certainly, stored:"
+            f" {errors[0]} `receipts` holds the fate of each; publish those that failed again.",
+            receipts=tuple(fates),
+            topic=self.live.name,
+        )
+
+
+def _opened(
+    message: Message, key: bytes | None, given: Mapping[str, Any] | None, partition: int | None
+) -> tuple[bytes, bytes | None, Mapping[str, Any], int | None]:
+    """What a `Message` holds, as `publish` takes it."""
+    if key is not None or given is not None:
+        raise InvalidArgument(
+            "publish was given a Message and attributes beside it. Nothing was written. Use one form."
+        )
+    found = {attribute.name: getattr(message, attribute.name) for attribute in ATTRIBUTES}
+    chosen = partition if message.partition is None else message.partition
+    return message.value, found.pop("key"), found, chosen
+
+
+def _level(acks: str) -> Level:
+    try:
+        return LEVELS[acks]
+    except (KeyError, TypeError):
+        raise InvalidArgument(
+            f'acks is {acks!r:.40}, not "none", "leader" or "all". Nothing was written.'
+        ) from None

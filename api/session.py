@@ -1,0 +1,32 @@
+"""What topics and consumers use of the runtime that they belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from callboard.actors.groups.renewals import Holds
+from callboard.actors.partition.commands import PartitionStatistics
+from callboard.actors.partition.port import PartitionPort
+from callboard.log.limits import Limits
+from callboard.log.seams.clock import Clock
+
+
+class Session(Protocol):
+    """An open runtime, as what it hands out sees it."""
+
+    clock: Clock
+    holds: Holds
+    limits: Limits
+
+    def check_open(self) -> None:
+        """Raise `RuntimeClosed` unless the runtime is open or closing, and what `check_run` raises."""
+
+    def check_run(self) -> None:
+        """Raise `InvalidArgument` in another thread or trio run than the one that opened the runtime."""
+
+    async def ask_catalog(self, command: Any) -> Any:
+        """Ask the catalog. Raises `RuntimeClosed`, and what the catalog answers."""
+
+    async def partition_statistics(self, ports: Sequence[PartitionPort]) -> tuple[PartitionStatistics, ...]:
+        """Each partition's statistics; only the state of those that do not answer."""

@@ -47,6 +47,14 @@ class OpeningOverdue:
 
 
 @attrs.frozen
+class OpeningLacksSpace:
+    """The disk is too full for what recovering a partition must write. It is tried again every few seconds."""
+
+    path: str
+    cause: str
+
+
+@attrs.frozen
 class OperationFailed:
     """The catalog could not carry out what nobody was waiting for; it is tried again at the next opening."""
 

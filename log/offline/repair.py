@@ -28,7 +28,8 @@ import attrs
 from callboard.log.format.committed import encode_committed
 from callboard.log.journal.journal_disk import remove_unfinished
 from callboard.log.offline.forking import Fork, plan_journal, plan_partition, write_fork, write_index
-from callboard.log.offline.inspection import Inspection, SegmentState, inspect_log
+from callboard.log.offline.found import Inspection, SegmentState
+from callboard.log.offline.inspection import inspect_log
 from callboard.log.offline.verify import LogReport, Meter, Progress, find_logs, report_of
 from callboard.log.seams.disk import (
     Close,
@@ -43,14 +44,14 @@ from callboard.log.seams.disk import (
     Write,
 )
 from callboard.log.segments.quarantine import Quarantine
-from callboard.log.segments.segment_file import index_path
+from callboard.log.segments.segment_file import INDEX_SUFFIX, SEGMENT_SUFFIX, index_path, segment_path
 
 __all__ = ["RepairAction", "RepairReport", "repair_directory", "repair_log"]
 
 
 @attrs.frozen
 class RepairAction:
-    """One thing done, or that would be done. `kind` is "fork", "quarantine", "index", "committed" or "gap"."""
+    """One thing done, or that would be done. `kind` is "fork", "rename", "quarantine", "index" or "committed"."""
 
     path: str
     kind: str
@@ -132,7 +133,9 @@ class LogRepair:
     async def run(self) -> None:
         """Plan, say, and do it."""
         found = self.found
-        forks = plan_journal(found) if found.kind == "journal" else plan_partition(found)
+        forks: list[Fork] = []
+        if found.segments:
+            forks = plan_journal(found) if found.kind == "journal" else plan_partition(found)
         taken = {fork.base for fork in forks}
         used = {fork.source.base for fork in forks if fork.source is not None}
         gone = [
@@ -140,15 +143,24 @@ class LogRepair:
             for state in found.segments
             if state.base not in taken and (state.base in used or (not state.runs and state.problems))
         ]
+        misnamed = [state for state in found.segments if state.is_misnamed]
+        for state in misnamed:
+            name = segment_path(found.directory, state.base).rpartition("/")[2]
+            self.actions.append(RepairAction(state.path, "rename", f"named {name}, as its header says"))
         for fork in forks:
             self._say(fork)
         self.actions += [
-            RepairAction(state.path, "quarantine", "moved to quarantine whole") for state in gone
+            RepairAction(state.path, "quarantine", "moved to quarantine whole")
+            for state in (*found.refused, *gone)
         ]
         if self.dry_run:
             await self._mend_rest(taken)
             return
         await remove_unfinished(self.files, found.directory)
+        for state in found.refused:
+            await self._set_aside(state)
+        for state in misnamed:
+            await self._rename(state)
         for place in reversed(range(len(forks))):
             await self._fork(forks[place])
         for state in gone:
@@ -175,12 +187,18 @@ class LogRepair:
         if self.found.kind == "partition":
             await write_index(self.files, self.found.directory, fork.base, index)
 
+    async def _rename(self, state: SegmentState) -> None:
+        """Give a segment the name that its header asks for; nothing else has it."""
+        target = segment_path(self.found.directory, state.base)
+        await self.files.submit((Rename(state.path, target), SyncDirectory(self.found.directory)))
+        state.path, state.is_misnamed = target, False
+
     async def _set_aside(self, state: SegmentState) -> None:
         verbs = [
             *await self.quarantine.move_verbs(state.path, state.base, state.size_bytes, state.segment_id or 0)
         ]
         names = {entry.name for entry in await self.files.list(self.found.directory)}
-        index = index_path(self.found.directory, state.base)
+        index = state.path.removesuffix(SEGMENT_SUFFIX) + INDEX_SUFFIX
         if index.rpartition("/")[2] in names:
             verbs.append(Unlink(index))
         await self.files.submit((*verbs, SyncDirectory(self.found.directory)))

@@ -31,7 +31,8 @@ __all__ = [
 class Damage:
     """Bytes `start` to `end` of a segment cannot be read; offsets `first_offset` to `last_offset` were in them.
 
-    No offset is lost when `last_offset` is below `first_offset`.
+    No offset is lost when `last_offset` is below `first_offset`. `reason` says why the bytes do not count, where it is
+    not that they cannot be read.
     """
 
     path: str
@@ -39,6 +40,7 @@ class Damage:
     end: int
     first_offset: int
     last_offset: int
+    reason: str = ""
 
 
 @attrs.frozen

@@ -22,7 +22,13 @@ from typing import Any
 import trio
 
 from callboard.actors.kernel import Actor, Batch, Reply
-from callboard.actors.notices import JournalSalvaged, OpeningOverdue, PartitionStuck, UnreadDropped
+from callboard.actors.notices import (
+    DamageFound,
+    JournalSalvaged,
+    OpeningOverdue,
+    PartitionStuck,
+    UnreadDropped,
+)
 from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
 from callboard.actors.partition.commit_plan import DiskEngine
@@ -183,6 +189,8 @@ class Partition(Actor[c.PartitionCommand]):
             named_end=states.named_end(),
             limits=context.limits,
         )
+        for damage in log.damages:
+            context.emit(DamageFound(context.path, str(damage)))
         core = self._core = PartitionCore(
             states,
             self._port.carried,
@@ -379,7 +387,7 @@ class Partition(Actor[c.PartitionCommand]):
                 commits=self._committer.commits,
                 failed_commits=log_part.failures + journal_part.failures,
                 heals=log_part.heals + journal_part.heals,
-                lost_records=core.lost_records,
+                lost_records=max(core.lost_records, log.record.lost_records),
                 cancelled_records=core.sequencer.cancelled,
                 gaps=tuple(str(gap) for gap in log.gaps),
                 damages=tuple(str(damage) for damage in log.damages),

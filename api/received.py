@@ -47,8 +47,8 @@ class ReceivedMessage(Record):
     async def ack(self, *, wait: bool = True) -> None:
         """The message is done with. With `wait`, returns once that is synced; without, `Consumer.flush` does.
 
-        Without `wait` this is a checkpoint only while very many such acks are under way, and acks of neighbouring messages
-        are gathered for a few milliseconds and written as one.
+        Without `wait` this is a checkpoint only while very many such acks are under way, and acks of neighbouring
+        messages are gathered for a few milliseconds and written as one.
 
         Raises `LeaseLost` when the message was leased again meanwhile: then this ack has no effect.
         """

@@ -262,8 +262,8 @@ class PartitionCore:
     def take_journal(self, now: float = INFINITY) -> JournalWork | None:
         """What waits for the journal; None when that is nothing.
 
-        Lazy acks are written with the rest, and answered by the first commit that syncs: one that somebody waits for, or
-        the first after their linger.
+        Lazy acks are written with the rest, and answered by the first commit that syncs: one that somebody waits for,
+        or the first after their linger.
         """
         sync = self._is_sync_due(now)
         if sync and self._lazy_acks:

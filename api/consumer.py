@@ -198,7 +198,10 @@ class Consumer:
         return self
 
     async def __anext__(self) -> ReceivedMessage:
-        return await self._next()
+        message = await self._next(math.inf)
+        if message is None:
+            raise StopAsyncIteration
+        return message
 
     @overload
     async def get(self, *, timeout: None = None) -> ReceivedMessage: ...
@@ -207,15 +210,11 @@ class Consumer:
     async def get(self, *, timeout: float | None = None) -> ReceivedMessage | None:
         """The next message; None when there is none within `timeout` seconds (None: wait for ever).
 
-<<<<<<< HEAD
         `timeout=0` looks once: it waits for the partitions' answers, for 50 ms at most, and for nothing else.
-=======
-        Looking takes a moment itself: a timeout below 50 ms is taken for 50 ms, so that `timeout=0` looks once.
 
         Every call is a checkpoint where it can be cancelled, and a cancelled call loses no message. It is not always a
         schedule point: of messages that were fetched together, up to 64 come in one pass of the loop, within a
         millisecond. So is iterating.
->>>>>>> speed2
         """
         if timeout is None:
             return await self._next(math.inf)
@@ -272,15 +271,11 @@ class Consumer:
         """Fetch a few messages; False when there was none by `until`."""
         clock = self.runtime.clock
         self._adapt_prefetch(clock.monotonic())
-<<<<<<< HEAD
         found = await self._fetch(self._prefetch, until)
         if found is None:
             return False
         port, handed = found
-=======
-        port, handed = await self._fetch(self._prefetch)
         self._begin_pass()
->>>>>>> speed2
         self._fetched_at = clock.monotonic()
         numbers = iter(attempts(handed))
         self._buffer.extend(
@@ -424,14 +419,9 @@ class Consumer:
 
     # -- fetching
 
-<<<<<<< HEAD
     async def _fetch(self, wanted: int, until: float) -> tuple[PartitionPort, c.Handed] | None:
         """Lease up to `wanted` messages from the next partition that has some; None when none had any by `until`."""
-=======
-    async def _fetch(self, wanted: int) -> tuple[PartitionPort, c.Handed]:
-        """Lease up to `wanted` messages from the next partition that has some; waits until one has."""
         self.held.send_gathered()
->>>>>>> speed2
         if self._is_fenced:
             self._ahead = None
         ahead = await self._looked_ahead()

@@ -7,6 +7,7 @@ waits for nobody and never makes a runtime's opening fail. Of each partition it 
 from __future__ import annotations
 
 import difflib
+from functools import partial
 from itertools import zip_longest
 from types import TracebackType
 from typing import Final, Self
@@ -16,13 +17,14 @@ from callboard.cli.streams import require_directory
 from callboard.log.errors import InvalidArgument, LogCorrupt, PlanFailed, StorageError, TopicNotFound
 from callboard.log.format.columns import Columns
 from callboard.log.format.faults import FrameInvalid, SegmentHeaderInvalid
+from callboard.log.format.frame import FrameFields, decode_body, header_of
 from callboard.log.host.disk import HostDisk
 from callboard.log.journal.journal_disk import segment_bases
 from callboard.log.journal.journal_records import Kind, decode_control
 from callboard.log.offline.reader import LogReader
 from callboard.log.seams.disk import Close, Incarnation
 from callboard.log.segments.segment_file import segment_path
-from callboard.log.segments.segment_walk import FrameReader, open_segment, scan_file
+from callboard.log.segments.segment_walk import open_segment, scan_file
 
 __all__ = ["CatalogReplay", "Onlooker", "topic_not_found"]
 
@@ -124,23 +126,25 @@ class CatalogReplay:
     async def _segment(self, base: int, successor: int | None) -> None:
         segment = await open_segment(self._files, segment_path("catalog", base))
         try:
-            scan = await scan_file(self._files, segment)
-            self.faults += [
-                f"bytes from {damage.start} to {damage.end} are damaged" for damage in scan.damages
-            ]
-            reader = FrameReader(self._files, segment.handle, segment.header.segment_id)
             self._expects_snapshot = False
-            for position in scan.positions:
-                try:
-                    header, columns = await reader.frame(position)
-                except FrameInvalid as fault:
-                    self.faults.append(f"the frame at byte {position} cannot be decoded ({fault})")
-                    continue
-                if successor is not None and header.base_offset >= successor:
-                    return
-                self._take(columns)
+            walk = await scan_file(self._files, segment, visit=partial(self._visit, successor))
+            self.faults += [
+                f"bytes from {damage.start} to {damage.end} are damaged" for damage in walk.damages
+            ]
         finally:
             await self._files.submit((Close(segment.handle),))
+
+    def _visit(self, successor: int | None, position: int, fields: FrameFields, body: memoryview) -> bool:
+        header = header_of(fields, 0)
+        if successor is not None and header.base_offset >= successor:
+            return True
+        try:
+            columns = decode_body(header, body, verify=False)
+        except FrameInvalid as fault:
+            self.faults.append(f"the frame at byte {position} cannot be decoded ({fault})")
+        else:
+            self._take(columns)
+        return False
 
     def _take(self, columns: Columns) -> None:
         if self._expects_snapshot:

@@ -38,7 +38,7 @@ SEGMENT_LAYOUT: Final = Layout(
     Field("version", "H", "1; magic, version and checksum keep their places for ever"),
     Field("kind", "B", "1 log of a partition, 2 journal"),
     Field("flags", "B", "0"),
-    Field("reserved", "I", "0"),
+    Field("identity", "I", "CRC-32 of the path of the log's folder; 0: the segment is bound to no log"),
     Field("segment_id", "Q", "random, never 0"),
     Field("base_offset", "Q", "offset of the first record, or of the one that would be first"),
     Field("created_us", "q", "microseconds since 1970"),
@@ -89,6 +89,8 @@ class SegmentHeader:
     gap: GapReason = GapReason.NONE
     version: int = SEGMENT_VERSION
     intact: bool = True
+    identity: int = 0
+    """Which log the segment belongs to (see `identity`); 0: any."""
 
 
 def encode_segment_header(
@@ -100,6 +102,7 @@ def encode_segment_header(
     previous_end: int | None = None,
     previous_base: int | None = None,
     gap: GapReason = GapReason.NONE,
+    identity: int = 0,
 ) -> bytes:
     """The first `SEGMENT_HEADER_BYTES` of a segment; by default it continues the one before, or is the first."""
     packed = SEGMENT_LAYOUT.struct.pack(
@@ -107,7 +110,7 @@ def encode_segment_header(
         SEGMENT_VERSION,
         kind,
         0,
-        0,
+        identity,
         segment_id,
         base_offset,
         created_us,
@@ -150,7 +153,7 @@ def decode_copy(copy: memoryview) -> SegmentHeader:
         version,
         kind,
         flags,
-        reserved,
+        identity,
         segment_id,
         base_offset,
         created_us,
@@ -164,7 +167,7 @@ def decode_copy(copy: memoryview) -> SegmentHeader:
         raise SegmentHeaderInvalid(Fault.MAGIC)
     if zlib.crc32(copy[:SEALED_BYTES]) != checksum:
         raise SegmentHeaderInvalid(Fault.HEADER_CHECKSUM)
-    known = kind in (1, 2) and gap <= max(GapReason) and not flags and not reserved and not any(rest)
+    known = kind in (1, 2) and gap <= max(GapReason) and not flags and not any(rest)
     if version > SEGMENT_VERSION or (version == SEGMENT_VERSION and not known):
         raise FormatTooNew(
             f"a segment has format version {version}, kind {kind}: a newer Callboard wrote it. "
@@ -185,4 +188,5 @@ def decode_copy(copy: memoryview) -> SegmentHeader:
         previous_base,
         GapReason(gap),
         version,
+        identity=identity,
     )

@@ -9,6 +9,7 @@ from typing import Final
 
 from callboard.log.errors import DiskFull, PlanFailed, StorageError
 from callboard.log.format.frame import frame_length
+from callboard.log.format.identity import identity_of
 from callboard.log.format.segment import SegmentKind, encode_segment_header
 from callboard.log.seams.disk import (
     Buffer,
@@ -122,6 +123,7 @@ async def start_segment(
         kind=SegmentKind.JOURNAL,
         base_offset=segment.base_offset,
         created_us=created_us,
+        identity=identity_of(segment.directory),
     )
     size = frame_length(frames)
     await remove_unfinished(files, segment.directory)

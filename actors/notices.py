@@ -63,6 +63,14 @@ class OperationFailed:
 
 
 @attrs.frozen
+class DamageFound:
+    """A partition was opened that has lost something, now or earlier: told until `callboard repair --accept`."""
+
+    path: str
+    damage: str
+
+
+@attrs.frozen
 class JournalSalvaged:
     """A delivery journal was damaged, and was repaired: messages whose acks it lost are delivered again."""
 

@@ -41,6 +41,7 @@ from callboard.log.partition.survey import COMMITTED_NAME, ensure_directory, sur
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Incarnation, Mark, SyncDirectory
 from callboard.log.seams.entropy import Entropy
+from callboard.log.segments.damage_record import DamageRecord
 from callboard.log.segments.index_file import load_index, new_index, proves_itself
 from callboard.log.segments.placing import TOO_FAR, is_within_reach
 from callboard.log.segments.quarantine import Quarantine
@@ -73,6 +74,7 @@ class Opened:
     mark: Mark
     next_offset: int
     recovery: Recovery
+    record: DamageRecord
 
 
 async def open_partition(
@@ -118,7 +120,9 @@ async def open_partition(
         scanned_bytes=tail.scanned_bytes,
         ignored=found.ignored,
     )
-    return Opened(segments, mark, top, recovery)
+    record = await DamageRecord.load(files, directory)
+    await record.note(recovery.damages, clock.wall_us())
+    return Opened(segments, mark, top, recovery, record)
 
 
 def committed_in(mark: Mark) -> Committed | None:

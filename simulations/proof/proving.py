@@ -17,7 +17,7 @@ import attrs
 from callboard.log.errors import InvalidArgument
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.machines import MACHINES, drive
-from callboard.simulations.proof.patches import patched
+from callboard.simulations.proof.patches import MutationStale, patched
 from callboard.simulations.proof.safeguards import SAFEGUARDS, Safeguard
 from callboard.simulations.proof.scenarios import AIMED, Planned
 from callboard.simulations.scenarios import SCENARIOS, run_scenario
@@ -37,6 +37,8 @@ __all__ = [
 
 SEEDS_MAX: Final = 60
 """Of each scenario, before the search is given up."""
+MISFITS: Final = ("TypeError:", "AttributeError:")
+"""What a wrong function raises when the right one has changed: that proves nothing of the safeguard."""
 SETTINGS: Final = Settings(trace="off", tick_limit=200_000)
 """A run without its safeguard may go round in circles: it is stopped after many times what others take."""
 
@@ -103,7 +105,13 @@ def prove_one(
         tried += 1
         with patched(safeguard.patches):
             failure = failure_of(scenario, seed)
-        if failure is not None and failure_of(scenario, seed) is None:
+        if failure is None:
+            continue
+        if any(name in words_of(failure) for name in MISFITS):
+            raise MutationStale(
+                f"{safeguard.name}: the wrong function does not fit any more: {words_of(failure)}"
+            )
+        if failure_of(scenario, seed) is None:
             return Proof(safeguard.name, True, scenario, seed, promise_of(failure), words_of(failure), tried)
     return Proof(safeguard.name, False, tried=tried)
 

@@ -268,8 +268,8 @@ def journals_first(original: Original) -> Original:
 def forgets_levels(original: Original) -> Original:
     """Commits of which no record wants a sync."""
 
-    def take(self: Any) -> Any:
-        commit = original(self)
+    def take(self: Any, *arguments: Any) -> Any:
+        commit = original(self, *arguments)
         if commit is not None:
             commit.durable = False
         return commit
@@ -280,8 +280,8 @@ def forgets_levels(original: Original) -> Original:
 def syncs_pure_commits(original: Original) -> Original:
     """Commits that want a sync only when each of their records does."""
 
-    def take(self: Any) -> Any:
-        commit = original(self)
+    def take(self: Any, *arguments: Any) -> Any:
+        commit = original(self, *arguments)
         if commit is not None:
             levels = {one.level for part in commit.parts for one in getattr(part, "messages", (part,))}
             commit.durable = levels == {Level.ALL}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
 
 from callboard.log.errors import InvalidArgument
 from callboard.simulations.proof import SAFEGUARDS, prove
+from callboard.simulations.proof.patches import MutationStale, Patch
 from callboard.simulations.proof.proving import caught_by, failure_of, load_seeds, prove_one
 from callboard.simulations.proof.safeguards import table
 from callboard.simulations.proof.scenarios import AIMED
@@ -39,6 +41,18 @@ def test_what_switches_nothing_off_is_not_caught() -> None:
     harmless = attrs.evolve(SAFEGUARDS["lease check"], patches=(), scenarios=("supervisor-trees",))
     proof = prove_one(harmless, seeds_max=3)
     assert (proof.caught, proof.tried) == (False, 3)
+
+
+def test_a_wrong_function_that_does_not_fit_proves_nothing() -> None:
+    """One that crashes because the right one takes other arguments by now is refused as stale."""
+
+    def takes_nothing(original: Any) -> Any:
+        return lambda: original()
+
+    patch = Patch("callboard.actors.partition.sequencer.Sequencer.take", takes_nothing)
+    misfit = attrs.evolve(SAFEGUARDS["lease check"], patches=(patch,), scenarios=("publish-only",))
+    with pytest.raises(MutationStale, match="TypeError"):
+        prove_one(misfit, seeds_max=3)
 
 
 def test_an_unknown_safeguard_is_refused() -> None:

@@ -90,8 +90,13 @@ class Catalog(Actor[CatalogCommand]):
             clock=context.clock,
             entropy=context.entropy,
             restore=self._state.restore,
-            apply=lambda record: self._state.apply(state.decode(record)),
+            apply=self._state.replay,
+            version=state.RECORDS_VERSION,
+            versioned=self._state.versioned,
+            lost=self._state.lost,
         )
+        for passed_over in self._state.passed_over:
+            context.emit(f"the catalog was repaired: {passed_over}")
         await self._check_not_missing()
         if self._journal.needs_healing:
             # What was read may be in the page cache only: nothing is launched on the strength of it.
@@ -110,7 +115,7 @@ class Catalog(Actor[CatalogCommand]):
 
     async def _check_not_missing(self) -> None:
         """Refuse an empty journal beside topics' files: what it said of them, and of the groups, would be lost."""
-        if self._journal.next_sequence > 0:
+        if self._journal.recovery.segments > 0:
             return
         found = [
             entry.name for entry in await self._files.list("topics") if state.TOPIC_ID.fullmatch(entry.name)
@@ -218,7 +223,7 @@ class Catalog(Actor[CatalogCommand]):
             )
         altered = attrs.evolve(record.settings, **checked)
         contradictions(altered, where)
-        await self._decide((state.TOPIC_ALTERED, record.topic_id, state.changed(altered)))
+        await self._decide((state.TOPIC_ALTERED, record.topic_id, record.stored_settings(altered)))
         live = await self._directory.launch_topic(record)
         live.alter(altered)
         for port in live.ports:

@@ -22,7 +22,7 @@ from callboard.actors.partition import commands as c
 from callboard.actors.partition.alarm import run_alarm, upkeep_due
 from callboard.actors.partition.committer import Committer
 from callboard.actors.partition.desk import Desk
-from callboard.actors.partition.group_states import Group, GroupStates
+from callboard.actors.partition.group_states import RECORDS_VERSION, Group, GroupStates, invalid_journal
 from callboard.actors.partition.leasing import Leasing
 from callboard.actors.partition.sequencer import Sequencer
 from callboard.actors.partition.shared_state import Placement, Room, answer, wall_offset
@@ -32,7 +32,9 @@ from callboard.log.errors import (
     CallboardError,
     InternalError,
     InvalidArgument,
+    JournalInvalid,
     LogCorrupt,
+    StorageError,
     TopicFull,
 )
 from callboard.log.format.compression import Compression
@@ -64,6 +66,7 @@ class Partition(Actor[c.PartitionCommand]):
         self._port = placement.port
         self._sequencer = Sequencer()
         self._journal: Journal
+        self._journal_damages: tuple[str, ...] = ()
         self._room: Room | None = None
         self._handlers: dict[type, Handler] = {}
         self._alarm = trio.CancelScope()
@@ -127,31 +130,46 @@ class Partition(Actor[c.PartitionCommand]):
 
     async def _replayed(self, files: Incarnation) -> GroupStates:
         """Open the journal; a damaged one is repaired, and what it still says of settled messages is kept."""
+        damage: LogCorrupt | None = None
         try:
-            states = self._no_groups()
-            self._journal = await self._open_journal(files, states)
-        except LogCorrupt as damage:
-            await repair_log(files, f"{self._place.directory}/delivery")
-            states = self._no_groups(salvaging=True)
-            self._journal = await self._open_journal(files, states)
-            self.context.emit(JournalSalvaged(self.context.path, str(damage)))
-            await self._journal.snapshot(states.snapshot(wall_offset(self.context.clock)))
+            states = await self._open_journal(files)
+        except LogCorrupt as error:
+            damage = error
+            await repair_log(files, self._place.journal_directory)
+            states = await self._open_journal(files)
+        if states.lost_sequences:
+            lost = [
+                f"delivery journal: records {first} to {last} are lost"
+                for first, last in states.lost_sequences
+            ]
+            self._journal_damages = tuple(lost)
+            self.context.emit(JournalSalvaged(self.context.path, str(damage or "; ".join(lost))))
+            try:
+                await self._journal.heal(states.snapshot(wall_offset(self.context.clock)))
+            except StorageError:
+                self._journal.needs_healing = True  # with the next records
         return states
 
-    def _no_groups(self, *, salvaging: bool = False) -> GroupStates:
+    async def _open_journal(self, files: Incarnation) -> GroupStates:
         clock = self.context.clock
-        return GroupStates(wall_offset(clock), opened_us=clock.wall_us(), salvaging=salvaging)
-
-    async def _open_journal(self, files: Incarnation, states: GroupStates) -> Journal:
-        return await Journal.open(
-            files,
-            f"{self._place.directory}/delivery",
-            clock=self.context.clock,
-            entropy=self.context.entropy,
-            restore=states.restore,
-            apply=states.apply,
-            written=states.written,
-        )
+        states = GroupStates(wall_offset(clock), opened_us=clock.wall_us())
+        try:
+            self._journal = await Journal.open(
+                files,
+                self._place.journal_directory,
+                clock=clock,
+                entropy=self.context.entropy,
+                restore=states.restore,
+                apply=states.apply,
+                version=RECORDS_VERSION,
+                versioned=states.versioned,
+                written=states.written,
+                lost=states.lost,
+                proven_end=self._port.journal_end,
+            )
+        except JournalInvalid as error:
+            raise invalid_journal(self._port.label, self._place.journal_directory, error) from error
+        return states
 
     @property
     def _shared(self) -> Room:
@@ -281,7 +299,7 @@ class Partition(Actor[c.PartitionCommand]):
             heals=committer.heals,
             lost_records=room.lost_records,
             gaps=tuple(str(gap) for gap in log.gaps),
-            damages=tuple(str(damage) for damage in log.damages),
+            damages=(*map(str, log.damages), *self._journal_damages),
             groups=groups,
         )
         answer(reply, statistics, None)

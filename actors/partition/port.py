@@ -15,6 +15,7 @@ import trio
 from callboard.actors.delivery.receipts import Grant
 from callboard.actors.partition.commands import SIFT_AT_LEAST, PartitionCommand, Sleepers
 from callboard.log.errors import CallboardError, PartitionUnavailable
+from callboard.log.journal.journal import ProvenEnd
 from callboard.log.limits import PENDING_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -111,6 +112,8 @@ class PartitionPort:
         self.failure: BaseException | None = None
         """What the partition failed with last."""
         self.opened_before = False
+        self.journal_end = ProvenEnd()
+        """How far the delivery journal was proven, whatever the disk says of it after a restart."""
         self.budget = Budget()
         self.sleepers = Sleepers()
         """Consumers who found the partition unavailable."""

@@ -43,6 +43,11 @@ class Placement:
         """Where the partition's files are, below the disk's root."""
         return partition_directory(self.topic_id, self.index)
 
+    @property
+    def journal_directory(self) -> str:
+        """Where its delivery journal is."""
+        return f"{self.directory}/delivery"
+
 
 class Room:
     """One incarnation's log, delivery states and committer; those who wait; the alarm's setting."""

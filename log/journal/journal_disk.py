@@ -50,9 +50,10 @@ class Failure(enum.Enum):
     """The disk refused one of our verbs."""
 
 
-def is_full(error: PlanFailed) -> bool:
+def is_full(error: StorageError) -> bool:
     """Whether the disk, or the user's quota, is full."""
-    return error.error.errno in FULL
+    cause = error.fields.get("error")
+    return isinstance(cause, OSError) and cause.errno in FULL
 
 
 def classify(error: PlanFailed, ours: Sequence[Verb]) -> Failure:
@@ -107,6 +108,7 @@ async def start_segment(
     segment: SegmentFile,
     *,
     created_us: int,
+    records_version: int,
     frames: Sequence[Buffer],
     reserve_bytes: int,
     reserve_or_fail: bool,
@@ -122,6 +124,7 @@ async def start_segment(
         kind=SegmentKind.JOURNAL,
         base_offset=segment.base_offset,
         created_us=created_us,
+        records_version=records_version,
     )
     size = frame_length(frames)
     await remove_unfinished(files, segment.directory)

@@ -113,6 +113,9 @@ def plan_journal(found: Inspection) -> list[Fork]:
                 parts.append((end, run.base - 1))
             parts.append(run)
             end = run.end
+        if following is None and found.committed is not None and end < found.committed.durable_end:
+            parts.append((end, found.committed.durable_end - 1))
+            end = found.committed.durable_end
         if state.lost_snapshot and end == state.base + 1:
             end += 1
         if following is not None and end < following.base and not following.heals:
@@ -146,6 +149,7 @@ async def write_fork(
         previous_end=fork.previous_end,
         previous_base=fork.previous_base,
         gap=fork.gap,
+        records_version=0 if header is None else header.records_version,
     )
     await files.submit(file.start_verbs(files, encoded))
     writer = ForkWriter(files, file, SegmentIndex(segment_id, fork.base, interval_bytes=INDEX_INTERVAL_BYTES))

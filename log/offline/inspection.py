@@ -144,7 +144,7 @@ class Inspector:
         kinds = {state.header.kind for state in found.segments if state.header is not None}
         if SegmentKind.JOURNAL in kinds and SegmentKind.LOG not in kinds:
             found.kind = "journal"
-        elif committed is not None:
+        if committed is not None:
             self._read_committed(committed)
         for place in range(len(found.segments)):
             await self._segment(place)
@@ -263,7 +263,8 @@ class Inspector:
         if following is not None and not following.heals:
             return False
         if self.found.kind == "journal":
-            return walk.proven <= first
+            committed = 0 if self.found.committed is None else self.found.committed.durable_end
+            return max(walk.proven, committed) <= first
         return self.found.committed is not None and first >= self.found.committed.durable_end
 
     def _check_end(
@@ -274,7 +275,13 @@ class Inspector:
         is_torn = scan.tail is Tail.TORN and walk.superseded_at > scan.end
         words = f"bytes {scan.end} to {scan.tail_end} are no frame" if is_torn else "records are missing"
         if following is None:
-            if is_torn:
+            committed = self.found.committed
+            if state.lost_snapshot and end == state.base + 1:
+                end += 1  # told on its own
+            if self.found.kind == "journal" and committed is not None and end < committed.durable_end:
+                last = committed.durable_end - 1
+                self._tell(state, "damage", scan.end, end, last, words + ", and were synced")
+            elif is_torn:
                 first, last = scan.torn_offsets or (None, None)
                 self._note(state, "torn", scan.end, first, last, words + ": a torn tail")
         elif end >= following.base:

@@ -7,6 +7,7 @@ from typing import Final
 
 import attrs
 
+from callboard.log.format.committed import COMMITTED_NAME
 from callboard.log.format.faults import SegmentHeaderInvalid
 from callboard.log.format.segment import (
     SEGMENT_HEADER_BYTES,
@@ -38,7 +39,6 @@ from callboard.log.segments.segments import Damage, StoredSegment
 
 __all__ = ["COMMITTED_NAME", "Survey", "leftovers", "survey"]
 
-COMMITTED_NAME: Final = "committed"
 NEW_INDEX_SUFFIX: Final = INDEX_SUFFIX + ".new"
 
 

@@ -18,9 +18,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from callboard.actors.delivery.delivery import Delivery
-from callboard.actors.delivery.events import Event, encode_events
+from callboard.actors.delivery.events import Event
 from callboard.actors.delivery.receipts import Grant, OffsetRange
-from callboard.actors.partition.group_states import EVENTS, PREFIX, GroupStates
+from callboard.actors.partition.group_states import GroupStates, events_record
 from callboard.actors.partition.sequencer import Commit, Sequencer
 from callboard.log.errors import ActorCrashed, PublishFailed
 from callboard.simulations.checkers import offsets
@@ -367,7 +367,7 @@ class Place:
         else:
             states.restore(self.base)
         for group_id, events, offset_s in self.written:
-            states.apply(PREFIX.pack(group_id, EVENTS) + encode_events(events, wall_offset_s=offset_s))
+            states.apply(events_record(group_id, events, offset_s))
         for circle in self.circles:
             circle.delivery = states.groups[circle.group_id].delivery
         self.states = states

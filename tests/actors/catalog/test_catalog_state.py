@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from callboard.actors.catalog import state
 from callboard.actors.catalog.state import CatalogState
 from callboard.actors.settings import GroupSettings, TopicSettings
-from callboard.log.errors import LogCorrupt
+from callboard.log.errors import FormatTooNew, JournalInvalid
 
 
 def view(catalog: CatalogState) -> tuple[Any, ...]:
@@ -34,7 +34,7 @@ class Machine(RuleBasedStateMachine):
     def do(self, *event: Any) -> None:
         stored = state.encode(event)
         self.events.append(stored)
-        self.catalog.apply(state.decode(stored))
+        self.catalog.replay(stored)
 
     @rule(partitions=st.integers(1, 8), drop=st.booleans())
     def create_topic(self, partitions: int, drop: bool) -> None:
@@ -81,7 +81,7 @@ class Machine(RuleBasedStateMachine):
     def replay_rebuilds_the_state(self) -> None:
         replayed = CatalogState()
         for event in self.events:
-            replayed.apply(state.decode(event))
+            replayed.replay(event)
         assert view(replayed) == view(self.catalog)
 
 
@@ -102,16 +102,16 @@ def test_names_that_collide_on_some_disks_are_found() -> None:
     st.binary(max_size=60)
     | st.lists(st.integers(0, 9) | st.text(max_size=3) | st.none(), max_size=5).map(cbor2.dumps)
 )
-def test_untrusted_records_raise_log_corrupt_and_nothing_else(stored: bytes) -> None:
-    """Whatever a journal holds, reading it back changes the state or raises LogCorrupt."""
+def test_untrusted_records_raise_journal_invalid_and_nothing_else(stored: bytes) -> None:
+    """Whatever a journal holds, reading it back changes the state or raises JournalInvalid."""
     catalog = CatalogState()
     try:
-        catalog.apply(state.decode(stored))
-    except LogCorrupt:
+        catalog.replay(stored)
+    except (JournalInvalid, FormatTooNew):
         return
 
 
 def test_a_snapshot_that_is_no_snapshot_is_refused() -> None:
-    """A snapshot that does not parse raises LogCorrupt."""
-    with pytest.raises(LogCorrupt):
+    """A snapshot that does not parse raises JournalInvalid."""
+    with pytest.raises(JournalInvalid):
         CatalogState().restore(b"\xff")

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from callboard.actors.kernel import ActorRef as ActorRef
     from callboard.actors.kernel import Context as Context
     from callboard.actors.kernel import MailboxSpec as MailboxSpec
+    from callboard.actors.kernel import Question as Question
     from callboard.actors.kernel.durable import DurableActor as DurableActor
     from callboard.consumer import Consumer as Consumer
     from callboard.log.errors import *  # noqa: F403
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "actors.kernel": ("Actor", "ActorRef", "Context", "MailboxSpec"),
+    "actors.kernel": ("Actor", "ActorRef", "Context", "MailboxSpec", "Question"),
     "actors.kernel.durable": ("DurableActor",),
     "consumer": ("Consumer",),
     "message": ("Message", "Receipt", "Receipts", "Record", "RecordBatch"),

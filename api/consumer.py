@@ -41,12 +41,11 @@ from callboard.log.errors import (
     RuntimeClosed,
     TopicNotFound,
 )
-from callboard.log.limits import FETCH_BYTES_MAX, PREFETCH_MAX
 from callboard.received import ReceivedBatch, ReceivedMessage, attempts, check_seconds
 from callboard.receiving import Receiving
 
 if TYPE_CHECKING:
-    from callboard.runtime import Runtime
+    from callboard.session import Session
 
 
 LOOK_S = 0.05
@@ -56,7 +55,7 @@ LOOK_S = 0.05
 class Consumer:
     """Made by `Topic.subscribe`; use it with `async with`. Tasks may share it, or each have one of its own."""
 
-    def __init__(self, runtime: Runtime, live: LiveTopic, group: str, given: Mapping[str, Any]) -> None:
+    def __init__(self, runtime: Session, live: LiveTopic, group: str, given: Mapping[str, Any]) -> None:
         self.group = group
         self.settings = GroupSettings()
         self.runtime = runtime
@@ -229,7 +228,7 @@ class Consumer:
         """Fetch more while the caller empties the buffer quickly, one at a time when it is slow."""
         quick = min(0.1, self.settings.visibility_timeout / 8)
         if self._fetched_at is not None and now - self._fetched_at < quick:
-            self._prefetch = min(self._prefetch * 2, PREFETCH_MAX)
+            self._prefetch = min(self._prefetch * 2, self.runtime.limits.prefetch)
         else:
             self._prefetch = 1
 
@@ -357,7 +356,7 @@ class Consumer:
 
     def _command(self, limit: int) -> c.Fetch:
         timeout = self.settings.visibility_timeout
-        return c.Fetch(self.group_id, self._id, limit, FETCH_BYTES_MAX, timeout, self._flag)
+        return c.Fetch(self.group_id, self._id, limit, self.runtime.limits.fetch_bytes, timeout, self._flag)
 
     async def _ask_partition(self, port: PartitionPort, limit: int) -> c.Handed | None:
         while True:

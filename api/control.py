@@ -21,19 +21,18 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 import attrs
 import trio
 
-from callboard.actors.kernel import Context
+from callboard.actors.kernel import Context, Logged
 from callboard.control_frames import ANSWER_BYTES_MAX, REQUEST_BYTES_MAX, encode, receive_frame, send_frame
 from callboard.log.errors import CallboardError, ControlError, InternalError
-
-if TYPE_CHECKING:
-    from callboard.runtime import Runtime
+from callboard.supervision import TreeNode
+from callboard.topic import Topic
 
 __all__ = ["ControlClient", "ControlServer", "plain", "socket_problem"]
 
@@ -49,10 +48,33 @@ UNIX_PATH_BYTES_MAX: Final = 100
 WORN_OUT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
+class Controlled(Protocol):
+    """What a control socket shows and steers: an open runtime."""
+
+    @property
+    def directory(self) -> str:
+        """Where the socket is made."""
+
+    def tree(self) -> TreeNode:
+        """The live tree."""
+
+    def events(self) -> Sequence[Logged]:
+        """What happened lately."""
+
+    def topic(self, name: str) -> Topic:
+        """The topic of that name."""
+
+    async def stats(self) -> Any:
+        """Everything countable, as attrs values."""
+
+    async def restart(self, path: str) -> None:
+        """Restart the actor at `path`."""
+
+
 class ControlServer:
     """Serves one runtime; run by an actor of it. Raises `ControlError` where no socket can be made."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Controlled) -> None:
         self._runtime = runtime
         self._path = _socket_path(runtime.directory)
         _is_stale(self._path)

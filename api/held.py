@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import trio
 
@@ -29,13 +29,21 @@ from callboard.log.errors import (
     MailboxFull,
     RuntimeClosed,
 )
-from callboard.log.limits import LAZY_ACKS_MAX
 
 if TYPE_CHECKING:
-    from callboard.received import ReceivedMessage
-    from callboard.runtime import Runtime
+    from callboard.session import Session
 
 SettledRanges = Sequence[tuple[int, list[tuple[int, int]]]]
+
+
+class LeasedMessage(Protocol):
+    """A message that was handed over, and the lease that it is part of."""
+
+    port: PartitionPort
+    partition: int
+    offset: int
+    lease_id: int
+    deadline: float
 
 
 class _Lazy(NamedTuple):
@@ -50,7 +58,7 @@ class _Lazy(NamedTuple):
 class Held:
     """The holdings of one consumer."""
 
-    def __init__(self, runtime: Runtime, live: LiveTopic, group: str) -> None:
+    def __init__(self, runtime: Session, live: LiveTopic, group: str) -> None:
         self.in_flight = 0
         self._runtime = runtime
         self._live = live
@@ -141,7 +149,7 @@ class Held:
                 await self._settle_lazily(port, message, valid)
         if lost:
             raise self._lease_lost(port, lost, verb)
-        if len(self._lost_lazily) >= LAZY_ACKS_MAX:
+        if len(self._lost_lazily) >= self._runtime.limits.lazy_acks:
             raise self._lost_meanwhile()
 
     async def _settle_now(
@@ -164,9 +172,9 @@ class Held:
 
     # -- giving back without waiting
 
-    def give_back_messages(self, messages: Iterable[ReceivedMessage]) -> None:
+    def give_back_messages(self, messages: Iterable[LeasedMessage]) -> None:
         """Release messages; without effect on those whose lease has run out."""
-        by_lease: dict[tuple[int, int], list[ReceivedMessage]] = {}
+        by_lease: dict[tuple[int, int], list[LeasedMessage]] = {}
         for message in messages:
             by_lease.setdefault((message.partition, message.lease_id), []).append(message)
         for (_, lease_id), held in by_lease.items():
@@ -187,7 +195,7 @@ class Held:
 
     async def _settle_lazily(self, port: PartitionPort, message: c.Settle, valid: bool) -> None:
         lazy = self._lazy
-        while lazy and (lazy[0].reply.done or len(lazy) >= LAZY_ACKS_MAX):
+        while lazy and (lazy[0].reply.done or len(lazy) >= self._runtime.limits.lazy_acks):
             await self._collect(lazy.popleft())
         self._lazy_ports[port.index] = port
         try:
@@ -244,7 +252,7 @@ class Held:
 
     # -- leases that go on
 
-    async def extend(self, message: ReceivedMessage, seconds: float) -> None:
+    async def extend(self, message: LeasedMessage, seconds: float) -> None:
         """What `ReceivedMessage.extend` calls. Raises `LeaseLost`."""
         self._runtime.check_open()
         if self._is_over:
@@ -264,7 +272,7 @@ class Held:
             raise self._lease_lost(message.port, ranges, "extend")
         self.lease_extended(message, asked_at + seconds)
 
-    def lease_extended(self, message: ReceivedMessage, deadline: float) -> None:
+    def lease_extended(self, message: LeasedMessage, deadline: float) -> None:
         """The lease of `message` ends at another time than it did."""
         message.deadline = deadline
         lease = self._leases.get((message.partition, message.lease_id))

@@ -1,14 +1,15 @@
 """What goes in and what comes back: messages to publish, receipts, and records as they are stored.
 
-What is received in a consumer group has types of its own (`callboard.received`), since it can be settled and a record
-cannot.
+`ATTRIBUTES` is the one table of what a message carries beside its value: publishing checks, measures and stores by
+it, and so does the command line. What is received in a consumer group has types of its own (`callboard.received`),
+since it can be settled and a record cannot.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import overload
+from typing import Any, Final, TypeVar, overload
 
 import attrs
 
@@ -19,20 +20,22 @@ from callboard.log.limits import HEADERS_BYTES_MAX, HEADERS_COUNT_MAX, KEY_BYTES
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 Headers = Mapping[str, bytes | str]
+T = TypeVar("T")
 
 
 @attrs.frozen
 class Message:
-    """A message to publish, where a batch needs more than values and keys.
+    """A message to publish, with all that `publish` takes as keywords.
 
     `value` and `key` are bytes; `headers` map names to bytes or text (stored as UTF-8); `timestamp` is the event's own
-    time, a datetime with a time zone.
+    time, a datetime with a time zone; `partition` overrides the choice by key.
     """
 
     value: bytes
     key: bytes | None = None
     headers: Headers | None = None
     timestamp: datetime | None = None
+    partition: int | None = None
 
 
 @attrs.frozen
@@ -101,6 +104,12 @@ def from_us(time_us: int) -> datetime:
     return EPOCH + timedelta(microseconds=time_us)
 
 
+def timestamp_of(columns: Columns, index: int) -> datetime:
+    """A record's own time if it was published with one, else its append time."""
+    event_us = columns.event_time(index)
+    return from_us(columns.append_time(index) if event_us is None else event_us)
+
+
 def to_us(instant: datetime, what: str = "timestamp") -> int:
     """Microseconds since the epoch. Raises `InvalidArgument` without a time zone."""
     if not isinstance(instant, datetime):
@@ -167,6 +176,32 @@ def check_headers(headers: object) -> int:
     return size
 
 
+@attrs.frozen
+class Attribute:
+    """Something that a message carries beside its value."""
+
+    name: str
+    """As `Message` and `publish` call it."""
+    plural: str
+    """As `publish_batch` and batches call it."""
+    column: str
+    """As `callboard.log.format.columns.Columns.build` calls it."""
+    kind: str
+    """What it is made of: "bytes", "headers" or "instant"."""
+    size: Callable[[Any], int] | None = None
+    """Checks one, and gives its bytes, which count towards the largest message; None for what weighs nothing."""
+    stored: Callable[[Any], Any] | None = None
+    """Checks one, and gives what is stored; None for what is stored as it is."""
+
+
+ATTRIBUTES: Final = (
+    Attribute("key", "keys", "keys", "bytes", size=check_key),
+    Attribute("headers", "headers", "headers", "headers", size=check_headers, stored=dict),
+    Attribute("timestamp", "timestamps", "event_times", "instant", stored=to_us),
+)
+ATTRIBUTE_OF: Final = {attribute.name: attribute for attribute in ATTRIBUTES}
+
+
 class Record:
     """A stored record, as `topic.read` yields it. Its bytes are copied out of the batch when looked at."""
 
@@ -180,9 +215,9 @@ class Record:
         self._index = index
 
     @property
-    def value(self) -> bytes:
-        """The payload."""
-        return self._columns.value(self._index) or b""
+    def value(self) -> bytes | None:
+        """The payload; None is a tombstone."""
+        return self._columns.value(self._index)
 
     @property
     def key(self) -> bytes | None:
@@ -202,39 +237,67 @@ class Record:
     @property
     def timestamp(self) -> datetime:
         """The event's own time if it was published with one, else the append time."""
-        event_us = self._columns.event_time(self._index)
-        return self.append_time if event_us is None else from_us(event_us)
+        return timestamp_of(self._columns, self._index)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.topic}/{self.partition}@{self.offset} {len(self.value)} bytes>"
+        value = self.value
+        size = "tombstone" if value is None else f"{len(value)} bytes"
+        return f"<{type(self).__name__} {self.topic}/{self.partition}@{self.offset} {size}>"
 
 
-class RecordBatch:
-    """Neighbouring records of one partition, as columns. Iterating makes `Record`s."""
+class ColumnBatch:
+    """Records of one partition, as columns."""
 
-    __slots__ = ("columns", "partition", "topic")
+    __slots__ = ("_columns", "partition", "topic")
 
-    def __init__(self, topic: str, partition: int, columns: Columns) -> None:
+    def __init__(self, topic: str, partition: int, columns: Sequence[Columns]) -> None:
         self.topic = topic
         self.partition = partition
-        self.columns = columns
+        self._columns = columns
 
-    def values(self) -> list[bytes]:
-        """All payloads."""
-        return self.columns.value_list()  # type: ignore[return-value]
+    def values(self) -> list[bytes | None]:
+        """All payloads; None is a tombstone."""
+        return _joined(self._columns, Columns.value_list)
 
     def keys(self) -> list[bytes | None]:
         """All keys."""
-        return self.columns.key_list()
+        return _joined(self._columns, Columns.key_list)
 
-    def offsets(self) -> Sequence[int]:
+    def headers(self) -> list[dict[str, bytes]]:
+        """All headers; a record without any has an empty dict."""
+        return _joined(self._columns, Columns.header_list)
+
+    def timestamps(self) -> list[datetime]:
+        """The events' own times; the append time of a record that was published without one."""
+        return [timestamp_of(columns, index) for columns in self._columns for index in range(columns.count)]
+
+    def offsets(self) -> list[int]:
         """All offsets."""
-        return self.columns.offset_list()
+        return _joined(self._columns, Columns.offset_list)
 
     def __len__(self) -> int:
-        return self.columns.count
+        return sum([columns.count for columns in self._columns])
+
+
+def _joined(parts: Sequence[Columns], items: Callable[[Columns], Sequence[T]]) -> list[T]:
+    """One column of all parts."""
+    if len(parts) == 1:
+        found = items(parts[0])
+        return found if isinstance(found, list) else list(found)
+    return [item for columns in parts for item in items(columns)]
+
+
+class RecordBatch(ColumnBatch):
+    """Neighbouring records of one partition. Iterating makes `Record`s."""
+
+    __slots__ = ()
+
+    def __init__(self, topic: str, partition: int, columns: Columns) -> None:
+        super().__init__(topic, partition, (columns,))
+
+    def __getitem__(self, index: int) -> Record:
+        """The record at `index` from 0 on. Raises `IndexError`."""
+        return Record(self.topic, self.partition, self._columns[0], index)
 
     def __iter__(self) -> Iterator[Record]:
-        return (
-            Record(self.topic, self.partition, self.columns, index) for index in range(self.columns.count)
-        )
+        return map(self.__getitem__, range(len(self)))

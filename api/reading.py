@@ -147,7 +147,7 @@ class RecordReader:
         while self._batch is None or self._index >= len(self._batch):
             self._batch = await self._batches.__anext__()
             self._index = 0
-        record = Record(self._batch.topic, self._batch.partition, self._batch.columns, self._index)
+        record = self._batch[self._index]
         self._index += 1
         return record
 

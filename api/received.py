@@ -9,7 +9,7 @@ from callboard.actors.partition.commands import Handed
 from callboard.actors.partition.port import PartitionPort
 from callboard.log.errors import InvalidArgument, LeaseLost
 from callboard.log.format.columns import Columns
-from callboard.message import Record
+from callboard.message import ColumnBatch, Record
 
 if TYPE_CHECKING:
     from callboard.held import Held
@@ -95,40 +95,21 @@ class ReceivedMessage(Record):
         )
 
 
-class ReceivedBatch:
+class ReceivedBatch(ColumnBatch):
     """Leased messages of one partition, as columns; settled as a whole, or message by message when iterated."""
 
-    __slots__ = ("_held", "_parts", "_settled", "partition", "port", "topic")
+    __slots__ = ("_held", "_parts", "_settled", "port")
 
     def __init__(self, held: Held, port: PartitionPort, handed: Sequence[Handed]) -> None:
+        super().__init__(port.topic, port.index, [columns for part in handed for columns in part.batches])
         self._held = held
         self._parts = list(handed)
         self._settled = False
         self.port = port
-        self.topic = port.topic
-        self.partition = port.index
-
-    def _columns(self) -> Iterator[Columns]:
-        return (columns for handed in self._parts for columns in handed.batches)
-
-    def values(self) -> list[bytes]:
-        """All payloads."""
-        return [value for columns in self._columns() for value in columns.value_list()]  # type: ignore[misc]
-
-    def keys(self) -> list[bytes | None]:
-        """All keys."""
-        return [key for columns in self._columns() for key in columns.key_list()]
-
-    def offsets(self) -> list[int]:
-        """All offsets."""
-        return [offset for columns in self._columns() for offset in columns.offset_list()]
 
     def attempts(self) -> list[int]:
         """Which delivery this is of each message; 1 is the first."""
         return [attempt for handed in self._parts for attempt in attempts(handed)]
-
-    def __len__(self) -> int:
-        return sum(columns.count for columns in self._columns())
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         for handed in self._parts:

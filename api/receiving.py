@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
@@ -12,14 +12,32 @@ from callboard.actors.settings import backoff_delay
 from callboard.log.errors import CallboardError, InvalidArgument, LeaseLost
 
 if TYPE_CHECKING:
-    from callboard.consumer import Consumer
+    from callboard.actors.settings import GroupSettings
+    from callboard.held import Held
     from callboard.received import ReceivedMessage
+    from callboard.session import Session
+
+
+class Receiver(Protocol):
+    """The consumer that a message is received by."""
+
+    group: str
+    group_id: int
+    settings: GroupSettings
+    runtime: Session
+    held: Held
+
+    async def get(self, *, timeout: float | None) -> ReceivedMessage | None:
+        """The next message; None when there is none in time."""
+
+    def give_back_buffer(self) -> None:
+        """Release what was fetched and not yet asked for."""
 
 
 class Receiving:
     """One message, held. Made by `Consumer.receive`; see there for how it is settled."""
 
-    def __init__(self, consumer: Consumer, timeout: float | None) -> None:
+    def __init__(self, consumer: Receiver, timeout: float | None) -> None:
         self._consumer = consumer
         self._timeout = timeout
         self._scope = trio.CancelScope()

@@ -25,7 +25,7 @@ from callboard.actors.catalog.commands import (
 )
 from callboard.actors.catalog.directory import Directory, LiveTopic
 from callboard.actors.groups.renewals import Holds, Renewals
-from callboard.actors.kernel import ActorRef, ActorStart, Logged
+from callboard.actors.kernel import ActorRef, ActorStart, Logged, MailboxSpec
 from callboard.actors.partition.commands import Describe, Flush, PartitionStatistics
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.settings import GroupSettings
@@ -41,10 +41,11 @@ from callboard.log.errors import (
 from callboard.log.host.clock import HostClock
 from callboard.log.host.disk import HostDisk
 from callboard.log.host.entropy import HostEntropy
+from callboard.log.limits import USUAL, Limits
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Disk, Lock
 from callboard.log.seams.entropy import Entropy
-from callboard.partitioning import Partitioner, consistent
+from callboard.publishing.partitioning import Partitioner
 from callboard.supervision import ChildSpec, SupervisorSpec, System, TreeNode, open_system
 from callboard.topic import Topic
 
@@ -103,6 +104,7 @@ class Runtime:
         entropy: Entropy | None,
         seed: int | None,
         on_event: Callable[[Any], object] | None,
+        limits: Limits,
     ) -> None:
         if (directory is None) == (disk is None):
             raise InvalidArgument("open_runtime takes a directory, or a disk, and not both.")
@@ -114,7 +116,8 @@ class Runtime:
         self.clock: Clock = clock or HostClock()
         self.entropy: Entropy = entropy or HostEntropy(seed)
         self.holds = Holds()
-        self._directory = Directory()
+        self.limits = limits
+        self._directory = Directory(limits)
         self._consumers = 0
         self._state = "new"
         self._lock: Lock | None = None
@@ -141,7 +144,9 @@ class Runtime:
         try:
             self._server = self._control_server()
             self._lock = await disk.lock({"program": "callboard"})
-            self._system = open_system(self._spec(), clock=self.clock, entropy=self.entropy, disk=disk)
+            self._system = open_system(
+                self._spec(), clock=self.clock, entropy=self.entropy, disk=disk, limits=self.limits
+            )
             if self._on_event is not None:
                 self._system.events.subscribe(self._on_event)
             supervisors = self._system.root
@@ -170,7 +175,12 @@ class Runtime:
             children=(
                 SupervisorSpec(name="topics"),
                 SupervisorSpec(name="groups"),
-                ChildSpec(name="catalog", start=partial(Catalog, self._directory), shutdown_grace=30.0),
+                ChildSpec(
+                    name="catalog",
+                    start=partial(Catalog, self._directory),
+                    mailbox=MailboxSpec(self.limits.mailbox),
+                    shutdown_grace=30.0,
+                ),
                 ChildSpec(name="renewals", start=partial(Renewals, self.holds)),
             ),
         )
@@ -249,20 +259,22 @@ class Runtime:
     # -- topics
 
     async def create_topic(
-        self, name: str, *, partitioner: Partitioner = consistent, **settings: Any
+        self, name: str, *, partitioner: Partitioner | None = None, **settings: Any
     ) -> Topic:
         """Create a topic, or return it if it exists; settings that are named must then be as they are.
 
         Settings: `partitions` (1), `segment_bytes` (64 MiB), `segment_age`, `retention_age`, `retention_bytes` (none),
-        `drop_unread` (False), `compression` ("none"), `max_message_bytes` (1 MiB). `partitioner(key, partitions)` is
-        this process's own and not stored. Returns once the topic is durable and its partitions run.
+        `drop_unread` (False), `compression` ("none"), `max_message_bytes` (1 MiB). `partitioner(key, partitions)` holds
+        for the topic in this process, whoever publishes, and is not stored; it must give the same partition each time.
+        Returns once the topic is durable and its partitions run.
 
-        Raises `InvalidArgument` for the name, `ConfigurationError` with all problems of the settings, `TopicExists`.
+        Raises `InvalidArgument` for the name and for a second partitioner, `ConfigurationError` with all problems of
+        the settings, `TopicExists`.
         """
         return Topic(self, await self.ask_catalog(CreateTopic(name, settings)), partitioner)
 
-    def topic(self, name: str, *, partitioner: Partitioner = consistent) -> Topic:
-        """The topic of that name. Raises `TopicNotFound`."""
+    def topic(self, name: str, *, partitioner: Partitioner | None = None) -> Topic:
+        """The topic of that name. Raises `TopicNotFound`; `InvalidArgument` when keys go by another partitioner."""
         self.check_open()
         live = self._directory.find(name)
         if live is None:
@@ -392,6 +404,7 @@ def open_runtime(
     clock: Clock | None = None,
     entropy: Entropy | None = None,
     on_event: Callable[[Any], object] | None = None,
+    limits: Limits = USUAL,
 ) -> Runtime:
     """Open the runtime on a directory: `async with callboard.open_runtime("data") as runtime`.
 
@@ -399,7 +412,7 @@ def open_runtime(
     `callboard tree` and the like. `sync_inline` syncs in the event loop's own thread: a single publisher gains a third,
     and every timer of the program waits for the disk. `seed` fixes the runtime's randomness. `disk`, `clock` and
     `entropy` replace the real ones, for simulation. `on_event` hears every event of the tree from the first one on,
-    those of opening included; it must not block.
+    those of opening included; it must not block. `limits` are for simulation too: smaller ones are reached sooner.
 
     Raises `DirectoryLocked` naming the holder, `StorageError` for an unreadable directory, `FormatTooNew`, `LogCorrupt`
     for a damaged catalog, `UnsupportedPlatform`.
@@ -413,4 +426,5 @@ def open_runtime(
         entropy=entropy,
         seed=seed,
         on_event=on_event,
+        limits=limits,
     )

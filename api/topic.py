@@ -12,21 +12,21 @@ from callboard.actors.settings import TopicSettings
 from callboard.consumer import Consumer
 from callboard.log.errors import PublishFailed, StorageError
 from callboard.message import Headers, Message, Receipt, Receipts
-from callboard.partitioning import Partitioner, consistent
-from callboard.publishing import Publisher
+from callboard.publishing.partitioning import Partitioner
+from callboard.publishing.publisher import publisher_of
 from callboard.reading import BatchReader, RecordReader, Start
 
 if TYPE_CHECKING:
-    from callboard.runtime import Runtime
+    from callboard.session import Session
 
 
 class Topic:
     """A durable, partitioned log of messages. Get one from `Runtime.create_topic` or `Runtime.topic`."""
 
-    def __init__(self, runtime: Runtime, live: LiveTopic, partitioner: Partitioner = consistent) -> None:
+    def __init__(self, runtime: Session, live: LiveTopic, partitioner: Partitioner | None = None) -> None:
         self._runtime = runtime
         self._live = live
-        self._publisher = Publisher(live, partitioner)
+        self._publisher = publisher_of(live, partitioner)
 
     @property
     def name(self) -> str:
@@ -53,7 +53,7 @@ class Topic:
 
     async def publish(
         self,
-        value: bytes,
+        value: bytes | Message,
         *,
         key: bytes | None = None,
         headers: Headers | None = None,
@@ -61,7 +61,7 @@ class Topic:
         partition: int | None = None,
         acks: str = "all",
     ) -> Receipt:
-        """Publish one message and return where it is stored.
+        """Publish one message and return where it is stored; `value` may be a `Message` that carries the rest.
 
         `key` decides the partition (CRC-32 modulo partitions), and messages of one key keep their order; without a key
         partitions take turns; `partition` overrides both. `timestamp` is the event's own time. `acks` says what the
@@ -73,7 +73,10 @@ class Topic:
         `RuntimeClosed`. A cancelled publish is indefinite too.
         """
         self._runtime.check_open()
-        return await self._publisher.publish(value, key, headers, timestamp, partition, acks)
+        given = None
+        if headers is not None or timestamp is not None:
+            given = {"headers": headers, "timestamp": timestamp}
+        return await self._publisher.publish(value, key, given, partition, acks)
 
     async def publish_batch(
         self,
@@ -88,11 +91,14 @@ class Topic:
         """Publish many messages at once: by far the quickest way.
 
         `values` and the optional columns beside it are sequences of one length; `values` may hold `Message`s instead.
+        `partition` is for messages that name none.
         The part of a batch that goes to one partition is stored in order. A batch over several partitions is not
         atomic: `PartialPublish` tells the fate of each message. Otherwise raises as `publish` does.
         """
         self._runtime.check_open()
-        return await self._publisher.publish_batch(values, keys, headers, timestamps, partition, acks)
+        columns = {"headers": headers, "timestamp": timestamps}
+        given = {name: column for name, column in columns.items() if column is not None}
+        return await self._publisher.publish_batch(values, keys, given, partition, acks)
 
     async def flush(self) -> None:
         """Return once everything published so far is synced.

@@ -14,7 +14,7 @@ import cbor2
 
 from callboard.actors.delivery.delivery import Delivery
 from callboard.actors.delivery.events import decode_events, encode_events
-from callboard.partitioning import StickyRoundRobin, split
+from callboard.publishing.partitioning import StickyRoundRobin, split
 
 PLENTY = 1 << 40
 MILLION = 1_000_000

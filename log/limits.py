@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+import attrs
+
+from callboard.log.errors import join_problems
+
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
 GIB: Final = 1024 * MIB
@@ -21,6 +25,8 @@ HEADERS_BYTES_MAX: Final = 64 * KIB
 BATCH_RECORDS_MAX: Final = 100_000
 """Records in one publish_batch call, and in one frame."""
 BATCH_BYTES_MAX: Final = 256 * MIB
+COMMIT_BYTES_MAX: Final = 16 * MIB
+"""A commit takes no further part once it holds this much, so one commit's memory and time are bounded."""
 
 # -- topics
 PARTITIONS_MAX: Final = 1024
@@ -45,6 +51,7 @@ READ_BYTES_DEFAULT: Final = 1 * MIB
 
 # -- actors
 MAILBOX_CAPACITY_DEFAULT: Final = 1024
+"""Messages that wait for an actor, unless its specification says otherwise."""
 PARTITION_MAILBOX_CAPACITY: Final = 16_384
 RECEIVE_BATCH_MAX: Final = 4096
 DEAD_LETTERS_KEPT: Final = 1000
@@ -62,6 +69,11 @@ CHILDREN_MAX: Final = 100_000
 JOURNAL_RESERVE_BYTES: Final = 256 * KIB
 """Zeroed space a journal keeps ahead of itself, so that acknowledgements go on when the disk is full."""
 JOURNAL_SEGMENT_BYTES: Final = 8 * MIB
+JOURNAL_UNPROVEN_BYTES_MAX: Final = 1 * MIB
+"""Appends without a sync are synced all the same beyond this: what an unclean open rewrites stays small."""
+SNAPSHOT_EVERY_BYTES: Final = 1 * MIB
+"""Bytes of a delivery journal after which a snapshot shortens the next recovery; they replay in under half a second."""
+CATALOG_SNAPSHOT_EVERY_BYTES: Final = 256 * KIB
 SNAPSHOT_BYTES_MAX: Final = 256 * MIB
 
 # -- disk
@@ -87,3 +99,56 @@ FETCH_BYTES_MAX: Final = 8 * MIB
 """Payload bytes handed over at a time; one message may be larger."""
 LAZY_ACKS_MAX: Final = 10_000
 """`ack(wait=False)` calls whose outcome a consumer remembers until `flush`; beyond it, it waits for the oldest."""
+
+
+@attrs.frozen(kw_only=True)
+class Limits:
+    """The limits that one runtime keeps to: those above, or smaller ones, so that a simulated run reaches them.
+
+    None of them shows in what is stored: a directory may be opened with others each time. Raises `ConfigurationError`
+    naming all that are below 1.
+    """
+
+    # memory of a partition
+    pending_bytes: int = PENDING_BYTES_MAX
+    commit_bytes: int = COMMIT_BYTES_MAX
+    frame_records: int = BATCH_RECORDS_MAX
+    """Single records, or journal events, that are joined in one frame."""
+    tail_cache_bytes: int = TAIL_CACHE_BYTES
+    unsynced_bytes: int = UNSYNCED_BYTES_MAX
+
+    # mailboxes
+    mailbox: int = MAILBOX_CAPACITY_DEFAULT
+    """Messages that wait for the catalog, or for a coordinator."""
+    partition_mailbox: int = PARTITION_MAILBOX_CAPACITY
+    receive_batch: int = RECEIVE_BATCH_MAX
+
+    # journals
+    journal_segment_bytes: int = JOURNAL_SEGMENT_BYTES
+    journal_reserve_bytes: int = JOURNAL_RESERVE_BYTES
+    journal_unproven_bytes: int = JOURNAL_UNPROVEN_BYTES_MAX
+    snapshot_every_bytes: int = SNAPSHOT_EVERY_BYTES
+    catalog_snapshot_every_bytes: int = CATALOG_SNAPSHOT_EVERY_BYTES
+
+    # segments
+    segment_bytes: int = SEGMENT_BYTES_MAX
+    """A segment is rolled at this size, whatever its topic allows."""
+    index_checkpoint_bytes: int = INDEX_CHECKPOINT_BYTES
+    open_segments: int = OPEN_SEGMENTS_MAX
+
+    # consumers
+    prefetch: int = PREFETCH_MAX
+    fetch_bytes: int = FETCH_BYTES_MAX
+    lazy_acks: int = LAZY_ACKS_MAX
+
+    def __attrs_post_init__(self) -> None:
+        values = attrs.asdict(self).items()
+        problems = [
+            f"{name} must be a whole number from 1, not {value!r}" for name, value in values if value < 1
+        ]
+        if problems:
+            raise join_problems("Limits", problems)
+
+
+USUAL: Final = Limits()
+"""The limits of every runtime that was not told others."""

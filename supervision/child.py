@@ -80,7 +80,9 @@ class ActorChild:
     def terms(self) -> Terms:
         """What the roster knows of it."""
         spec = self._spec
-        return Terms(spec.restart, spec.significant, spec.shutdown_grace, spec.backoff)
+        return Terms(
+            spec.restart, spec.significant, spec.shutdown_grace, spec.backoff, spec.intensity, spec.awaited
+        )
 
     def begin(self) -> None:
         """A new incarnation."""

@@ -13,7 +13,7 @@ class RestartWindow:
 
     __slots__ = ("_admitted", "_intensity", "_period_s")
 
-    def __init__(self, intensity: int, period_s: float) -> None:
+    def __init__(self, intensity: float, period_s: float) -> None:
         self._intensity = intensity
         self._period_s = period_s
         self._admitted: deque[float] = deque()

@@ -11,9 +11,10 @@ Invariants
 ----------
 S1  A member has at most one life: Start is only handed out when its phase is down.
 S2  Stops and starts follow the order of the members: in one_for_all and rest_for_one always, in one_for_one for the
-    first start of the children in the specification and for closing.
+    first start of the awaited children in the specification and for closing.
 S3  No restart before its backoff is over.
 S4  More than `intensity` restarts within `period` never happen: the roster gives up, or the insignificant member fails.
+    An insignificant member may have an intensity of its own, infinite too.
 S5  A stopping member is killed when its grace is over, not before, and once.
 S6  A member that has ended for good leaves the roster, with a Gone step.
 """
@@ -57,6 +58,8 @@ class Terms:
     significant: bool = True
     grace_s: float = 5.0
     backoff: Backoff = DEFAULT_BACKOFF
+    intensity: float | None = None
+    awaited: bool = True
 
 
 # -- steps: what the shell has to do ------------------------------------------------------------------------
@@ -119,8 +122,8 @@ class Member:
     name: str
     terms: Terms
     rank: int
-    listed: bool
-    """It stands in the specification (not added later)."""
+    is_awaited: bool
+    """Those after it, and its supervisor's readiness, wait for its first start: it stands in the specification."""
     window: RestartWindow
     phase: Phase = "down"
     wanted: bool = True
@@ -176,8 +179,9 @@ class Roster:
         if name in self._members:
             raise InternalError(f"Member {name!r} exists", invariant="S1")
         self._ranks += 1
-        window = RestartWindow(self._intensity, self._period_s)
-        member = Member(name, terms, self._ranks, listed, window)
+        intensity = self._intensity if terms.intensity is None else terms.intensity
+        window = RestartWindow(intensity, self._period_s)
+        member = Member(name, terms, self._ranks, listed and terms.awaited, window)
         self._members[name] = member
         self._restless.add(member)
 
@@ -270,8 +274,8 @@ class Roster:
 
     def _come_again(self, member: Member, cause: BaseException | None, now: float, chance: float) -> None:
         """Plan the restart, and take along whom the strategy says (S3)."""
-        if now - member.failed_at > self._period_s:
-            member.attempt = 0
+        if now - max(member.failed_at, member.not_before) > self._period_s:
+            member.attempt = 0  # it has lived for so long, the pause before that life not counted
         member.attempt += 1
         member.failed_at = now
         delay_s = member.terms.backoff.delay(member.attempt, chance)
@@ -356,7 +360,7 @@ class Roster:
         for member in active:
             if member.comes_up() and member.not_before <= now:
                 steps.append(self._start(member))
-            if member.listed and not member.settled:
+            if member.is_awaited and not member.settled:
                 break
         return steps
 
@@ -390,8 +394,8 @@ class Roster:
 
     @property
     def is_settled(self) -> bool:
-        """Every member in the specification was up, or failed, since the roster opened."""
-        return not any(m.listed and not m.settled for m in self._restless)
+        """Every awaited member in the specification was up, or failed, since the roster opened."""
+        return not any(m.is_awaited and not m.settled for m in self._restless)
 
     @property
     def is_down(self) -> bool:

@@ -29,6 +29,11 @@ class ChildSpec:
     mailbox: MailboxSpec = attrs.field(factory=MailboxSpec)
     significant: bool = True
     """False: over its restart intensity the child becomes `failed` and nothing else happens."""
+    intensity: float | None = None
+    """Of an insignificant child: restarts allowed within its supervisor's period. None: as many as the supervisor says.
+    `math.inf`: it never fails; it is restarted, with its backoff, for as long as it takes."""
+    awaited: bool = True
+    """False: neither the children after it nor the supervisor's own readiness wait for it to start."""
     retry_in_hand: int = 0
     """How often a message in hand at a crash is tried again."""
     backoff: Backoff = DEFAULT_BACKOFF
@@ -67,11 +72,21 @@ class SupervisorSpec:
 
     def child_problems(self, child: ChildSpec | SupervisorSpec) -> list[str]:
         """Why `child` cannot be a child of this supervisor."""
-        least = child.backoff.least(self.intensity)
+        if isinstance(child, ChildSpec):
+            if not child.awaited and self.strategy != "one_for_one":
+                return [
+                    f"child {child.name!r} is not awaited, but {self.strategy} starts its children in order"
+                ]
+            if child.intensity is not None:
+                return [] if math.isinf(child.intensity) else self._unreachable(child, int(child.intensity))
+        return self._unreachable(child, self.intensity)
+
+    def _unreachable(self, child: ChildSpec | SupervisorSpec, intensity: int) -> list[str]:
+        least = child.backoff.least(intensity)
         if getattr(child, "restart", "permanent") == "temporary" or least <= self.period:
             return []
         problem = (
-            f"child {child.name!r} can never exceed {self.intensity} restarts in {self.period:g} s, "
+            f"child {child.name!r} can never exceed {intensity} restarts in {self.period:g} s, "
             f"because its backoff makes them last {least:g} s: it would crash and restart for ever, unnoticed. "
             "Allow fewer restarts, a longer period, or shorten the backoff"
         )
@@ -89,6 +104,10 @@ def name_problems(name: Any) -> list[str]:
 
 def _seconds(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _intensity(value: Any) -> bool:
+    return value == math.inf or (_count(value) and value <= RESTART_INTENSITY_MAX)
 
 
 def _count(value: Any) -> bool:
@@ -113,6 +132,18 @@ def _child_problems(spec: ChildSpec) -> list[str]:
             f"retry_in_hand must be a whole number from 0, not {spec.retry_in_hand!r}",
         ),
         (spec.on_failed is None or callable(spec.on_failed), "on_failed must be callable"),
+        (
+            spec.intensity is None or _intensity(spec.intensity),
+            f"intensity must be a whole number from 0 to {RESTART_INTENSITY_MAX}, or math.inf, not {spec.intensity!r}",
+        ),
+        (
+            spec.intensity is None or not spec.significant,
+            "only an insignificant child has an intensity of its own: a significant one counts with its siblings",
+        ),
+        (
+            spec.intensity != math.inf or not isinstance(spec.backoff, Backoff) or spec.backoff.initial > 0,
+            "a child that never fails needs a backoff: it would restart without a pause",
+        ),
     )
     return name_problems(spec.name) + [problem for holds, problem in rules if not holds]
 
@@ -124,7 +155,7 @@ def _supervisor_problems(spec: SupervisorSpec) -> list[str]:
             f"strategy must be one of {', '.join(STRATEGIES)}, not {spec.strategy!r}",
         ),
         (
-            _count(spec.intensity) and spec.intensity <= RESTART_INTENSITY_MAX,
+            _intensity(spec.intensity) and spec.intensity != math.inf,
             f"intensity must be a whole number from 0 to {RESTART_INTENSITY_MAX}, not {spec.intensity!r}",
         ),
         (

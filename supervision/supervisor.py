@@ -96,8 +96,11 @@ class Supervisor:
         return handle
 
     async def stop_child(self, name: str) -> None:
-        """Stop the child gracefully, for good, and wait until it has ended. Its name is free again."""
-        child = self._named(name)
+        """Stop the child gracefully, for good, and wait until it has ended. Its name is free again.
+
+        Raises `InvalidArgument` when there is no such child, `ActorStopped` when this supervisor has ended for good.
+        """
+        child = self._living(name)
         self._roster.dismiss(name)
         self._stir()
         while self._children.get(name) is child:
@@ -106,9 +109,10 @@ class Supervisor:
     async def restart_child(self, name: str) -> ActorRef[Any] | Supervisor:
         """Restart a child: revive a failed one, cut its backoff short, or stop it gracefully first if it runs.
 
-        Returns when it has started or failed again; raises `ActorStopped` when it ended for good instead.
+        Returns when it has started or failed again; raises `ActorStopped` when it, or this supervisor, ended for good
+        instead, `InvalidArgument` when there is no such child.
         """
-        self._named(name)
+        self._living(name)
         self._roster.restart(name)
         self._stir()
         await self._settled(name)
@@ -140,6 +144,12 @@ class Supervisor:
         if child is None:
             raise InvalidArgument(f"Supervisor {self.path!r} has no child called {name!r}.", path=self.path)
         return child
+
+    def _living(self, name: str) -> Child:
+        """The child of that name, while there is a life to change."""
+        if self._closed:
+            raise stopped(self._path_of(name))
+        return self._named(name)
 
     @staticmethod
     def _handle(child: Child) -> ActorRef[Any] | Supervisor:
@@ -217,13 +227,18 @@ class Supervisor:
             child.fail(cause)
 
     def close(self, cause: BaseException | None) -> None:
-        """Everybody below has ended for good."""
+        """Everybody below has ended for good; also those whose lives something that passed all supervisors cut off."""
         self._state = "stopped"
         self._closed = True
         self.ended_by = cause
         self._roster.close(final=True)
         for step in self._roster.steps(self._system.clock.monotonic()):
-            self._perform(step)
+            if isinstance(step, Gone):
+                self._perform(step)
+        children, self._children = self._children, {}
+        for child in children.values():
+            child.close(cause)
+            child.changed.unpark_all()
 
     def node(self) -> TreeNode:
         """The tree from here down."""
@@ -290,6 +305,7 @@ class Supervisor:
                 child.close(cause)
         child.changed.unpark_all()
 
+    @trio.lowlevel.enable_ki_protection
     async def _life_of(self, name: str, child: Child) -> None:
         ending = await child.live(partial(self._child_ready, name, child))
         roster, system = self._roster, self._system

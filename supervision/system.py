@@ -11,6 +11,7 @@ T4  When the root gives up, the body is cancelled and `RestartLimitReached` come
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from types import TracebackType
@@ -21,22 +22,28 @@ import trio
 from callboard.actors.kernel import Actor, ActorRef, ActorStart, ActorSystem, DeadLetters, Ending, EventLog
 from callboard.actors.kernel.failures import unwrap
 from callboard.log.errors import InvalidArgument
+from callboard.log.limits import USUAL, Limits
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Disk
 from callboard.log.seams.entropy import Entropy
+from callboard.supervision.backoff import Backoff
 from callboard.supervision.spec import ChildSpec, SupervisorSpec
 from callboard.supervision.supervisor import Supervisor
 from callboard.supervision.tree import TreeNode
 
 USER = "user"
 """Name of the supervisor of the actors that users spawn; it appears with the first of them."""
+USER_BACKOFF = Backoff(initial=0.1, maximum=30.0, jitter=0.2)
+"""Between the restarts of a spawned actor that has no specification: it is never given up."""
 
 
 class System:
     """A tree of supervised actors. Use it once, with `async with`; made by `open_system`."""
 
-    def __init__(self, spec: SupervisorSpec, *, clock: Clock, entropy: Entropy, disk: Disk | None) -> None:
-        self.kernel = ActorSystem(clock=clock, entropy=entropy, disk=disk)
+    def __init__(
+        self, spec: SupervisorSpec, *, clock: Clock, entropy: Entropy, disk: Disk | None, limits: Limits
+    ) -> None:
+        self.kernel = ActorSystem(clock=clock, entropy=entropy, disk=disk, limits=limits)
         self.root = Supervisor(self.kernel, "", spec)
         """The supervisor of the specification."""
         self._ready = trio.Event()
@@ -71,13 +78,23 @@ class System:
         """Start an actor of your own under the supervisor "user", and wait until it has started.
 
         `actor` is a `ChildSpec`, or what makes the actor (or an async function that is one); then it gets `name`
-        (default: that of the class or function) and is permanent but insignificant: if it fails too often it
-        stays down, which the tree shows, and takes nothing with it.
+        (default: that of the class or function), is insignificant, so that it takes nothing with it, and is restarted
+        for as long as it takes, after 0.1 s, 0.2 s, 0.4 s and so on up to 30 s. A `ChildSpec` says otherwise: with an
+        `intensity`, say, it fails when it was restarted that often within 10 s, and stays down.
+
+        Raises `ConfigurationError` when the specification does not fit or the name is taken, `ActorStopped` when the
+        system has ended.
         """
         if isinstance(actor, ChildSpec):
             spec = actor
         else:
-            spec = ChildSpec(name=name or _default_name(actor), start=actor, significant=False)
+            spec = ChildSpec(
+                name=name or _default_name(actor),
+                start=actor,
+                significant=False,
+                intensity=math.inf,
+                backoff=USER_BACKOFF,
+            )
         if USER not in self.root:
             self.root.add_child(SupervisorSpec(name=USER))
         return await self.root.supervisor(USER).start_child(spec)
@@ -119,6 +136,7 @@ class System:
             raise rest
         return absorbed
 
+    @trio.lowlevel.enable_ki_protection
     async def _keep_deadlines(self) -> None:
         """As long as there is a tree: an actor that stops may still ask. What a signal handler raises here ends it."""
         with self._deadlines:
@@ -132,6 +150,7 @@ class System:
                     self._body.cancel()
                     self.root.stop(final=True)
 
+    @trio.lowlevel.enable_ki_protection
     async def _run_tree(self) -> None:
         try:
             with trio.CancelScope(shield=True):
@@ -183,9 +202,16 @@ class System:
             raise self._ending.error
 
 
-def open_system(spec: SupervisorSpec, *, clock: Clock, entropy: Entropy, disk: Disk | None = None) -> System:
+def open_system(
+    spec: SupervisorSpec,
+    *,
+    clock: Clock,
+    entropy: Entropy,
+    disk: Disk | None = None,
+    limits: Limits = USUAL,
+) -> System:
     """A system to be used in `async with`: on entry the children of `spec` have started, on exit all have ended."""
-    return System(spec, clock=clock, entropy=entropy, disk=disk)
+    return System(spec, clock=clock, entropy=entropy, disk=disk, limits=limits)
 
 
 def _default_name(start: Callable[..., Any] | type[Actor[Any]]) -> str:

@@ -63,13 +63,14 @@ from callboard.log.limits import GROUPS_MAX, TOPICS_MAX
 from callboard.log.removal import remove_tree
 from callboard.log.seams.disk import Incarnation, MakeDirectory, SyncDirectory
 
-SNAPSHOT_EVERY_BYTES = 256 * 1024
 ALTER_TIMEOUT_S = 5.0
 """How long altering waits for a partition to take note; one that recovers takes note when it has."""
 
 
 class Catalog(Actor[CatalogCommand]):
     """See the module. Its durable state is `CatalogState`; what is live is in the shared `Directory`."""
+
+    defers_interrupts = True
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
@@ -94,6 +95,7 @@ class Catalog(Actor[CatalogCommand]):
             version=state.RECORDS_VERSION,
             versioned=self._state.versioned,
             lost=self._state.lost,
+            limits=context.limits,
         )
         for passed_over in self._state.passed_over:
             context.emit(f"the catalog was repaired: {passed_over}")
@@ -164,7 +166,7 @@ class Catalog(Actor[CatalogCommand]):
         await self._journal.append([state.encode(event) for event in events], sync=True)
         for event in events:
             self._state.apply(event)
-        if self._journal.bytes_since_snapshot > SNAPSHOT_EVERY_BYTES:
+        if self._journal.bytes_since_snapshot > self.context.limits.catalog_snapshot_every_bytes:
             await self._shorten_journal()
 
     async def _shorten_journal(self) -> None:

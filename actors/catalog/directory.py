@@ -21,7 +21,7 @@ from callboard.actors.partition.port import PartitionPort
 from callboard.actors.partition.shared_state import Placement
 from callboard.actors.settings import GroupSettings, TopicSettings
 from callboard.log.errors import CallboardError
-from callboard.log.limits import PARTITION_MAILBOX_CAPACITY
+from callboard.log.limits import USUAL, Limits
 from callboard.supervision import Backoff, ChildSpec, SupervisorSpec
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ class LiveTopic:
     ports: tuple[PartitionPort, ...]
     placements: tuple[Placement, ...] = ()
     deleted: bool = False
+    publisher: Any = None
+    """What this process publishes to it with, once somebody has asked for the topic."""
 
     def alter(self, settings: TopicSettings) -> None:
         """Partitions that start from now on start with these settings; those that run have to be told."""
@@ -64,7 +66,8 @@ class LiveGroup:
 class Directory:
     """Live topics by name and id, live groups by id."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits = USUAL) -> None:
+        self._limits = limits
         self._topics: SupervisorRef
         self._groups: SupervisorRef
         self._by_id: dict[str, LiveTopic] = {}
@@ -109,11 +112,14 @@ class Directory:
             return live
         if record.name in self._topics:
             await self._topics.stop_child(record.name)  # a launch that was broken off
-        ports = tuple(PartitionPort(record.name, index) for index in range(record.settings.partitions))
+        ports = tuple(
+            PartitionPort(record.name, index, pending_bytes=self._limits.pending_bytes)
+            for index in range(record.settings.partitions)
+        )
         placements = tuple(
             Placement(record.name, record.topic_id, port.index, record.settings, port) for port in ports
         )
-        children = tuple(_partition_spec(placement) for placement in placements)
+        children = tuple(_partition_spec(placement, self._limits) for placement in placements)
         supervisor = await self._topics.start_child(
             SupervisorSpec(
                 name=record.name, intensity=PARTITION_INTENSITY, period=PARTITION_PERIOD_S, children=children
@@ -149,7 +155,9 @@ class Directory:
             factory = partial(
                 Coordinator, self, record.name, record.group_id, record.settings, record.idle_since_us
             )
-            ref = await self._groups.start_child(ChildSpec(name=record.name, start=factory))
+            ref = await self._groups.start_child(
+                ChildSpec(name=record.name, start=factory, mailbox=MailboxSpec(self._limits.mailbox))
+            )
             live = LiveGroup(record.name, record.group_id, record.settings, ref)
             self._live_groups[record.group_id] = live
         return live.ref
@@ -163,11 +171,11 @@ class Directory:
         self._members.pop(record.group_id, None)
 
 
-def _partition_spec(placement: Placement) -> ChildSpec:
+def _partition_spec(placement: Placement, limits: Limits) -> ChildSpec:
     return ChildSpec(
         name=str(placement.index),
         start=partial(Partition, placement),
-        mailbox=MailboxSpec(capacity=PARTITION_MAILBOX_CAPACITY),
+        mailbox=MailboxSpec(capacity=limits.partition_mailbox),
         significant=False,
         backoff=PARTITION_BACKOFF,
         shutdown_grace=30.0,

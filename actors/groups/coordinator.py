@@ -64,6 +64,8 @@ CoordinatorCommand = Join | Leave | Members
 class Coordinator(Actor[CoordinatorCommand]):
     """See the module."""
 
+    defers_interrupts = True
+
     def __init__(
         self,
         directory: Directory,

@@ -85,6 +85,8 @@ class Holds:
 class Renewals(Actor[None]):
     """The actor that renews. It has no messages of its own."""
 
+    defers_interrupts = True
+
     def __init__(self, holds: Holds) -> None:
         self._holds = holds
 

@@ -7,7 +7,7 @@ handled one after the other, so nothing inside an actor needs a lock.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, TypeVarTuple
 
 import trio
 
@@ -41,6 +41,7 @@ class Context(Generic[M]):
         self.entropy = cell.system.entropy
         self.disk = cell.system.disk
         """The Disk seam, None in a system without one."""
+        self.limits = cell.system.limits
 
     def start_task(
         self, async_fn: Callable[[*Ts], Awaitable[object]], *args: *Ts, name: object = None
@@ -100,6 +101,11 @@ class Actor(Generic[M]):
 
     context: Context[M]
     """Set by the kernel before `started`."""
+    defers_interrupts: ClassVar[bool] = False
+    """Ctrl-C is not raised in the code of this actor, but in the task that opened the system, at its next checkpoint.
+
+    For actors whose state an interrupt must not leave half changed, and that never compute for long.
+    """
 
     async def started(self) -> None:
         """Called once in each incarnation, before any message."""

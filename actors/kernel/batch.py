@@ -21,13 +21,13 @@ M = TypeVar("M")
 
 
 class Batch(Generic[M]):
-    """The messages that waited when it was made, at most `RECEIVE_BATCH_MAX`. Iterate it once."""
+    """The messages that waited when it was made, at most `Limits.receive_batch`. Iterate it once."""
 
     __slots__ = ("_left", "_mailbox", "current", "replies", "taken")
 
     def __init__(self, mailbox: Mailbox[M], limit: int) -> None:
         self._mailbox = mailbox
-        self._left = min(limit, len(mailbox.backlog.items))
+        self._left = min(limit, len(mailbox))
         self.current: Envelope[M] | None = None
         """The item that was yielded last, None before the first and after the last."""
         self.replies: list[Reply] = []
@@ -37,17 +37,17 @@ class Batch(Generic[M]):
 
     def __len__(self) -> int:
         """Items yielded and still to be yielded."""
-        return self.taken + min(self._left, len(self._mailbox.backlog.items))
+        return self.taken + min(self._left, len(self._mailbox))
 
     def __iter__(self) -> Iterator[Envelope[M]]:
-        mailbox = self._mailbox
-        items, writers, questions = mailbox.backlog.items, mailbox.writers, self.replies
-        while self._left > 0 and items:
+        take, questions = self._mailbox.take, self.replies
+        while self._left > 0:
+            item = take()
+            if item is None:
+                break
             self._left -= 1
             self.taken += 1
-            self.current = item = items.popleft()
-            if writers:
-                mailbox.admit()
+            self.current = item
             if item[1] is not None:
                 questions.append(item[1])
             yield item

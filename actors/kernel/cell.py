@@ -24,8 +24,8 @@ from callboard.actors.kernel.statistics import ActorStatistics, Rate
 from callboard.log import errors
 
 if TYPE_CHECKING:
-    from callboard.actors.kernel.backlog import MailboxSpec
     from callboard.actors.kernel.incarnation import Incarnation
+    from callboard.actors.kernel.mailbox import MailboxSpec
     from callboard.actors.kernel.reply import Envelope
     from callboard.actors.kernel.system import ActorSystem
 
@@ -75,7 +75,7 @@ class Cell(Generic[M]):
         self.system.dead_letters.add(self.path, message, reason)
 
     def _dropped(self, envelope: Envelope[M], error: errors.MailboxFull) -> None:
-        reason = self.mailbox.backlog.when_full
+        reason = self.mailbox.when_full
         self.dropped += 1
         if envelope.reply is not None:
             envelope.reply.fail(error)
@@ -89,7 +89,7 @@ class Cell(Generic[M]):
         One that was put back after a crash fails as what it was: in hand, so that it may have been acted on.
         """
         statements = []
-        for envelope in self.mailbox.backlog.drain():
+        for envelope in self.mailbox.drain():
             if envelope.reply is None:
                 statements.append(envelope)
             elif self._was_tried(envelope):
@@ -97,7 +97,7 @@ class Cell(Generic[M]):
             else:
                 envelope.reply.fail(error())
         for envelope in statements:
-            self.mailbox.backlog.force(envelope)
+            self.mailbox.front.append(envelope)
 
     def _was_tried(self, envelope: Envelope[M]) -> bool:
         """Whether an incarnation had the message in hand when it crashed."""
@@ -141,7 +141,7 @@ class Cell(Generic[M]):
 
         self.mailbox.refuse(refusal)
         self._answer_questions(refusal)
-        for envelope in self.mailbox.backlog.drain():
+        for envelope in self.mailbox.drain():
             self.bury(envelope.message, "crashed" if self._was_tried(envelope) else "stopped")
         self.system.discharge(self.path)
         self.system.events.emit(ActorStopped(self.path, None if cause is None else describe(cause)))
@@ -166,14 +166,13 @@ class Cell(Generic[M]):
 
     def statistics(self) -> ActorStatistics:
         """The numbers now."""
-        backlog = self.mailbox.backlog
         return ActorStatistics(
             path=self.path,
             state=self.state,
             incarnation=self.number,
             restarts=self.restarts,
-            mailbox_depth=len(backlog),
-            mailbox_capacity=backlog.capacity,
+            mailbox_depth=len(self.mailbox),
+            mailbox_capacity=self.mailbox.capacity,
             received=self.received,
             rate_per_s=self.rate.read(self.system.clock.monotonic()),
             dropped=self.dropped,

@@ -105,6 +105,7 @@ class DurableActor(Actor[M], Generic[M, E]):
             entropy=context.entropy,
             restore=self._restored,
             apply=self._replayed,
+            limits=context.limits,
         )
 
     async def stopping(self) -> None:

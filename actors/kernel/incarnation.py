@@ -14,6 +14,8 @@ L2  Stop is noticed between two messages, kill at once; neither waits behind mes
 L3  When `live` returns, every question that was taken from the mailbox is settled, or back in the mailbox for
     another try; a statement in hand at a crash is in the dead letters or back in the mailbox.
 L4  Only `Exception` is a crash. `Cancelled` from outside, `KeyboardInterrupt` and `SystemExit` pass through.
+L5  Ctrl-C is raised in the code of an actor that users wrote, or in the task that opened the system, and nowhere else
+    in the tree: an interrupt in the middle of the kernel's or the broker's work would leave half of it done.
 """
 
 from __future__ import annotations
@@ -32,7 +34,6 @@ from callboard.actors.kernel.events import ActorStarted, IncarnationCrashed, cal
 from callboard.actors.kernel.failures import describe, frames, sort_out
 from callboard.actors.kernel.reply import Envelope, Reply
 from callboard.log.errors import InvalidArgument
-from callboard.log.limits import RECEIVE_BATCH_MAX
 
 M = TypeVar("M")
 
@@ -120,10 +121,11 @@ class Incarnation(Generic[M]):
         if not isinstance(actor, Actor):
             raise InvalidArgument(f"{self._start!r} made {actor!r}, which is not an Actor.")
         actor.context = self.context
-        await actor.started()
+        call = _call if actor.defers_interrupts else _call_interruptibly
+        await call(actor.started)
         self._ready(ready)
         while (batch := await self._next_batch()) is not None:
-            await actor.receive_batch(batch)
+            await call(actor.receive_batch, batch)
             if batch.taken == 0 and not self._stop_requested:
                 raise InvalidArgument(
                     f"{type(actor).__name__}.receive_batch took no message. Iterate the batch."
@@ -131,12 +133,12 @@ class Incarnation(Generic[M]):
             batch.current = None
             self._put_away(batch)
         if not self._killed:
-            await actor.stopping()
+            await call(actor.stopping)
 
     async def _run_function(self, ready: Callable[[], None]) -> None:
         self._ready(ready)
         with self._main:
-            await cast(ActorFunction, self._start)(self.context)
+            await _call_interruptibly(cast(ActorFunction, self._start), self.context)
 
     def _ready(self, ready: Callable[[], None]) -> None:
         cell = self.cell
@@ -153,8 +155,8 @@ class Incarnation(Generic[M]):
         mailbox = self.cell.mailbox
         while not self._stop_requested:
             await mailbox.wait()
-            if mailbox.backlog.items and not self._stop_requested:
-                self._batch = batch = Batch(mailbox, RECEIVE_BATCH_MAX)
+            if mailbox.front and not self._stop_requested:
+                self._batch = batch = Batch(mailbox, self.cell.system.limits.receive_batch)
                 return batch
         return None
 
@@ -208,10 +210,14 @@ class Incarnation(Generic[M]):
                 f"Actor {self.cell.path!r} does not run yet. Start tasks from `started` on."
             )
         scope = trio.CancelScope()
+        call = (
+            _call if isinstance(self._actor, Actor) and self._actor.defers_interrupts else _call_interruptibly
+        )
 
+        @trio.lowlevel.enable_ki_protection
         async def task() -> None:
             with scope:
-                await async_fn(*args)
+                await call(async_fn, *args)
 
         self._nursery.start_soon(task, name=f"{self.cell.path}: {name or _name(async_fn)}")
         return scope
@@ -258,13 +264,22 @@ class Incarnation(Generic[M]):
         tries = cell.retried[1] if cell.retried is not None and cell.retried[0] is envelope else 0
         if tries < self._retry_in_hand:
             cell.retried = (envelope, tries + 1)
-            cell.mailbox.backlog.put_back(envelope)
+            cell.mailbox.put_back(envelope)
             if reply is not None:
                 self._open = [other for other in self._open if other is not reply]
             return
         cell.retried = None
         if reply is None:
             cell.bury(envelope.message, "crashed")
+
+
+async def _call(async_fn: Callable[..., Awaitable[object]], *args: Any) -> None:
+    await async_fn(*args)
+
+
+@trio.lowlevel.disable_ki_protection
+async def _call_interruptibly(async_fn: Callable[..., Awaitable[object]], *args: Any) -> None:
+    await async_fn(*args)
 
 
 def _name(async_fn: Callable[..., object]) -> str:

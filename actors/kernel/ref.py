@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import trio
 
-from callboard.actors.kernel.reply import Envelope, Reply, ask_timeout, seconds_of
+from callboard.actors.kernel.reply import Envelope, Question, Reply, ask_timeout, seconds_of
 
 if TYPE_CHECKING:
     from callboard.actors.kernel.cell import Cell, Terminated
     from callboard.actors.kernel.statistics import ActorStatistics
 
 M = TypeVar("M")
+A = TypeVar("A")
 
 
 class ActorRef(Generic[M]):
@@ -58,8 +59,14 @@ class ActorRef(Generic[M]):
             raise self._cell.mailbox.full("wait")
         return reply
 
-    async def ask(self, message: M, *, timeout: float | None = None) -> Any:
-        """The actor's answer to `message`.
+    @overload
+    async def ask(self, message: Question[A], *, timeout: float | None = None) -> A: ...
+
+    @overload
+    async def ask(self, message: M, *, timeout: float | None = None) -> Any: ...
+
+    async def ask(self, message: Any, *, timeout: float | None = None) -> Any:
+        """The actor's answer to `message`; of the type that the message names, when it is a `Question`.
 
         Raises `AskTimeout` after `timeout` seconds (indefinite, unless the mailbox had no room all the while),
         `ActorCrashed` (indefinite) when the actor crashed with the question in hand, and what the actor answered with

@@ -22,6 +22,16 @@ import trio
 from callboard.log.errors import AskTimeout, InvalidArgument
 
 M = TypeVar("M")
+A_co = TypeVar("A_co", covariant=True)
+
+
+class Question(Generic[A_co]):
+    """A message that names the type of its answer: `class Balance(Question[int])`.
+
+    Type checkers then know what `ask` returns. It is a mark only: any message may be asked.
+    """
+
+    __slots__ = ()
 
 
 class LateReplies(Protocol):

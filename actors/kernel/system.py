@@ -9,9 +9,10 @@ from callboard.actors.kernel.dead_letters import DeadLetters
 from callboard.actors.kernel.deadlines import Deadlines
 from callboard.actors.kernel.events import EventLog
 from callboard.log.errors import InternalError, InvalidArgument
+from callboard.log.limits import USUAL, Limits
 
 if TYPE_CHECKING:
-    from callboard.actors.kernel.backlog import MailboxSpec
+    from callboard.actors.kernel.mailbox import MailboxSpec
     from callboard.actors.kernel.ref import ActorRef
     from callboard.log.seams.clock import Clock
     from callboard.log.seams.disk import Disk
@@ -24,10 +25,13 @@ class ActorSystem:
     Invariant Y1: at most one cell lives at a path.
     """
 
-    def __init__(self, *, clock: Clock, entropy: Entropy, disk: Disk | None = None) -> None:
+    def __init__(
+        self, *, clock: Clock, entropy: Entropy, disk: Disk | None = None, limits: Limits = USUAL
+    ) -> None:
         self.clock = clock
         self.entropy = entropy
         self.disk = disk
+        self.limits = limits
         self.dead_letters = DeadLetters(clock)
         self.events = EventLog(clock)
         self.deadlines = Deadlines()

@@ -113,8 +113,8 @@ class PublishOne:
 
     value: bytes
     key: bytes | None
-    headers: Mapping[str, bytes | str] | None
-    event_us: int | None
+    attributes: Mapping[str, Any] | None
+    """What else it carries, by the names of `Columns.build`."""
     level: Level
     size_bytes: int
     unheard: ReplyLike | None = None

@@ -36,7 +36,7 @@ from callboard.actors.partition.port import PartitionPort
 from callboard.actors.partition.sequencer import Commit, Sequencer
 from callboard.log.errors import CallboardError, PlanFailed, StorageError, TopicFull
 from callboard.log.journal.journal import Journal, StagedJournal
-from callboard.log.limits import MIB, STUCK_AFTER_S
+from callboard.log.limits import STUCK_AFTER_S, Limits
 from callboard.log.partition.partition_log import PartitionLog, StagedAppend
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Incarnation, Verb
@@ -46,8 +46,6 @@ LINGER_S: Final = 0.01
 OWED_RETRY_S: Final = 1.0
 OWED_RETRY_MAX_S: Final = 60.0
 """How long after a refusal the journal is tried again although nobody asks; doubled each time, up to the second."""
-SNAPSHOT_EVERY_BYTES: Final = 1 * MIB
-"""Journal bytes after which a snapshot shortens the next recovery; they replay in under half a second."""
 SNAPSHOT_SPACING: Final = 4
 """No snapshot before so many times the last one's size was journalled: large states are not written over and over."""
 
@@ -81,6 +79,7 @@ class Committer:
         clock: Clock,
         port: PartitionPort,
         owner: Owner,
+        limits: Limits,
     ) -> None:
         self._files = files
         self._log = log
@@ -112,7 +111,8 @@ class Committer:
         self._segments = log.segment_count
         self._pruned_for = 0
         """The log's first offset when the journal was pruned last."""
-        self._snapshot_beyond = SNAPSHOT_EVERY_BYTES
+        self._snapshot_every_bytes = limits.snapshot_every_bytes
+        self._snapshot_beyond = limits.snapshot_every_bytes
         self.commits = 0
         self.failed_commits = 0
         self.heals = 0
@@ -440,7 +440,7 @@ class Committer:
                 return error
             raise
         self._owed_until, self._owed_delay_s = 0.0, OWED_RETRY_S
-        self._snapshot_beyond = max(SNAPSHOT_EVERY_BYTES, SNAPSHOT_SPACING * len(state))
+        self._snapshot_beyond = max(self._snapshot_every_bytes, SNAPSHOT_SPACING * len(state))
         if covered is not None:
             try:
                 covered.finish(None)
@@ -458,7 +458,7 @@ class Committer:
     async def _take_snapshot(self) -> None:
         """Shorten the next recovery; when the disk refuses, try again after as many bytes more."""
         if await self._write_state(self._journal.snapshot) is not None:
-            self._snapshot_beyond = self._journal.bytes_since_snapshot + SNAPSHOT_EVERY_BYTES
+            self._snapshot_beyond = self._journal.bytes_since_snapshot + self._snapshot_every_bytes
 
     def _fail(self, commit: Commit, error: CallboardError) -> None:
         self.failed_commits += 1

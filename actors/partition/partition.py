@@ -39,6 +39,7 @@ from callboard.log.errors import (
 )
 from callboard.log.format.compression import Compression
 from callboard.log.journal.journal import Journal
+from callboard.log.limits import Limits
 from callboard.log.offline.repair import repair_log
 from callboard.log.partition.log_settings import LogSettings
 from callboard.log.partition.partition_log import PartitionLog
@@ -47,7 +48,7 @@ from callboard.log.seams.disk import Incarnation
 Handler = Callable[[Any, Reply | None], None]
 
 
-def log_settings(settings: TopicSettings) -> LogSettings:
+def log_settings(settings: TopicSettings, limits: Limits) -> LogSettings:
     """The part of a topic's settings that its logs need."""
     return LogSettings(
         segment_bytes=settings.segment_bytes,
@@ -55,11 +56,14 @@ def log_settings(settings: TopicSettings) -> LogSettings:
         retention_age_s=settings.retention_age,
         retention_bytes=settings.retention_bytes,
         compression=Compression(settings.compression),
+        segment_bytes_max=limits.segment_bytes,
     )
 
 
 class Partition(Actor[c.PartitionCommand]):
     """See the module. A new instance per incarnation; `Placement` and its port outlive it."""
+
+    defers_interrupts = True
 
     def __init__(self, placement: Placement) -> None:
         self._place = placement
@@ -77,6 +81,7 @@ class Partition(Actor[c.PartitionCommand]):
         """Recover log and journal, decide what becomes of the leases, start the committer."""
         context = self.context
         self._port.state = "recovering"
+        self._sequencer.limits = context.limits
         room = self._room = await self._recovered()
         leasing, desk = Leasing(room), Desk(room)
         self._handlers = {
@@ -111,11 +116,12 @@ class Partition(Actor[c.PartitionCommand]):
         log = await PartitionLog.open(
             files,
             place.directory,
-            log_settings(place.settings),
+            log_settings(place.settings, context.limits),
             label=self._port.label,
             clock=context.clock,
             entropy=context.entropy,
             named_end=states.named_end(),
+            limits=context.limits,
         )
         committer = Committer(
             files=files,
@@ -125,6 +131,7 @@ class Partition(Actor[c.PartitionCommand]):
             clock=context.clock,
             port=self._port,
             owner=self,
+            limits=context.limits,
         )
         return Room(place, context, states, log, committer)
 
@@ -166,6 +173,7 @@ class Partition(Actor[c.PartitionCommand]):
                 written=states.written,
                 lost=states.lost,
                 proven_end=self._port.journal_end,
+                limits=self.context.limits,
             )
         except JournalInvalid as error:
             raise invalid_journal(self._port.label, self._place.journal_directory, error) from error
@@ -273,7 +281,7 @@ class Partition(Actor[c.PartitionCommand]):
             return
         room = self._shared
         self._place.settings = message.settings
-        room.log.alter(log_settings(message.settings))
+        room.log.alter(log_settings(message.settings, self.context.limits))
         room.committer.maintain()
         room.arm(room.clock.monotonic())
         answer(reply, None, None)

@@ -104,7 +104,7 @@ class Budget:
 class PartitionPort:
     """One partition as its topic's users reach it."""
 
-    def __init__(self, topic: str, index: int) -> None:
+    def __init__(self, topic: str, index: int, *, pending_bytes: int = PENDING_BYTES_MAX) -> None:
         self.topic = topic
         self.index = index
         self.ref: ActorRef[PartitionCommand]
@@ -114,7 +114,7 @@ class PartitionPort:
         self.opened_before = False
         self.journal_end = ProvenEnd()
         """How far the delivery journal was proven, whatever the disk says of it after a restart."""
-        self.budget = Budget()
+        self.budget = Budget(pending_bytes)
         self.sleepers = Sleepers()
         """Consumers who found the partition unavailable."""
         self.visibility_timeouts: dict[int, float] = {}

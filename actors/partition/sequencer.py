@@ -15,17 +15,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Final
+from typing import Any
 
 import attrs
 
 from callboard.actors.partition.commands import Level, PublishMany, PublishOne, ReplyLike
 from callboard.log.errors import CallboardError
 from callboard.log.format.columns import Columns
-from callboard.log.limits import BATCH_RECORDS_MAX, MIB
-
-COMMIT_BYTES_MAX: Final = 16 * MIB
-"""A commit takes no further part once it holds this much, so one commit's memory and time are bounded."""
+from callboard.log.limits import USUAL, Limits
 
 
 class _Singles:
@@ -41,13 +38,14 @@ class _Singles:
 
     def columns(self) -> Columns:
         messages = self.messages
-        headers = [message.headers for message in messages]
-        times = [message.event_us for message in messages]
+        names = dict.fromkeys(name for message in messages for name in message.attributes or ())
+        others: dict[str, Any] = {
+            name: [(message.attributes or {}).get(name) for message in messages] for name in names
+        }
         return Columns.build(
             [message.value for message in messages],
             [message.key for message in messages],
-            headers if any(headers) else None,
-            None if times.count(None) == len(times) else times,
+            **others,
         )
 
 
@@ -99,9 +97,10 @@ class Commit:
 class Sequencer:
     """The queue of appends between the partition's mailbox and its committer."""
 
-    __slots__ = ("_parts", "_singles", "records", "size_bytes")
+    __slots__ = ("_parts", "_singles", "limits", "records", "size_bytes")
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits = USUAL) -> None:
+        self.limits = limits
         self._parts: deque[_Singles | _Batch] = deque()
         self._singles: _Singles | None = None
         self.records = 0
@@ -121,7 +120,10 @@ class Sequencer:
         singles.size_bytes += size
         self.size_bytes += size
         self.records += 1
-        if singles.size_bytes >= COMMIT_BYTES_MAX or len(singles.messages) >= BATCH_RECORDS_MAX:
+        if (
+            singles.size_bytes >= self.limits.commit_bytes
+            or len(singles.messages) >= self.limits.frame_records
+        ):
             self._singles = None
 
     def add_many(self, message: PublishMany, reply: ReplyLike | None) -> None:
@@ -133,12 +135,12 @@ class Sequencer:
         self.size_bytes += message.size_bytes
 
     def take(self) -> Commit | None:
-        """The next commit, oldest parts first, up to COMMIT_BYTES_MAX; None when nothing waits."""
+        """The next commit, oldest parts first, up to `Limits.commit_bytes`; None when nothing waits."""
         if not self._parts:
             return None
         parts: list[_Singles | _Batch] = []
         size = 0
-        while self._parts and (not parts or size + self._parts[0].size_bytes <= COMMIT_BYTES_MAX):
+        while self._parts and (not parts or size + self._parts[0].size_bytes <= self.limits.commit_bytes):
             part = self._parts.popleft()
             parts.append(part)
             size += part.size_bytes

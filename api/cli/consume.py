@@ -15,9 +15,10 @@ import trio
 
 from callboard.actors.names import check_name
 from callboard.cli.group import run
+from callboard.cli.messages import record_to_json
 from callboard.cli.onlooker import Onlooker, topic_not_found
 from callboard.cli.options import directory_option, json_option, parse_place
-from callboard.cli.output import plain_bytes, say, to_json
+from callboard.cli.output import say, to_json
 from callboard.cli.streams import require_directory, write_out
 from callboard.consumer import Consumer
 from callboard.control import socket_problem
@@ -263,24 +264,8 @@ async def _available(topic: Topic, consumer: Consumer) -> int:
 
 
 def _as_lines(records: Sequence[Record]) -> bytes:
-    return b"".join([record.value + b"\n" for record in records])
+    return b"".join([(record.value or b"") + b"\n" for record in records])
 
 
 def _as_json(records: Sequence[Record]) -> bytes:
-    return "".join([to_json(_fields(record)) + "\n" for record in records]).encode()
-
-
-def _fields(record: Record) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "topic": record.topic,
-        "partition": record.partition,
-        "offset": record.offset,
-        "key": plain_bytes(record.key),
-        "value": plain_bytes(record.value),
-        "headers": {name: plain_bytes(value) for name, value in record.headers.items()},
-        "timestamp": record.timestamp.isoformat(),
-        "append_time": record.append_time.isoformat(),
-    }
-    if hasattr(record, "attempt"):
-        found["attempt"] = record.attempt
-    return found
+    return "".join([to_json(record_to_json(record)) + "\n" for record in records]).encode()

@@ -75,7 +75,7 @@ def repair(dry_run: bool, groups: tuple[str, ...], directory: str, as_json: bool
     """
 
     async def work() -> tuple[RepairReport, list[PartitionReset], list[Problem], Names]:
-        async with Onlooker(directory) as onlooker:
+        async with Onlooker(directory, writable=not dry_run) as onlooker:
             names = await _names(onlooker)
             senseless = await content_problems(onlooker)  # first: it may be too new to be touched
             with progress("repairing", quiet=as_json) as advance:

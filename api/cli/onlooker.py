@@ -34,11 +34,14 @@ TRIES: Final = 3
 
 
 class Onlooker:
-    """`async with Onlooker(directory) as onlooker`. Raises `StorageError` when there is no such directory."""
+    """`async with Onlooker(directory) as onlooker`. Raises `StorageError` when there is no such directory.
 
-    def __init__(self, directory: str) -> None:
+    Its disk can change nothing, and needs no right to: only a repair asks for `writable`.
+    """
+
+    def __init__(self, directory: str, *, writable: bool = False) -> None:
         require_directory(directory)
-        self.disk = HostDisk(directory)
+        self.disk = HostDisk(directory, read_only=not writable)
         self._directory = directory
         self.files: Incarnation
 

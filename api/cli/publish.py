@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Callable, Sequence
-from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import attrs
 import click
 
 from callboard.actors.names import check_name
 from callboard.cli.group import run
+from callboard.cli.messages import FIELDS, message_from_json
 from callboard.cli.onlooker import topic_not_found
 from callboard.cli.options import bytes_of, directory_option, json_option, print_json
 from callboard.cli.output import Advance, progress, say
 from callboard.cli.streams import LineReader, is_interactive, require_directory
 from callboard.log.errors import InvalidArgument, MessageTooLarge, TopicNotFound
 from callboard.log.limits import BATCH_RECORDS_MAX, MESSAGE_BYTES_MAX
-from callboard.message import Message, check_headers, check_key, to_us
+from callboard.message import Message, check_headers, check_key
 from callboard.runtime import Runtime, open_runtime
 from callboard.topic import Topic
 
 BATCH_RECORDS: Final = 1000
 JSON_LINE_BYTES_MAX: Final = 4 * MESSAGE_BYTES_MAX
 """Of a JSON line: escapes and base64 make it longer than what it says."""
-FIELDS: Final = frozenset({"value", "key", "headers", "timestamp"})
 PASSED_OVER: Final = frozenset({"topic", "partition", "offset", "append_time", "attempt"})
 """What `consume --json` prints beside them, so that its output can be published again."""
 Parse = Callable[[bytes], Message]
@@ -207,33 +205,9 @@ def _parsed(line: bytes, common: Common) -> Message:
     unknown = set(found) - FIELDS - PASSED_OVER
     if unknown:
         raise ValueError(f"unknown fields {', '.join(sorted(unknown))}")
-    headers = found.get("headers") or {}
-    if not isinstance(headers, dict):
-        raise ValueError("headers are no object")
-    key, stamp = found.get("key"), found.get("timestamp")
-    return Message(
-        _data("value", found["value"]),
-        common.key if key is None else _data("key", key),
-        common.headers | {name: _data(f"header {name!r:.40}", value) for name, value in headers.items()},
-        None if stamp is None else _instant(stamp),
+    message = message_from_json(found)
+    return attrs.evolve(
+        message,
+        key=common.key if message.key is None else message.key,
+        headers=common.headers | dict(message.headers or {}),
     )
-
-
-def _data(what: str, found: Any) -> bytes:
-    """Bytes from their JSON form: text, or {"base64": text}."""
-    if isinstance(found, str):
-        return found.encode()
-    if isinstance(found, dict) and set(found) == {"base64"} and isinstance(found["base64"], str):
-        try:
-            return base64.b64decode(found["base64"], validate=True)
-        except ValueError as error:
-            raise ValueError(f"the base64 of {what} is none ({error})") from error
-    raise ValueError(f'{what} is neither text nor {{"base64": text}}')
-
-
-def _instant(found: Any) -> datetime:
-    if not isinstance(found, str):
-        raise ValueError("timestamp is no text")
-    instant = datetime.fromisoformat(found)
-    to_us(instant)
-    return instant

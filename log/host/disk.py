@@ -166,6 +166,8 @@ class HostIncarnation:
         return mark
 
     def _map(self, path: str, length: int) -> Any:
+        if self._disk.is_read_only:
+            raise OSError(errno.EROFS, "the disk was opened for reading only")
         return map_file(self._executor.resolve(path), length)
 
     def unmapped(self, mark: HostMark) -> None:
@@ -221,8 +223,9 @@ class HostIncarnation:
 class HostDisk:
     """A folder on a real disk.
 
-    `inline` runs everything in the loop's thread (see above). `fuse` and `threads_max` are there for measurements.
-    Raises `UnsupportedPlatform` on Windows.
+    `inline` runs everything in the loop's thread (see above). With `read_only` files are opened for reading, which a
+    read-only file system allows; verbs that would change anything, marks and the lock are refused. `fuse` and
+    `threads_max` are there for measurements. Raises `UnsupportedPlatform` on Windows.
     """
 
     def __init__(
@@ -230,12 +233,14 @@ class HostDisk:
         root: str | os.PathLike[str],
         *,
         inline: bool = False,
+        read_only: bool = False,
         fuse: bool = True,
         threads_max: int = DISK_THREADS_MAX,
     ) -> None:
         check_platform()
         self._root = os.path.abspath(os.fspath(root))
-        self.executor = Executor(self._root, fuse=fuse)
+        self.executor = Executor(self._root, fuse=fuse, read_only=read_only)
+        self.is_read_only = read_only
         self.reads_cached = bool(RWF_NOWAIT)
         self._inline = inline
         self._pool = ThreadPool("callboard-disk", threads_max)
@@ -300,6 +305,10 @@ class HostDisk:
 
         Warns with `NetworkFileSystemWarning`, once, when the root lies on a network file system.
         """
+        if self.is_read_only:
+            raise InvalidArgument(
+                f"{self._root!r} was opened for reading only: it cannot be locked. Open it for writing."
+            )
         found, kind = await self.hop(_lock, self._root, holder)
         self._lock = found
         if kind is not None and is_network_type(kind) and not self._warned:

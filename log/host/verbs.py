@@ -121,13 +121,18 @@ _sync: Callable[[int], None] = os.fdatasync if F_FULLFSYNC is None else _full_sy
 _sync_directory: Callable[[int], None] = os.fsync if F_FULLFSYNC is None else _full_sync
 
 
+def _refuse_change(verb: Verb) -> None:
+    raise OSError(errno.EROFS, "the disk was opened for reading only")
+
+
 class Executor:
-    """Runs plans below one root folder."""
+    """Runs plans below one root folder. With `read_only` files are opened for reading, and only that."""
 
-    __slots__ = ("_fusing", "_proven", "_root", "_verbs", "files")
+    __slots__ = ("_fusing", "_open_flags", "_proven", "_root", "_verbs", "files")
 
-    def __init__(self, root: str, *, fuse: bool = True) -> None:
+    def __init__(self, root: str, *, fuse: bool = True, read_only: bool = False) -> None:
         self._root = root
+        self._open_flags = os.O_RDONLY if read_only else os.O_RDWR
         self._fusing = fuse and bool(RWF_DSYNC)
         self._proven = False
         self.files = FileTable()
@@ -146,6 +151,10 @@ class Executor:
             RemoveDirectory: self._remove_directory,
             SyncDirectory: self._sync_directory,
         }
+        if read_only:
+            refused = {kind: _refuse_change for kind in self._verbs if kind not in (Open, Close)}
+            self._verbs.update(refused)
+            self._fusing = False
 
     def run(self, plan: tuple[Verb, ...]) -> tuple[int, OSError] | None:
         """Run the verbs in order (D2). The index of the failed verb and its error, None when all went well."""
@@ -192,7 +201,7 @@ class Executor:
     # -- verbs on files
 
     def _open(self, verb: Open) -> None:
-        self._attach(verb.handle, os.O_RDWR)
+        self._attach(verb.handle, self._open_flags)
 
     def _create(self, verb: Create) -> None:
         self._attach(verb.handle, os.O_RDWR | os.O_CREAT | os.O_EXCL)

@@ -14,8 +14,9 @@ A snapshot only speeds recovery: it starts a new segment, and earlier segments s
 same kind of segment after a failure, but there the snapshot *replaces* the earlier segments: nothing that was written
 since the last good sync needs to be believed, because the owner's memory knows better.
 
-Space is kept in reserve: `JOURNAL_RESERVE_BYTES` of zeros lie ahead of the last frame, to be overwritten on a full
-disk. The reserve is topped up by `maintain`, apart from the plans that carry events: a full disk must not fail those.
+Space is kept in reserve: `Limits.journal_reserve_bytes` of zeros lie ahead of the last frame, to be overwritten on a
+full disk. The reserve is topped up by `maintain`, apart from the plans that carry events: a full disk must not fail
+those.
 
 Vocabulary
 ----------
@@ -60,7 +61,7 @@ from callboard.log.journal.journal_disk import (
 )
 from callboard.log.journal.journal_records import Kind, columns_of_control, columns_of_events
 from callboard.log.journal.journal_recovery import JournalRecovery, Owner, ignore, prune_segments, recover
-from callboard.log.limits import JOURNAL_RESERVE_BYTES, JOURNAL_SEGMENT_BYTES
+from callboard.log.limits import USUAL, Limits
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Buffer, Close, Incarnation, Mark, Sync, Verb, Write, Zero
 from callboard.log.seams.entropy import Entropy
@@ -68,13 +69,10 @@ from callboard.log.segments.segment_file import SegmentFile
 
 __all__ = ["Journal", "JournalRecovery", "ProvenEnd", "StagedJournal"]
 
-EVENTS_PER_FRAME: Final = limits.BATCH_RECORDS_MAX - 1
-TOP_UP_BYTES: Final = JOURNAL_RESERVE_BYTES // 2
-"""Zeros written beyond the reserve each time it is topped up."""
-RETRY_BYTES: Final = JOURNAL_RESERVE_BYTES // 16
-"""On a full disk, topping up is tried again after so many bytes were appended."""
-UNPROVEN_BYTES_MAX: Final = 1 * limits.MIB
-"""Appends without a sync are synced all the same beyond this: what an unclean open rewrites stays small."""
+TOP_UPS_PER_RESERVE: Final = 2
+"""What part of the reserve is written beyond it each time that it is topped up."""
+RETRIES_PER_RESERVE: Final = 16
+"""On a full disk, topping up is tried again after this part of the reserve was appended."""
 
 
 @attrs.define(eq=False)
@@ -108,6 +106,7 @@ class Journal:
         entropy: Entropy,
         version: int = 0,
         proven_end: ProvenEnd | None = None,
+        limits: Limits = USUAL,
     ) -> None:
         """Describe a journal that is not open yet: use `open`."""
         self.directory = directory
@@ -117,6 +116,7 @@ class Journal:
         self._version = version
         self._proven_end = ProvenEnd() if proven_end is None else proven_end
         self._mark: Mark | None = None
+        self._limits = limits
         self._segment: SegmentFile
         self._next = 0
         self._proven = 0
@@ -155,6 +155,7 @@ class Journal:
         written: Callable[[int], None] = ignore,
         lost: Callable[[int, int], None] = ignore,
         proven_end: ProvenEnd | None = None,
+        limits: Limits = USUAL,
     ) -> Journal:
         """Replay the journal in `directory`, made when missing: `restore(snapshot)`, then `apply(event)` for each.
 
@@ -170,7 +171,15 @@ class Journal:
         `proven_end` or the `committed` file proves; `FormatTooNew` when a newer Callboard wrote something;
         `StorageError` when the disk fails. Errors of `restore` and `apply` come out as they are.
         """
-        journal = cls(files, directory, clock=clock, entropy=entropy, version=version, proven_end=proven_end)
+        journal = cls(
+            files,
+            directory,
+            clock=clock,
+            entropy=entropy,
+            version=version,
+            proven_end=proven_end,
+            limits=limits,
+        )
         try:
             await journal._recover(Owner(restore, apply, version, versioned, written, lost))
         except BaseException:
@@ -293,8 +302,9 @@ class Journal:
             )
         segment, sequence = self._segment, self._next
         buffers: list[Buffer] = []
-        for first in range(0, len(records), EVENTS_PER_FRAME):
-            columns = columns_of_events(records[first : first + EVENTS_PER_FRAME], self._proven)
+        per_frame = max(1, self._limits.frame_records - 1)
+        for first in range(0, len(records), per_frame):
+            columns = columns_of_events(records[first : first + per_frame], self._proven)
             buffers += self._encode(columns, sequence, segment.segment_id)
             sequence += columns.count
         size = frame_length(buffers)
@@ -306,7 +316,7 @@ class Journal:
                 verbs.append(Zero(segment.handle, segment.allocated_to, beyond))
             verbs.append(Write(segment.handle, segment.position, buffers))
         unproven = self._unproven_bytes + size
-        is_synced = sync or unproven > UNPROVEN_BYTES_MAX
+        is_synced = sync or unproven > self._limits.journal_unproven_bytes
         if is_synced and unproven:
             verbs.append(Sync(segment.handle))
         self._staged = StagedJournal(tuple(verbs), size, sequence, is_synced)
@@ -405,7 +415,7 @@ class Journal:
         segment = self._segment
         return (
             not self.needs_healing
-            and (segment.position >= JOURNAL_SEGMENT_BYTES or self.reserve_bytes < JOURNAL_RESERVE_BYTES)
+            and (self._is_long or self._lacks_reserve)
             and segment.position >= self._retry_at
         )
 
@@ -414,16 +424,16 @@ class Journal:
         self._check_idle("maintain")
         segment = self._segment
         try:
-            if segment.position >= JOURNAL_SEGMENT_BYTES:
+            if self._is_long:
                 await self._change_segment("beginning a segment", None, b"")
-            elif self.reserve_bytes < JOURNAL_RESERVE_BYTES:
+            elif self._lacks_reserve:
                 await self._top_up(segment)
         except DiskFull:
             self.is_short_of_space = True
-            self._retry_at = segment.position + RETRY_BYTES
+            self._retry_at = segment.position + self._limits.journal_reserve_bytes // RETRIES_PER_RESERVE
 
     async def _top_up(self, segment: SegmentFile) -> None:
-        target = segment.position + JOURNAL_RESERVE_BYTES + TOP_UP_BYTES
+        target = segment.position + self._topped_up_bytes
         zeros = Zero(segment.handle, segment.allocated_to, target - segment.allocated_to)
         self._busy = "topping up the reserve"
         try:
@@ -478,6 +488,19 @@ class Journal:
         """The segment written to now."""
         return self._segment.path
 
+    @property
+    def _is_long(self) -> bool:
+        return self._segment.position >= self._limits.journal_segment_bytes
+
+    @property
+    def _lacks_reserve(self) -> bool:
+        return self.reserve_bytes < self._limits.journal_reserve_bytes
+
+    @property
+    def _topped_up_bytes(self) -> int:
+        reserve_bytes = self._limits.journal_reserve_bytes
+        return reserve_bytes + reserve_bytes // TOP_UPS_PER_RESERVE
+
     # -- inner --------------------------------------------------------------------------------------------------
 
     async def _change_segment(
@@ -490,7 +513,7 @@ class Journal:
             self.directory,
             base,
             segment_id=self._entropy.integer(64) or 1,
-            limit_bytes=JOURNAL_SEGMENT_BYTES,
+            limit_bytes=self._limits.journal_segment_bytes,
         )
         frames, end = self._snapshot_frames(kind, data, base, segment.segment_id)
         earlier: SegmentFile | None = getattr(self, "_segment", None)
@@ -505,7 +528,7 @@ class Journal:
                 created_us=self._clock.wall_us(),
                 records_version=self._version,
                 frames=frames,
-                reserve_bytes=JOURNAL_RESERVE_BYTES + TOP_UP_BYTES,
+                reserve_bytes=self._topped_up_bytes,
                 reserve_or_fail=allocate_or_fail,
                 first=first,
             )
@@ -521,7 +544,7 @@ class Journal:
         self._prove()
         self._ends_with_mark = False
         self.needs_healing = self._is_outdated = False
-        self.is_short_of_space = self.reserve_bytes < JOURNAL_RESERVE_BYTES
+        self.is_short_of_space = self._lacks_reserve
         if kind is not None:
             self.bytes_since_snapshot = 0
         if earlier is not None:

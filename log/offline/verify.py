@@ -23,6 +23,8 @@ __all__ = ["LogReport", "Problem", "Progress", "VerifyReport", "find_logs", "ver
 
 DEPTH_MAX: Final = 8
 SKIPPED: Final = frozenset({"quarantine"})
+CATALOG: Final = "catalog"
+TOPICS: Final = "topics"
 
 
 @attrs.frozen
@@ -110,7 +112,31 @@ async def verify_directory(disk: Disk, *, progress: Callable[[Progress], None] |
         meter.path = directory
         inspection = await inspect_log(files, directory, progress=meter.add)
         reports.append(report_of(inspection))
+    if CATALOG not in logs and any(directory.startswith(TOPICS + "/") for directory in logs):
+        reports.insert(0, LOST_CATALOG)
     return VerifyReport(tuple(reports))
+
+
+LOST_CATALOG: Final = LogReport(
+    CATALOG,
+    "journal",
+    records=0,
+    size_bytes=0,
+    segments=0,
+    start_offset=0,
+    end_offset=0,
+    problems=(
+        Problem(
+            CATALOG,
+            "catalog",
+            None,
+            None,
+            None,
+            "the catalog is missing, and with it the names and settings of the topics whose files are there. Repair "
+            "cannot make it anew: restore the folder `catalog` from a copy before the directory is opened",
+        ),
+    ),
+)
 
 
 class Meter:

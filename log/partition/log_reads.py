@@ -14,7 +14,7 @@ import trio
 from callboard.log.errors import InternalError, LogCorrupt
 from callboard.log.format.columns import Columns
 from callboard.log.format.frame import FrameHeader, seed_of
-from callboard.log.limits import KIB, OPEN_SEGMENTS_MAX
+from callboard.log.limits import KIB
 from callboard.log.partition.tail_cache import TailCache
 from callboard.log.seams.disk import Close, Incarnation, Open, Verb
 from callboard.log.segments.reading import Outcome, Reading, Wish, walk
@@ -32,8 +32,11 @@ HOT_CHUNK_BYTES: Final = 64 * KIB
 class LogReads:
     """The reading half of a partition log."""
 
-    def __init__(self, files: Incarnation, segments: SegmentList, tail: TailCache) -> None:
+    def __init__(
+        self, files: Incarnation, segments: SegmentList, tail: TailCache, *, open_segments: int
+    ) -> None:
         self._files = files
+        self._open_segments = open_segments
         self._segments = segments
         self._tail = tail
         self._opening = trio.Lock()
@@ -238,7 +241,7 @@ class LogReads:
         idle = [other for other in tuple(self._segments)[:-1] if other.is_open and not other.readers]
         idle.sort(key=last_used)
         closing: list[Verb] = []
-        for other in idle[: max(0, len(idle) + opening - OPEN_SEGMENTS_MAX)]:
+        for other in idle[: max(0, len(idle) + opening - self._open_segments)]:
             closing.append(Close(other.file.handle))
             # A reader that comes before these verbs have run opens a handle of its own.
             other.file.handle = self._files.handle(other.file.path)

@@ -23,6 +23,8 @@ class LogSettings:
     retention_age_s: float | None = None
     retention_bytes: int | None = None
     compression: Compression = NONE
+    segment_bytes_max: int = SEGMENT_BYTES_MAX
+    """A segment is sealed at this size, whatever the others say: a limit of the run (`Limits.segment_bytes`)."""
 
     def __attrs_post_init__(self) -> None:
         problems = []
@@ -40,10 +42,11 @@ class LogSettings:
     @property
     def roll_bytes(self) -> int:
         """The size at which a segment is sealed."""
-        if self.retention_bytes is None:
-            return self.segment_bytes
-        quarter = self.retention_bytes // SEGMENTS_WITHIN_RETENTION
-        return max(SEGMENT_BYTES_MIN, min(self.segment_bytes, quarter))
+        roll_bytes = self.segment_bytes
+        if self.retention_bytes is not None:
+            quarter = self.retention_bytes // SEGMENTS_WITHIN_RETENTION
+            roll_bytes = max(SEGMENT_BYTES_MIN, min(roll_bytes, quarter))
+        return min(roll_bytes, self.segment_bytes_max)
 
     @property
     def roll_age_s(self) -> float | None:

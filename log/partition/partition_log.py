@@ -51,8 +51,8 @@ from callboard.log.format.segment import SEGMENT_HEADER_BYTES
 from callboard.log.limits import (
     INDEX_INTERVAL_BYTES,
     READ_BYTES_DEFAULT,
-    TAIL_CACHE_BYTES,
-    UNSYNCED_BYTES_MAX,
+    USUAL,
+    Limits,
 )
 from callboard.log.partition.healing import heal_segment, remove_leftovers
 from callboard.log.partition.log_reads import LogReads
@@ -90,6 +90,7 @@ class PartitionLog:
         label: str,
         clock: Clock,
         entropy: Entropy,
+        limits: Limits,
     ) -> None:
         self.label = label
         self.recovery: Recovery = opened.recovery
@@ -97,14 +98,15 @@ class PartitionLog:
         self._files = files
         self._directory = directory
         self._settings = settings
+        self._limits = limits
         self._clock = clock
         self._entropy = entropy
         self._segments = opened.segments
         self._mark = opened.mark
         self.visible_end = opened.next_offset
         self.durable_end = opened.next_offset
-        self._tail = TailCache(opened.next_offset, TAIL_CACHE_BYTES)
-        self._reads = LogReads(files, opened.segments, self._tail)
+        self._tail = TailCache(opened.next_offset, limits.tail_cache_bytes)
+        self._reads = LogReads(files, opened.segments, self._tail, open_segments=limits.open_segments)
         self._quarantine = Quarantine(files, label)
         self._staged: StagedAppend | None = None
         self._sync_target = 0
@@ -123,6 +125,7 @@ class PartitionLog:
         clock: Clock,
         entropy: Entropy,
         named_end: int = 0,
+        limits: Limits = USUAL,
     ) -> PartitionLog:
         """Recover the partition in `directory`, made when missing; see `recovery` for what that means.
 
@@ -138,7 +141,9 @@ class PartitionLog:
             entropy=entropy,
             named_end=named_end,
         )
-        return cls(files, directory, settings, opened, label=label, clock=clock, entropy=entropy)
+        return cls(
+            files, directory, settings, opened, label=label, clock=clock, entropy=entropy, limits=limits
+        )
 
     def __repr__(self) -> str:
         return f"<PartitionLog {self.label!r} {self.start_offset} to {self.visible_end}>"
@@ -197,11 +202,11 @@ class PartitionLog:
     def stage(self, batches: Sequence[Columns], *, durable: bool) -> StagedAppend:
         """Give `batches` (dense, none empty) their offsets, and return the verbs that append them.
 
-        `durable`: with a sync. It is forced when more than UNSYNCED_BYTES_MAX would be unsynced.
+        `durable`: with a sync. It is forced when more than `Limits.unsynced_bytes` would be unsynced.
         """
         if not durable:
             pending = self._tail.bytes_from(self.durable_end)
-            durable = pending + sum(columns.size_bytes for columns in batches) > UNSYNCED_BYTES_MAX
+            durable = pending + sum(columns.size_bytes for columns in batches) > self._limits.unsynced_bytes
         now_us = self._clock.wall_us()
         return self._stage(batches, now_us, sync=durable, roll=self._is_aged(now_us))
 
@@ -214,6 +219,7 @@ class PartitionLog:
             entropy=self._entropy,
             compression=self._settings.compression,
             roll_bytes=self._settings.roll_bytes,
+            checkpoint_bytes=self._limits.index_checkpoint_bytes,
             now_us=now_us,
         )
         try:
@@ -261,6 +267,7 @@ class PartitionLog:
         self._take_staged(staged)
         active = staged.runs[0].segment
         active.file.withdraw()
+        active.index_stored_to = staged.runs[0].index_stored_to
         if staged.makes_index_room:
             active.index_allocated, active.index_handle = 0, None
 

@@ -36,6 +36,8 @@ class Run:
     buffers: list[Buffer] = attrs.Factory(list)
     frames: list[Frame] = attrs.Factory(list)
     size_bytes: int = 0
+    index_stored_to: int = attrs.Factory(lambda run: run.segment.index_stored_to, takes_self=True)
+    """Of the segment, before this was staged."""
 
 
 @attrs.define
@@ -105,6 +107,7 @@ class Stager:
 
     __slots__ = (
         "makes_index_room",
+        "_checkpoint_bytes",
         "_compression",
         "_end_verbs",
         "_entropy",
@@ -123,12 +126,14 @@ class Stager:
         entropy: Entropy,
         compression: Compression,
         roll_bytes: int,
+        checkpoint_bytes: int,
         now_us: int,
     ) -> None:
         self._files = files
         self._entropy = entropy
         self._compression = compression
         self._roll_bytes = roll_bytes
+        self._checkpoint_bytes = checkpoint_bytes
         self._now_us = now_us
         self._verbs: list[Verb] = []
         self._end_verbs: list[Verb] = []
@@ -202,7 +207,7 @@ class Stager:
         if not run.buffers:
             return
         segment = run.segment
-        if index_is_due(segment):
+        if index_is_due(segment, self._checkpoint_bytes):
             room = index_room_verbs(self._files, segment)
             self.makes_index_room = bool(room)
             self._verbs += room

@@ -16,7 +16,7 @@ from callboard.log.errors import PlanFailed
 from callboard.log.format.faults import FrameInvalid, IndexInvalid
 from callboard.log.format.frame import FRAME_HEADER_BYTES, decode_header
 from callboard.log.format.index import INDEX_HEADER_BYTES, INDEX_LAYOUT, SegmentIndex
-from callboard.log.limits import INDEX_CHECKPOINT_BYTES, INDEX_INTERVAL_BYTES, KIB
+from callboard.log.limits import INDEX_INTERVAL_BYTES, KIB
 from callboard.log.seams.disk import (
     Close,
     Create,
@@ -54,9 +54,9 @@ def new_index(segment_id: int, base_offset: int) -> SegmentIndex:
     return SegmentIndex(segment_id, base_offset, interval_bytes=INDEX_INTERVAL_BYTES)
 
 
-def index_is_due(segment: StoredSegment) -> bool:
-    """Whether the segment grew enough since its index was stored."""
-    return segment.file.position - segment.index_stored_to >= INDEX_CHECKPOINT_BYTES
+def index_is_due(segment: StoredSegment, checkpoint_bytes: int) -> bool:
+    """Whether the segment grew by `checkpoint_bytes` since its index was stored."""
+    return segment.file.position - segment.index_stored_to >= checkpoint_bytes
 
 
 def index_room_verbs(files: Incarnation, segment: StoredSegment) -> tuple[Verb, ...]:

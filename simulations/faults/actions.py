@@ -53,8 +53,8 @@ def crash_in_batch(case: Case, fault: kinds.CrashInBatch) -> None:
         if cell is None or cell.incarnation is None:
             return False
         if cell.incarnation._batch is None:
-            items = cell.mailbox.backlog.items
-            if not isinstance(items, Trap) or not items.is_set:
+            trap = cell.mailbox.take
+            if not isinstance(trap, Trap) or not trap.is_set:
                 trap = Trap(case, cell, sprung)
                 case.finally_(lambda: _leave(trap, cell))
             return False
@@ -140,19 +140,18 @@ def fill_mailbox(case: Case, fault: kinds.FillMailbox) -> None:
         if cell is None:
             return False
         mailbox = cell.mailbox
-        backlog, capacity = mailbox.backlog, mailbox.backlog.capacity
-        backlog.capacity = min(capacity, fault.capacity)
+        capacity = mailbox.capacity
+        mailbox.resize(min(capacity, fault.capacity))
 
         def is_full() -> bool:
-            if len(backlog) >= backlog.capacity:
+            if len(mailbox) >= mailbox.capacity:
                 case.hit_once()
                 return True
             return False
 
         def widen() -> None:
             is_full()
-            backlog.capacity = max(capacity, backlog.capacity)
-            mailbox.admit()
+            mailbox.resize(max(capacity, mailbox.capacity))
 
         def look() -> None:
             if not is_full():

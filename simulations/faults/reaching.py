@@ -6,7 +6,6 @@ that belong together. Nothing of it is public, and the kernel knows nothing of f
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -122,19 +121,19 @@ class Recoveries:
                 call()
 
 
-class Trap(deque[Any]):
-    """Messages of a mailbox whose actor shall crash with messages in hand.
+class Trap:
+    """What takes messages out of a mailbox whose actor shall crash with messages in hand.
 
-    It stands in the place of the mailbox's deque. When the actor takes the second message of a batch it raises instead,
-    as if the code that handles the first had. When the actor stops in the middle of the first, it is crashed there.
+    It stands in the place of the mailbox's own `take`. When the actor takes the second message of a batch it raises
+    instead, as if the code that handles the first had. When the actor stops in the middle of the first, it is crashed
+    there.
     """
 
     def __init__(self, case: Case, cell: Cell[Any], sprung: Callable[[], None]) -> None:
-        super().__init__(cell.mailbox.backlog.items)
         self._case = case
         self._cell = cell
         self._sprung = sprung
-        cell.mailbox.backlog.items = self
+        cell.mailbox.take = self
 
     @property
     def is_set(self) -> bool:
@@ -142,22 +141,28 @@ class Trap(deque[Any]):
         return not self._case.is_over
 
     def open(self) -> None:
-        """Put a plain deque back. Only while no batch is being taken from this one, or for good."""
-        if self._cell.mailbox.backlog.items is self:
-            self._cell.mailbox.backlog.items = deque(self)
+        """Let the mailbox give its messages itself again."""
+        mailbox = self._cell.mailbox
+        if mailbox.take is self:
+            mailbox.take = mailbox.take_next
 
-    def popleft(self) -> Any:
+    def __call__(self) -> Any:
         """The next message, or the crash."""
         life = self._cell.incarnation
         batch = None if life is None else life._batch
         mine = batch is not None and trio.lowlevel.current_task().name == self._cell.path
         if mine and not self._case.is_over:
-            if batch is not None and batch.taken > 1 and batch.current is not None:
+            if (
+                batch is not None
+                and batch.taken > 0
+                and batch.current is not None
+                and len(self._cell.mailbox)
+            ):
                 self._sprung()
                 self.open()
                 raise InjectedCrash("crashed in the middle of a batch")
             self._case.injector.task(self._look_again, batch)
-        return super().popleft()
+        return self._cell.mailbox.take_next()
 
     async def _look_again(self, batch: object) -> None:
         """The actor may wait for something in the middle of the message that it just took."""

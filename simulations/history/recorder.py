@@ -66,9 +66,9 @@ class History:
         self.keys[number] = key
         return number
 
-    def identify(self, value: bytes, key: bytes | None) -> int:
+    def identify(self, value: bytes | None, key: bytes | None) -> int:
         """The id of bytes that came back; `ALTERED` when nobody published them, or under another key."""
-        number = self.ids.get(value, ALTERED)
+        number = ALTERED if value is None else self.ids.get(value, ALTERED)
         return number if number >= 0 and self.keys[number] == key else ALTERED
 
     # -- recording

@@ -40,7 +40,7 @@ CODES: Final = {name: code for code, (name, _) in enumerate(DEEDS)} | {
 }
 """What stands in the last four bits of a line of the trace."""
 MESSAGES: Final = tuple(
-    PublishOne(b"value", key, None, None, level, 5)
+    PublishOne(b"value", key, None, level, 5)
     for level in (Level.ALL, Level.LEADER, Level.LEADER, Level.NONE)
     for key in (None, b"key")
 )

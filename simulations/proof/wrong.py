@@ -212,7 +212,7 @@ def drops_the_mailbox(original: Original) -> Original:
 
     async def live(self: Any, *args: Any) -> Any:
         if self.cell.number > 1:
-            for _ in self.cell.mailbox.backlog.drain():
+            for _ in self.cell.mailbox.drain():
                 pass
         return await original(self, *args)
 

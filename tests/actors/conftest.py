@@ -22,10 +22,11 @@ class RuntimeInMemory:
     clock: VirtualClock
     lives: int = 0
 
-    def open(self) -> Any:
+    def open(self, **settings: Any) -> Any:
         """A runtime on the disk."""
         self.lives += 1
-        return callboard.open_runtime(disk=self.disk, clock=self.clock, entropy=SeededEntropy(self.lives))
+        entropy = SeededEntropy(self.lives)
+        return callboard.open_runtime(disk=self.disk, clock=self.clock, entropy=entropy, **settings)
 
     def port(self, runtime: Any, topic: str = "orders", partition: int = 0) -> Any:
         """A partition's port."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 import callboard
+from callboard.log.limits import Limits
 
 KIB = 1024
 
@@ -27,17 +26,13 @@ async def stream(topic: callboard.Topic, consumer: callboard.Consumer, messages:
         await consumer.flush()
 
 
-@pytest.fixture
-def frequent_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Snapshots after 2 KiB of journal instead of 1 MiB."""
-    monkeypatch.setattr("callboard.actors.partition.committer.SNAPSHOT_EVERY_BYTES", 2 * KIB)
+FREQUENT_SNAPSHOTS = Limits(snapshot_every_bytes=2 * KIB)
+"""Snapshots after 2 KiB of journal instead of 1 MiB."""
 
 
-async def test_journal_segments_go_with_the_log_segments_that_they_tell_of(
-    tmp_path: Path, frequent_snapshots: None
-) -> None:
+async def test_journal_segments_go_with_the_log_segments_that_they_tell_of(tmp_path: Path) -> None:
     """Retention drops the journal's oldest segments too, and what is left opens to the same delivery state."""
-    async with callboard.open_runtime(tmp_path) as runtime:
+    async with callboard.open_runtime(tmp_path, limits=FREQUENT_SNAPSHOTS) as runtime:
         topic = await runtime.create_topic("stream", segment_bytes=64 * KIB, retention_bytes=128 * KIB)
         async with topic.subscribe("group") as consumer:
             await stream(topic, consumer, 1000)
@@ -47,7 +42,7 @@ async def test_journal_segments_go_with_the_log_segments_that_they_tell_of(
         later = journal_bases(tmp_path)
         assert later[0] > bases[0]
         assert len(later) <= len(bases) + 3
-    async with callboard.open_runtime(tmp_path) as runtime:
+    async with callboard.open_runtime(tmp_path, limits=FREQUENT_SNAPSHOTS) as runtime:
         async with runtime.topic("stream").subscribe("group") as consumer:
             assert await consumer.get(timeout=0.01) is None
             receipt = await runtime.topic("stream").publish(b"next")
@@ -55,9 +50,9 @@ async def test_journal_segments_go_with_the_log_segments_that_they_tell_of(
             assert (receipt.offset, message.offset, message.value) == (2000, 2000, b"next")
 
 
-async def test_without_retention_journal_segments_stay(tmp_path: Path, frequent_snapshots: None) -> None:
+async def test_without_retention_journal_segments_stay(tmp_path: Path) -> None:
     """As long as the log keeps its records, what became of them can be told from the journal."""
-    async with callboard.open_runtime(tmp_path) as runtime:
+    async with callboard.open_runtime(tmp_path, limits=FREQUENT_SNAPSHOTS) as runtime:
         topic = await runtime.create_topic("stream", segment_bytes=64 * KIB)
         async with topic.subscribe("group") as consumer:
             await stream(topic, consumer, 1000)

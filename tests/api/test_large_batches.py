@@ -25,8 +25,8 @@ def runtime() -> Any:
 @pytest.fixture
 def small_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches are cut into frames of 2 KiB instead of 8 MiB."""
-    monkeypatch.setattr("callboard.publishing.FRAME_BYTES_TARGET", 2 * KIB)
-    monkeypatch.setattr("callboard.publish_columns.FRAME_BYTES_TARGET", 2 * KIB)
+    monkeypatch.setattr("callboard.publishing.publisher.FRAME_BYTES_TARGET", 2 * KIB)
+    monkeypatch.setattr("callboard.publishing.columns.FRAME_BYTES_TARGET", 2 * KIB)
 
 
 async def small_budgets(runtime: Any, partitions: int) -> Any:

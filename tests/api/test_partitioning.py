@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.log.errors import InvalidArgument
-from callboard.partitioning import StickyRoundRobin, checked, consistent, split
+from callboard.publishing.partitioning import StickyRoundRobin, checked, consistent, split
 
 
 @pytest.mark.parametrize("key", [b"", b"23456", b"alice"])

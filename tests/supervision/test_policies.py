@@ -111,8 +111,27 @@ def test_all_problems_of_a_child_in_one_error():
             retry_in_hand=-1,
             backoff=1,
             on_failed=1,
+            intensity=-1,
         )
-    assert len(caught.value.problems) == 8
+    assert len(caught.value.problems) == 10
+
+
+def test_a_child_that_never_fails_pauses_before_each_restart():
+    """Without a backoff it would do nothing but restart; with one, its supervisor's limit does not concern it."""
+    with pytest.raises(ConfigurationError, match="without a pause"):
+        ChildSpec(name="child", start=Actor, significant=False, intensity=math.inf, backoff=IMMEDIATE)
+    patient = Backoff(initial=60, maximum=3600)
+    child = ChildSpec(name="child", start=Actor, significant=False, intensity=math.inf, backoff=patient)
+    SupervisorSpec(name="s", children=(child,))
+
+
+def test_order_needs_children_that_are_awaited():
+    """Where the strategy promises an order of starting, every child is waited for."""
+    child = ChildSpec(name="child", start=Actor, awaited=False)
+    SupervisorSpec(name="s", children=(child,))
+    for strategy in ("one_for_all", "rest_for_one"):
+        with pytest.raises(ConfigurationError, match="not awaited"):
+            SupervisorSpec(name="s", strategy=strategy, children=(child,))
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a\0b", "é" * 101, 5])

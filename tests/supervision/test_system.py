@@ -1,5 +1,8 @@
 """The whole system: opening, closing, exceptions and cancellation from every side (T1 to T4)."""
 
+import itertools
+import signal
+
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
@@ -291,13 +294,13 @@ async def test_spawn(autojump_clock, stage, noting, notes):
 
 
 async def test_a_spawned_actor_fails_alone(autojump_clock, stage):
-    """A user's actor that crashes for ever ends as failed and takes nothing with it."""
+    """A user's actor with a limit that crashes for ever ends as failed and takes nothing with it."""
 
     async def broken(context):
         raise ValueError("always")
 
     async with stage() as system:
-        ref = await system.spawn(broken)
+        ref = await system.spawn(ChildSpec(name="broken", start=broken, significant=False))
         await trio.sleep(100)
         assert ref.statistics().state == "failed"
         with pytest.raises(RestartLimitReached):
@@ -328,3 +331,126 @@ async def test_a_thousand_restarts(autojump_clock, stage):
         assert system.dead_letters.total == 500
         await wait_all_tasks_blocked()
         assert trio.lowlevel.current_statistics().tasks_living < 20
+
+
+async def test_a_tree_that_was_cut_off_refuses_instead_of_waiting(autojump_clock, seams, noting):
+    """After a SystemExit has passed through, changing a nested supervisor's children is refused, for waiters too."""
+    inner = SupervisorSpec(name="inner", children=[ChildSpec(name="slow", start=noting("slow", stop_s=3))])
+    exiting = ChildSpec(name="exiting", start=noting("exiting"))
+    waited = []
+    async with trio.open_nursery() as nursery:
+        with pytest.raises(SystemExit):
+            async with open_system(
+                SupervisorSpec(name="outer", children=[inner, exiting]), **seams
+            ) as system:
+                supervisor = system.root.supervisor("inner")
+
+                async def wait_to_restart():
+                    with pytest.raises(ActorStopped):
+                        await supervisor.restart_child("slow")
+                    waited.append("refused")
+
+                nursery.start_soon(wait_to_restart)
+                await wait_all_tasks_blocked()
+                system.actor("exiting").tell_nowait(SystemExit(3))
+                await trio.sleep_forever()
+        with trio.fail_after(1):
+            with pytest.raises(ActorStopped):
+                await supervisor.stop_child("slow")
+            with pytest.raises(ActorStopped):
+                await supervisor.restart_child("slow")
+            with pytest.raises(ActorStopped):
+                await supervisor.start_child(ChildSpec(name="more", start=noting("more")))
+            with pytest.raises(ActorStopped):
+                await system.spawn(noting("mine"), name="mine")
+    assert waited == ["refused"]
+
+
+async def test_a_child_that_is_not_awaited_holds_up_nobody(autojump_clock, stage, noting, notes):
+    """The next child starts beside it, and the supervisor is ready before it."""
+    slow = {"start": noting("slow", 10), "awaited": False}
+    async with stage(a=noting("a"), slow=slow, b=noting("b", 1)) as system:
+        assert (notes, trio.current_time()) == (["a+", "b+"], 1)
+        assert system.tree().children[1].state == "starting"
+        await trio.sleep(10)
+        assert notes == ["a+", "b+", "slow+"]
+    assert notes[3:] == ["b-", "slow-", "a-"]
+
+
+async def test_what_users_spawn_is_never_given_up(autojump_clock, stage, noting):
+    """An actor that crashes at each start is tried again with growing pauses, and lives when the cause is gone."""
+    starts = []
+
+    async def worker(context):
+        starts.append(trio.current_time())
+        if len(starts) < 20:
+            raise LookupError("the database is away")
+        await trio.sleep_forever()
+
+    async with stage(a=noting("a")) as system:
+        await system.spawn(worker)
+        await trio.sleep(600)
+        assert len(starts) == 20
+        assert system.actor("user/worker").statistics().state == "running"
+    gaps = [later - earlier for earlier, later in itertools.pairwise(starts)]
+    assert gaps[0] <= 0.1
+    assert 24 <= gaps[-1] <= 30
+
+
+async def test_an_intensity_of_its_own(autojump_clock, stage, noting):
+    """An insignificant child with its own intensity fails by that, whatever its supervisor's is."""
+    starts = []
+
+    async def broken(context):
+        starts.append(trio.current_time())
+        raise LookupError("no such table")
+
+    async with stage(a=noting("a")) as system:
+        await system.spawn(ChildSpec(name="broken", start=broken, significant=False, intensity=2))
+        await trio.sleep(60)
+        assert len(starts) == 3
+        assert system.actor("user/broken").statistics().state == "failed"
+
+
+def test_an_interrupt_is_not_raised_inside_the_tree(seams):
+    """Ctrl-C that comes while the tree's own tasks run is raised in the task that opened the system."""
+    met = []
+
+    class Quiet(Actor):
+        defers_interrupts = True
+
+        async def receive(self, message):
+            signal.raise_signal(signal.SIGINT)
+            met.append("went on")
+
+    async def main():
+        async with open_system(
+            SupervisorSpec(name="a", children=(ChildSpec(name="q", start=Quiet),)), **seams
+        ) as s:
+            await s.actor("q").tell(1)
+            await trio.sleep_forever()
+
+    with pytest.raises(KeyboardInterrupt):
+        trio.run(main)
+    assert met == ["went on"]
+
+
+def test_an_interrupt_reaches_a_users_actor(seams):
+    """Ctrl-C is raised in a user's actor that computes without a checkpoint, and ends the program."""
+    met = []
+
+    class Busy(Actor):
+        async def receive(self, message):
+            signal.raise_signal(signal.SIGINT)
+            met.append("went on")
+
+    async def main():
+        async with open_system(
+            SupervisorSpec(name="a", children=(ChildSpec(name="b", start=Busy),)), **seams
+        ) as s:
+            await s.actor("b").tell(1)
+            await trio.sleep_forever()
+
+    with pytest.raises(KeyboardInterrupt):
+        trio.run(main)
+    assert met == []

@@ -1,5 +1,7 @@
 """Imports only run downwards: every import statement, also inside functions, to the module's own rank or a lower.
 
+Modules of one rank import each other in one direction: no circles, imports for type checking counted.
+
 The import-linter contracts in pyproject.toml follow whole chains; this needs no list of modules, and it also sees
 the ban on the lazy root package.
 """
@@ -7,6 +9,7 @@ the ban on the lazy root package.
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,6 +27,7 @@ RANKS = {
     "callboard.actors.partition": 8,
     "callboard.actors.groups": 9,
     "callboard.actors.catalog": 9,
+    "callboard.publishing": 10,
     "callboard.recordings": 10,
     "callboard": 10,
     "callboard.simulations": 11,
@@ -102,6 +106,58 @@ def test_the_real_seams_are_chosen_at_the_top(house: Any) -> None:
         if _within(name, HOST)
     ]
     house.demand_none(problems)
+
+
+def test_no_imports_run_in_a_circle(house: Any) -> None:
+    """No module imports, through others or for its types only, one that imports it; exceptions have their reasons."""
+    reasons = house.allowed["import_circles"]
+    modules = {source.module for source in house.sources}
+    graph = {
+        source.module: sorted({name for _, name in imports(source, modules) if name != source.module})
+        for source in house.sources
+    }
+    circles = [sorted(circle) for circle in _circles(graph)]
+    homes = [_common_package(circle) for circle in circles]
+    problems = [
+        f"{' -> '.join(circle)}: a circle"
+        for circle, home in zip(circles, homes, strict=True)
+        if not reasons.get(home)
+    ]
+    problems += [f"allowed.toml: {home} has no circle any more" for home in reasons if home not in homes]
+    house.demand_none(problems)
+
+
+def _circles(graph: dict[str, list[str]]) -> list[list[str]]:
+    """Groups of modules that reach each other (Tarjan's strongly connected components of more than one)."""
+    number: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    path: list[str] = []
+    circles = []
+
+    def visit(module: str) -> None:
+        number[module] = lowest[module] = len(number)
+        path.append(module)
+        for name in graph.get(module, ()):
+            if name not in number:
+                visit(name)
+                lowest[module] = min(lowest[module], lowest[name])
+            elif name in path:
+                lowest[module] = min(lowest[module], number[name])
+        if lowest[module] == number[module]:
+            found = path[path.index(module) :]
+            del path[path.index(module) :]
+            if len(found) > 1:
+                circles.append(found)
+
+    for module in graph:
+        if module not in number:
+            visit(module)
+    return circles
+
+
+def _common_package(modules: list[str]) -> str:
+    parts = zip(*(module.split(".") for module in modules), strict=False)
+    return ".".join(names[0] for names in itertools.takewhile(lambda names: len(set(names)) == 1, parts))
 
 
 def test_every_module_has_a_rank(house: Any) -> None:

@@ -8,8 +8,8 @@ import pytest
 import trio
 
 import callboard
-from callboard.actors.catalog import catalog
 from callboard.actors.partition.commands import OpenGroup
+from callboard.log.limits import Limits
 
 
 async def test_group_ids_are_never_used_twice(autojump_clock: Any, in_memory: Any) -> None:
@@ -38,12 +38,9 @@ async def test_states_of_groups_that_are_gone_are_cleared_at_the_start(
         assert (await in_memory.describe(runtime)).groups == ()
 
 
-async def test_the_journal_stays_short(
-    autojump_clock: Any, in_memory: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_journal_stays_short(autojump_clock: Any, in_memory: Any) -> None:
     """Thousands of decisions are folded into snapshots; everything is there again afterwards."""
-    monkeypatch.setattr(catalog, "SNAPSHOT_EVERY_BYTES", 4096)
-    async with in_memory.open() as runtime:
+    async with in_memory.open(limits=Limits(catalog_snapshot_every_bytes=4096)) as runtime:
         for number in range(300):
             await runtime.create_topic("passing")
             if number % 30 == 0:

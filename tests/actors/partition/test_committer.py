@@ -14,7 +14,7 @@ import trio
 from callboard.actors.partition.commands import Level, PublishMany, PublishOne
 from callboard.actors.partition.committer import LINGER_S, Committer
 from callboard.actors.partition.port import PartitionPort
-from callboard.actors.partition.sequencer import COMMIT_BYTES_MAX, Sequencer
+from callboard.actors.partition.sequencer import Sequencer
 from callboard.log.errors import (
     ActorCrashed,
     CallboardError,
@@ -25,6 +25,7 @@ from callboard.log.errors import (
 )
 from callboard.log.format.columns import Columns
 from callboard.log.journal.journal import Journal
+from callboard.log.limits import COMMIT_BYTES_MAX, Limits
 from callboard.log.partition.log_settings import LogSettings
 from callboard.log.partition.partition_log import PartitionLog
 from callboard.log.seams.disk import Sync, Write
@@ -98,7 +99,7 @@ class Bench:
     def publish_one(self, level: Level = Level.ALL) -> Asker:
         """Hand over one record."""
         asker = Asker()
-        self.sequencer.add_one(PublishOne(b"x", None, None, None, level, 1), asker)
+        self.sequencer.add_one(PublishOne(b"x", None, None, level, 1), asker)
         self.committer.kick()
         return asker
 
@@ -146,6 +147,7 @@ async def on_bench(*, running: bool = True) -> AsyncIterator[Bench]:
         clock=clock,
         port=PartitionPort("orders", 0),
         owner=owner,
+        limits=Limits(),
     )
     disk.plans.clear()
     async with trio.open_nursery() as nursery:

@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.actors.partition.commands import Level, PublishMany, PublishOne
-from callboard.actors.partition.sequencer import COMMIT_BYTES_MAX, Sequencer
+from callboard.actors.partition.sequencer import Sequencer
 from callboard.log.errors import PublishFailed
 from callboard.log.format.columns import Columns
+from callboard.log.limits import COMMIT_BYTES_MAX
 
 
 class Waiting:
@@ -31,7 +32,7 @@ class Waiting:
 
 
 def single(value: bytes, level: Level = Level.ALL, size: int | None = None) -> PublishOne:
-    return PublishOne(value, None, None, None, level, len(value) if size is None else size)
+    return PublishOne(value, None, None, level, len(value) if size is None else size)
 
 
 def test_neighbouring_singles_become_one_frame_and_batches_stay_their_own() -> None:

@@ -17,16 +17,20 @@ import pytest
 import trio
 import trio.testing
 
-from callboard.log.errors import DirectoryLocked, PlanFailed, StaleIncarnation, StorageError
+from callboard.log.errors import DirectoryLocked, InvalidArgument, PlanFailed, StaleIncarnation, StorageError
 from callboard.log.host.disk import HostDisk
 from callboard.log.seams.disk import (
     Close,
     Create,
+    Link,
     MakeDirectory,
     Open,
+    RemoveDirectory,
     Rename,
     Sync,
     SyncDirectory,
+    Truncate,
+    Unlink,
     Write,
     Zero,
 )
@@ -459,3 +463,35 @@ async def test_cached_reads_find_what_was_just_written(disk: HostDisk, tmp_path:
     assert found == b"x" * 5_000
     os.truncate(tmp_path / "a", 3)
     assert life.read_cached(handle, 0, 10) == b"xxx"
+
+
+async def test_a_read_only_disk_changes_nothing(tmp_path: Path) -> None:
+    """Opened for reading only, a disk reads files and refuses every change, the lock and marks."""
+    (tmp_path / "file").write_bytes(b"content")
+    disk = HostDisk(tmp_path, read_only=True)
+    files = await disk.incarnate("reader")
+    handle, new = files.handle("file"), files.handle("new")
+    await files.submit((Open(handle),))
+    assert await files.read(handle, 0, 100) == b"content"
+    for verb in (
+        Create(new),
+        Write(handle, 0, (b"C",)),
+        Zero(handle, 0, 1),
+        Truncate(handle, 0),
+        Sync(handle),
+        Rename("file", "new"),
+        Link("file", "new"),
+        Unlink("file"),
+        MakeDirectory("new"),
+        RemoveDirectory("new"),
+        SyncDirectory(""),
+    ):
+        with pytest.raises(PlanFailed, match="reading only"):
+            await files.submit((verb,))
+    with pytest.raises(StorageError, match="reading only"):
+        await files.mark("mark", 64)
+    with pytest.raises(InvalidArgument, match="reading only"):
+        await disk.lock({})
+    await files.submit((Close(handle),))
+    await disk.aclose()
+    assert os.listdir(tmp_path) == ["file"]

@@ -6,6 +6,7 @@ import pytest
 import trio
 
 from callboard.log.journal.journal import Journal
+from callboard.log.limits import Limits
 from callboard.simulations.clock import VirtualClock
 from callboard.simulations.disk.memory_disk import MemoryDisk
 from callboard.simulations.entropy import SeededEntropy
@@ -20,6 +21,7 @@ class Owner:
         self.disk = MemoryDisk() if disk is None else disk
         self.clock = VirtualClock()
         self.entropy = SeededEntropy(1)
+        self.limits = Limits()
         self.state: list[bytes] = []
 
     async def open(self) -> Journal:
@@ -33,6 +35,7 @@ class Owner:
             entropy=self.entropy,
             restore=self.restore,
             apply=self.state.append,
+            limits=self.limits,
         )
 
     def restore(self, data: bytes) -> None:

@@ -7,7 +7,6 @@ import pytest
 
 from callboard.log import limits
 from callboard.log.errors import InternalError, InvalidArgument
-from callboard.log.journal.journal import RETRY_BYTES
 from callboard.log.journal.journal_records import Kind
 
 
@@ -142,9 +141,9 @@ async def test_too_large_snapshot_is_refused(owner, monkeypatch):
     await owner.append(journal, b"a")
 
 
-async def test_long_segments_are_left(owner, monkeypatch):
+async def test_long_segments_are_left(owner):
     """A long segment is followed by another one, and replay runs through both."""
-    monkeypatch.setattr("callboard.log.journal.journal.JOURNAL_SEGMENT_BYTES", 4096)
+    owner.limits = limits.Limits(journal_segment_bytes=4096)
     journal = await owner.open()
     events = [b"%d" % number * 40 for number in range(100)]
     for event in events:
@@ -155,9 +154,9 @@ async def test_long_segments_are_left(owner, monkeypatch):
     assert events == owner.state
 
 
-async def test_many_events_in_one_append(owner, monkeypatch):
+async def test_many_events_in_one_append(owner):
     """An append of more events than a frame takes becomes several frames."""
-    monkeypatch.setattr("callboard.log.journal.journal.EVENTS_PER_FRAME", 7)
+    owner.limits = limits.Limits(frame_records=8)
     journal = await owner.open()
     events = [b"%d" % number for number in range(50)]
     await owner.append(journal, *events)
@@ -180,7 +179,7 @@ async def test_reserve_is_kept(owner):
     """The reserve is topped up as the journal grows."""
     journal = await owner.open()
     for _ in range(10):
-        await owner.append(journal, bytes(RETRY_BYTES * 3))
+        await owner.append(journal, bytes(limits.JOURNAL_RESERVE_BYTES // 5))
         assert journal.reserve_bytes >= limits.JOURNAL_RESERVE_BYTES
     assert not journal.is_short_of_space
 

@@ -15,7 +15,7 @@ from callboard.log.seams.disk import Close, Create, MakeDirectory, Sync, SyncDir
 from callboard.log.segments.segment_file import SegmentFile, index_path, segment_path
 from callboard.simulations.disk.memory_disk import MemoryDisk
 
-DIRECTORY = "topics/t1/0"
+DIRECTORY = "orders/0"
 
 
 class Writer:

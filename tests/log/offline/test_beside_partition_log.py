@@ -18,7 +18,7 @@ from callboard.simulations.clock import VirtualClock
 from callboard.simulations.disk.memory_disk import MemoryDisk, keep_unsynced, lose_unsynced
 from callboard.simulations.entropy import SeededEntropy
 
-DIRECTORY = "topics/t1/0"
+DIRECTORY = "orders/0"
 SETTINGS = LogSettings(segment_bytes=64 * KIB)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from callboard.log.errors import DiskFull, PlanFailed, StaleIncarnation, StorageError
 from callboard.log.format.columns import Columns
+from callboard.log.limits import Limits
 from callboard.log.partition.partition_log import LogSettings, PartitionLog
 from callboard.log.seams.disk import SyncDirectory, Unlink
 from callboard.simulations.disk.memory_disk import MemoryDisk
@@ -21,11 +22,12 @@ DIRECTORY = "topics/t/0"
 class World:
     """A disk, a log that is opened again and again, and what its users were told."""
 
-    def __init__(self, seed: int = 1, **settings: Any) -> None:
+    def __init__(self, seed: int = 1, limits: Limits = Limits(), **settings: Any) -> None:
         self.disk = MemoryDisk()
         self.clock = HandClock()
         self.entropy = SeededEntropy(seed)
         self.settings = LogSettings(**settings)
+        self.limits = limits
         self.promised: dict[int, bytes] = {}
         """Acknowledged as durable."""
         self.seen: dict[int, bytes] = {}
@@ -53,6 +55,7 @@ class World:
             clock=self.clock,
             entropy=self.entropy,
             named_end=named_end,
+            limits=self.limits,
         )
         return self.log
 

@@ -10,6 +10,7 @@ from callboard.log import limits
 from callboard.log.errors import ConfigurationError, InternalError, InvalidArgument, OffsetOutOfRange
 from callboard.log.format.columns import Columns
 from callboard.log.format.compression import Compression
+from callboard.log.limits import Limits
 from callboard.log.partition.partition_log import LogSettings
 
 
@@ -42,9 +43,9 @@ async def test_leader_records_are_visible_and_not_durable(world: Any) -> None:
     assert (3, 3, False) == (log.visible_end, log.durable_end, log.is_dirty)
 
 
-async def test_a_sync_is_forced_when_much_is_unsynced(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_sync_is_forced_when_much_is_unsynced(make_world: Any) -> None:
     """What is unsynced stays in memory, so it is bounded: the append that exceeds the bound is synced."""
-    monkeypatch.setattr("callboard.log.partition.partition_log.UNSYNCED_BYTES_MAX", 4_000)
+    world = make_world(limits=Limits(unsynced_bytes=4_000))
     log = await world.open()
     while log.visible_end < 50:
         await world.append(durable=False, size=100)
@@ -219,10 +220,9 @@ async def test_compression_is_invisible(make_world: Any, codec: str) -> None:
     assert world.seen == found
 
 
-async def test_the_tail_cache_is_bounded(make_world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_tail_cache_is_bounded(make_world: Any) -> None:
     """Old batches leave the cache, those that are not durable stay whatever the bound."""
-    monkeypatch.setattr("callboard.log.partition.partition_log.TAIL_CACHE_BYTES", 20_000)
-    world = make_world()
+    world = make_world(limits=Limits(tail_cache_bytes=20_000))
     log = await world.open()
     await world.append(100, size=1_000)
     assert log._tail.size_bytes <= 20_000

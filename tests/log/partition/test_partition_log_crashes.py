@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from callboard.log.errors import StaleIncarnation, StorageError
+from callboard.log.limits import Limits
 from callboard.log.seams.disk import Create, Rename, Sync, SyncDirectory, Write
 from callboard.simulations.disk.memory_disk import keep_unsynced, lose_unsynced
 
@@ -66,10 +67,12 @@ async def test_power_loss_while_storing_indexes(
     make_world: Any, everywhere: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At every verb of appends that also store the index of the segment in use."""
-    monkeypatch.setattr("callboard.log.segments.index_file.INDEX_CHECKPOINT_BYTES", 20_000)
     monkeypatch.setattr("callboard.log.segments.index_file.INDEX_INTERVAL_BYTES", 4_000)
     verbs = await everywhere(
-        lambda: make_world(segment_bytes=65_536), append_and_roll, chooses=CHOOSES, verify=verify
+        lambda: make_world(segment_bytes=65_536, limits=Limits(index_checkpoint_bytes=20_000)),
+        append_and_roll,
+        chooses=CHOOSES,
+        verify=verify,
     )
     assert verbs > 60
 

@@ -10,6 +10,7 @@ import trio
 
 from callboard.log.errors import DiskFull, InternalError, PlanFailed, PublishFailed, StorageError
 from callboard.log.format.columns import Columns
+from callboard.log.limits import Limits
 from callboard.log.seams.disk import Create, Open, Rename, Sync, SyncDirectory, Unlink, Write, Zero
 
 EIO = OSError(errno.EIO, "I/O error")
@@ -44,11 +45,9 @@ async def test_a_failed_sync_is_not_believed(world: Any, pages: Any, durable_bef
     await world.check_twice(must_hold=world.promised)
 
 
-async def test_a_sick_log_is_read_from_memory_past_the_durable_end(
-    world: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_sick_log_is_read_from_memory_past_the_durable_end(make_world: Any) -> None:
     """Reverted pages are not read, nor taken for damage: what is not durable comes from memory, by time too."""
-    monkeypatch.setattr("callboard.log.partition.partition_log.TAIL_CACHE_BYTES", 1_000)
+    world = make_world(limits=Limits(tail_cache_bytes=1_000))
     await world.open()
     await world.append(10, size=500)
     world.clock.advance(60)
@@ -198,14 +197,9 @@ async def test_a_full_disk_while_rolling(world: Any) -> None:
         await world.check_twice(must_hold=world.promised)
 
 
-async def test_a_full_disk_while_the_index_is_stored(
-    make_world: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Space for the index is taken before the records are written, so its lack is certain failure too."""
-    monkeypatch.setattr(
-        "callboard.log.partition.staging.index_is_due", lambda segment: segment.file.position > 20_000
-    )
-    world = make_world()
+async def test_a_full_disk_while_the_index_is_stored(make_world: Any) -> None:
+    """Space for the index is taken before the records are written: its lack stores nothing, and is made up for."""
+    world = make_world(limits=Limits(index_checkpoint_bytes=20_000))
     await world.open()
     await world.append(30, size=1_000)
     world.disk.fail_next(Zero, ENOSPC, path_contains=".index")

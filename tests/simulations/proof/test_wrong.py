@@ -221,7 +221,7 @@ def test_publishers_hear_of_others_offsets(without: Any) -> None:
     def first() -> int | None:
         sequencer, heard = Sequencer(), [Heard(), Heard()]
         for one in heard:
-            sequencer.add_one(PublishOne(b"", None, None, None, Level.ALL, 0), one)
+            sequencer.add_one(PublishOne(b"", None, None, Level.ALL, 0), one)
         commit = sequencer.take()
         assert commit is not None
         commit.answer([5])

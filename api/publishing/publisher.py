@@ -7,9 +7,8 @@ All checks come before anything is sent. What leaves here is one message to one 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from datetime import datetime
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import trio
 
@@ -28,20 +27,25 @@ from callboard.log.errors import (
     TopicNotFound,
 )
 from callboard.log.format.columns import Columns
-from callboard.log.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, KEY_BYTES_MAX
+from callboard.log.limits import BATCH_RECORDS_MAX, KEY_BYTES_MAX
 from callboard.message import (
-    Headers,
+    ATTRIBUTES,
     Message,
     Receipt,
     Receipts,
     StoredRange,
     check_bytes,
-    check_headers,
     check_key,
-    to_us,
 )
-from callboard.partitioning import Partitioner, StickyRoundRobin, checked, consistent, split
-from callboard.publish_columns import FRAME_BYTES_TARGET, chunked, columns_of, unpacked
+from callboard.publishing.columns import (
+    FRAME_BYTES_TARGET,
+    Unpacked,
+    chunked,
+    columns_of,
+    stored_attributes,
+    unpacked,
+)
+from callboard.publishing.partitioning import Partitioner, StickyRoundRobin, checked, consistent, split
 
 REFUSING = frozenset({"stuck", "failed"})
 
@@ -56,42 +60,69 @@ class _Sent(NamedTuple):
     """What it holds of the port's budget until it is waited for."""
 
 
-class Publisher:
-    """Publishes to one live topic."""
+def publisher_of(live: LiveTopic, partitioner: Partitioner | None = None) -> Publisher:
+    """The publisher of a live topic: there is one, whoever asks for it and however often.
 
-    def __init__(self, live: LiveTopic, partitioner: Partitioner = consistent) -> None:
+    Raises `InvalidArgument` when `partitioner` is given and keys go, or may have gone, by another.
+    """
+    if live.publisher is None:
+        live.publisher = Publisher(live)
+    publisher: Publisher = live.publisher
+    if partitioner is not None:
+        publisher.choose_by(partitioner)
+    return publisher
+
+
+class Publisher:
+    """Publishes to one live topic: its partitioner, and whose turn it is among its partitions."""
+
+    def __init__(self, live: LiveTopic) -> None:
         self.live = live
-        self.partitioner = partitioner
+        self.partitioner: Partitioner = consistent
+        self._is_chosen = False
+        """Whether the partitioner was named, or has chosen: it stays then."""
         self._sticky = StickyRoundRobin(len(live.ports))
+
+    def choose_by(self, partitioner: Partitioner) -> None:
+        """Let `partitioner` choose from now on. Raises `InvalidArgument` when another does already."""
+        if self._is_chosen and self.partitioner != partitioner:
+            raise InvalidArgument(
+                f"topic {self.live.name!r} has another partitioner in this process: with two of them one key would go"
+                " to two partitions. Give the same function each time, before the first message with a key, or none.",
+                topic=self.live.name,
+            )
+        self.partitioner = partitioner
+        self._is_chosen = True
 
     # -- one record
 
     async def publish(
         self,
-        value: bytes,
+        value: bytes | Message,
         key: bytes | None,
-        headers: Headers | None,
-        timestamp: datetime | None,
+        given: Mapping[str, Any] | None,
         partition: int | None,
         acks: str,
     ) -> Receipt:
-        """See `Topic.publish`."""
+        """See `Topic.publish`; `given` are the attributes other than `key`, None for none."""
         level = _level(acks)
         if type(value) is not bytes:
+            if isinstance(value, Message):
+                value, key, given, partition = _opened(value, key, given, partition)
             value = check_bytes("value", value)
         size = len(value)
         if key is not None:
             size += check_key(key)
             key = bytes(key)
-        if headers is not None:
-            size += check_headers(headers)
-            headers = dict(headers)
+        attributes: dict[str, Any] | None = None
+        if given is not None:
+            attributes, more = stored_attributes(given)
+            size += more
         live = self.live
         if size > live.settings.max_message_bytes:
             raise self._too_large(size)
-        event_us = None if timestamp is None else to_us(timestamp)
         port = self._port(key, size, partition)
-        message = PublishOne(value, key, headers, event_us, level, size)
+        message = PublishOne(value, key, attributes, level, size)
         budget = port.budget
         if level is Level.NONE or port.state in REFUSING or not budget.take_nowait(size):
             return Receipt(live.name, port.index, await self._send(port, message, 1))
@@ -117,18 +148,22 @@ class Publisher:
             return ports[0]
         if key is None:
             return ports[self._turn(1, size)]
+        self._is_chosen = True
         if self.partitioner is consistent:
             return ports[consistent(key, len(ports))]
         return ports[checked(self.partitioner, key, len(ports))]
 
     def _turn(self, records: int, size_bytes: int) -> int:
         """The partition whose turn it is; those that take nothing now are passed, unless all are such."""
+        self._pass_refusing()
+        return self._sticky.choose(records, size_bytes)
+
+    def _pass_refusing(self) -> None:
         sticky, ports = self._sticky, self.live.ports
         for _ in ports:
             if ports[sticky.partition].state not in REFUSING:
-                break
+                return
             sticky.move_on()
-        return sticky.choose(records, size_bytes)
 
     def _checked_partition(self, partition: int) -> int:
         count = len(self.live.ports)
@@ -213,12 +248,11 @@ class Publisher:
         self,
         values: Sequence[bytes | Message],
         keys: Sequence[bytes | None] | None,
-        headers: Sequence[Headers | None] | None,
-        timestamps: Sequence[datetime | None] | None,
+        given: Mapping[str, Sequence[Any]],
         partition: int | None,
         acks: str,
     ) -> Receipts:
-        """See `Topic.publish_batch`."""
+        """See `Topic.publish_batch`; `given` are the columns of attributes other than `key`."""
         level = _level(acks)
         if not isinstance(values, Sequence):
             raise InvalidArgument(
@@ -232,14 +266,15 @@ class Publisher:
                 f"a batch of {count} messages, and {BATCH_RECORDS_MAX} are allowed. Nothing was written. Split it."
             )
         index = self._only_partition(partition)
-        if index is not None and headers is None and timestamps is None:
+        if index is not None and not given:
             columns = self._quick_columns(values, keys)
             if columns is not None:
                 offset = await self._send(
                     self.live.ports[index], PublishMany(columns, level, columns.size_bytes), count
                 )
                 return Receipts(self.live.name, count, (StoredRange(index, offset, range(count)),))
-        return await self._publish_checked(values, keys, headers, timestamps, index, level)
+        batch = unpacked(values, given if keys is None else {"key": keys, **given})
+        return await self._publish_checked(batch, index, level)
 
     def _only_partition(self, partition: int | None) -> int | None:
         """The partition that the whole batch goes to, when that needs no look at its keys."""
@@ -263,26 +298,15 @@ class Publisher:
         limit = min(self.live.settings.max_message_bytes, FRAME_BYTES_TARGET)
         return columns if len(columns.values) + key_bytes <= limit else None
 
-    async def _publish_checked(
-        self,
-        values: Sequence[bytes | Message],
-        keys: Sequence[bytes | None] | None,
-        headers: Sequence[Headers | None] | None,
-        timestamps: Sequence[datetime | None] | None,
-        index: int | None,
-        level: Level,
-    ) -> Receipts:
+    async def _publish_checked(self, batch: Unpacked, index: int | None, level: Level) -> Receipts:
+        values = batch.values
         count = len(values)
-        plain, keys, headers, timestamps = unpacked(values, keys, headers, timestamps)
-        for what, column in (("keys", keys), ("headers", headers), ("timestamps", timestamps)):
-            if column is not None and len(column) != count:
-                raise InvalidArgument(f"{count} values but {len(column)} {what}. Nothing was written.")
-        size = self._check_sizes(plain, keys, headers)
-        times = None if timestamps is None else [None if t is None else to_us(t) for t in timestamps]
+        size = batch.sizes(self.live.settings.max_message_bytes, self._too_large)
+        stored = batch.stored()
         sendings = []
-        for place, indexes in self._parts(count, size, keys, index):
-            for chunk in chunked(indexes, plain, size):
-                columns = columns_of(chunk, count, plain, keys, headers, times)
+        for place, indexes in self._parts(batch, size, index):
+            for chunk in chunked(indexes, values, size):
+                columns = columns_of(chunk, values, stored)
                 bytes_here = size if len(chunk) == count else columns.size_bytes
                 sendings.append((self.live.ports[place], chunk, PublishMany(columns, level, bytes_here)))
         if len(sendings) == 1:
@@ -291,56 +315,40 @@ class Publisher:
             return Receipts(self.live.name, count, (StoredRange(port.index, offset, chunk),))
         return await self._send_all(sendings, count)
 
-    def _check_sizes(
-        self,
-        values: Sequence[bytes],
-        keys: Sequence[bytes | None] | None,
-        headers: Sequence[Headers | None] | None,
-    ) -> int:
-        """The batch's payload bytes; raises for the first message that is too large or of a wrong type."""
-        limit = self.live.settings.max_message_bytes
-        sizes = list(map(len, values))
-        total, largest = sum(sizes), max(sizes)
-        if keys is not None:
-            try:
-                key_sizes = list(map(len, keys))  # type: ignore[arg-type]
-                wrong = set(map(type, keys)) != {bytes}
-            except TypeError:
-                wrong = True
-            if wrong or max(key_sizes) > limit:
-                key_sizes = [check_key(key) for key in keys]
-            total += sum(key_sizes)
-            largest += max(key_sizes)
-        header_sizes = None if headers is None else [check_headers(header) for header in headers]
-        if header_sizes is not None:
-            total += sum(header_sizes)
-            largest += max(header_sizes)
-        if largest > limit:
-            for index, size in enumerate(sizes):
-                whole = (
-                    size
-                    + check_key(keys[index] if keys else None)
-                    + (header_sizes[index] if header_sizes else 0)
-                )
-                if whole > limit:
-                    raise self._too_large(whole, f"message {index} of the batch")
-        if total > BATCH_BYTES_MAX:
-            raise InvalidArgument(
-                f"a batch of {total} bytes, and {BATCH_BYTES_MAX} are allowed. Nothing was written. Split it."
-            )
-        return total
-
-    def _parts(
-        self, count: int, size: int, keys: Sequence[bytes | None] | None, partition: int | None
-    ) -> list[tuple[int, Sequence[int]]]:
+    def _parts(self, batch: Unpacked, size: int, partition: int | None) -> list[tuple[int, Sequence[int]]]:
+        """The indexes of the batch by partition: `partition` for messages that choose none, else by key or in turn."""
+        chosen: dict[int, list[int]] = {}
+        others: Sequence[int] = range(len(batch.values))
+        if batch.partitions is not None:
+            for index, place in enumerate(batch.partitions):
+                if place is not None:
+                    chosen.setdefault(self._checked_partition(place), []).append(index)
+            others = [index for index, place in enumerate(batch.partitions) if place is None]
+        if not others:
+            return list(chosen.items())
         if partition is not None:
-            return [(partition, range(count))]
-        if keys is None:
-            return [(self._sticky.choose(count, size), range(count))]
-        found = split(
-            keys, len(self.live.ports), sticky=self._sticky, size_bytes=size, partitioner=self.partitioner
-        )
-        return list(found.items())
+            found: Mapping[int, Sequence[int]] = {partition: others}
+        else:
+            keys = batch.given.get("key")
+            self._pass_refusing()
+            if keys is None:
+                found = {self._sticky.choose(len(others), size): others}
+            else:
+                self._is_chosen = True
+                found = split(
+                    keys if len(others) == len(keys) else [keys[index] for index in others],
+                    len(self.live.ports),
+                    sticky=self._sticky,
+                    size_bytes=size,
+                    partitioner=self.partitioner,
+                )
+                if len(others) < len(keys):
+                    found = {place: [others[at] for at in indexes] for place, indexes in found.items()}
+        if not chosen:
+            return list(found.items())
+        for place, indexes in found.items():
+            chosen[place] = sorted([*chosen.get(place, ()), *indexes])
+        return list(chosen.items())
 
     async def _send_all(
         self, sendings: Sequence[tuple[PartitionPort, Sequence[int], PublishMany]], count: int
@@ -434,6 +442,19 @@ class Publisher:
             receipts=tuple(fates),
             topic=self.live.name,
         )
+
+
+def _opened(
+    message: Message, key: bytes | None, given: Mapping[str, Any] | None, partition: int | None
+) -> tuple[bytes, bytes | None, Mapping[str, Any], int | None]:
+    """What a `Message` holds, as `publish` takes it."""
+    if key is not None or given is not None:
+        raise InvalidArgument(
+            "publish was given a Message and attributes beside it. Nothing was written. Use one form."
+        )
+    found = {attribute.name: getattr(message, attribute.name) for attribute in ATTRIBUTES}
+    chosen = partition if message.partition is None else message.partition
+    return message.value, found.pop("key"), found, chosen
 
 
 def _level(acks: str) -> Level:

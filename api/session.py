@@ -1,0 +1,31 @@
+"""What topics and consumers use of the runtime that they belong to."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from callboard.actors.groups.renewals import Holds
+from callboard.actors.partition.commands import PartitionStatistics
+from callboard.actors.partition.port import PartitionPort
+from callboard.log.limits import Limits
+from callboard.log.seams.clock import Clock
+
+
+class Session(Protocol):
+    """An open runtime, as what it hands out sees it."""
+
+    clock: Clock
+    holds: Holds
+    limits: Limits
+
+    def check_open(self) -> None:
+        """Raise `RuntimeClosed` unless the runtime is open or closing."""
+
+    def next_consumer(self) -> int:
+        """A number for a new consumer."""
+
+    async def ask_catalog(self, command: Any) -> Any:
+        """Ask the catalog. Raises `RuntimeClosed`, and what the catalog answers."""
+
+    async def partition_statistics(self, port: PartitionPort) -> PartitionStatistics:
+        """One partition's statistics; only its state when it does not answer."""

@@ -1,0 +1,75 @@
+"""Where messages go: turns and partitioners belong to the topic, not to the handle that was used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import callboard
+
+
+def _last(key: bytes, partitions: int) -> int:
+    return partitions - 1
+
+
+async def test_handles_of_a_topic_share_the_turn(world: Any, autojump_clock: Any) -> None:
+    """A handle per publish spreads messages without a key as one handle does."""
+    async with world.open() as runtime:
+        await runtime.create_topic("jobs", partitions=2)
+        receipts = [await runtime.topic("jobs").publish(b"x") for _ in range(200)]
+        assert sorted({receipt.partition for receipt in receipts}) == [0, 1]
+
+
+async def test_every_handle_publishes_by_the_topics_partitioner(world: Any, autojump_clock: Any) -> None:
+    """One key goes to one partition, whichever handle is used, single and in batches."""
+    async with world.open() as runtime:
+        made = await runtime.create_topic("jobs", partitions=5, partitioner=_last)
+        (listed,) = runtime.topics()
+        for topic in (made, runtime.topic("jobs"), listed, await runtime.alter_topic("jobs")):
+            assert (await topic.publish(b"x", key=b"k")).partition == 4
+            (receipt,) = await topic.publish_batch([b"x"], keys=[b"k"])
+            assert receipt.partition == 4
+        again = runtime.topic("jobs", partitioner=_last)
+        assert (await again.publish(b"x", key=b"k")).partition == 4
+
+
+async def test_a_second_partitioner_is_refused(world: Any, autojump_clock: Any) -> None:
+    """Neither one beside another, nor one after the default has placed a key."""
+    async with world.open() as runtime:
+        await runtime.create_topic("named", partitions=5, partitioner=_last)
+        with pytest.raises(callboard.InvalidArgument, match="another partitioner"):
+            runtime.topic("named", partitioner=lambda key, partitions: 0)
+        used = await runtime.create_topic("used", partitions=5)
+        await used.publish(b"x")
+        runtime.topic("used")
+        await used.publish(b"x", key=b"k")
+        with pytest.raises(callboard.InvalidArgument, match="another partitioner"):
+            runtime.topic("used", partitioner=_last)
+
+
+async def test_a_partitioner_may_come_before_the_first_key(world: Any, autojump_clock: Any) -> None:
+    """What was looked at, and got messages without a key, has no partitioner yet."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("jobs", partitions=5)
+        await topic.publish(b"x")
+        runtime.topic("jobs", partitioner=_last)
+        assert (await topic.publish(b"x", key=b"k")).partition == 4
+
+
+async def test_batches_without_keys_pass_over_partitions_that_refuse(world: Any, autojump_clock: Any) -> None:
+    """A batch goes to a partition that takes it, with and without keyed messages beside it."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("jobs", partitions=3)
+        topic._live.ports[0].state = "stuck"
+        try:
+            receipts = await topic.publish_batch([b"a", b"b"])
+            assert {receipt.partition for receipt in receipts} == {1}
+            topic._live.ports[1].state = "failed"
+            receipts = await topic.publish_batch(
+                [callboard.Message(b"c"), callboard.Message(b"d", partition=2)]
+            )
+            assert {receipt.partition for receipt in receipts} == {2}
+        finally:
+            for port in topic._live.ports:
+                port.state = "running"

@@ -117,7 +117,7 @@ class Catalog(Actor[CatalogCommand]):
 
     async def _check_not_missing(self) -> None:
         """Refuse an empty journal beside topics' files: what it said of them, and of the groups, would be lost."""
-        if self._journal.recovery.segments > 0:
+        if self._journal.next_sequence > 0:
             return
         found = [
             entry.name for entry in await self._files.list("topics") if state.TOPIC_ID.fullmatch(entry.name)

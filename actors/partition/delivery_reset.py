@@ -70,6 +70,7 @@ class DeliveryReading:
     async def run(self) -> None:
         """Read all there is. Raises `PlanFailed`, `FormatTooNew`."""
         await self.journal.run()
+        self.states.replayed()
 
     def _restore(self, data: bytes) -> None:
         self.broken.clear()

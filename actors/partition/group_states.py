@@ -16,9 +16,9 @@ above all that the groups still name was named once. In version 0 a record is a 
 id u32, kind u8, little-endian) and a body: the events, CBOR [durable, start offset], or nothing; a snapshot is
 {group id: [durable, delivery snapshot]}.
 
-Where the journal lost records (`lost`), what follows is *salvaged*: what is settled stays settled, and nothing else is
-believed, since an event makes no sense without those before it. Attempts and delays since are forgotten, and what
-was acked in the lost part is delivered again.
+Where the journal lost records (`lost`), what follows may not fit. A group is *salvaged* from its first such event on:
+what is settled stays settled, and nothing else is believed. Attempts and delays since are forgotten, all leases have
+ended, and what was acked in the lost part is delivered again.
 
 Everything read back is untrusted. A record that cannot have followed those before it raises `JournalInvalid` with the
 group it is about, one that only a later version understands `FormatTooNew`; neither is damage.
@@ -58,6 +58,8 @@ CLOSE_FIELDS: Final = ("kind", "group")
 GROUP_FIELDS: Final = ("durable", "delivery")
 SNAPSHOT_FIELDS: Final = ("groups", "named_end")
 GROUP_ID_END: Final = 2**32
+LOST_LEASES_MAX: Final = 2**32
+"""More leases than a lost part of a journal can have granted."""
 Stored = tuple[int, int, Any, dict[str, Any]]
 """Kind, group id, body, and the fields that are not known here."""
 
@@ -94,6 +96,8 @@ class GroupStates:
         self.groups: dict[int, Group] = {}
         self.lost_sequences: list[tuple[int, int]] = []
         """First and last sequence of the records that the journal lost."""
+        self._salvaged: set[int] = set()
+        """Groups of whose events some did not fit, after a loss."""
         self._version = RECORDS_VERSION
         self.salvaged_end = 0
         """One above the highest offset that what was not believed names: no record may get it again."""
@@ -117,8 +121,16 @@ class GroupStates:
         self._version = version
 
     def lost(self, first: int, last: int) -> None:
-        """The journal lost the records `first` to `last`: what is replayed next is salvaged."""
+        """The journal lost the records `first` to `last`: what is replayed next may not fit."""
         self.lost_sequences.append((first, last))
+
+    def replayed(self) -> None:
+        """The replay is over. After a loss all leases end, and no receipt of a lost lease is given again."""
+        if self.lost_sequences:
+            for group in self.groups.values():
+                group.delivery.void_all_leases()
+                group.delivery.take_events()
+                group.delivery.next_lease_id += LOST_LEASES_MAX
 
     def written(self, wall_us: int) -> None:
         """What is replayed next was written at `wall_us`. If that is still to come, the clock was set back meanwhile:
@@ -157,34 +169,37 @@ class GroupStates:
             raise _invalid(f"the events of group {group_id} do not parse: {error}", group_id) from error
 
     def _apply_events(self, group_id: int, events: list[Event]) -> None:
-        if self.lost_sequences:
-            self._salvage_events(group_id, events)
-            return
         group = self.groups.get(group_id)
         if group is None:
-            raise _invalid(f"events name group {group_id}, which was never opened", group_id)
+            if not self.lost_sequences:
+                raise _invalid(f"events name group {group_id}, which was never opened", group_id)
+            group = self.groups[group_id] = Group(group_id, True, Delivery(0))
+            self._salvaged.add(group_id)
         for event in events:
+            if group_id in self._salvaged:
+                self._salvage(group.delivery, event)
+                continue
             try:
                 group.delivery.apply(event)
             except DeliveryEventInvalid as error:
-                words = f"the event {event!r:.200} of group {group_id} does not fit: {error}"
-                raise _invalid(words, group_id) from error
+                if not self.lost_sequences:
+                    words = f"the event {event!r:.200} of group {group_id} does not fit: {error}"
+                    raise _invalid(words, group_id) from error
+                self._salvaged.add(group_id)
+                self._salvage(group.delivery, event)
 
-    def _salvage_events(self, group_id: int, events: list[Event]) -> None:
-        """Settle what the events settle; remember what they name, so that it is not given away again."""
-        group = self.groups.setdefault(group_id, Group(group_id, True, Delivery(0)))
-        delivery = group.delivery
-        for event in events:
-            if event[0] == "A":
-                bounds = event[2]
-                for start, stop in zip(bounds[::2], bounds[1::2], strict=True):
-                    delivery.skip(start, stop)
-            elif event[0] == "S":
-                delivery.skip(event[1], event[2])
-            elif event[0] == "L":
-                delivery.next_lease_id = max(delivery.next_lease_id, event[1] + 1)
+    def _salvage(self, delivery: Delivery, event: Event) -> None:
+        """Settle what the event settles; remember what it names, so that it is not given away again."""
+        if event[0] == "A":
+            bounds = event[2]
+            for start, stop in zip(bounds[::2], bounds[1::2], strict=True):
+                delivery.skip(start, stop)
+        elif event[0] == "S":
+            delivery.skip(event[1], event[2])
+        elif event[0] == "L":
+            delivery.next_lease_id = max(delivery.next_lease_id, event[1] + 1)
         delivery.take_events()
-        self.note_named(events)
+        self.note_named([event])
 
     def note_named(self, events: list[Event]) -> None:
         """Remember the offsets in events that are not believed: they must not be given away again."""

@@ -40,7 +40,7 @@ from callboard.log.errors import (
 from callboard.log.format.compression import Compression
 from callboard.log.journal.journal import Journal
 from callboard.log.limits import Limits
-from callboard.log.offline.repair import repair_log
+from callboard.log.offline.repair import repair_journal
 from callboard.log.partition.log_settings import LogSettings
 from callboard.log.partition.partition_log import PartitionLog
 from callboard.log.seams.disk import Incarnation
@@ -142,9 +142,10 @@ class Partition(Actor[c.PartitionCommand]):
             states = await self._open_journal(files)
         except LogCorrupt as error:
             damage = error
-            await repair_log(files, self._place.journal_directory)
+            await repair_journal(files, self._place.journal_directory)
             states = await self._open_journal(files)
         if states.lost_sequences:
+            states.replayed()
             lost = [
                 f"delivery journal: records {first} to {last} are lost"
                 for first, last in states.lost_sequences

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
+
 from callboard.log.format.columns import Columns
 from callboard.log.format.faults import FrameInvalid, SegmentHeaderInvalid
 from callboard.log.format.fields import too_new
@@ -35,7 +37,7 @@ class JournalReading:
     async def run(self) -> None:
         """Read all segments. A snapshot says all that what lies before it said."""
         bases = await segment_bases(self._files, self._directory)
-        for base, successor in zip(bases, [*bases[1:], None], strict=True):
+        for base, successor in zip_longest(bases, bases[1:]):
             try:
                 segment = await open_segment(self._files, segment_path(self._directory, base))
             except SegmentHeaderInvalid as fault:

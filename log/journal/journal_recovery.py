@@ -154,10 +154,15 @@ class Replay:
         """Find the start, replay to the end, make the end fit to be appended to."""
         bases = await segment_bases(self.files, self.directory)
         if not bases:
-            if not self.committed:
-                return Found(JournalRecovery())
-            self.owner.lost(0, self.committed - 1)
-            return Found(JournalRecovery(gaps=((0, self.committed - 1),)), next_sequence=self.committed)
+            if self.committed:
+                last = self.committed - 1
+                raise LogCorrupt(
+                    f"journal {self.directory}: its segments are gone, with the records 0 to {last}. Nothing was"
+                    " changed. Restore the directory from a copy.",
+                    path=self.directory,
+                    offsets=(0, last),
+                )
+            return Found(JournalRecovery())
         start = await self._start(bases)
         for place in range(start, len(bases) - 1):
             segment = await self._open(bases[place])

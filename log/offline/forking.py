@@ -97,6 +97,9 @@ def gap_before(state: SegmentState, run: Run, end: int) -> tuple[GapReason, tupl
 def plan_journal(found: Inspection) -> list[Fork]:
     """A segment for each damaged one, under the same name, with gap frames for what is lost."""
     forks: list[Fork] = []
+    if not found.segments:
+        end = 0 if found.committed is None else found.committed.durable_end
+        return [Fork(0, end, None, ((0, end - 1),), ((0, end - 1),))] if end else []
     first = found.segments[0]
     if first.base > 0 and any(
         problem.kind == "snapshot" and problem.first_offset == 0 for problem in first.problems

@@ -45,7 +45,7 @@ from callboard.log.seams.disk import (
 from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.segment_file import index_path
 
-__all__ = ["RepairAction", "RepairReport", "repair_directory", "repair_log"]
+__all__ = ["RepairAction", "RepairReport", "repair_directory", "repair_journal"]
 
 
 @attrs.frozen
@@ -107,13 +107,16 @@ async def repair_directory(
     )
 
 
-async def repair_log(files: Incarnation, directory: str) -> tuple[tuple[str, int, int], ...]:
-    """Repair one log whose owner has the lock, before it is opened; returns what is lost, as `RepairReport.lost`.
+async def repair_journal(files: Incarnation, directory: str) -> tuple[tuple[str, int, int], ...]:
+    """Repair a journal whose owner has the lock, before it is opened; returns what is lost, as `RepairReport.lost`.
 
-    Raises `StorageError` when the disk fails: repair again then.
+    One whose segments are gone, although records in them were synced, begins anew with a gap. Raises `StorageError` when the disk fails: repair again then.
     """
     repair = LogRepair(files, await inspect_log(files, directory), dry_run=False)
-    if repair.found.problems:
+    is_gone = not repair.found.segments
+    if is_gone:
+        repair.found.kind = "journal"
+    if repair.found.problems or is_gone:
         await repair.run()
     return tuple(repair.lost)
 

@@ -110,7 +110,8 @@ async def repair_directory(
 async def repair_journal(files: Incarnation, directory: str) -> tuple[tuple[str, int, int], ...]:
     """Repair a journal whose owner has the lock, before it is opened; returns what is lost, as `RepairReport.lost`.
 
-    One whose segments are gone, although records in them were synced, begins anew with a gap. Raises `StorageError` when the disk fails: repair again then.
+    One whose segments are gone, although records in them were synced, begins anew with a gap. Raises
+    `StorageError` when the disk fails: repair again then.
     """
     repair = LogRepair(files, await inspect_log(files, directory), dry_run=False)
     is_gone = not repair.found.segments

@@ -142,7 +142,7 @@ class Inspector:
             if state is not None:
                 found.segments.append(state)
         kinds = {state.header.kind for state in found.segments if state.header is not None}
-        if SegmentKind.JOURNAL in kinds and SegmentKind.LOG not in kinds:
+        if SegmentKind.LOG not in kinds and (SegmentKind.JOURNAL in kinds or is_journal(self.directory)):
             found.kind = "journal"
         if committed is not None:
             self._read_committed(committed)
@@ -487,6 +487,12 @@ class FramesWalk:
         if state.lost_snapshot:
             message = "the snapshot that the segment begins with cannot be read"
             self.inspector._tell(state, "snapshot", None, state.base + 1, state.base + 1, message)
+
+
+def is_journal(directory: str) -> bool:
+    """Whether a runtime keeps a journal there: what counts when no segment says what it is."""
+    parts = directory.split("/")
+    return parts[-1] == "delivery" or parts[0] in ("catalog", "actors")
 
 
 def explains(following: SegmentState, end: int) -> bool:

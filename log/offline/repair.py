@@ -114,10 +114,7 @@ async def repair_journal(files: Incarnation, directory: str) -> tuple[tuple[str,
     `StorageError` when the disk fails: repair again then.
     """
     repair = LogRepair(files, await inspect_log(files, directory), dry_run=False)
-    is_gone = not repair.found.segments
-    if is_gone:
-        repair.found.kind = "journal"
-    if repair.found.problems or is_gone:
+    if repair.found.problems or not repair.found.segments:
         await repair.run()
     return tuple(repair.lost)
 

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, overload
 
 import trio
 
@@ -120,6 +120,7 @@ class Consumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self.runtime.check_run()
         self._open = False
         self.held.end()
         self._buffer.clear()
@@ -153,11 +154,12 @@ class Consumer:
         return self
 
     async def __anext__(self) -> ReceivedMessage:
-        message = await self.get()
-        if message is None:
-            raise StopAsyncIteration
-        return message
+        return await self.get()
 
+    @overload
+    async def get(self, *, timeout: None = None) -> ReceivedMessage: ...
+    @overload
+    async def get(self, *, timeout: float | None) -> ReceivedMessage | None: ...
     async def get(self, *, timeout: float | None = None) -> ReceivedMessage | None:
         """The next message; None when there is none within `timeout` seconds (None: wait for ever).
 
@@ -232,7 +234,11 @@ class Consumer:
         else:
             self._prefetch = 1
 
-    def receive(self, *, timeout: float | None = None) -> Receiving:
+    @overload
+    def receive(self, *, timeout: None = None) -> Receiving[ReceivedMessage]: ...
+    @overload
+    def receive(self, *, timeout: float | None) -> Receiving[ReceivedMessage | None]: ...
+    def receive(self, *, timeout: float | None = None) -> Receiving[Any]:
         """`async with consumer.receive() as message:` holds the lease while the body runs.
 
         A body that ends acks the message, one that raises nacks it (with a growing delay) and lets the exception pass,
@@ -270,6 +276,7 @@ class Consumer:
 
     async def get_batch(self, max_records: int, max_wait: float) -> ReceivedBatch:
         """One batch; see `batches`."""
+        self._check_open()
         await self._begin_turn()
         try:
             if self._buffer:

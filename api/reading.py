@@ -18,6 +18,7 @@ from callboard.message import Record, RecordBatch, to_us
 
 if TYPE_CHECKING:
     from callboard.log.format.columns import Columns
+    from callboard.session import Session
 
 Start = int | str | datetime
 
@@ -27,6 +28,7 @@ class BatchReader:
 
     def __init__(
         self,
+        session: Session,
         live: LiveTopic,
         *,
         start: Start,
@@ -46,6 +48,7 @@ class BatchReader:
             raise InvalidArgument(
                 f"topic {live.name!r} has no partition {partition!r:.40}. Its partitions are 0 to {count - 1}."
             )
+        self._session = session
         self._live = live
         self._start = start
         self._stop = stop
@@ -63,6 +66,7 @@ class BatchReader:
         return self
 
     async def __anext__(self) -> RecordBatch:
+        self._session.check_run()
         if self._positions is None:
             self._positions = {index: await self._range(index) for index in self._partitions}
             self._turn = deque(self._partitions)

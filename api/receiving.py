@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
 
 import trio
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from callboard.held import Held
     from callboard.received import ReceivedMessage
     from callboard.session import Session
+
+M = TypeVar("M", bound="ReceivedMessage | None", covariant=True)
 
 
 class Receiver(Protocol):
@@ -34,7 +36,7 @@ class Receiver(Protocol):
         """Release what was fetched and not yet asked for."""
 
 
-class Receiving:
+class Receiving(Generic[M]):
     """One message, held. Made by `Consumer.receive`; see there for how it is settled."""
 
     def __init__(self, consumer: Receiver, timeout: float | None) -> None:
@@ -46,7 +48,7 @@ class Receiving:
         self._lost = False
         self._used = False
 
-    async def __aenter__(self) -> ReceivedMessage:
+    async def __aenter__(self) -> M:
         if self._used:
             raise InvalidArgument("a receive() is entered once. Call consumer.receive() again.")
         self._used = True
@@ -67,7 +69,7 @@ class Receiving:
             )
             self._consumer.runtime.holds.add(self._hold)
         self._scope.__enter__()
-        return message  # type: ignore[return-value]
+        return cast(M, message)
 
     def _lease_lost(self) -> None:
         if self._message is None or not self._message.settled:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import attrs
 import trio
+from trio.lowlevel import TrioToken, current_trio_token
 
 from callboard.actors.catalog.catalog import Catalog
 from callboard.actors.catalog.commands import (
@@ -120,6 +121,7 @@ class Runtime:
         self._directory = Directory(limits)
         self._consumers = 0
         self._state = "new"
+        self._run: TrioToken | None = None
         self._lock: Lock | None = None
         self._system: System
         self._server: ControlServer | None = None
@@ -138,6 +140,7 @@ class Runtime:
         if self._state != "new":
             raise InvalidArgument("a runtime is opened once. Call open_runtime() again.")
         self._state = "opening"
+        self._run = current_trio_token()
         if self._disk is None:
             self._disk = HostDisk(self._path or "", inline=self._inline)
         disk = self._disk
@@ -196,6 +199,7 @@ class Runtime:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
+        self.check_run()
         lives = [*self._directory.topics()]
         try:
             if error is None:
@@ -250,10 +254,34 @@ class Runtime:
                 self._lock = None
 
     def check_open(self) -> None:
-        """Raise `RuntimeClosed` unless the runtime is open, or still closing: actors may finish their work then."""
+        """Raise `RuntimeClosed` unless the runtime is open, or still closing: actors may finish their work then.
+
+        Raise `InvalidArgument` in another thread or trio run than the one that opened it.
+        """
         if self._state not in ("open", "closing"):
             raise RuntimeClosed(
                 f"the runtime on {self.directory} is {self._state}. Nothing was done. Use it inside `async with`."
+            )
+        try:
+            if (
+                current_trio_token() is self._run
+            ):  # `check_run` once more, without its call: this is on every path
+                return
+        except RuntimeError:
+            pass
+        self.check_run()
+
+    def check_run(self) -> None:
+        """Raise `InvalidArgument` in another thread or trio run than the one that opened the runtime."""
+        try:
+            run = current_trio_token()
+        except RuntimeError:
+            run = None
+        if run is not self._run:
+            raise InvalidArgument(
+                f"the runtime on {self.directory} belongs to the trio run that opened it, and this is"
+                f" {'a thread or program without one' if run is None else 'another'}. Nothing was done. From another"
+                " thread use trio.from_thread.run(function, trio_token=...), with the token of the runtime's run."
             )
 
     # -- topics
@@ -327,14 +355,15 @@ class Runtime:
             supervisor = supervisor.supervisor(part)
         await supervisor.restart_child(name)
 
-    def crash(self, path: str, error: BaseException) -> None:
+    def crash(self, path: str, error: BaseException) -> bool:
         """Make the actor at `path` fail with `error`, as if it had raised it: for tests and drills.
 
-        Also while the runtime opens, for those who hear of it by `on_event`.
+        Returns whether it will: an actor that is being restarted does not run, and cannot fail. Also while the runtime
+        opens, for those who hear of it by `on_event`. Raises `InvalidArgument` when there is no such actor.
         """
         if self._state != "opening":
             self.check_open()
-        self._system.actor(path).crash(error)
+        return self._system.actor(path).crash(error)
 
     def tree(self) -> TreeNode:
         """The live tree: states, restarts, mailboxes, last failures."""
@@ -408,11 +437,13 @@ def open_runtime(
 ) -> Runtime:
     """Open the runtime on a directory: `async with callboard.open_runtime("data") as runtime`.
 
-    The directory is made when missing, and written by one process at a time. With `control`, a socket in it answers
-    `callboard tree` and the like. `sync_inline` syncs in the event loop's own thread: a single publisher gains a third,
-    and every timer of the program waits for the disk. `seed` fixes the runtime's randomness. `disk`, `clock` and
-    `entropy` replace the real ones, for simulation. `on_event` hears every event of the tree from the first one on,
-    those of opening included; it must not block. `limits` are for simulation too: smaller ones are reached sooner.
+    The directory is made when missing, and written by one process at a time. The runtime belongs to the trio run that
+    opens it; other threads reach it by `trio.from_thread.run`, else `InvalidArgument` refuses them. With `control`, a
+    socket in it answers `callboard tree` and the like. `sync_inline` syncs in the event loop's own thread: a single
+    publisher gains a third, and every timer of the program waits for the disk. `seed` fixes the runtime's randomness.
+    `disk`, `clock` and `entropy` replace the real ones, for simulation. `on_event` hears every event of the tree from
+    the first one on, those of opening included; it must not block. `limits` are for simulation too: smaller ones are
+    reached sooner.
 
     Raises `DirectoryLocked` naming the holder, `StorageError` for an unreadable directory, `FormatTooNew`, `LogCorrupt`
     for a damaged catalog, `UnsupportedPlatform`.

@@ -19,7 +19,10 @@ class Session(Protocol):
     limits: Limits
 
     def check_open(self) -> None:
-        """Raise `RuntimeClosed` unless the runtime is open or closing."""
+        """Raise `RuntimeClosed` unless the runtime is open or closing, and what `check_run` raises."""
+
+    def check_run(self) -> None:
+        """Raise `InvalidArgument` in another thread or trio run than the one that opened the runtime."""
 
     def next_consumer(self) -> int:
         """A number for a new consumer."""

@@ -167,7 +167,9 @@ class Topic:
     ) -> BatchReader:
         """Like `read`, a batch at a time, as columns."""
         self._runtime.check_open()
-        return BatchReader(self._live, start=start, stop=stop, partition=partition, follow=follow)
+        return BatchReader(
+            self._runtime, self._live, start=start, stop=stop, partition=partition, follow=follow
+        )
 
     async def describe(self) -> tuple[PartitionStatistics, ...]:
         """Offsets, sizes, state and groups of every partition."""

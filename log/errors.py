@@ -41,6 +41,7 @@ __all__ = [
     "TopicFull",
     "TopicNotFound",
     "UnsupportedPlatform",
+    "WrongRun",
 ]
 
 
@@ -110,6 +111,10 @@ class UnsupportedPlatform(CallboardError):
 
 class RuntimeClosed(CallboardError):
     """The runtime, topic or consumer is closed. Open it again."""
+
+
+class WrongRun(CallboardError, RuntimeError):
+    """The call came from another trio run, thread or process than the one that opened the runtime. Nothing was done."""
 
 
 class DirectoryLocked(CallboardError):

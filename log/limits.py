@@ -80,7 +80,18 @@ SNAPSHOT_BYTES_MAX: Final = 256 * MIB
 STUCK_AFTER_S: Final = 5.0
 """A plan in flight for longer marks its partition `stuck`."""
 DISK_THREADS_MAX: Final = 16
-"""Threads of one disk. Each plan or read in flight holds one, a hanging one for ever; the others then wait."""
+"""Threads of one disk for plans and reads that answer; further ones wait in order."""
+DISK_HUNG_AFTER_S: Final = 1.0
+"""A plan or read that takes longer does not count towards DISK_THREADS_MAX."""
+DISK_THREADS_HUNG_MAX: Final = 240
+"""Threads that may hang in this way, in addition; beyond it healthy files wait too."""
+
+DESCRIPTORS_MIN: Final = 48
+"""File descriptors that the process must be allowed to have."""
+DESCRIPTORS_RESERVE: Final = 32
+"""Descriptors left to the rest of the program, or a quarter of them if that is more."""
+DESCRIPTORS_MAX: Final = 65_536
+"""More are never used, whatever the process is allowed."""
 
 # -- segments
 QUARANTINE_BYTES_MAX: Final = 64 * MIB

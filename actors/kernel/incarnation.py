@@ -201,6 +201,11 @@ class Incarnation(Generic[M]):
         reply.deferred = True
         return reply
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it has begun, and is not about to end."""
+        return self._nursery is not None and not self._nursery.cancel_scope.cancel_called
+
     def start_task(
         self, async_fn: Callable[..., Awaitable[object]], args: tuple[Any, ...], name: object
     ) -> trio.CancelScope:

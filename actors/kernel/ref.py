@@ -127,13 +127,19 @@ class ActorRef(Generic[M]):
         if self._cell.incarnation is not None:
             self._cell.incarnation.kill()
 
-    def crash(self, error: BaseException) -> None:
-        """Make the incarnation fail with `error` as if its own code had raised it: for drills and tests."""
-        if self._cell.incarnation is not None:
-            try:
-                self._cell.incarnation.start_task(_raise, (error,), "injected crash")
-            except RuntimeError:
-                pass  # its nursery closes just now: there is nothing left that could fail
+    def crash(self, error: BaseException) -> bool:
+        """Make the incarnation fail with `error` as if its own code had raised it: for drills and tests.
+
+        Returns whether it will: False between two incarnations, and while one is only beginning or just ending.
+        """
+        incarnation = self._cell.incarnation
+        if incarnation is None or not incarnation.is_running:
+            return False
+        try:
+            incarnation.start_task(_raise, (error,), "injected crash")
+        except RuntimeError:  # its nursery closes just now
+            return False
+        return True
 
     def watch(self, watcher: ActorRef[Any] | Callable[[Terminated], object]) -> Callable[[], None]:
         """Tell `watcher` (an actor, or a function) a `Terminated` when this actor has ended for good.

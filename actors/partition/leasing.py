@@ -33,6 +33,8 @@ class Leasing:
 
     def __init__(self, room: Room) -> None:
         self._room = room
+        self._under_way: dict[tuple[int, int], Reply] = {}
+        """By group and consumer: the fetch whose lease was not handed over yet."""
 
     def recover(self) -> None:
         """Leases outlive the actor, but not the process: consumers died with it."""
@@ -60,6 +62,12 @@ class Leasing:
         group = self._room.group(message.group_id, reply)
         if group is None or reply is None:
             return
+        place = group.group_id, message.consumer
+        if (earlier := self._under_way.get(place)) is not None and earlier.done:
+            # Its consumer was cancelled. What it leased comes back, and first: later records wait for that.
+            group.waiters[message.consumer] = message.flag
+            reply.answer(None)
+            return
         now = self._room.clock.monotonic()
         deadline = now + message.visibility_timeout
         grant = group.delivery.lease(
@@ -77,6 +85,7 @@ class Leasing:
         timeouts = self._room.port.visibility_timeouts
         timeouts[group.group_id] = max(message.visibility_timeout, timeouts.get(group.group_id, 0.0))
         self._room.arm(deadline)
+        self._under_way[place] = reply
         unsynced = grant.ranges[-1][1] > self._room.log.durable_end
         self._room.journal_events(
             group, partial(self._hand_over, group, grant, message, reply), sync=unsynced
@@ -91,16 +100,18 @@ class Leasing:
             reply.fail(error.again())
             return
         if error is not None or reply.done:
-            self._take_back(group, grant)
+            self._take_back(group, grant, message.consumer)
             if error is not None:
                 reply.fail(error.again())
             return
         hand = _Hand(grant, message.max_bytes)
         try:
             if self._is_read_hot(hand):
-                self._answer_fetch(group, hand, reply)
+                self._answer_fetch(group, hand, message.consumer, reply)
             else:
-                self._room.start_task(self._hand_over_cold, group, hand, reply, name="cold read")
+                self._room.start_task(
+                    self._hand_over_cold, group, hand, message.consumer, reply, name="cold read"
+                )
         except BaseException:
             # As for a cold read: the next incarnation releases what nobody has heard of.
             self._room.port.orphans.append((group.group_id, grant))
@@ -119,27 +130,28 @@ class Leasing:
             hand.take(hot, hot[-1].last_offset + 1 if hot else stop)
         return True
 
-    async def _hand_over_cold(self, group: Group, hand: _Hand, reply: Reply) -> None:
+    async def _hand_over_cold(self, group: Group, hand: _Hand, consumer: int, reply: Reply) -> None:
         try:
             while (wanted := hand.wanted(self._room.log.start_offset)) is not None:
                 start, stop, room = wanted
                 reading = await self._room.log.read(start, max_records=stop - start, max_bytes=room)
                 hand.take(reading.batches, reading.next_offset if reading.next_offset > start else stop)
         except StorageError as error:
-            self._take_back(group, hand.grant)
+            self._take_back(group, hand.grant, consumer)
             reply.fail(error)
             return
         except BaseException:
             # The incarnation ends: the next one releases what nobody has heard of.
             self._room.port.orphans.append((group.group_id, hand.grant))
             raise
-        self._answer_fetch(group, hand, reply)
+        self._answer_fetch(group, hand, consumer, reply)
 
-    def _answer_fetch(self, group: Group, hand: _Hand, reply: Reply) -> None:
+    def _answer_fetch(self, group: Group, hand: _Hand, consumer: int, reply: Reply) -> None:
         grant, batches, delivery = hand.grant, hand.batches, group.delivery
         if reply.done:
-            self._take_back(group, grant)
+            self._take_back(group, grant, consumer)
             return
+        self._under_way.pop((group.group_id, consumer), None)
         rest = hand.rest()
         if rest:
             delivery.release(grant.lease_id, rest, self._room.clock.monotonic())
@@ -151,7 +163,10 @@ class Leasing:
             self._room.journal_events(group, sync=False, urgent=False)
             self._room.wake(group)
             held = delivery.grant_of(grant.lease_id)
-            grant = grant._replace(ranges=()) if held is None else held
+            if held is None:  # the lease ran out while the records were read, or there are none
+                grant, batches = grant._replace(ranges=()), []
+            else:
+                grant = held
         reply.answer(c.Handed(grant.lease_id, grant.deadline, grant.ranges, batches))
 
     def _settle_missing(self, group: Group, hand: _Hand) -> list[Columns]:
@@ -177,8 +192,9 @@ class Leasing:
         group.lost_records += stop - start
         self._room.lost_records += stop - start
 
-    def _take_back(self, group: Group, grant: Grant) -> None:
+    def _take_back(self, group: Group, grant: Grant, consumer: int) -> None:
         """Nobody took the records: release them without counting an attempt."""
+        self._under_way.pop((group.group_id, consumer), None)
         ranges = [(start, stop) for start, stop, _ in grant.ranges]
         group.delivery.release(grant.lease_id, ranges, self._room.clock.monotonic())
         self._room.journal_events(group, sync=False, urgent=False)

@@ -74,8 +74,11 @@ class Budget:
         try:
             await turn.over.wait()
         except BaseException:
-            self._queue.remove(turn)
-            self._admit()
+            if turn.is_admitted:  # in the moment of the cancellation
+                self.give_back(size_bytes)
+            elif not turn.over.is_set():
+                self._queue.remove(turn)
+                self._admit()
             raise
         return turn.is_admitted
 

@@ -4,8 +4,10 @@ A plan is one hop into a thread (`threads.py` says why not `trio.to_thread`), wh
 `inline=True` plans and reads run in the loop's own thread instead: 30 % faster for one publisher that waits for each
 record, but every timer and every other task stands still during each sync.
 
-Descriptors: one per open handle, one per mark, one for the lock; all close-on-exec. A fenced incarnation's are
-closed after its last plan, when its successor is handed out or the disk is closed.
+Descriptors: one for the lock, and at most so many for open files as the process may have, less a reserve for
+everything else; all close-on-exec. Files that are idle, or the least recently used ones when there are too many, are
+put away (`files.py`). A fenced incarnation's are closed after its last plan, when its successor is handed out or the
+disk is closed.
 
 A closed disk may be used again, in the same trio run or in another one; use it from one run at a time.
 """
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import stat
 import warnings
 from collections.abc import Callable
@@ -21,9 +24,14 @@ from typing import Any, Final, TypeVar, TypeVarTuple
 
 import trio
 
-from callboard.log.errors import InvalidArgument
-from callboard.log.limits import DISK_THREADS_MAX
-from callboard.log.seams.disk import Entry, Handle, Plan
+from callboard.log.errors import InvalidArgument, StorageError
+from callboard.log.limits import (
+    DESCRIPTORS_MAX,
+    DESCRIPTORS_MIN,
+    DESCRIPTORS_RESERVE,
+    DISK_THREADS_MAX,
+)
+from callboard.log.seams.disk import Entry, Handle, Plan, Sync, Verb, Write
 from callboard.log.seams.plans import check_path, check_plan, plan_failed, stale, storage_error
 
 from .files import HostHandle
@@ -39,20 +47,22 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 RWF_NOWAIT: Final[int] = getattr(os, "RWF_NOWAIT", 0)
+IN_PLACE_BYTES_MAX: Final = 256 * 1024
+"""Plans that write more are not waited for in place."""
 
 
 class HostIncarnation:
     """The disk as one owner's one life sees it."""
 
     __slots__ = (
-        "_disk", "_drained", "_executor", "_flights", "_flown", "_handles", "_marks", "is_fenced", "owner"
+        "_disk", "_drained", "_flights", "_flown", "_handles", "_marks", "executor", "is_fenced", "owner"
     )  # fmt: skip
 
     def __init__(self, owner: str, disk: HostDisk) -> None:
         self.owner = owner
         self.is_fenced = False
         self._disk = disk
-        self._executor = disk.executor
+        self.executor = disk.executor
         self._flights: dict[int, float] = {}
         self._flown = 0
         self._drained: trio.Event | None = None
@@ -81,11 +91,12 @@ class HostIncarnation:
         self._check()
         plan = tuple(plan)
         check_plan(plan, self)
+        self._disk.check_run()
         await trio.lowlevel.checkpoint_if_cancelled()
         self._flown = number = self._flown + 1
         self._flights[number] = trio.current_time()
         try:
-            failure = await self._disk.hop(self._executor.run, plan)
+            failure = await self._disk.hop(self.executor.run, plan, in_place=_is_quick(plan))
         finally:
             del self._flights[number]
             if self._drained is not None and not self._flights:
@@ -115,9 +126,11 @@ class HostIncarnation:
         if not self._disk.reads_cached or offset < 0:
             return None  # preadv takes -1 for "where the last read ended"
         try:
-            descriptor = file.pin()
+            descriptor = file.pin_now()
         except OSError as error:
             raise storage_error("reading", self._disk.root, file.path, error) from error
+        if descriptor is None:
+            return None
         try:
             return self._read_nowait(descriptor, offset, length)
         except OSError as error:
@@ -149,7 +162,7 @@ class HostIncarnation:
         """The names in a directory, sorted; empty when the directory is missing."""
         self._check()
         check_path(path, root_allowed=True)
-        return await self._call("listing", path, _list, self._executor, path)
+        return await self._call("listing", path, _list, self.executor, path)
 
     async def mark(self, path: str, length: int) -> HostMark:
         """Map a small file of `length` bytes, made (zero-filled, directory not synced) when missing."""
@@ -168,7 +181,7 @@ class HostIncarnation:
     def _map(self, path: str, length: int) -> Any:
         if self._disk.is_read_only:
             raise OSError(errno.EROFS, "the disk was opened for reading only")
-        return map_file(self._executor.resolve(path), length)
+        return self.executor.files.with_room(map_file, self.executor.resolve(path), length)
 
     def unmapped(self, mark: HostMark) -> None:
         """Called by a mark that is closed."""
@@ -177,7 +190,7 @@ class HostIncarnation:
     async def free_bytes(self) -> int:
         """Bytes that may still be written to the file system."""
         self._check()
-        return await self._call("measuring", "", _free_bytes, self._executor.resolve(""))
+        return await self._call("measuring", "", _free_bytes, self.executor.resolve(""))
 
     # -- the end
 
@@ -195,7 +208,7 @@ class HostIncarnation:
             mark.close()
         if self._handles:
             handles, self._handles = tuple(self._handles), set()
-            await self._disk.hop(self._executor.close_handles, handles)
+            await self._disk.hop(self.executor.close_handles, handles)
 
     # -- inner
 
@@ -224,8 +237,10 @@ class HostDisk:
     """A folder on a real disk.
 
     `inline` runs everything in the loop's thread (see above). With `read_only` files are opened for reading, which a
-    read-only file system allows; verbs that would change anything, marks and the lock are refused. `fuse` and
-    `threads_max` are there for measurements. Raises `UnsupportedPlatform` on Windows.
+    read-only file system allows; verbs that would change anything, marks and the lock are refused. `in_place`, `fuse`,
+    `threads_max` and `descriptors` are there for tests and measurements.
+    Raises `UnsupportedPlatform` on Windows. Every call raises `WrongRun` in another trio run, thread or forked child
+    than the one that uses the disk.
     """
 
     def __init__(
@@ -234,16 +249,21 @@ class HostDisk:
         *,
         inline: bool = False,
         read_only: bool = False,
+        in_place: bool = True,
         fuse: bool = True,
         threads_max: int = DISK_THREADS_MAX,
+        descriptors: int | None = None,
     ) -> None:
         check_platform()
         self._root = os.path.abspath(os.fspath(root))
-        self.executor = Executor(self._root, fuse=fuse, read_only=read_only)
+        self.executor = Executor(
+            self._root, descriptors=descriptors or _descriptors(), fuse=fuse, read_only=read_only
+        )
         self.is_read_only = read_only
         self.reads_cached = bool(RWF_NOWAIT)
         self._inline = inline
-        self._pool = ThreadPool("callboard-disk", threads_max)
+        self._in_place = in_place
+        self._pool = ThreadPool("callboard-disk", threads_max, upkeep=self.executor.files.sweep)
         self._current: dict[str, HostIncarnation] = {}
         self._births: dict[str, trio.Lock] = {}
         self._lock: HostLock | None = None
@@ -262,10 +282,15 @@ class HostDisk:
         """How many threads exist now."""
         return self._pool.threads
 
-    async def hop(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
+    def check_run(self) -> None:
+        """Raise `WrongRun` unless the caller runs in the trio run that uses this disk."""
+        self._pool.check_run()
+
+    async def hop(self, function: Callable[[*Ts], T], *arguments: *Ts, in_place: bool = False) -> T:
         """Call `function` where this disk's work is done, and wait for it to the end (D1)."""
         if not self._inline:
-            return await self._pool.run(function, *arguments)
+            return await self._pool.run(function, *arguments, in_place=in_place and self._in_place)
+        self.check_run()
         await trio.lowlevel.checkpoint_if_cancelled()
         try:
             return function(*arguments)
@@ -274,6 +299,7 @@ class HostDisk:
 
     async def incarnate(self, owner: str) -> HostIncarnation:
         """A new incarnation for `owner`; fences the earlier one and waits for its last plan (D3)."""
+        self.check_run()
         await trio.lowlevel.checkpoint_if_cancelled()
         earlier = self._current.get(owner)
         if earlier is not None:
@@ -289,6 +315,7 @@ class HostDisk:
 
     async def forget(self, owner: str) -> None:
         """`owner` is gone for good: fence its incarnation, wait for its last plan, keep nothing of it."""
+        self.check_run()
         await trio.lowlevel.checkpoint_if_cancelled()
         births = self._births.setdefault(owner, trio.Lock())
         async with births:
@@ -303,11 +330,20 @@ class HostDisk:
     async def lock(self, holder: dict[str, Any]) -> HostLock:
         """Lock the root for writing, or raise `DirectoryLocked` naming the holder. Creates the root if missing.
 
+        Raises `StorageError` where the process may open too few files.
         Warns with `NetworkFileSystemWarning`, once, when the root lies on a network file system.
         """
         if self.is_read_only:
             raise InvalidArgument(
                 f"{self._root!r} was opened for reading only: it cannot be locked. Open it for writing."
+            )
+        limit = _descriptor_limit()
+        if limit < DESCRIPTORS_MIN:
+            raise StorageError(
+                f"this process may open {limit} files, and {DESCRIPTORS_MIN} are needed. Nothing was opened. "
+                f"Raise the limit: ulimit -n {DESCRIPTORS_MIN}, or more.",
+                limit=limit,
+                needed=DESCRIPTORS_MIN,
             )
         found, kind = await self.hop(_lock, self._root, holder)
         self._lock = found
@@ -323,6 +359,7 @@ class HostDisk:
 
     async def aclose(self) -> None:
         """Fence every incarnation, wait for all plans, close all files, release the lock, end the threads."""
+        self.check_run()
         with trio.CancelScope(shield=True):
             for incarnation in self._current.values():
                 incarnation.fence()
@@ -337,6 +374,30 @@ class HostDisk:
         if lock is not None:
             lock.release()
         await trio.lowlevel.checkpoint_if_cancelled()
+
+
+def _is_quick(plan: tuple[Verb, ...]) -> bool:
+    """Whether the plan only writes and syncs a few bytes, so that the loop may wait for it in place."""
+    size = 0
+    for verb in plan:
+        kind = type(verb)
+        if kind is Write:
+            for part in verb.buffers:  # type: ignore[union-attr]
+                size += len(part)
+        elif kind is not Sync:
+            return False
+    return size <= IN_PLACE_BYTES_MAX
+
+
+def _descriptors() -> int:
+    """How many descriptors open files may have."""
+    limit = _descriptor_limit()
+    return max(1, limit - max(DESCRIPTORS_RESERVE, limit // 4))
+
+
+def _descriptor_limit() -> int:
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return DESCRIPTORS_MAX if limit == resource.RLIM_INFINITY else min(limit, DESCRIPTORS_MAX)
 
 
 # -- what runs in threads
@@ -360,7 +421,7 @@ def _size(handle: HostHandle) -> int:
 
 def _list(executor: Executor, path: str) -> list[Entry]:
     try:
-        with os.scandir(executor.resolve(path)) as names:
+        with executor.files.with_room(os.scandir, executor.resolve(path)) as names:
             entries = [_entry(name) for name in names]
     except FileNotFoundError:
         return []

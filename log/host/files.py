@@ -1,14 +1,23 @@
-"""Open files of the real disk.
+"""Open files of the real disk: handles, the inodes behind them, and the cache of descriptors.
 
 A *handle* is one owner's open file; a *file* here is the inode behind one or several handles. The difference matters
 twice: a descriptor must not be closed, and its number reused for another file, while a thread still works with it; and
 whether a file has unsynced bytes is a property of the inode.
+
+An open handle has a descriptor or is *put away*: then it is opened anew, by its path, when it is used next. Handles are
+put away when they were not used for IDLE_S, and, least recently used first, when descriptors run short.
 
 Invariants
 ----------
 F1  A descriptor is closed only when nothing is pinned to its handle. Who pins, unpins.
 F2  `File.unsynced` is False only when every byte written through this disk was synced; it starts True for a file
     found on disk, whose past is unknown. It changes only under `File.guard`.
+F3  A handle is put away only when a sync has covered all that was written through this disk: the system tells of bytes
+    that it failed to write to those who had the file open. Where descriptors run short the cache syncs by itself; a
+    failure of that is kept, and told by the next sync.
+F4  A handle is put away only while its path leads to its file: before a plan removes, renames or replaces a name, the
+    handles of that name get a descriptor, which they keep until they are closed. A file that somebody else replaced is
+    recognised by its inode number, and refused.
 """
 
 from __future__ import annotations
@@ -16,7 +25,10 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, TypeVar, TypeVarTuple
 
 if TYPE_CHECKING:
     from .disk import HostIncarnation
@@ -24,32 +36,67 @@ if TYPE_CHECKING:
 
 __all__ = ["File", "FileTable", "HostHandle"]
 
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+IDLE_S: Final = 10.0
+"""A handle that was not used for so long is put away."""
+GONE: Final = frozenset({errno.EBADF, errno.ENOENT, errno.ESTALE})
+TOO_MANY: Final = frozenset({errno.EMFILE, errno.ENFILE})
+
+Sync = Callable[[int], None]
+
 
 class File:
     """An inode that is open here, with one or several handles."""
 
-    __slots__ = ("guard", "handles", "key", "unsynced")
+    __slots__ = ("failure", "guard", "handles", "is_written", "key", "unsynced")
 
     def __init__(self, key: tuple[int, int], *, unsynced: bool) -> None:
         self.key = key
         self.unsynced = unsynced
+        self.is_written = False  # through this disk, since the last sync
+        self.failure: OSError | None = None  # of a sync that nobody asked for
         self.handles = 0
         self.guard = threading.Lock()
 
+    def begin_write(self) -> None:
+        """Called before bytes or the length change, under the guard."""
+        self.unsynced = self.is_written = True
+
+    def synced(self) -> None:
+        """Called after a good sync, under the guard."""
+        self.unsynced = self.is_written = False
+
+    def raise_failure(self) -> None:
+        """Tell once of a failed sync that nobody was told of (F3). Called under the guard."""
+        failure, self.failure = self.failure, None
+        if failure is not None:
+            raise OSError(failure.errno, failure.strerror)
+
 
 class FileTable:
-    """The open files of one disk, by device and inode number."""
+    """The open files of one disk, by device and inode number, and the handles that have descriptors.
 
-    __slots__ = ("_files", "_guard")
+    `capacity` descriptors are kept at most, apart from those in use at the moment.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_files", "_guard", "_named", "_opened", "_sweep_at", "_sync", "capacity", "idle_s")
+
+    def __init__(self, capacity: int, sync: Sync, *, idle_s: float = IDLE_S) -> None:
+        self.capacity = capacity
+        self.idle_s = idle_s
+        self._sync = sync
         self._files: dict[tuple[int, int], File] = {}
+        self._named: dict[str, set[HostHandle]] = {}  # the open handles of each path
+        self._opened: dict[HostHandle, None] = {}  # those with a descriptor
+        self._sweep_at = 0.0
         self._guard = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._files)
 
-    def enter(self, status: os.stat_result, *, created: bool) -> File:
+    def enter(self, handle: HostHandle, status: os.stat_result, *, created: bool) -> File:
         """The file that `status` describes, with one handle more."""
         key = (status.st_dev, status.st_ino)
         with self._guard:
@@ -57,26 +104,112 @@ class FileTable:
             if file is None:
                 file = self._files[key] = File(key, unsynced=not created)
             file.handles += 1
+            self._named.setdefault(handle.path, set()).add(handle)
             return file
 
-    def leave(self, file: File) -> None:
+    def leave(self, handle: HostHandle, file: File) -> None:
         """One handle less. A file without handles is forgotten, and with it what is known of its syncs."""
         with self._guard:
             file.handles -= 1
             if not file.handles:
                 del self._files[file.key]
+            named = self._named[handle.path]
+            named.discard(handle)
+            if not named:
+                del self._named[handle.path]
+            self._opened.pop(handle, None)
+
+    # -- descriptors
+
+    def opened(self, handle: HostHandle) -> None:
+        """The handle has a descriptor."""
+        with self._guard:
+            self._opened[handle] = None
+
+    def with_room(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
+        """Call `function`, which opens a file; put others away first, and again when the system has no more."""
+        if len(self._opened) >= self.capacity:
+            self._put_away_oldest()
+        while True:
+            try:
+                return function(*arguments)
+            except OSError as error:
+                if error.errno not in TOO_MANY or not self._put_away_oldest():
+                    raise
+
+    def _put_away_oldest(self) -> int:
+        """Put away an eighth of what may be open, those first that need no sync. How many there were."""
+        wanted, found = max(1, self.capacity // 8), 0
+        for sync in (None, self._sync):
+            for handle in self._by_use():
+                found += self._put_away(handle, sync)
+                if found >= wanted:
+                    return found
+        return found
+
+    def _by_use(self) -> list[HostHandle]:
+        with self._guard:
+            handles = list(self._opened)
+        handles.sort(key=_used_at)
+        return handles
+
+    def _put_away(self, handle: HostHandle, sync: Sync | None) -> bool:
+        with self._guard:
+            is_known = self._opened.pop(handle, 0) is None
+        if not is_known:
+            return False
+        if handle.put_away(sync):
+            return True
+        with self._guard:
+            if handle.has_descriptor:
+                self._opened[handle] = None
+        return False
+
+    def sweep(self) -> float | None:
+        """Put away what is idle, now and then. After how many seconds to call again, None when nothing is open."""
+        now = time.perf_counter()
+        if now >= self._sweep_at:
+            self._sweep_at = now + self.idle_s
+            for handle in self._by_use():
+                if now - handle.used_at < self.idle_s:
+                    break
+                self._put_away(handle, None)
+        return max(0.0, self._sweep_at - now) if self._opened else None
+
+    def keep(self, path: str, *, below: bool = False) -> None:
+        """The name is about to change its meaning: its handles, and those below it, hold on to their files (F4)."""
+        with self._guard:
+            handles = list(self._named.get(path, ()))
+            if below:
+                within = path + "/"
+                handles += [
+                    handle
+                    for name, named in self._named.items()
+                    if name.startswith(within)
+                    for handle in named
+                ]
+        for handle in handles:
+            handle.keep()
+
+
+def _used_at(handle: HostHandle) -> float:
+    return handle.used_at
 
 
 class HostHandle:
     """A file of one incarnation."""
 
-    __slots__ = ("_descriptor", "_doomed", "_file", "_guard", "_path", "_pins", "incarnation")
+    __slots__ = (
+        "_descriptor", "_doomed", "_file", "_guard", "_is_kept", "_path", "_pins", "incarnation", "used_at"
+    )  # fmt: skip
 
     def __init__(self, path: str, incarnation: HostIncarnation) -> None:
         self._path = path
         self.incarnation = incarnation
+        self.used_at = 0.0
         self._descriptor = -1
         self._file: File | None = None
+        self._is_kept = False
         self._pins = 0
         self._doomed: list[int] = []
         self._guard = threading.Lock()
@@ -92,27 +225,111 @@ class HostHandle:
     @property
     def is_open(self) -> bool:
         """Whether the handle may be read and written."""
+        return self._file is not None
+
+    @property
+    def has_descriptor(self) -> bool:
+        """Whether the handle is open and not put away."""
         return self._descriptor >= 0
 
     @property
     def file(self) -> File:
         """The file behind an open handle."""
         if self._file is None:
-            raise OSError(errno.EBADF, "the handle is not open", self._path)
+            raise self._closed()
         return self._file
+
+    def _closed(self) -> OSError:
+        return OSError(errno.EBADF, "the handle is not open", self._path)
 
     def attach(self, descriptor: int, file: File) -> None:
         """Take over an open descriptor."""
+        self.used_at = time.perf_counter()
         self._file = file
+        self._is_kept = False
         self._descriptor = descriptor
 
     def pin(self) -> int:
-        """The descriptor, kept open until `unpin` (F1). Raises OSError (EBADF) when closed."""
+        """The descriptor, kept open until `unpin` (F1). Opens a file that was put away: call it in a thread.
+
+        Raises OSError: EBADF when closed, ESTALE when somebody replaced the file.
+        """
+        while True:
+            with self._guard:
+                if self._file is None:
+                    raise self._closed()
+                if self._descriptor >= 0:
+                    self._pins += 1
+                    self.used_at = time.perf_counter()
+                    return self._descriptor
+            self._take_out()
+
+    def _take_out(self) -> None:
+        executor = self.incarnation.executor
+        descriptor, key = executor.reopen(self._path)
         with self._guard:
+            file = self._file
+            if file is not None and self._descriptor < 0 and file.key == key:
+                self._descriptor, descriptor = descriptor, -1
+        if descriptor < 0:
+            executor.files.opened(self)
+            return
+        os.close(descriptor)  # it was closed meanwhile, or another thread was faster
+        if file is not None and file.key != key:
+            raise OSError(errno.ESTALE, "the file was replaced by another while it was in use", self._path)
+
+    def put_away(self, sync: Sync | None) -> bool:
+        """Close the descriptor until the handle is used again; with `sync`, also where that is needed first (F3)."""
+        with self._guard:
+            file, descriptor = self._file, self._descriptor
+            if file is None or descriptor < 0 or self._pins or self._is_kept or file.failure is not None:
+                return False
+            if file.is_written:
+                if sync is None:
+                    return False
+                self._pins += 1
+            else:
+                self._descriptor = -1
+                sync = None
+        if sync is None:
+            with suppress(OSError):  # nothing was written that it could tell of
+                os.close(descriptor)
+            return True
+        try:
+            with file.guard:
+                sync(descriptor)
+                file.synced()
+        except OSError as error:
+            file.failure = error
+        finally:
+            self.unpin()
+        return self.put_away(None)
+
+    def keep(self) -> None:
+        """Hold on to the file until the handle is closed: its path will not lead there any more (F4)."""
+        try:
+            self.pin()
+        except OSError as error:
+            if error.errno not in GONE:
+                raise
+            return
+        self._is_kept = True
+        self.unpin()
+
+    def pin_now(self) -> int | None:
+        """Like `pin` but without waiting for anybody: None when the file was put away."""
+        if not self._guard.acquire(blocking=False):
+            return None
+        try:
+            if self._file is None:
+                raise self._closed()
             if self._descriptor < 0:
-                raise OSError(errno.EBADF, "the handle is not open", self._path)
+                return None
             self._pins += 1
+            self.used_at = time.perf_counter()
             return self._descriptor
+        finally:
+            self._guard.release()
 
     def unpin(self) -> None:
         """Let go of the descriptor, and close it if that was asked for meanwhile."""

@@ -2,7 +2,12 @@
 
 The file holds who has the lock, as JSON for people to read. It is never removed: a process that waits on a removed file
 would lock a file that nobody else sees. flock belongs to the open file, so a second disk on the same root is
-refused in the same process too.
+refused in the same process too. (A lock by fcntl would not be: it belongs to the process, and is lost when the process
+closes any descriptor of the file, as the refused second disk does.)
+
+A forked child inherits the open file, and with it the lock. So the lock is let go of explicitly, not only closed, and
+every child closes what it inherited, before anything else runs in it: else a child that outlives its parent would keep
+the directory locked in the name of a dead process.
 """
 
 from __future__ import annotations
@@ -12,6 +17,7 @@ import fcntl
 import json
 import os
 import socket
+import weakref
 from typing import Any, Final
 
 from callboard.log.errors import DirectoryLocked, StorageError
@@ -26,16 +32,37 @@ HELD: Final = frozenset({errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES})
 class HostLock:
     """The held lock."""
 
-    __slots__ = ("_descriptor",)
+    __slots__ = ("__weakref__", "_descriptor")
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
+        _held_here.add(self)
 
     def release(self) -> None:
-        """Let go. Releasing twice does nothing."""
+        """Let go, also of what forked children have inherited. Releasing twice does nothing, nor does a child's."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            _held_here.discard(self)
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+            os.close(descriptor)
+
+    def drop(self) -> None:
+        """Close a forked child's descriptor; the parent keeps the lock."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
+
+
+_held_here: weakref.WeakSet[HostLock] = weakref.WeakSet()
+
+
+def _drop_inherited() -> None:
+    for lock in tuple(_held_here):
+        lock.drop()
+    _held_here.clear()
+
+
+os.register_at_fork(after_in_child=_drop_inherited)
 
 
 def make_root(root: str) -> None:
@@ -76,7 +103,7 @@ def acquire(root: str, holder: dict[str, Any]) -> HostLock:
         found = _read_holder(descriptor)
         os.close(descriptor)
         if error.errno in HELD:
-            raise _held(root, found) from error
+            raise _refused(root, found) from error
         raise _unusable(root, error) from error
     return HostLock(descriptor)
 
@@ -90,7 +117,7 @@ def _read_holder(descriptor: int) -> dict[str, Any]:
     return words if isinstance(words, dict) else {}
 
 
-def _held(root: str, holder: dict[str, Any]) -> DirectoryLocked:
+def _refused(root: str, holder: dict[str, Any]) -> DirectoryLocked:
     if holder.get("pid") == os.getpid() and holder.get("host") == socket.gethostname():
         who = f"this process (pid {os.getpid()})"
     elif "pid" in holder:

@@ -1,12 +1,17 @@
-"""The real mark: a small file mapped into memory."""
+"""The real mark: a small file mapped into memory.
+
+Mapped by `mmap` of the C library, since Python's own keeps a descriptor for each mapping (before 3.13), and a partition
+that is idle should have none.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import mmap
 import os
 import stat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from callboard.log.errors import InvalidArgument
 from callboard.log.seams.plans import stale
@@ -15,10 +20,43 @@ if TYPE_CHECKING:
     from .disk import HostIncarnation
 
 
-__all__ = ["HostMark", "map_file"]
+__all__ = ["HostMark", "Mapping", "map_file"]
+
+FAILED: Final = ctypes.c_void_p(-1).value
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_map: Any = _libc.mmap
+_map.restype = ctypes.c_void_p
+_map.argtypes = (
+    ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long
+)  # fmt: skip
+_unmap: Any = _libc.munmap
+_unmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 
 
-def map_file(path: str, length: int) -> mmap.mmap:
+class Mapping:
+    """The first bytes of a file, in memory. It needs no descriptor."""
+
+    __slots__ = ("_address", "length", "view")
+
+    def __init__(self, descriptor: int, length: int) -> None:
+        address = _map(None, length, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, descriptor, 0)
+        if address == FAILED:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code))
+        self._address = address
+        self.length = length
+        self.view = memoryview((ctypes.c_char * length).from_address(address)).cast("B")
+
+    def close(self) -> None:
+        """Unmap, once. `view` must not be used any more."""
+        address, self._address = self._address, None
+        if address is not None:
+            self.view.release()
+            _unmap(address, self.length)
+
+
+def map_file(path: str, length: int) -> Mapping:
     """Map the first `length` bytes of a file, made and filled with zeros as needed. Raises OSError."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     try:
@@ -28,20 +66,20 @@ def map_file(path: str, length: int) -> mmap.mmap:
         if status.st_size < length:
             # Written, not truncated: a store into a hole of a full disk would kill the process (SIGBUS).
             os.pwrite(descriptor, bytes(length - status.st_size), status.st_size)
-        return mmap.mmap(descriptor, length)
+        return Mapping(descriptor, length)
     finally:
         os.close(descriptor)
 
 
 class HostMark:
-    """A mapped file of one incarnation. Holds one descriptor until closed."""
+    """A mapped file of one incarnation."""
 
     __slots__ = ("_incarnation", "_length", "_map", "_path")
 
-    def __init__(self, path: str, mapped: mmap.mmap, incarnation: HostIncarnation) -> None:
+    def __init__(self, path: str, mapped: Mapping, incarnation: HostIncarnation) -> None:
         self._path = path
-        self._length = len(mapped)
-        self._map: mmap.mmap | None = mapped
+        self._length = mapped.length
+        self._map: Mapping | None = mapped
         self._incarnation = incarnation
 
     def store(self, data: bytes) -> None:
@@ -54,11 +92,11 @@ class HostMark:
                 path=self._path,
             )
         if self._map is not None:
-            self._map[:] = data
+            self._map.view[:] = data
 
     def load(self) -> bytes:
         """The content now; empty once closed."""
-        return b"" if self._map is None else self._map[:]
+        return b"" if self._map is None else bytes(self._map.view)
 
     def close(self) -> None:
         """Unmap. Later calls do nothing."""

@@ -1,77 +1,224 @@
 """A small pool of threads that belongs to one disk.
 
-Why not `trio.to_thread`: measured on two cores, a hop through a dedicated thread that waits on a `SimpleQueue` and
-wakes its task by `run_sync_soon(reschedule, task)` takes 54 us, a hop through `to_thread.run_sync` 82 us, and a
-single small commit is one hop. Besides, disk work must never share `to_thread`'s limiter with the user's code.
+Why not `trio.to_thread`: a hop through a thread of our own takes about half the time, and disk work must never share
+`to_thread`'s limiter with the user's code.
 
-A *job* is one call in a thread. Its task sleeps until the thread is done, whatever happens: an abandoned thread
-would go on writing behind its owner's back.
+A *job* is one call in a thread. Its task waits until the thread is done, whatever happens: an abandoned thread
+would go on writing behind its owner's back. There are two ways to wait:
+
+- *parked*: the task sleeps and the loop runs others. The thread wakes the task through the loop's wake-up socket.
+- *in place*: after one pass of the loop, in which all runnable tasks run while the thread works, the loop itself waits
+  on a lock that the thread opens. That is two to five times faster, and holds the loop for at most `PATIENCE_S`; then
+  the task parks. `_Patience` says when it is worth trying.
 
 Invariants
 ----------
 T1  `run` returns or raises only when no thread works on its job; cancellation is delivered only before it starts.
-T2  At most `limit` threads exist; one is added only when every one is busy. Further jobs wait in order.
+T2  At most `limit` jobs that answer are in threads at a time; further jobs wait. A job that has not answered
+    for DISK_HUNG_AFTER_S is not counted, so that hung directories do not use up the threads of healthy ones; at most
+    `hung_limit` are left out in this way.
 T3  After `aclose` no thread is left. The pool may be used again, in the same trio run or in another.
+T4  No wait in place is longer than `PATIENCE_S`, and while other tasks are runnable at most half of the time is waited.
+T5  A pool serves one trio run of one process at a time; others are refused with `WrongRun`.
 """
 
 from __future__ import annotations
 
+import math
+import os
 import queue
 import threading
+import time
 from collections.abc import Callable
-from typing import Any, TypeVar, TypeVarTuple
+from typing import Any, Final, TypeVar, TypeVarTuple
 
 import trio
 
-__all__ = ["ThreadPool"]
+from callboard.log.errors import WrongRun
+from callboard.log.limits import DISK_HUNG_AFTER_S, DISK_THREADS_HUNG_MAX
+
+__all__ = ["PATIENCE_S", "ThreadPool"]
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
+PATIENCE_S: Final = 0.001
+"""The longest wait in place."""
+BACK_OFF_FACTOR: Final = 10
+BACK_OFF_S_MAX: Final = 10.0
+SHARE: Final = 0.5
+"""The part of the time that may be waited in place while other tasks are runnable."""
+CREDIT_S_MAX: Final = 0.005
+LOOK_S_MIN: Final = 0.001
+LOOK_COST_FACTOR: Final = 50
+CROWDED_S: Final = 0.01
+
+Upkeep = Callable[[], float | None]
+"""Called between jobs. After how many seconds without a job to call it again, None for never."""
+
+_now = time.perf_counter
+
 
 class _Job:
-    __slots__ = ("arguments", "error", "function", "result", "task", "token")
+    """One call. Who takes `claim` decides how the task hears of the end: by the gate, or by being rescheduled."""
 
-    def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    __slots__ = ("arguments", "claim", "error", "function", "gate", "result", "task", "token")
+
+    def __init__(
+        self, function: Callable[..., Any], arguments: tuple[Any, ...], token: trio.lowlevel.TrioToken
+    ) -> None:
         self.function = function
         self.arguments = arguments
-        self.token = trio.lowlevel.current_trio_token()
+        self.token = token
         self.task = trio.lowlevel.current_task()
         self.result: Any = None
         self.error: BaseException | None = None
+        self.claim = threading.Lock()
+        self.gate = threading.Lock()
+        self.gate.acquire()
 
 
-def _work(jobs: queue.SimpleQueue[_Job | None]) -> None:
+def _work(jobs: queue.SimpleQueue[_Job | None], upkeep: Upkeep) -> None:
     """What a thread does until it takes a None from the queue."""
-    get, reschedule = jobs.get, trio.lowlevel.reschedule
-    while (job := get()) is not None:
+    reschedule = trio.lowlevel.reschedule
+    while (job := _next_job(jobs, upkeep)) is not None:
         try:
             job.result = job.function(*job.arguments)
         except BaseException as error:  # noqa: BLE001 - handed over whole to the task that waits for it
             job.error = error
-        try:
-            job.token.run_sync_soon(reschedule, job.task)
-        except trio.RunFinishedError:
-            pass  # the loop itself broke down: nobody waits any more
+        if job.claim.acquire(blocking=False):
+            job.gate.release()
+        else:
+            try:
+                job.token.run_sync_soon(reschedule, job.task)
+            except trio.RunFinishedError:
+                pass  # the loop itself broke down: nobody waits any more
         del job  # or an idle thread would keep the last plan's buffers alive
+
+
+def _next_job(jobs: queue.SimpleQueue[_Job | None], upkeep: Upkeep) -> _Job | None:
+    while True:
+        try:
+            return jobs.get(timeout=upkeep())
+        except queue.Empty:
+            continue
 
 
 def _never_abort(_: object) -> trio.lowlevel.Abort:
     return trio.lowlevel.Abort.FAILED
 
 
+class _Patience:
+    """Whether the loop may wait in place now, judged by how such waits went.
+
+    A job that was not done in time is followed by a pause of ten times its length, twice as long after each further
+    one, at most ten seconds: on a slow disk a wait in place gains nothing. And while other tasks are runnable, waiting
+    draws on a credit that grows with half of the time. Whether there are others is looked up about once in a
+    millisecond, since asking trio takes longer the more sockets it watches.
+    """
+
+    __slots__ = ("_credit_s", "_crowded_until", "_look_at", "_pause_s", "_paused_until", "_seen_at")
+
+    def __init__(self) -> None:
+        self._pause_s = 0.0
+        self._paused_until = 0.0
+        self._credit_s = CREDIT_S_MAX
+        self._seen_at = 0.0
+        self._look_at = 0.0
+        self._crowded_until = 0.0
+
+    def allows(self, now: float) -> bool:
+        """Whether a wait may begin."""
+        if now < self._paused_until:
+            return False
+        if now >= self._look_at:
+            self._look(now)
+        if now >= self._crowded_until:
+            return True
+        self._credit_s = min(CREDIT_S_MAX, self._credit_s + SHARE * (now - self._seen_at))
+        self._seen_at = now
+        return self._credit_s > 0
+
+    def _look(self, now: float) -> None:
+        if trio.lowlevel.current_statistics().tasks_runnable:
+            self._crowded_until = now + CROWDED_S
+        self._look_at = now + max(LOOK_S_MIN, LOOK_COST_FACTOR * (_now() - now))
+
+    def waited(self, wait_s: float) -> None:
+        """A wait in place has ended, in time or not."""
+        self._credit_s -= wait_s
+
+    def succeeded(self) -> None:
+        """The job was done in time."""
+        self._pause_s /= 2
+
+    def gave_up(self, now: float) -> None:
+        """The job was not done in time."""
+        self._pause_s = min(BACK_OFF_S_MAX, max(2 * self._pause_s, BACK_OFF_FACTOR * PATIENCE_S))
+        self._paused_until = now + self._pause_s
+
+    def ended(self, took_s: float, now: float) -> None:
+        """The job that was not done in time is done now, and took so long."""
+        self._pause_s = min(BACK_OFF_S_MAX, max(self._pause_s, BACK_OFF_FACTOR * took_s))
+        self._paused_until = max(self._paused_until, now + self._pause_s)
+
+
+def _is_over(token: trio.lowlevel.TrioToken) -> bool:
+    """Whether the run of that token has ended."""
+    try:
+        token.run_sync_soon(_do_nothing)
+    except trio.RunFinishedError:
+        return True
+    return False
+
+
+def _do_nothing() -> None:
+    pass
+
+
 class ThreadPool:
-    """Threads that grow with need up to `limit`, used from one trio run at a time."""
+    """Threads that grow with need. T2 tells what `limit` and `hung_limit` bound."""
 
-    __slots__ = ("_busy", "_idle", "_jobs", "_name", "_threads", "limit")
+    __slots__ = (
+        "_hung_after_s",
+        "_idle",
+        "_jobs",
+        "_name",
+        "_patience",
+        "_pid",
+        "_promised",
+        "_running",
+        "_threads",
+        "_token",
+        "_upkeep",
+        "_waiting",
+        "hung_limit",
+        "limit",
+    )
 
-    def __init__(self, name: str, limit: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        limit: int,
+        *,
+        hung_limit: int = DISK_THREADS_HUNG_MAX,
+        hung_after_s: float = DISK_HUNG_AFTER_S,
+        upkeep: Upkeep = _do_nothing,
+    ) -> None:
         self.limit = limit
+        self.hung_limit = hung_limit
+        self._hung_after_s = hung_after_s
+        self._upkeep = upkeep
         self._name = name
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
-        self._busy = 0
+        self._running: dict[_Job, float] = {}  # and when it was given to a thread; the oldest first
+        self._waiting = trio.lowlevel.ParkingLot()
+        self._promised = 0  # places given to tasks that have not run since
         self._idle: trio.Event | None = None
+        self._patience = _Patience()
+        self._token: trio.lowlevel.TrioToken | None = None
+        self._pid = 0
 
     @property
     def threads(self) -> int:
@@ -81,38 +228,144 @@ class ThreadPool:
     @property
     def busy(self) -> int:
         """How many jobs run or wait for a thread."""
-        return self._busy
+        return len(self._running) + len(self._waiting) + self._promised
+
+    def check_run(self) -> trio.lowlevel.TrioToken:
+        """The token of the run that the pool serves, which must be the caller's. Raises `WrongRun` (T5)."""
+        if self._token is not None and os.getpid() != self._pid:
+            raise WrongRun(
+                "a runtime or disk was used in a forked child of the process that opened it. Nothing was done. "
+                "Start child processes by 'spawn', and open a runtime of their own in them."
+            )
+        try:
+            token = trio.lowlevel.current_trio_token()
+        except RuntimeError:
+            raise WrongRun(
+                "a runtime or disk was used outside the trio run that opened it. Nothing was done. "
+                "From another thread, go through trio.from_thread."
+            ) from None
+        if token is not self._token:
+            if self._token is not None and not _is_over(self._token):
+                raise WrongRun(
+                    "a runtime or disk was used in another trio run than the one that opened it. Nothing was done. "
+                    "Go through trio.from_thread with that run's token, or open a runtime of its own in each."
+                )
+            self._token, self._pid = token, os.getpid()
+            self._running.clear()  # jobs of a run that broke down: nobody waits for them
+            self._promised = 0
+        return token
 
     @trio.lowlevel.enable_ki_protection
-    async def run(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
-        """Call `function` in a thread and wait for it to the end (T1)."""
+    async def run(self, function: Callable[[*Ts], T], *arguments: *Ts, in_place: bool = False) -> T:
+        """Call `function` in a thread and wait for it to the end (T1).
+
+        `in_place`: it is likely to be quick, so that the loop may wait for it in place (T4). Raises `WrongRun` (T5),
+        and what `function` raises.
+        """
+        token = self.check_run()
         await trio.lowlevel.checkpoint_if_cancelled()
-        job = _Job(function, arguments)
-        self._busy += 1
+        if not self._has_room():
+            await self._wait_for_room()
+        job = _Job(function, arguments, token)
+        self._running[job] = _now()
         try:
-            if self._busy > len(self._threads) < self.limit:
+            if len(self._running) > len(self._threads):
                 self._grow()
             self._jobs.put(job)
-            await trio.lowlevel.wait_task_rescheduled(_never_abort)
+            if in_place:
+                await self._wait_in_place(job)
+            else:
+                await self._park(job)
         finally:
-            self._busy -= 1
-            if self._idle is not None and not self._busy:
-                self._idle.set()
+            self._running.pop(job, None)
+            self._ended()
         if job.error is not None:
             raise job.error
         return job.result  # type: ignore[no-any-return]
 
+    # -- the end of a job
+
+    async def _wait_in_place(self, job: _Job) -> None:
+        # All who are runnable run first, while the thread works: that is also how plans of several owners overlap.
+        await trio.lowlevel.cancel_shielded_checkpoint()
+        if job.gate.acquire(blocking=False):
+            return
+        started, patience = _now(), self._patience
+        if not patience.allows(started):
+            await self._park(job)
+            return
+        try:
+            is_done = job.gate.acquire(timeout=PATIENCE_S)
+        except BaseException:
+            # A signal handler raised. The thread works on, so it is waited for all the same (T1).
+            await self._park(job)
+            raise
+        ended = _now()
+        patience.waited(ended - started)
+        if is_done:
+            patience.succeeded()
+            return
+        patience.gave_up(ended)
+        await self._park(job)
+        ended = _now()
+        patience.ended(ended - self._running.get(job, ended), ended)
+
+    @staticmethod
+    async def _park(job: _Job) -> None:
+        if job.claim.acquire(blocking=False):
+            await trio.lowlevel.wait_task_rescheduled(_never_abort)
+        else:
+            job.gate.acquire()  # the job is done, and its thread opens the gate at once
+
+    def _ended(self) -> None:
+        while self._waiting and self._has_room():
+            self._promised += 1
+            self._waiting.unpark()
+        if self._idle is not None and not self.busy:
+            self._idle.set()
+
+    # -- room for another job
+
+    def _has_room(self) -> bool:
+        answering = len(self._running) + self._promised
+        return answering < self.limit or answering - self._hung()[0] < self.limit
+
+    def _hung(self) -> tuple[int, float]:
+        """How many running jobs are not counted, and after how many seconds one more will not be."""
+        now, hung = _now(), 0
+        for started in self._running.values():
+            left_s = started + self._hung_after_s - now
+            if hung == self.hung_limit:
+                break
+            if left_s > 0:
+                return hung, left_s
+            hung += 1
+        return hung, math.inf
+
+    async def _wait_for_room(self) -> None:
+        while True:
+            with trio.move_on_after(self._hung()[1]):
+                await self._waiting.park()
+                self._promised -= 1
+                return
+            if self._has_room():
+                return
+
     def _grow(self) -> None:
         # Daemons: a disk that hangs for ever must not keep the interpreter from exiting.
         thread = threading.Thread(
-            target=_work, args=(self._jobs,), name=f"{self._name}-{len(self._threads)}", daemon=True
+            target=_work,
+            args=(self._jobs, self._upkeep),
+            name=f"{self._name}-{len(self._threads)}",
+            daemon=True,
         )
         thread.start()
         self._threads.append(thread)
 
     async def aclose(self) -> None:
-        """Wait for all jobs, then end the threads."""
-        while self._busy:
+        """Wait for all jobs, then end the threads. Raises `WrongRun` (T5)."""
+        self.check_run()
+        while self.busy:
             if self._idle is None or self._idle.is_set():
                 self._idle = trio.Event()
             await self._idle.wait()
@@ -121,3 +374,4 @@ class ThreadPool:
             self._jobs.put(None)
         for thread in threads:
             thread.join()
+        self._token = None

@@ -130,12 +130,12 @@ class Executor:
 
     __slots__ = ("_fusing", "_open_flags", "_proven", "_root", "_verbs", "files")
 
-    def __init__(self, root: str, *, fuse: bool = True, read_only: bool = False) -> None:
+    def __init__(self, root: str, *, descriptors: int, fuse: bool = True, read_only: bool = False) -> None:
         self._root = root
         self._open_flags = os.O_RDONLY if read_only else os.O_RDWR
         self._fusing = fuse and bool(RWF_DSYNC)
         self._proven = False
-        self.files = FileTable()
+        self.files = FileTable(descriptors, _sync)
         self._verbs: dict[type, Callable[[Any], None]] = {
             Open: self._open,
             Create: self._create,
@@ -211,24 +211,36 @@ class Executor:
             raise OSError(errno.EBUSY, "the handle is open already", handle.path)
         # O_NONBLOCK: a FIFO in the place of a file must not stop the thread before it is recognised.
         flags |= os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-        descriptor = os.open(self.resolve(handle.path), flags, 0o600)
+        descriptor = self.files.with_room(os.open, self.resolve(handle.path), flags, 0o600)
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 raise OSError(errno.EINVAL, "not a regular file", handle.path)
-            file = self.files.enter(status, created=bool(flags & os.O_EXCL))
+            file = self.files.enter(handle, status, created=bool(flags & os.O_EXCL))
         except OSError:
             os.close(descriptor)
             raise
         handle.attach(descriptor, file)
+        self.files.opened(handle)
         handle.incarnation.opened(handle)
+
+    def reopen(self, path: str) -> tuple[int, tuple[int, int]]:
+        """A descriptor for a file that was put away, and the file's key."""
+        flags = self._open_flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        descriptor = self.files.with_room(os.open, self.resolve(path), flags)
+        try:
+            status = os.fstat(descriptor)
+        except OSError:
+            os.close(descriptor)
+            raise
+        return descriptor, (status.st_dev, status.st_ino)
 
     def _write(self, verb: Write) -> None:
         handle: Any = verb.handle
         descriptor = handle.pin()
         try:
             with (file := handle.file).guard:
-                file.unsynced = True
+                file.begin_write()
                 _write_all(descriptor, verb.buffers, verb.offset)
         finally:
             handle.unpin()
@@ -242,7 +254,7 @@ class Executor:
                 buffers = verb.buffers
                 if file.unsynced or len(buffers) > IOV_MAX or not _total(buffers):
                     return False
-                file.unsynced = True
+                file.begin_write()
                 try:
                     _write_all(descriptor, buffers, verb.offset, RWF_DSYNC)
                 except OSError as error:
@@ -250,7 +262,7 @@ class Executor:
                         raise
                     self._fusing = False
                     return False
-                file.unsynced = False
+                file.synced()
                 self._proven = True
                 return True
         finally:
@@ -262,7 +274,7 @@ class Executor:
         descriptor = handle.pin()
         try:
             with (file := handle.file).guard:
-                file.unsynced = True
+                file.begin_write()
                 offset, missing = verb.offset, verb.length
                 if offset < 0 or missing < 0:
                     raise OSError(errno.EINVAL, "negative offset or length", handle.path)
@@ -278,8 +290,9 @@ class Executor:
         descriptor = handle.pin()
         try:
             with (file := handle.file).guard:
+                file.raise_failure()
                 _sync(descriptor)
-                file.unsynced = False
+                file.synced()
         finally:
             handle.unpin()
 
@@ -288,7 +301,7 @@ class Executor:
         descriptor = handle.pin()
         try:
             with (file := handle.file).guard:
-                file.unsynced = True
+                file.begin_write()
                 os.ftruncate(descriptor, verb.length)
         finally:
             handle.unpin()
@@ -300,17 +313,21 @@ class Executor:
         handle.incarnation.closed(handle)
         file = handle.detach()
         if file is not None:
-            self.files.leave(file)
+            self.files.leave(handle, file)
 
     # -- verbs on names
 
     def _rename(self, verb: Rename) -> None:
-        os.rename(self.resolve(verb.source), self.resolve(verb.target))
+        source = self.resolve(verb.source)
+        self.files.keep(verb.source, below=stat.S_ISDIR(os.lstat(source).st_mode))
+        self.files.keep(verb.target)
+        os.rename(source, self.resolve(verb.target))
 
     def _link(self, verb: Link) -> None:
         os.link(self.resolve(verb.source), self.resolve(verb.target), follow_symlinks=False)
 
     def _unlink(self, verb: Unlink) -> None:
+        self.files.keep(verb.path)
         os.unlink(self.resolve(verb.path))
 
     def _make_directory(self, verb: MakeDirectory) -> None:
@@ -333,7 +350,8 @@ class Executor:
     def _sync_directory(self, verb: SyncDirectory) -> None:
         # The root itself may be a link to where the user keeps the data; nothing below it is.
         follow = os.O_NOFOLLOW if verb.path else 0
-        descriptor = os.open(self.resolve(verb.path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | follow)
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | follow
+        descriptor = self.files.with_room(os.open, self.resolve(verb.path), flags)
         try:
             _sync_directory(descriptor)
         finally:

@@ -1,8 +1,12 @@
-"""Recovery is idempotent: recovering twice leaves what recovering once leaves."""
+"""Recovery is idempotent: recovering twice leaves what recovering once leaves.
+
+Once, an opening may begin another segment of a delivery journal: a snapshot is due, or the last segment is long. The
+opening after that leaves everything as it is.
+"""
 
 from __future__ import annotations
 
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 
 from callboard.simulations.checkers.terms import DEFAULT, Terms
 from callboard.simulations.history.recorder import History
@@ -16,13 +20,23 @@ PROMISE = "recovering twice is recovering once"
 
 def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:
     """A violation when a second recovery changed records, gaps, problems, the state of groups, or bytes of topics."""
-    first, *others = surviving.digests or ("",)
-    for other in others:
-        if other != first:
-            pairs = zip_longest(first.split("\n"), other.split("\n"), fillvalue="nothing more")
-            before, after = next((a, b) for a, b in pairs if a != b)
-            return [Violation(PROMISE, f"the first recovery left [{before}], the second [{after}]", None)]
+    found = [digest.split("\n") for digest in surviving.digests]
+    for number, (before, after) in enumerate(pairwise(found), 1):
+        if number == 1:
+            after = _without_begun_journals(before, after)
+        if before != after:
+            one, other = next(
+                (a, b) for a, b in zip_longest(before, after, fillvalue="nothing more") if a != b
+            )
+            words = f"recovery {number} left [{one}], recovery {number + 1} [{other}]"
+            return [Violation(PROMISE, words, None)]
     return []
+
+
+def _without_begun_journals(before: list[str], after: list[str]) -> list[str]:
+    """The lines of `after` but for those of delivery journals' segments that `before` does not name at all."""
+    named = {line.partition(": ")[0] for line in before}
+    return [line for line in after if "/delivery/" not in line or line.partition(": ")[0] in named]
 
 
 def check_damage(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:

@@ -18,6 +18,7 @@ from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.faults.swarm import FaultSpace
 from callboard.simulations.history.clients import ObservedTopic
 from callboard.simulations.scenarios.broker_runs import CONSUMERS, FILES, OTHERS, PARTITIONS
+from callboard.simulations.scenarios.drawn_limits import draw_limits
 from callboard.simulations.scenarios.draws import between, one_of
 from callboard.simulations.scenarios.recorded_source import recorded_day
 from callboard.simulations.scenarios.shop import OPERATOR_S, Shop
@@ -112,6 +113,7 @@ class RecordedTraffic:
             visibility_s=one_of(entropy, (2.0, 30.0)),
             nack_every=one_of(entropy, (0, 31)),
             poll_s=5.0,
+            limits=draw_limits(entropy.fork("limits")),
         )
 
     async def main(self, world: World, workload: Recording) -> None:

@@ -18,6 +18,7 @@ from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.faults.swarm import FaultSpace
 from callboard.simulations.scenarios.bounds import ACTORS_MAX, COUNT_MAX
 from callboard.simulations.scenarios.broker_runs import CONSUMERS, FILES, PARTITIONS
+from callboard.simulations.scenarios.drawn_limits import draw_limits
 from callboard.simulations.scenarios.draws import between, one_of
 from callboard.simulations.scenarios.shop import Shop
 from callboard.simulations.scenarios.traffic import STYLES, Traffic
@@ -123,6 +124,7 @@ class RetentionAgainstReaders:
             drop_unread=one_of(entropy, (False, True)),
             readers=between(entropy, 0, 2),
             acks=one_of(entropy, (("all",), ("all",), ("all", "none"), ("none",))),
+            limits=draw_limits(entropy.fork("limits")),
         )
 
     async def main(self, world: World, workload: Keeping) -> None:

@@ -7,8 +7,9 @@ from typing import Final
 import attrs
 
 from callboard.log.limits import KIB, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN
-from callboard.log.seams.entropy import Entropy
+from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.scenarios.bounds import ACTORS_MAX, BYTES_MAX, COUNT_MAX, NAMES_MAX, check_counts
+from callboard.simulations.scenarios.drawn_limits import DrawnLimits, draw_limits, limits_of
 from callboard.simulations.scenarios.draws import between, one_of, uniform
 
 __all__ = ["STYLES", "TOPIC", "Traffic", "draw_traffic"]
@@ -16,6 +17,15 @@ __all__ = ["STYLES", "TOPIC", "Traffic", "draw_traffic"]
 TOPIC: Final = "orders"
 STYLES: Final = ("one by one", "receive", "batches", "lazy")
 """How a group consumes: iterating and acking each, holding each while a body runs, in batches, or flushing acks."""
+
+LEVELS: Final = (
+    ("all",),
+    ("all",),
+    ("all", "leader"),
+    ("all", "leader", "none"),
+    ("leader", "none", "none", "none", "none", "all"),
+)
+"""Levels of acknowledgement, in turns: with several publishers they meet in one commit."""
 
 
 @attrs.frozen(kw_only=True)
@@ -36,7 +46,7 @@ class Traffic:
     """Levels, in turns."""
     segment_bytes: int = SEGMENT_BYTES_MIN
     styles: tuple[str, ...] = ("one by one", "batches")
-    """A group each."""
+    """A group each; none, and nobody consumes, so that nothing is synced for an ack's sake."""
     consumers: int = 2
     """Per group."""
     visibility_s: float = 5.0
@@ -46,12 +56,19 @@ class Traffic:
     """Every so many-th offset is nacked at first; 0 for none."""
     forget_every: int = 0
     """Every so many-th offset is forgotten at first: its lease runs out; 0 for none."""
+    lag_s: float = 0.0
+    """How long, in each life, consumers do nothing after they have joined."""
+    cut_at_end: bool = False
+    """Whether the power is cut when everything is settled, before the runtime is closed."""
     poll_s: float = 0.2
     retries: int = 0
     """How many publishes, in all, are repeated after an indefinite error."""
+    limits: DrawnLimits = ()
+    """Limits of the runtime that are not the usual ones."""
 
     def __attrs_post_init__(self) -> None:
         check_counts(type(self).__name__, self._counts())
+        limits_of(self.limits)
 
     def _counts(self) -> dict[str, tuple[int, int]]:
         """What is counted, and the bound of each."""
@@ -86,9 +103,9 @@ class Traffic:
         return b"key %d" % (number % self.keys) if self.keys > 0 else None
 
 
-def draw_traffic(entropy: Entropy, *, messages: tuple[int, int] = (60, 160)) -> Traffic:
+def draw_traffic(entropy: SeededEntropy, *, messages: tuple[int, int] = (60, 160)) -> Traffic:
     """Some traffic for a broker: a few publishers, one to three groups, short leases now and then."""
-    levels = one_of(entropy, (("all",), ("all",), ("all", "leader"), ("all", "leader", "none")))
+    levels = one_of(entropy, LEVELS)
     return Traffic(
         messages=between(entropy, *messages),
         partitions=between(entropy, 1, 3),
@@ -99,12 +116,15 @@ def draw_traffic(entropy: Entropy, *, messages: tuple[int, int] = (60, 160)) -> 
         pause_s=one_of(entropy, (0.0, 0.01, 0.05)),
         acks=levels,
         segment_bytes=one_of(entropy, (SEGMENT_BYTES_MIN, 1024 * KIB)),
-        styles=tuple(one_of(entropy, STYLES) for _ in range(one_of(entropy, (1, 2, 2, 3)))),
+        styles=tuple(one_of(entropy, STYLES) for _ in range(one_of(entropy, (0, 0, 1, 2, 2, 3)))),
         consumers=between(entropy, 1, 3),
         visibility_s=one_of(entropy, (0.5, 2.0, 10.0)),
         handling_s=one_of(entropy, (0.0, 0.0, 0.01, 0.05)),
+        lag_s=one_of(entropy, (0.0, 0.0, 0.5, 2.0)),
+        cut_at_end=one_of(entropy, (False, True)),
         nack_every=one_of(entropy, (0, 0, 13)),
         forget_every=one_of(entropy, (0, 0, 29)),
         poll_s=uniform(entropy, 0.05, 0.5),
         retries=one_of(entropy, (0, 0, 5)),
+        limits=draw_limits(entropy.fork("limits")),
     )

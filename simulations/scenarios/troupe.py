@@ -14,16 +14,17 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import trio
 
-from callboard.actors.kernel import Actor
+from callboard.actors.kernel import Actor, MailboxSpec
 from callboard.log.errors import CallboardError, RestartLimitReached
 from callboard.simulations.checkers import Intensity, Terms, enforce
 from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.scenarios.bounds import ACTORS_MAX, COUNT_MAX, check_counts
+from callboard.simulations.scenarios.drawn_limits import ACTOR_LIMITS, DrawnLimits, draw_limits, limits_of
 from callboard.simulations.scenarios.draws import between, one_of
 from callboard.supervision import Backoff, ChildSpec, SupervisorSpec, System, open_system
 
 if TYPE_CHECKING:
-    from callboard.log.seams.entropy import Entropy
+    from callboard.simulations.entropy import SeededEntropy
     from callboard.simulations.history import History
     from callboard.simulations.world import Machine, World
 
@@ -52,6 +53,8 @@ class Cast:
     intensity: int = 5
     period_s: float = 10.0
     retry_in_hand: int = 0
+    limits: DrawnLimits = ()
+    """Limits of the system that are not the usual ones."""
 
     def __attrs_post_init__(self) -> None:
         check_counts(
@@ -66,9 +69,10 @@ class Cast:
                 "retry_in_hand": (self.retry_in_hand, COUNT_MAX),
             },
         )
+        limits_of(self.limits)
 
 
-def draw_cast(entropy: Entropy) -> Cast:
+def draw_cast(entropy: SeededEntropy) -> Cast:
     """Teams with all strategies and kinds of restart, crashing often enough to escalate now and then."""
     return Cast(
         teams=between(entropy, 1, 4),
@@ -83,6 +87,7 @@ def draw_cast(entropy: Entropy) -> Cast:
         intensity=between(entropy, 1, 5),
         period_s=one_of(entropy, (2.0, 10.0)),
         retry_in_hand=one_of(entropy, (0, 0, 1)),
+        limits=draw_limits(entropy.fork("limits"), ACTOR_LIMITS),
     )
 
 
@@ -139,6 +144,7 @@ class Troupe:
             for worker in range(max(1, cast.workers))
         ]
         askers = max(1, cast.askers)
+        self.limits = limits_of(cast.limits)
         self._waiting = [deque(range(index, cast.messages, askers)) for index in range(askers)]
         intensity, period_s = max(0, cast.intensity), max(1.0, cast.period_s)
         self.terms = Terms(
@@ -184,6 +190,7 @@ class Troupe:
                     restart=cast.restart,  # type: ignore[arg-type]
                     backoff=backoff,
                     retry_in_hand=max(0, cast.retry_in_hand),
+                    mailbox=MailboxSpec(self.limits.mailbox),
                 )
             )
         children = tuple(
@@ -209,7 +216,9 @@ class Troupe:
     async def session(self, machine: Machine) -> None:
         """From starting the tree to its end."""
         world = self.world
-        system = open_system(self.spec(machine.number), clock=machine.clock, entropy=machine.entropy)
+        system = open_system(
+            self.spec(machine.number), clock=machine.clock, entropy=machine.entropy, limits=self.limits
+        )
         system.events.subscribe(lambda event: world.heard(machine, event))
         machine.runtime = Stage(system)  # type: ignore[assignment]
         try:

@@ -69,7 +69,11 @@ class OpenRuntime:
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._runtime = open_runtime(
-            disk=machine.disk, clock=machine.clock, entropy=machine.entropy, on_event=self._heard
+            disk=machine.disk,
+            clock=machine.clock,
+            entropy=machine.entropy,
+            on_event=self._heard,
+            limits=machine.world.limits,
         )
 
     def _heard(self, event: Any) -> None:

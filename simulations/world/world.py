@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import trio
 
 from callboard.log.errors import CallboardError, InvalidArgument
+from callboard.log.limits import USUAL
 from callboard.simulations.clock import VirtualClock
 from callboard.simulations.disk.memory_disk import MemoryDisk
 from callboard.simulations.disk.survival import Survival
@@ -73,6 +74,8 @@ class World:
         self.machine: Machine | None = None
         """The machine that is up."""
         self.boots = 0
+        self.limits = USUAL
+        """Of the runtimes that machines open."""
         self.retry_budget = 0
         """How many more times observed publishers may publish again what may have happened."""
         self.consumers: dict[str, Any] = {}

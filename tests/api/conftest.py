@@ -27,10 +27,11 @@ class World:
     clock: VirtualClock
     lives: int = 0
 
-    def open(self) -> Any:
+    def open(self, **settings: Any) -> Any:
         """A runtime on the disk, for `async with`; each has randomness of its own."""
         self.lives += 1
-        return callboard.open_runtime(disk=self.disk, clock=self.clock, entropy=SeededEntropy(self.lives))
+        entropy = SeededEntropy(self.lives)
+        return callboard.open_runtime(disk=self.disk, clock=self.clock, entropy=entropy, **settings)
 
     @staticmethod
     async def topic_of(runtime: Any, count: int, **settings: Any) -> Any:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, get_overloads
 
 import attrs
 import pytest
 
 import callboard
+from callboard.consumer import Consumer
 from callboard.log.format.columns import Columns
 from callboard.log.limits import KEY_BYTES_MAX
 from callboard.message import ATTRIBUTES, Message, Record, RecordBatch
@@ -118,3 +119,11 @@ def test_a_tombstone_has_no_value() -> None:
     batch = RecordBatch("jobs", 0, columns)
     assert batch.values() == [record.value for record in batch] == [None, b""]
     assert [repr(record) for record in batch] == ["<Record jobs/0@0 tombstone>", "<Record jobs/0@1 0 bytes>"]
+
+
+@pytest.mark.parametrize("method", [Consumer.get, Consumer.receive])
+def test_only_a_timeout_makes_a_message_optional(method: Any) -> None:
+    """The types say that None is received only where a timeout was given."""
+    endless, timed = get_overloads(method)
+    assert "None" not in endless.__annotations__["return"]
+    assert "None" in timed.__annotations__["return"]

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 import callboard
-from callboard.log.limits import PENDING_BYTES_MAX
+from callboard.log.limits import PENDING_BYTES_MAX, Limits
 from callboard.log.seams.disk import Sync, Write
 from callboard.simulations.disk.inodes import lose_unsynced
 
@@ -240,6 +240,25 @@ async def test_publishers_wait_while_too_much_is_under_way(autojump_clock: Any, 
             world.disk.unhang()
         assert sorted(done) == list(range(7))
         assert runtime._directory.find("orders").ports[0].budget.waiting_bytes == 0
+
+
+async def test_publishers_that_wait_for_room_may_be_cancelled_together(
+    autojump_clock: Any, world: Any
+) -> None:
+    """One that would have been let in by another's cancellation, and is cancelled with it, takes no room."""
+    async with world.open(limits=Limits(pending_bytes=100)) as runtime:
+        topic = await runtime.create_topic("orders")
+        world.disk.hang("topics/")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(topic.publish, bytes(80))
+            await trio.sleep(0.1)
+            with trio.move_on_after(0.1):
+                async with trio.open_nursery() as waiting:
+                    for size in (80, *[1] * 20):
+                        waiting.start_soon(topic.publish, bytes(size))
+            world.disk.unhang()
+        assert runtime._directory.find("orders").ports[0].budget.waiting_bytes == 0
+        await topic.publish(bytes(80))
 
 
 async def test_publishers_that_wait_for_room_hear_that_the_partition_is_stuck(

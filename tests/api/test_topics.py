@@ -102,6 +102,20 @@ async def test_altering_reaches_a_failed_partition_when_it_comes_back(
         assert (await topic.describe())[1].start_offset >= 3
 
 
+async def test_a_crash_may_meet_an_actor_at_any_moment(autojump_clock: Any, world: Any) -> None:
+    """A drill while a partition starts, ends or waits for its restart has no effect, and says so."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders")
+        effects = set()
+        for _ in range(2_000):
+            effects.add(runtime.crash("topics/orders/0", RuntimeError("a drill")))
+            autojump_clock.jump(0.001)
+            await trio.lowlevel.checkpoint()
+        assert effects == {True, False}
+        await runtime.restart("topics/orders/0")
+        assert (await topic.publish(b"x")).offset == 0
+
+
 async def test_a_topic_that_is_created_again_inherits_nothing(autojump_clock: Any, world: Any) -> None:
     """Neither messages nor settings nor any group's place; and nothing of the old one is left on the disk."""
     async with world.open() as runtime:

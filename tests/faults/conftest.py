@@ -25,10 +25,11 @@ class World:
     clock: VirtualClock
     lives: int = 0
 
-    def open(self) -> Any:
+    def open(self, **settings: Any) -> Any:
         """A runtime on the disk, to be used with `async with`; each has randomness of its own."""
         self.lives += 1
-        return callboard.open_runtime(disk=self.disk, clock=self.clock, entropy=SeededEntropy(self.lives))
+        entropy = SeededEntropy(self.lives)
+        return callboard.open_runtime(disk=self.disk, clock=self.clock, entropy=entropy, **settings)
 
     @asynccontextmanager
     async def doomed(self, choose: Choose | None = None) -> AsyncIterator[Any]:

@@ -9,6 +9,7 @@ import pytest
 import trio
 
 import callboard
+from callboard.log.limits import Limits
 
 TIMEOUT = 10.0
 
@@ -202,3 +203,43 @@ async def test_a_clock_that_was_set_back_while_the_runtime_was_down_makes_no_del
             assert await consumer.get(timeout=9.0) is None
             message = await consumer.get(timeout=2.0)
             assert message.attempt == 2
+
+
+async def test_a_lease_that_runs_out_while_its_records_are_read_is_no_message(
+    autojump_clock: Any, world: Any
+) -> None:
+    """On a slow disk a lease may be over before its records are there: its consumer gets them by the next one."""
+    async with world.open(limits=Limits(fetch_bytes=1, tail_cache_bytes=1)) as runtime:
+        topic = await runtime.create_topic("orders")
+        for number in range(4):
+            await topic.publish(b"%d" % number)
+        async with topic.subscribe("group", visibility_timeout=0.5) as consumer:
+            first = await consumer.get()
+            await first.ack()
+            world.disk.cold = True
+            world.disk.latency_s = 0.4
+            found = []
+            with trio.move_on_after(5.0):
+                found.append((await consumer.get()).offset)
+            world.disk.latency_s = 0.0
+            while len(found) < 3:
+                message = await consumer.get()
+                found.append(message.offset)
+                await message.ack()
+        assert sorted(set(found)) == [1, 2, 3]
+
+
+async def test_what_a_cancelled_fetch_leased_comes_before_what_follows_it(
+    autojump_clock: Any, world: Any
+) -> None:
+    """A consumer whose `get(timeout=)` ran out on a slow disk goes on with the message that it was about to get."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders")
+        async with topic.subscribe("group") as consumer:
+            for number in range(6):
+                await topic.publish(b"%d" % number)
+            world.disk.latency_s = 0.15
+            assert await consumer.get(timeout=0.1) is None
+            world.disk.latency_s = 0.0
+            found = [(await consumer.get()).offset for _ in range(6)]
+        assert found == list(range(6))

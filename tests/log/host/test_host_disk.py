@@ -45,7 +45,8 @@ async def disk(tmp_path: Path) -> AsyncIterator[HostDisk]:
 
 
 class Blocking(list[bytes]):
-    """Buffers that keep the thread that writes them until they are let go."""
+    """Buffers that keep the thread that writes them, but not the loop that counts their bytes, until they are let
+    go."""
 
     def __init__(self) -> None:
         super().__init__([b"late"])
@@ -53,8 +54,9 @@ class Blocking(list[bytes]):
         self.go = threading.Event()
 
     def __iter__(self) -> Iterator[bytes]:
-        self.reached.set()
-        self.go.wait(60)
+        if threading.current_thread() is not threading.main_thread():
+            self.reached.set()
+            self.go.wait(60)
         return super().__iter__()
 
 
@@ -178,7 +180,7 @@ async def test_fenced_and_closed_disks_leave_no_descriptor(tmp_path: Path) -> No
     await life.submit([Create(handle) for handle in handles])
     await life.mark("m", 8)
     added = descriptors() - before
-    assert len(added) == 6
+    assert len(added) == 5  # a mark has none
     assert not [name for name in added if os.get_inheritable(int(name.split()[0]))]
     life = await disk.incarnate("owner")
     assert descriptors() == before

@@ -15,7 +15,7 @@ import trio
 from callboard.actors.delivery.receipts import Grant
 from callboard.actors.partition.commands import SIFT_AT_LEAST, PartitionCommand, Sleepers
 from callboard.log.errors import CallboardError, PartitionUnavailable
-from callboard.log.journal.journal import ProvenEnd
+from callboard.log.journal.proven_end import ProvenEnd
 from callboard.log.limits import PENDING_BYTES_MAX
 
 if TYPE_CHECKING:

@@ -38,7 +38,6 @@ J4  After a plan failed in a way that may have left bytes behind, nothing is sta
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Final
 
 import attrs
@@ -46,24 +45,21 @@ import attrs
 from callboard.log import limits
 from callboard.log.errors import DiskFull, InternalError, InvalidArgument, PlanFailed, StorageError
 from callboard.log.format.columns import Columns
-from callboard.log.format.committed import COMMITTED_BYTES, COMMITTED_NAME, decode_committed, encode_committed
-from callboard.log.format.faults import CommittedInvalid
 from callboard.log.format.frame import encode_frame, frame_length
 from callboard.log.journal.journal_disk import (
     Failure,
     classify,
     close_quietly,
     error_of,
-    is_full,
-    make_directory,
     may_have_named,
     start_segment,
 )
 from callboard.log.journal.journal_records import Kind, columns_of_control, columns_of_events
 from callboard.log.journal.journal_recovery import JournalRecovery, Owner, ignore, prune_segments, recover
+from callboard.log.journal.proven_end import ProvenEnd, ProvenMark
 from callboard.log.limits import USUAL, Limits
 from callboard.log.seams.clock import Clock
-from callboard.log.seams.disk import Buffer, Close, Incarnation, Mark, Sync, Verb, Write, Zero
+from callboard.log.seams.disk import Buffer, Close, Incarnation, Sync, Verb, Write, Zero
 from callboard.log.seams.entropy import Entropy
 from callboard.log.segments.segment_file import SegmentFile
 
@@ -87,13 +83,6 @@ class StagedJournal:
     """Whether everything appended so far is proven when the plan succeeds."""
 
 
-@attrs.define(eq=False)
-class ProvenEnd:
-    """How far a journal was proven, for owners whose memory outlives an incarnation that had it open."""
-
-    sequence: int = 0
-
-
 class Journal:
     """Events and snapshots of one owner. See the module's docstring; `open` makes one."""
 
@@ -114,8 +103,7 @@ class Journal:
         self._clock = clock
         self._entropy = entropy
         self._version = version
-        self._proven_end = ProvenEnd() if proven_end is None else proven_end
-        self._mark: Mark | None = None
+        self._mark = ProvenMark(ProvenEnd() if proven_end is None else proven_end)
         self._limits = limits
         self._segment: SegmentFile
         self._next = 0
@@ -183,7 +171,7 @@ class Journal:
         try:
             await journal._recover(Owner(restore, apply, version, versioned, written, lost))
         except BaseException:
-            journal._close_mark()
+            journal._mark.close()
             raise
         return journal
 
@@ -202,16 +190,16 @@ class Journal:
         """Write a journal that begins at sequence `base` with `snapshot`, which replaces all before. It is not open."""
         journal = cls(files, directory, clock=clock, entropy=entropy, version=version)
         journal._next = base
-        await journal._open_mark()
+        await journal._mark.open(files, directory)
         try:
             await journal._change_segment("replacing", Kind.HEAL, snapshot, allocate_or_fail=False)
             await journal.close()
         finally:
-            journal._close_mark()
+            journal._mark.close()
 
     async def _recover(self, owner: Owner) -> None:
-        await self._open_mark()
-        found = await recover(self._files, self.directory, owner, self._proven_end.sequence)
+        await self._mark.open(self._files, self.directory)
+        found = await recover(self._files, self.directory, owner, self._mark.sequence)
         self.recovery = found.recovery
         self._next = self._proven = found.next_sequence
         if found.segment is None:
@@ -227,38 +215,11 @@ class Journal:
         if self.needs_maintenance:
             await self.maintain()
 
-    async def _open_mark(self) -> None:
-        """Map the `committed` file; without space for it the journal does without."""
-        try:
-            await make_directory(self._files, self.directory)
-        except PlanFailed as error:
-            raise error_of(self.directory, "opening", error) from error
-        try:
-            self._mark = await self._files.mark(f"{self.directory}/{COMMITTED_NAME}", COMMITTED_BYTES)
-        except StorageError as error:
-            if not is_full(error):
-                raise
-            return
-        end = self._proven_end
-        with suppress(CommittedInvalid):
-            end.sequence = max(end.sequence, decode_committed(self._mark.load()).durable_end)
-        if end.sequence:
-            # What memory knows is what repair must know.
-            self._mark.store(encode_committed(end.sequence, end.sequence))
-
     def _prove(self) -> None:
         """A sync covered everything that was appended."""
         self._unproven_bytes = 0
-        self._proven = end = self._next
-        if end > self._proven_end.sequence:
-            self._proven_end.sequence = end
-            if self._mark is not None:
-                self._mark.store(encode_committed(end, end))
-
-    def _close_mark(self) -> None:
-        mark, self._mark = self._mark, None
-        if mark is not None:
-            mark.close()
+        self._proven = self._next
+        self._mark.advance(self._next)
 
     async def close(self) -> None:
         """Sync what is dirty, mark the end as clean, close the file. Raises `StorageError` when the sync fails."""
@@ -266,7 +227,7 @@ class Journal:
             raise InternalError("the journal is closed while an append is staged", invariant="J1")
         handle = self._segment.handle
         if self.needs_healing:
-            self._close_mark()
+            self._mark.close()
             await close_quietly(self._files, self._segment)
             return
         verbs: list[Verb] = [Sync(handle)] if self.is_dirty else []
@@ -284,7 +245,7 @@ class Journal:
         else:
             self._prove()
         finally:
-            self._close_mark()
+            self._mark.close()
 
     # -- appending ----------------------------------------------------------------------------------------------
 

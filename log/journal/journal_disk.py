@@ -29,6 +29,7 @@ __all__ = [
     "close_quietly",
     "error_of",
     "is_full",
+    "is_journal",
     "make_directory",
     "may_have_named",
     "remove_unfinished",
@@ -87,6 +88,12 @@ async def make_directory(files: Incarnation, directory: str) -> None:
         above = above.rpartition("/")[0]
         verbs.append(SyncDirectory(above))
     await files.submit(verbs)
+
+
+def is_journal(directory: str) -> bool:
+    """Whether a runtime keeps a journal there: what counts when no segment says what it is."""
+    parts = directory.split("/")
+    return parts[-1] == "delivery" or parts[0] in ("catalog", "actors")
 
 
 async def segment_bases(files: Incarnation, directory: str) -> list[int]:

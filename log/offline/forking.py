@@ -98,7 +98,7 @@ def plan_journal(found: Inspection) -> list[Fork]:
     """A segment for each damaged one, under the same name, with gap frames for what is lost."""
     forks: list[Fork] = []
     if not found.segments:
-        end = 0 if found.committed is None else found.committed.durable_end
+        end = found.journal_end
         return [Fork(0, end, None, ((0, end - 1),), ((0, end - 1),))] if end else []
     first = found.segments[0]
     if first.base > 0 and any(
@@ -116,9 +116,9 @@ def plan_journal(found: Inspection) -> list[Fork]:
                 parts.append((end, run.base - 1))
             parts.append(run)
             end = run.end
-        if following is None and found.committed is not None and end < found.committed.durable_end:
-            parts.append((end, found.committed.durable_end - 1))
-            end = found.committed.durable_end
+        if following is None and end < found.journal_end:
+            parts.append((end, found.journal_end - 1))
+            end = found.journal_end
         if state.lost_snapshot and end == state.base + 1:
             end += 1
         if following is not None and end < following.base and not following.heals:

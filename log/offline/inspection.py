@@ -29,7 +29,7 @@ from callboard.log.format.segment import (
     SegmentKind,
     decode_segment_header,
 )
-from callboard.log.journal.journal_disk import segment_bases
+from callboard.log.journal.journal_disk import is_journal, segment_bases
 from callboard.log.journal.journal_records import Kind, decode_control
 from callboard.log.seams.disk import Close, Handle, Incarnation, Open
 from callboard.log.segments.index_file import segment_id_in
@@ -102,6 +102,11 @@ class Inspection:
     def end(self) -> int:
         """One above the last readable record's offset in the log."""
         return max((segment.end for segment in self.segments), default=0)
+
+    @property
+    def journal_end(self) -> int:
+        """Of a journal: the sequence below which every record was synced."""
+        return self.committed.durable_end if self.kind == "journal" and self.committed is not None else 0
 
 
 async def inspect_log(files: Incarnation, directory: str, *, progress: Tell | None = None) -> Inspection:
@@ -262,10 +267,9 @@ class Inspector:
         """Whether power loss alone may have taken the record: nobody was told that it is durable."""
         if following is not None and not following.heals:
             return False
-        if self.found.kind == "journal":
-            committed = 0 if self.found.committed is None else self.found.committed.durable_end
-            return max(walk.proven, committed) <= first
-        return self.found.committed is not None and first >= self.found.committed.durable_end
+        if self.found.committed is None:
+            return self.found.kind == "journal" and first >= walk.proven
+        return first >= max(walk.proven, self.found.committed.durable_end)
 
     def _check_end(
         self, state: SegmentState, scan: SegmentScan, walk: FramesWalk, following: SegmentState | None
@@ -275,12 +279,9 @@ class Inspector:
         is_torn = scan.tail is Tail.TORN and walk.superseded_at > scan.end
         words = f"bytes {scan.end} to {scan.tail_end} are no frame" if is_torn else "records are missing"
         if following is None:
-            committed = self.found.committed
-            if state.lost_snapshot and end == state.base + 1:
-                end += 1  # told on its own
-            if self.found.kind == "journal" and committed is not None and end < committed.durable_end:
-                last = committed.durable_end - 1
-                self._tell(state, "damage", scan.end, end, last, words + ", and were synced")
+            proven = self.found.journal_end
+            if end + (state.lost_snapshot and end == state.base + 1) < proven:
+                self._tell(state, "damage", scan.end, end, proven - 1, words + ", and were synced")
             elif is_torn:
                 first, last = scan.torn_offsets or (None, None)
                 self._note(state, "torn", scan.end, first, last, words + ": a torn tail")
@@ -487,12 +488,6 @@ class FramesWalk:
         if state.lost_snapshot:
             message = "the snapshot that the segment begins with cannot be read"
             self.inspector._tell(state, "snapshot", None, state.base + 1, state.base + 1, message)
-
-
-def is_journal(directory: str) -> bool:
-    """Whether a runtime keeps a journal there: what counts when no segment says what it is."""
-    parts = directory.split("/")
-    return parts[-1] == "delivery" or parts[0] in ("catalog", "actors")
 
 
 def explains(following: SegmentState, end: int) -> bool:

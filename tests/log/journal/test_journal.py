@@ -194,7 +194,7 @@ def test_page_lists_every_kind_of_frame():
 
 
 async def test_history_is_kept_up_to_a_size(owner):
-    """Segments that are young enough to be kept go all the same, oldest first, when there are too many bytes of them."""
+    """Segments that are young enough to stay go all the same, oldest first, when there are too many bytes of them."""
     journal = await owner.open()
     for number in range(6):
         await owner.append(journal, b"event-%d" % number)

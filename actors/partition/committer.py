@@ -109,8 +109,10 @@ class Committer:
         self._taken = 0
         """Records that went into commits."""
         self._segments = log.segment_count
-        self._pruned_for = 0
-        """The log's first offset when the journal was pruned last."""
+        self._snapshots = 0
+        self._history_bytes = limits.journal_history_bytes
+        self._pruned_for: tuple[int, int] | None = None
+        """The log's first offset, and how many snapshots there were, when the journal was pruned last."""
         self._snapshot_every_bytes = limits.snapshot_every_bytes
         self._snapshot_beyond = limits.snapshot_every_bytes
         self.commits = 0
@@ -223,11 +225,16 @@ class Committer:
             self.failed_commits += 1
 
     async def _prune_journal(self) -> None:
-        """Journal segments go when the log segments that they tell of are gone, and a snapshot has replaced them."""
-        start = self._log.start_offset
-        if start != self._pruned_for and not self._journal.needs_healing:
-            await self._journal.prune(keep_from_us=self._log.oldest_us)
-            self._pruned_for = start
+        """Journal segments go when a snapshot has replaced them, and the log segments that they tell of are gone.
+
+        There may be no more of them than a limit, and than `retention_bytes` leaves beside the log.
+        """
+        start, spare = self._log.start_offset, self._log.spare_bytes
+        if self._journal.needs_healing or (start, self._snapshots) == self._pruned_for:
+            return
+        kept = self._history_bytes if spare is None else min(spare, self._history_bytes)
+        await self._journal.prune(keep_from_us=self._log.oldest_us, keep_bytes=kept)
+        self._pruned_for = start, self._snapshots
 
     async def _work_waits(self) -> None:
         while not (self._urgent or self._sequencer.records):
@@ -440,6 +447,7 @@ class Committer:
                 return error
             raise
         self._owed_until, self._owed_delay_s = 0.0, OWED_RETRY_S
+        self._snapshots += 1
         self._snapshot_beyond = max(self._snapshot_every_bytes, SNAPSHOT_SPACING * len(state))
         if covered is not None:
             try:
@@ -459,6 +467,11 @@ class Committer:
         """Shorten the next recovery; when the disk refuses, try again after as many bytes more."""
         if await self._write_state(self._journal.snapshot) is not None:
             self._snapshot_beyond = self._journal.bytes_since_snapshot + self._snapshot_every_bytes
+            return
+        try:
+            await self._prune_journal()
+        except StorageError:
+            self.failed_commits += 1
 
     def _fail(self, commit: Commit, error: CallboardError) -> None:
         self.failed_commits += 1

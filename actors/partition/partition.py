@@ -307,6 +307,8 @@ class Partition(Actor[c.PartitionCommand]):
             failed_commits=committer.failed_commits,
             heals=committer.heals,
             lost_records=room.lost_records,
+            history_bytes=self._journal.history_bytes,
+            dropped_history_bytes=self._journal.dropped_history_bytes,
             gaps=tuple(str(gap) for gap in log.gaps),
             damages=(*map(str, log.damages), *self._journal_damages),
             groups=groups,

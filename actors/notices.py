@@ -39,6 +39,22 @@ class PartitionStuck:
 
 
 @attrs.frozen
+class OpeningOverdue:
+    """A partition has been recovering for so long. Those who use it wait; the others do not."""
+
+    path: str
+    after_s: float
+
+
+@attrs.frozen
+class OperationFailed:
+    """The catalog could not carry out what nobody was waiting for; it is tried again at the next opening."""
+
+    subject: str
+    cause: str
+
+
+@attrs.frozen
 class JournalSalvaged:
     """A delivery journal was damaged, and was repaired: messages whose acks it lost are delivered again."""
 

@@ -188,8 +188,3 @@ def group_settings(given: Mapping[str, Any], where: str) -> GroupSettings:
         problem = f"backoff ({settings.backoff}) is longer than max_backoff ({settings.max_backoff})"
         raise ConfigurationError(f"settings of {where}: {problem}. Nothing was changed.", problems=(problem,))
     return settings
-
-
-def backoff_delay(settings: GroupSettings, attempt: int) -> float:
-    """Seconds before the next delivery of a message whose `attempt`-th delivery failed."""
-    return float(min(settings.max_backoff, settings.backoff * 2.0 ** min(attempt - 1, 60)))

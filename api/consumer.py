@@ -1,7 +1,7 @@
 """A consumer: one member of a group, reading one topic.
 
 It holds no task of its own. It asks the partitions that have, or may have, something ready, one after the other, and
-sleeps on a flag that they set; leases are asked for only when the caller wants messages. One-by-one iteration fetches a
+waits for their notices; leases are asked for only when the caller wants messages. One-by-one iteration fetches a
 few at a time, more as long as the caller is quick; what a slow handler leaves lying is given back for others to do.
 
 Several tasks may share a consumer: they take turns at fetching.
@@ -23,11 +23,13 @@ from typing import TYPE_CHECKING, Any, Self, overload
 
 import trio
 
-from callboard.actors.catalog.commands import EnsureGroup
+from callboard.actors.catalog.commands import Admission, EnsureGroup
 from callboard.actors.catalog.directory import LiveTopic
 from callboard.actors.groups.coordinator import Join, Leave
+from callboard.actors.groups.membership import Membership
 from callboard.actors.kernel import ActorRef, Reply
 from callboard.actors.partition import commands as c
+from callboard.actors.partition.awaited import AwaitedPartitions
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.settings import GroupSettings
 from callboard.held import Held
@@ -63,9 +65,11 @@ class Consumer:
         self.held = Held(runtime, live, group)
         self._live = live
         self._given = given
+        self._entered = False
         self._id = 0
         self._coordinator: ActorRef[Any]
-        self._flag = c.Flag()
+        self._membership: Membership
+        self._awaited = AwaitedPartitions()
         self._maybe: dict[int, None] = {}
         self._buffer: deque[ReceivedMessage] = deque()
         self._turn = trio.Lock()
@@ -80,19 +84,22 @@ class Consumer:
     # -- joining and leaving
 
     async def __aenter__(self) -> Self:
-        if self._id:
+        if self._entered:
             raise InvalidArgument("a consumer is entered once. Subscribe again.")
+        self._entered = True
         if self._live.deleted:
             raise TopicNotFound(f"topic {self._live.name!r} was deleted.", topic=self._live.name)
-        self._id = self.runtime.next_consumer()
-        self._coordinator = await self.runtime.ask_catalog(
+        admission: Admission = await self.runtime.ask_catalog(
             EnsureGroup(self.group, self._live.name, self._given)
         )
+        self._id, self._membership = admission.consumer, admission.group.membership
+        self._coordinator = admission.group.ref
         self._open = True
         try:
             await self._join()
         except BaseException:
-            self._leave_nowait()
+            self._open = False
+            self._membership.depart(self._id)
             raise
         count = len(self._live.ports)
         first = self._id % count  # consumers that come together do not all begin at the same partition
@@ -103,7 +110,11 @@ class Consumer:
         """Become a member, or make sure of it: the coordinator opens the group wherever that is missing."""
         while True:
             try:
-                self.group_id, self.settings = await self._coordinator.ask(Join(self._id, self._live))
+                self.group_id, self.settings = await self._coordinator.ask(
+                    Join(self._id, self._live.topic_id)
+                )
+                if not self._open:  # left meanwhile, by another task
+                    self._membership.depart(self._id)
                 self.held.begin(self.group_id, self.settings.max_in_flight)
             except ActorCrashed:
                 continue
@@ -122,26 +133,30 @@ class Consumer:
     ) -> None:
         self.runtime.check_run()
         self._open = False
+        self._awaited.close()
         self.held.end()
         self._buffer.clear()
         if error is not None:
-            self._leave_nowait()
+            self._membership.depart(self._id)
             await trio.lowlevel.cancel_shielded_checkpoint()
             return
         try:
             await self.held.flush()
-            await self._coordinator.ask(Leave(self._id))
-        except ActorStopped:
-            return
+            await self._leave()
         except BaseException:
-            self._leave_nowait()
+            self._membership.depart(self._id)
             raise
 
-    def _leave_nowait(self) -> None:
-        try:
-            self._coordinator.tell_nowait(Leave(self._id))
-        except CallboardError:
-            self._open = False
+    async def _leave(self) -> None:
+        """Leave, and wait until the leases are released."""
+        while True:
+            try:
+                await self._coordinator.ask(Leave(self._id))
+            except ActorCrashed:
+                continue
+            except ActorStopped:
+                pass  # the group is deleted, or the runtime closes
+            return
 
     def _check_open(self) -> None:
         self.runtime.check_open()
@@ -328,10 +343,11 @@ class Consumer:
             if handed is not None:
                 return handed
             with trio.move_on_at(until) as waiting:
-                await self._flag.wait()
+                await self._await(port)
+                await self._awaited.wait()
             if waiting.cancelled_caught:
                 return None
-            self._maybe.update(dict.fromkeys(self._flag.take()))
+            self._maybe.update(dict.fromkeys(self._awaited.take()))
             if port.index not in self._maybe:
                 return None
         return None
@@ -349,7 +365,7 @@ class Consumer:
             if limit <= 0:
                 await self.held.wait_for_room()
                 continue
-            self._maybe.update(dict.fromkeys(self._flag.take()))
+            self._maybe.update(dict.fromkeys(self._awaited.take()))
             for index in list(self._maybe):
                 port = self._live.ports[index]
                 handed = await self._ask_partition(port, limit)
@@ -357,13 +373,23 @@ class Consumer:
                     del self._maybe[index]
                     self._maybe[index] = None
                     return port, handed
+                await self._await(port)
                 self._maybe.pop(index, None)
             self._check_any_available()
-            await self._flag.wait()
+            await self._awaited.wait()
+
+    async def _await(self, port: PartitionPort) -> None:
+        """Have a partition in which nothing was ready say when something is."""
+        if port.state != "failed":
+            try:
+                await self._awaited.ask(port.index, port.ref, c.WaitForReady(self.group_id, self._id))
+            except PartitionUnavailable:
+                self._awaited.set(port.index)
+            except ActorStopped as error:
+                raise self.held.stopped() from error
 
     def _command(self, limit: int) -> c.Fetch:
-        timeout = self.settings.visibility_timeout
-        return c.Fetch(self.group_id, self._id, limit, self.runtime.limits.fetch_bytes, timeout, self._flag)
+        return c.Fetch(self.group_id, self._id, limit, self.runtime.limits.fetch_bytes)
 
     async def _ask_partition(self, port: PartitionPort, limit: int) -> c.Handed | None:
         while True:
@@ -377,7 +403,7 @@ class Consumer:
             except PartitionUnavailable:
                 if port.state != "failed":
                     continue  # revived meanwhile
-                port.sleepers.add(self._flag)
+                port.sleepers.add(self._awaited)
                 return None
             except ActorStopped as error:
                 raise self.held.stopped() from error
@@ -406,8 +432,7 @@ class Consumer:
         except CallboardError:
             return None
         if handed is None:
-            self._maybe.pop(port.index, None)
-            return None
+            return None  # still in `_maybe`: it is asked once more, and then awaited
         if not self.held.accept(port, handed):
             return None
         if not self._is_fresh(handed.deadline):

@@ -133,7 +133,7 @@ class Held:
         verb: str,
         settled: SettledRanges,
         *,
-        seconds: float = 0.0,
+        delay_s: float | None = None,
         reason: str | None = None,
         wait: bool = True,
     ) -> None:
@@ -142,7 +142,7 @@ class Held:
         lost: list[tuple[int, int]] = []
         for lease_id, ranges in settled:
             valid = self._settled(port.index, lease_id, sum([stop - start for start, stop in ranges]))
-            message = c.Settle(self._group_id, verb, lease_id, ranges, seconds, reason, not wait)
+            message = c.Settle(self._group_id, verb, lease_id, ranges, delay_s, reason, not wait)
             if wait:
                 lost.extend(await self._settle_now(port, message, valid))
             else:
@@ -258,7 +258,7 @@ class Held:
         if self._is_over:
             raise RuntimeClosed("the consumer is closed: it has no leases any more. Subscribe again.")
         ranges = ((message.offset, message.offset + 1),)
-        command = c.Settle(self._group_id, "extend", message.lease_id, ranges, seconds)
+        command = c.Extend(self._group_id, message.lease_id, seconds)
         while True:
             asked_at = self._runtime.clock.monotonic()
             try:

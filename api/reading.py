@@ -11,7 +11,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from callboard.actors.catalog.directory import LiveTopic
-from callboard.actors.partition.commands import Describe, Flag, OffsetAt, PartitionStatistics, Read
+from callboard.actors.partition.awaited import AwaitedPartitions
+from callboard.actors.partition.commands import Describe, OffsetAt, PartitionStatistics, Read, WaitForVisible
+from callboard.actors.partition.port import PartitionPort
 from callboard.log.errors import ActorCrashed, ActorStopped, InternalError, InvalidArgument, RuntimeClosed
 from callboard.log.limits import READ_BYTES_DEFAULT
 from callboard.message import Record, RecordBatch, to_us
@@ -58,7 +60,7 @@ class BatchReader:
         self._max_bytes = max_bytes
         self._positions: dict[int, tuple[int, int | None]] | None = None
         self._turn: deque[int] = deque()
-        self._flag = Flag()
+        self._awaited = AwaitedPartitions()
         self._found: deque[RecordBatch] = deque()
         """Read, and not asked for yet; at most `max_records`, and about `max_bytes`."""
 
@@ -75,8 +77,8 @@ class BatchReader:
                 if not await self._read(self._turn[0]):
                     self._turn.popleft()
             elif self._follow and self._positions:
-                await self._flag.wait()
-                self._turn.extend(index for index in self._flag.take() if index in self._positions)
+                await self._awaited.wait()
+                self._turn.extend(index for index in self._awaited.take() if index in self._positions)
             else:
                 raise StopAsyncIteration
         return self._found.popleft()
@@ -89,10 +91,10 @@ class BatchReader:
             positions.pop(index)
             return False
         records = self._max_records if end is None else min(self._max_records, end - offset)
-        answer = await self._ask(
-            index, Read(offset, records, self._max_bytes, self._flag if self._follow else None)
-        )
+        answer = await self._ask(index, Read(offset, records, self._max_bytes))
         if answer is None:
+            if self._follow:
+                await self._await(index, offset)
             return False
         batches, next_offset = answer
         if next_offset <= offset:
@@ -123,6 +125,14 @@ class BatchReader:
             return statistics.visible_end
         return max(int(place), statistics.start_offset)
 
+    async def _await(self, index: int, offset: int) -> None:
+        """Have a partition of which all is read say when there is more."""
+        port = self._live.ports[index]
+        try:
+            await self._awaited.ask(port.index, port.ref, WaitForVisible(offset))
+        except ActorStopped as error:
+            raise self._stopped(port) from error
+
     async def _ask(self, index: int, command: Read | Describe | OffsetAt) -> Any:
         port = self._live.ports[index]
         while True:
@@ -131,9 +141,12 @@ class BatchReader:
             except ActorCrashed:
                 continue
             except ActorStopped as error:
-                raise RuntimeClosed(
-                    f"reading {port.label}: the runtime is closed or the topic was deleted. Open it again."
-                ) from error
+                raise self._stopped(port) from error
+
+    def _stopped(self, port: PartitionPort) -> RuntimeClosed:
+        return RuntimeClosed(
+            f"reading {port.label}: the runtime is closed or the topic was deleted. Open it again."
+        )
 
 
 class RecordReader:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 class ReceivedMessage(Record):
     """A leased message. Settle it once: `ack`, `nack` or `release`; or let its lease run out."""
 
-    __slots__ = ("_held", "_settled", "attempt", "deadline", "lease_id", "port")
+    __slots__ = ("_batch", "_held", "_settled", "attempt", "deadline", "lease_id", "port")
 
     def __init__(
         self,
@@ -28,8 +29,10 @@ class ReceivedMessage(Record):
         columns: Columns,
         index: int,
         attempt: int,
+        batch: ReceivedBatch | None = None,
     ) -> None:
         super().__init__(port.topic, port.index, columns, index)
+        self._batch = batch
         self._held = held
         self._settled = False
         self.port = port
@@ -46,13 +49,14 @@ class ReceivedMessage(Record):
         """
         await self._settle("ack", wait=wait)
 
-    async def nack(self, *, delay: float = 0.0, reason: str | None = None) -> None:
+    async def nack(self, *, delay: float | None = None, reason: str | None = None) -> None:
         """The message failed: deliver it again, after `delay` seconds at the earliest. The attempt counts.
 
+        Without a `delay`, after the group's backoff: `backoff` seconds, doubled with each attempt up to `max_backoff`.
         Handed to the operating system, not synced: a power loss may take it, and then the attempt has not counted.
         """
-        check_seconds("delay", delay)
-        await self._settle("nack", seconds=delay, reason=reason)
+        check_nack(delay, reason)
+        await self._settle("nack", delay_s=delay, reason=reason)
 
     async def release(self) -> None:
         """Give the message back unhandled: it is delivered again, and this attempt does not count."""
@@ -74,19 +78,24 @@ class ReceivedMessage(Record):
         return self._settled
 
     async def _settle(
-        self, verb: str, *, seconds: float = 0.0, reason: str | None = None, wait: bool = True
+        self, verb: str, *, delay_s: float | None = None, reason: str | None = None, wait: bool = True
     ) -> None:
         """Settle once; what was cancelled, or refused by the disk, may be tried again."""
         if self._settled:
             raise self._twice()
         self._settled = True
+        batch = self._batch
+        if batch is not None:
+            batch.settled_singly[self.offset] = None
         ranges = [(self.lease_id, [(self.offset, self.offset + 1)])]
         try:
-            await self._held.settle(self.port, verb, ranges, seconds=seconds, reason=reason, wait=wait)
+            await self._held.settle(self.port, verb, ranges, delay_s=delay_s, reason=reason, wait=wait)
         except LeaseLost:
             raise
         except BaseException:
             self._settled = False
+            if batch is not None:
+                batch.settled_singly.pop(self.offset, None)
             raise
 
     def _twice(self) -> InvalidArgument:
@@ -96,15 +105,19 @@ class ReceivedMessage(Record):
 
 
 class ReceivedBatch(ColumnBatch):
-    """Leased messages of one partition, as columns; settled as a whole, or message by message when iterated."""
+    """Leased messages of one partition, as columns; settled as a whole, or message by message when iterated.
 
-    __slots__ = ("_held", "_parts", "_settled", "port")
+    Settling the batch leaves out the messages that were settled by themselves.
+    """
+
+    __slots__ = ("_held", "_parts", "_settled", "port", "settled_singly")
 
     def __init__(self, held: Held, port: PartitionPort, handed: Sequence[Handed]) -> None:
         super().__init__(port.topic, port.index, [columns for part in handed for columns in part.batches])
         self._held = held
         self._parts = list(handed)
         self._settled = False
+        self.settled_singly: dict[int, None] = {}
         self.port = port
 
     def attempts(self) -> list[int]:
@@ -116,7 +129,7 @@ class ReceivedBatch(ColumnBatch):
             numbers = iter(attempts(handed))
             for columns in handed.batches:
                 for index in range(columns.count):
-                    yield ReceivedMessage(self._held, self.port, handed, columns, index, next(numbers))
+                    yield ReceivedMessage(self._held, self.port, handed, columns, index, next(numbers), self)
 
     def __repr__(self) -> str:
         return f"<ReceivedBatch of {len(self)} messages from {self.topic}/{self.partition}>"
@@ -125,17 +138,17 @@ class ReceivedBatch(ColumnBatch):
         """All messages are done with. Raises `LeaseLost` when some were leased again meanwhile (`lost` names them)."""
         await self._settle("ack", wait=wait)
 
-    async def nack(self, *, delay: float = 0.0, reason: str | None = None) -> None:
-        """All messages failed: deliver them again, after `delay` seconds at the earliest."""
-        check_seconds("delay", delay)
-        await self._settle("nack", seconds=delay, reason=reason)
+    async def nack(self, *, delay: float | None = None, reason: str | None = None) -> None:
+        """All messages failed: deliver them again, after `delay` seconds at the earliest, or the group's backoff."""
+        check_nack(delay, reason)
+        await self._settle("nack", delay_s=delay, reason=reason)
 
     async def release(self) -> None:
         """Give all messages back unhandled."""
         await self._settle("release")
 
     async def _settle(
-        self, verb: str, *, seconds: float = 0.0, reason: str | None = None, wait: bool = True
+        self, verb: str, *, delay_s: float | None = None, reason: str | None = None, wait: bool = True
     ) -> None:
         if self._settled:
             raise InvalidArgument(
@@ -145,8 +158,12 @@ class ReceivedBatch(ColumnBatch):
         ranges = [
             (handed.lease_id, [(start, stop) for start, stop, _ in handed.ranges]) for handed in self._parts
         ]
+        if self.settled_singly:
+            settled = sorted(self.settled_singly)
+            cut = [(lease_id, _without(named, settled)) for lease_id, named in ranges]
+            ranges = [(lease_id, named) for lease_id, named in cut if named]
         try:
-            await self._held.settle(self.port, verb, ranges, seconds=seconds, reason=reason, wait=wait)
+            await self._held.settle(self.port, verb, ranges, delay_s=delay_s, reason=reason, wait=wait)
         except LeaseLost:
             raise
         except BaseException:
@@ -158,11 +175,41 @@ def attempts(handed: Handed) -> list[int]:
     """The attempt of each record in `handed.batches`, in order."""
     if len(handed.ranges) == 1:
         return [handed.ranges[0][2]] * sum(columns.count for columns in handed.batches)
-    return [
-        next(attempt for start, stop, attempt in handed.ranges if start <= offset < stop)
-        for columns in handed.batches
-        for offset in columns.offset_list()
-    ]
+    found: list[int] = []
+    rows = iter(handed.ranges)
+    _, stop, attempt = next(rows, (0, 0, 0))
+    for columns in handed.batches:
+        for offset in columns.offset_list():
+            while offset >= stop:
+                _, stop, attempt = next(rows)
+            found.append(attempt)
+    return found
+
+
+def _without(ranges: list[tuple[int, int]], offsets: list[int]) -> list[tuple[int, int]]:
+    """`ranges` without `offsets`; both are sorted."""
+    left: list[tuple[int, int]] = []
+    place = 0
+    for start, stop in ranges:
+        place = bisect_left(offsets, start, place)
+        while place < len(offsets) and offsets[place] < stop:
+            if start < offsets[place]:
+                left.append((start, offsets[place]))
+            start = offsets[place] + 1
+            place += 1
+        if start < stop:
+            left.append((start, stop))
+    return left
+
+
+def check_nack(delay: object, reason: object) -> None:
+    """Raise `InvalidArgument` unless these can be a nack's delay and reason."""
+    if delay is not None:
+        check_seconds("delay", delay)
+    if reason is not None and not isinstance(reason, str):
+        raise InvalidArgument(
+            f"reason is {type(reason).__name__}, not text. Nothing was changed. Give str(...) of it."
+        )
 
 
 def check_seconds(what: str, seconds: object) -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
 import trio
 
 from callboard.actors.groups.renewals import RENEW_AT, Hold
-from callboard.actors.settings import backoff_delay
 from callboard.log.errors import CallboardError, InvalidArgument, LeaseLost
 
 if TYPE_CHECKING:
@@ -116,8 +115,7 @@ class Receiving(Generic[M]):
             await trio.lowlevel.cancel_shielded_checkpoint()
         else:
             try:
-                delay = backoff_delay(self._consumer.settings, message.attempt)
-                await message.nack(delay=delay, reason=f"{type(error).__name__}: {error}"[:200])
+                await message.nack(reason=f"{type(error).__name__}: {error}"[:200])
             except CallboardError as problem:
                 error.add_note(f"(and the message could not be given back: {problem})")
 

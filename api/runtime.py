@@ -1,7 +1,8 @@
 """The runtime: one directory, opened for writing, with all its actors inside an `async with`.
 
-Opening takes the directory's lock, starts the tree of actors and waits until every partition has recovered. Closing
-stops it in reverse order: what was published is committed, and every failure that nobody heard of is raised.
+Opening takes the directory's lock and reads the catalog. The partitions then recover side by side, and what is asked of
+one waits until it has. Closing stops the tree in reverse order: what was published is committed, and every failure that
+nobody heard of is raised.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from callboard.actors.catalog.commands import (
 )
 from callboard.actors.catalog.directory import Directory, LiveTopic
 from callboard.actors.groups.renewals import Holds, Renewals
-from callboard.actors.kernel import ActorRef, ActorStart, Logged, MailboxSpec
+from callboard.actors.kernel import ActorRef, ActorStart, Logged, MailboxSpec, Reply
 from callboard.actors.partition.commands import Describe, Flush, PartitionStatistics
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.settings import GroupSettings
 from callboard.log.errors import (
+    ActorCrashed,
     ActorStopped,
-    AskTimeout,
     CallboardError,
     InvalidArgument,
     RestartLimitReached,
@@ -119,7 +120,6 @@ class Runtime:
         self.holds = Holds()
         self.limits = limits
         self._directory = Directory(limits)
-        self._consumers = 0
         self._state = "new"
         self._run: TrioToken | None = None
         self._lock: Lock | None = None
@@ -219,8 +219,9 @@ class Runtime:
         """Wait for what was published with `acks="none"`; what fails, or is too slow, is told when all has stopped."""
         asked = []
         for port in (port for live in lives for port in live.ports):
-            with suppress(CallboardError):
-                asked.append(port.ref.ask_nowait(Flush()))
+            if port.opened_before or port.unheard_waiting:
+                with suppress(CallboardError):
+                    asked.append(port.ref.ask_nowait(Flush()))
         with trio.move_on_after(FLUSH_TIMEOUT_S):
             for reply in asked:
                 with suppress(CallboardError):
@@ -330,7 +331,7 @@ class Runtime:
         found = []
         for record in sorted(records, key=lambda group: group.name):
             lives = [live for live in map(self._directory.by_id, record.topic_ids) if live is not None]
-            members = len(self._directory.members_of(record.group_id))
+            members = len(self._directory.membership(record.group_id).members)
             topics = tuple(live.name for live in lives)
             found.append(GroupInfo(record.name, record.group_id, topics, members, record.settings))
         return tuple(found)
@@ -385,42 +386,51 @@ class Runtime:
     async def stats(self) -> RuntimeStatistics:
         """Offsets, sizes, states and groups of everything."""
         ports = [port for live in self._directory.topics() for port in live.ports]
-        partitions = [await self.partition_statistics(port) for port in ports]
         return RuntimeStatistics(
             directory=self.directory,
-            partitions=tuple(partitions),
+            partitions=await self.partition_statistics(ports),
             groups=await self.groups(),
             dead_letters=self._system.dead_letters.total,
             held_messages=len(self.holds),
         )
 
-    async def partition_statistics(self, port: PartitionPort) -> PartitionStatistics:
-        """One partition's statistics; only its state when it does not answer."""
+    async def partition_statistics(self, ports: Sequence[PartitionPort]) -> tuple[PartitionStatistics, ...]:
+        """Each partition's statistics; only the state of those that do not answer within DESCRIBE_TIMEOUT_S."""
         self.check_open()
-        if port.state != "failed":
+        asked: list[Reply | None] = []
+        for port in ports:
             try:
-                found: PartitionStatistics = await port.ref.ask(Describe(), timeout=DESCRIBE_TIMEOUT_S)
-            except (AskTimeout, CallboardError):
-                self.check_open()
-            else:
-                return found
-        return PartitionStatistics(port.topic, port.index, port.state)
+                asked.append(port.ref.ask_nowait(Describe()))
+            except CallboardError:
+                asked.append(None)
+        with trio.move_on_after(DESCRIBE_TIMEOUT_S):
+            for reply in asked:
+                if reply is not None:
+                    with suppress(CallboardError):
+                        await reply.settled()
+        self.check_open()
+        return tuple(_statistics(port, reply) for port, reply in zip(ports, asked, strict=True))
 
     # -- for the other public modules
-
-    def next_consumer(self) -> int:
-        """A number for a new consumer."""
-        self.check_open()
-        self._consumers += 1
-        return self._consumers
 
     async def ask_catalog(self, command: Any) -> Any:
         """Ask the catalog. Raises `RuntimeClosed`, and what the catalog answers."""
         self.check_open()
         try:
             return await self._directory.catalog.ask(command)
-        except ActorStopped as error:
+        except (ActorStopped, ActorCrashed) as error:
+            if isinstance(error, ActorCrashed) and self._state == "open":
+                raise
             raise RuntimeClosed("the runtime closed before it answered. Open it again.") from error
+
+
+def _statistics(port: PartitionPort, reply: Reply | None) -> PartitionStatistics:
+    """What the partition answered to `Describe`; only its state when it did not."""
+    if reply is not None and reply.done and not reply.abandoned:
+        with suppress(CallboardError):
+            found: PartitionStatistics = reply.value()
+            return found
+    return PartitionStatistics(port.topic, port.index, port.state)
 
 
 def open_runtime(
@@ -437,13 +447,14 @@ def open_runtime(
 ) -> Runtime:
     """Open the runtime on a directory: `async with callboard.open_runtime("data") as runtime`.
 
-    The directory is made when missing, and written by one process at a time. The runtime belongs to the trio run that
-    opens it; other threads reach it by `trio.from_thread.run`, else `InvalidArgument` refuses them. With `control`, a
-    socket in it answers `callboard tree` and the like. `sync_inline` syncs in the event loop's own thread: a single
-    publisher gains a third, and every timer of the program waits for the disk. `seed` fixes the runtime's randomness.
-    `disk`, `clock` and `entropy` replace the real ones, for simulation. `on_event` hears every event of the tree from
-    the first one on, those of opening included; it must not block. `limits` are for simulation too: smaller ones are
-    reached sooner.
+    The directory is made when missing, and written by one process at a time. Returns once the directory is locked and
+    its catalog read: partitions recover while the runtime is open, and what is asked of one waits until it has. The
+    runtime belongs to the trio run that opens it; other threads reach it by `trio.from_thread.run`, else
+    `InvalidArgument` refuses them. With `control`, a socket in the directory answers `callboard tree` and the like.
+    `sync_inline` syncs in the event loop's own thread: a single publisher gains a third, and every timer of the program
+    waits for the disk. `seed` fixes the runtime's randomness. `disk`, `clock` and `entropy` replace the real ones, for
+    simulation. `on_event` hears every event of the tree from the first one on, those of opening included; it must not
+    block. `limits` are for simulation too: smaller ones are reached sooner.
 
     Raises `DirectoryLocked` naming the holder, `StorageError` for an unreadable directory, `FormatTooNew`, `LogCorrupt`
     for a damaged catalog, `UnsupportedPlatform`.

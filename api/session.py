@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from callboard.actors.groups.renewals import Holds
@@ -24,11 +25,8 @@ class Session(Protocol):
     def check_run(self) -> None:
         """Raise `InvalidArgument` in another thread or trio run than the one that opened the runtime."""
 
-    def next_consumer(self) -> int:
-        """A number for a new consumer."""
-
     async def ask_catalog(self, command: Any) -> Any:
         """Ask the catalog. Raises `RuntimeClosed`, and what the catalog answers."""
 
-    async def partition_statistics(self, port: PartitionPort) -> PartitionStatistics:
-        """One partition's statistics; only its state when it does not answer."""
+    async def partition_statistics(self, ports: Sequence[PartitionPort]) -> tuple[PartitionStatistics, ...]:
+        """Each partition's statistics; only the state of those that do not answer."""

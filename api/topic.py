@@ -174,4 +174,4 @@ class Topic:
     async def describe(self) -> tuple[PartitionStatistics, ...]:
         """Offsets, sizes, state and groups of every partition."""
         self._runtime.check_open()
-        return tuple([await self._runtime.partition_statistics(port) for port in self._live.ports])
+        return await self._runtime.partition_statistics(self._live.ports)

@@ -17,12 +17,14 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from callboard.log.host.disk import HostDisk
+from callboard.log.host.disk import HostDisk, HostIncarnation
 from callboard.log.host.threads import ThreadPool
-from callboard.log.seams.disk import Create, MakeDirectory, Sync, Write, Zero
+from callboard.log.seams.disk import Create, MakeDirectory, Plan, Sync, Write, Zero
 
 ROUNDS = 2000
 WARMUP = 200
+SLICES = 11
+SLICE_S = 0.1
 RECORD = b"x" * 170
 FILE_BYTES = 1 << 20
 
@@ -57,10 +59,13 @@ def nothing() -> None:
 
 async def measure_hops() -> None:
     """A thread that does nothing, ours and trio's."""
-    pool = ThreadPool("bench", 1)
+    pool, other = ThreadPool("bench", 1), ThreadPool("bench", 1)
 
     async def own(_: int) -> None:
         await pool.run(nothing)
+
+    async def in_place(_: int) -> None:
+        await other.run(nothing, in_place=True)
 
     async def trios(_: int) -> None:
         await trio.to_thread.run_sync(nothing)
@@ -68,9 +73,10 @@ async def measure_hops() -> None:
     async def checkpoint(_: int) -> None:
         await trio.lowlevel.checkpoint()
 
-    times = await in_turns({"own threads": own, "trio.to_thread": trios, "checkpoint": checkpoint})
-    report("one hop into a thread and back", times)
+    ways = {"in place": in_place, "parked": own, "trio.to_thread": trios, "checkpoint": checkpoint}
+    report("one hop into a thread and back", await in_turns(ways))
     await pool.aclose()
+    await other.aclose()
 
 
 async def through(disk: HostDisk, *, zeroed: bool) -> Operation:
@@ -120,6 +126,7 @@ async def measure_commits(folder: str, *, zeroed: bool) -> None:
     """A small durable write, in every way there is."""
     kinds = {
         "submit, fused": HostDisk(f"{folder}/fused"),
+        "submit, parked, fused": HostDisk(f"{folder}/parked", in_place=False),
         "submit, write and sync apart": HostDisk(f"{folder}/apart", fuse=False),
         "submit, inline, fused": HostDisk(f"{folder}/inline", inline=True),
         "submit, inline, apart": HostDisk(f"{folder}/inline-apart", inline=True, fuse=False),
@@ -132,6 +139,64 @@ async def measure_commits(folder: str, *, zeroed: bool) -> None:
     how = "over zeros" if zeroed else "appending"
     report(f"170 bytes written and synced, {how}", await in_turns(operations), against="bare")
     for disk in kinds.values():
+        await disk.aclose()
+
+
+async def busy_owners(disk: HostDisk, count: int) -> Callable[[float], Awaitable[tuple[int, float]]]:
+    """So many owners that commit all the time; how many commits, and for how many seconds they held the loop."""
+    (await disk.lock({})).release()
+    writes = []
+    for number in range(count):
+        life = await disk.incarnate(f"owner{number}")
+        handle = life.handle(f"file{number}")
+        await life.submit((Create(handle), Zero(handle, 0, FILE_BYTES), Sync(handle)))
+        writes.append((life, (Write(handle, 0, (RECORD,)), Sync(handle))))
+
+    async def operate(seconds: float) -> tuple[int, float]:
+        end, commits, held_s = time.perf_counter() + seconds, 0, 0.0
+
+        async def commit(life: HostIncarnation, plan: Plan) -> None:
+            nonlocal commits
+            while time.perf_counter() < end:
+                await life.submit(plan)
+                commits += 1
+
+        async def watch() -> None:
+            nonlocal held_s
+            while (before := time.perf_counter()) < end:
+                await trio.lowlevel.checkpoint()
+                held_s += max(0.0, time.perf_counter() - before - 0.001)
+
+        async with trio.open_nursery() as nursery:
+            for life, plan in writes:
+                nursery.start_soon(commit, life, plan)
+            nursery.start_soon(watch)
+        return commits, held_s
+
+    return operate
+
+
+async def measure_owners(folder: str, count: int) -> None:
+    """Many owners beside a task that always has something to do: commits, and how long that task waited."""
+    ways: dict[str, dict[str, bool]] = {
+        "in place": {},
+        "parked": {"in_place": False},
+        "inline": {"inline": True},
+    }
+    disks = {name: HostDisk(f"{folder}/{name}", **settings) for name, settings in ways.items()}
+    owners = {name: await busy_owners(disk, count) for name, disk in disks.items()}
+    found: dict[str, list[tuple[int, float]]] = {name: [] for name in ways}
+    for _ in range(SLICES):
+        for name, operate in owners.items():
+            found[name].append(await operate(SLICE_S))
+    print(f"\n{count} owners commit at once, beside a busy task")
+    for name, taken in found.items():
+        commits = statistics.median(commits for commits, _ in taken) / SLICE_S
+        held = statistics.median(held_s for _, held_s in taken) / SLICE_S
+        print(
+            f"  {name:<34} {commits:8.0f}/s   the loop held beyond 1 ms for {held * 1000:6.1f} ms in a second"
+        )
+    for disk in disks.values():
         await disk.aclose()
 
 
@@ -161,6 +226,9 @@ async def main(folder: str) -> None:
             part = f"{place}/{zeroed}"
             os.mkdir(part)
             await measure_commits(part, zeroed=zeroed)
+        for count in (1, 16, 64):
+            os.mkdir(part := f"{place}/{count}")
+            await measure_owners(part, count)
         await measure_cached(place)
 
 

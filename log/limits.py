@@ -65,6 +65,22 @@ RESTART_INTENSITY_MAX: Final = 1_000_000
 CHILDREN_MAX: Final = 100_000
 """Children of one supervisor."""
 
+# -- the control plane
+OPENINGS_MAX: Final = 16
+"""Partitions that recover at once, at most half of them of one topic; the others wait for their turn."""
+OPENING_BYTES_MAX: Final = 256 * MIB
+"""What the partitions that recover at once may hold in memory, by estimate."""
+OPENING_BYTES_LEAST: Final = 16 * MIB
+"""What a recovering partition is estimated to hold besides its delivery journal."""
+OPENING_TURN_S: Final = 5.0
+"""A recovery that takes longer no longer keeps the next one waiting: its disk may hang for ever."""
+OPERATIONS_MAX: Final = 10_000
+"""Operations on topics and groups that wait or run; more are refused."""
+RELEASES_AT_ONCE: Final = 256
+"""Consumers that left together and whose leases a partition is asked to release at a time."""
+CONSUMER_IDS_PER_BLOCK: Final = 1000
+"""Consumer ids are reserved durably in blocks of so many, so that no consumer costs a sync of its own."""
+
 # -- journals
 JOURNAL_RESERVE_BYTES: Final = 256 * KIB
 """Zeroed space a journal keeps ahead of itself, so that acknowledgements go on when the disk is full."""
@@ -135,6 +151,11 @@ class Limits:
     """Messages that wait for the catalog, or for a coordinator."""
     partition_mailbox: int = PARTITION_MAILBOX_CAPACITY
     receive_batch: int = RECEIVE_BATCH_MAX
+
+    # the control plane
+    openings: int = OPENINGS_MAX
+    opening_bytes: int = OPENING_BYTES_MAX
+    consumer_ids_per_block: int = CONSUMER_IDS_PER_BLOCK
 
     # journals
     journal_segment_bytes: int = JOURNAL_SEGMENT_BYTES

@@ -1,4 +1,4 @@
-"""Supervision: who is restarted when, in what order, how often; and the tree that anybody may look at."""
+"""Supervision: which actors are restarted, when, in which order and how often; and the tree of actors."""
 
 from callboard.supervision.backoff import IMMEDIATE, Backoff
 from callboard.supervision.intensity import RestartWindow

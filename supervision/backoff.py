@@ -19,7 +19,7 @@ class Backoff:
     """Exponential backoff with jitter.
 
     The n-th restart in a row waits `initial * factor ** (n - 1)` seconds, at most `maximum`, less a random
-    share of up to `jitter` of it. A child that has lived for its supervisor's `period` starts again at the first.
+    share of up to `jitter` of it. After a child has run for its supervisor's `period`, its next delay is the first.
     """
 
     initial: float = 0.05
@@ -57,14 +57,14 @@ class Backoff:
         return (total + (attempts - growing) * self.maximum) * (1 - self.jitter)
 
     def _growing(self) -> float:
-        """How many delays come before the first that is as long as the maximum."""
+        """How many delays are shorter than the maximum."""
         if self.factor == 1:
             return math.inf
         return math.ceil(math.log(self.maximum / self.initial) / math.log(self.factor))
 
 
 def backoff_problems(backoff: Backoff) -> list[str]:
-    """All that is wrong with `backoff`."""
+    """What is wrong with `backoff`; empty when nothing is."""
     wrong = [
         f"{name} must be a finite number, not {value!r}"
         for name, value in attrs.asdict(backoff).items()
@@ -86,6 +86,6 @@ def backoff_problems(backoff: Backoff) -> list[str]:
 
 
 IMMEDIATE = Backoff(initial=0, maximum=0, jitter=0)
-"""No waiting."""
+"""Restart without a delay."""
 DEFAULT_BACKOFF = Backoff()
-"""What a child has that names none."""
+"""The backoff of a child whose specification names none."""

@@ -1,4 +1,4 @@
-"""Restart intensity: how many restarts in how much time are too many. Pure: time is an argument."""
+"""Restart intensity: how many restarts are allowed within a period. Pure: time is an argument."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class RestartWindow:
         self._admitted: deque[float] = deque()
 
     def admit(self, now: float) -> bool:
-        """May there be one more restart at `now`? Counts it if so."""
+        """Whether one more restart is allowed at `now`; if so, it is counted."""
         admitted = self._admitted
         while admitted and now - admitted[0] > self._period_s:
             admitted.popleft()

@@ -1,20 +1,21 @@
-"""Roster: every rule of a supervisor, as a pure state machine. No tasks, no clock, no randomness.
+"""Roster: every rule of a supervisor as a pure state machine, without tasks, clock or randomness.
 
 Vocabulary
 ----------
-A *member* is a child in the roster; its *phase* is what it does now, and `wanted` and `recycle` are what it should
-do. The shell reports what happened (`ready`, `ended`) and what is asked for (`add`, `dismiss`, `restart`, `close`), and
-carries out the *steps* that `steps(now)` hands out. The roster converges: what must go down goes down, last first; what
-should be up comes up, first first; one at a time where order matters.
+A *member* is a child in the roster. Its *phase* is what it does now; `wanted` and `recycle` are what it should do. The
+supervisor reports what happened (`ready`, `ended`) and what is requested (`add`, `remove`, `restart`, `close`), and
+carries out the *steps* that `steps(now)` returns. The roster converges: it stops the members that must stop, last
+first, and starts the members that should run, first first; one at a time where order matters.
 
 Invariants
 ----------
-S1  A member has at most one life: Start is only handed out when its phase is down.
+S1  A member has at most one life: Start is returned only when its phase is down.
 S2  Stops and starts follow the order of the members: in one_for_all and rest_for_one always, in one_for_one for the
-    first start of the awaited children in the specification and for closing.
+    first start of the awaited children in the specification and for closing. Closing, neighbours that are
+    not awaited are stopped together.
 S3  No restart before its backoff is over.
 S4  More than `intensity` restarts within `period` never happen: the roster gives up, or the insignificant member fails.
-    An insignificant member may have an intensity of its own, infinite too.
+    An insignificant member may have its own intensity, which may be infinite.
 S5  A stopping member is killed when its grace is over, not before, and once.
 S6  A member that has ended for good leaves the roster, with a Gone step.
 """
@@ -31,7 +32,7 @@ from callboard.actors.kernel import EndingKind
 from callboard.log.errors import InternalError
 from callboard.supervision.backoff import DEFAULT_BACKOFF, Backoff
 from callboard.supervision.intensity import RestartWindow
-from callboard.supervision.strategy import Restart, Strategy, restarts, taken_along
+from callboard.supervision.strategy import Restart, Strategy, restarted_with, restarts
 
 Phase = Literal["down", "starting", "up", "stopping", "failed"]
 
@@ -47,12 +48,12 @@ TRANSITIONS: Final[dict[tuple[Phase, str], Phase]] = {
     ("down", "give up"): "failed",
     ("failed", "revive"): "down",
 }
-"""(phase, input) -> next phase. Whatever is missing is a bug. The table in the guide is made from this."""
+"""(phase, input) -> next phase. Any other pair is a bug. The table in the guide is generated from this."""
 
 
 @attrs.frozen
-class Terms:
-    """The part of a specification that the rules look at. `grace_s` may be infinite."""
+class RestartTerms:
+    """The part of a specification that the rules need. `grace_s` may be infinite."""
 
     restart: Restart = "permanent"
     significant: bool = True
@@ -62,7 +63,7 @@ class Terms:
     awaited: bool = True
 
 
-# -- steps: what the shell has to do ------------------------------------------------------------------------
+# -- steps: what the supervisor has to do -------------------------------------------------------------------
 
 
 @attrs.frozen
@@ -74,7 +75,7 @@ class Start:
 
 @attrs.frozen
 class Stop:
-    """Ask the member to end; `final` when it will not come back."""
+    """Ask the member to end; `final` when it will not be started again."""
 
     name: str
     final: bool
@@ -82,14 +83,14 @@ class Stop:
 
 @attrs.frozen
 class Kill:
-    """The grace is over: end the member's life by force."""
+    """End the member's life at once: its grace is over."""
 
     name: str
 
 
 @attrs.frozen
 class Restarting:
-    """Told, not done: the member will be started again after `delay_s`, because of `cause`."""
+    """Report that the member will be started again after `delay_s`, because of `cause`."""
 
     name: str
     cause: BaseException | None
@@ -98,7 +99,7 @@ class Restarting:
 
 @attrs.frozen
 class Fail:
-    """The member was over its intensity and stays down, in the roster."""
+    """The member has exceeded its intensity. It stays down, and in the roster."""
 
     name: str
     cause: BaseException | None
@@ -117,34 +118,34 @@ Step = Start | Stop | Kill | Restarting | Fail | Gone
 
 @attrs.define(eq=False)
 class Member:
-    """A child and what is known of it."""
+    """A child in the roster."""
 
     name: str
-    terms: Terms
+    terms: RestartTerms
     rank: int
     is_awaited: bool
-    """Those after it, and its supervisor's readiness, wait for its first start: it stands in the specification."""
+    """The members after it, and the supervisor's readiness, wait for its first start."""
     window: RestartWindow
     phase: Phase = "down"
     wanted: bool = True
     recycle: bool = False
-    """Has to go down before it comes up again."""
+    """It must be stopped before it is started again."""
     settled: bool = False
-    """Since the roster opened it was up, or failed."""
+    """It has been up or failed since the roster was opened."""
     not_before: float = -math.inf
     kill_at: float = math.inf
     attempt: int = 0
     failed_at: float = -math.inf
 
     def goes(self, event: str) -> None:
-        """Take the transition."""
+        """Take the transition for `event`."""
         to = TRANSITIONS.get((self.phase, event))
         if to is None:
             raise InternalError(f"{self.name!r} is {self.phase} and got {event!r}", invariant="S1")
         self.phase = to
 
     def comes_up(self) -> bool:
-        """Should be started."""
+        """Whether it should be started."""
         return self.phase == "down" and self.wanted
 
 
@@ -152,7 +153,7 @@ _by_rank = attrgetter("rank")
 
 
 class Roster:
-    """The children of one supervisor. Made closed; `open` begins."""
+    """The children of one supervisor. A new roster is closed until `open`."""
 
     def __init__(self, strategy: Strategy, intensity: int, period_s: float) -> None:
         self._strategy = strategy
@@ -160,22 +161,22 @@ class Roster:
         self._period_s = period_s
         self._window = RestartWindow(intensity, period_s)
         self._members: dict[str, Member] = {}
-        self._restless: set[Member] = set()
-        """Members for which there may be something to do; the only ones that `steps` looks at while open."""
+        self._active: set[Member] = set()
+        """Members that may need a step; `steps` looks only at these while the roster is open."""
         self._stopping: set[Member] = set()
         self._to_stop: list[Member] = []
-        """Once closed: who still has to be looked at, in rank order; the last is stopped first."""
+        """While closing: the members that may still have to be stopped, in rank order; the last is stopped first."""
         self._news: list[Step] = []
         self._ranks = 0
         self._closing = True
         self._final = False
         self.gave_up: tuple[str, BaseException | None] | None = None
-        """The member that was too much, and its last failure, once the roster gave up."""
+        """The member that exceeded the intensity, and its last failure, when the roster has given up."""
 
-    # -- what is asked for ----------------------------------------------------------------------------------
+    # -- requests -------------------------------------------------------------------------------------------
 
-    def add(self, name: str, terms: Terms, *, listed: bool = False) -> None:
-        """A new last member. It starts when its turn comes."""
+    def add(self, name: str, terms: RestartTerms, *, listed: bool = False) -> None:
+        """Add a last member. It starts when its turn comes."""
         if name in self._members:
             raise InternalError(f"Member {name!r} exists", invariant="S1")
         self._ranks += 1
@@ -183,10 +184,10 @@ class Roster:
         window = RestartWindow(intensity, self._period_s)
         member = Member(name, terms, self._ranks, listed and terms.awaited, window)
         self._members[name] = member
-        self._restless.add(member)
+        self._active.add(member)
 
     def open(self) -> None:
-        """Begin, or begin again: every member shall be up, and nothing is held against anybody."""
+        """Begin, or begin again: every member shall run, and earlier restarts no longer count."""
         self._closing = self._final = False
         self.gave_up = None
         self._window.clear()
@@ -194,47 +195,47 @@ class Roster:
             if member.phase == "failed":
                 member.goes("revive")
             member.settled = member.recycle = False
-            self._forgive(member)
+            self._clear_restarts(member)
 
     def close(self, *, final: bool) -> None:
-        """All members shall go down; with `final` they leave. A final close makes an earlier one final."""
+        """Stop all members; with `final` they also leave the roster. A final close makes an earlier one final."""
         self._closing = True
         self._final = self._final or final
-        # What was planned and not told yet will not happen.
+        # Planned restarts that were not reported yet will not happen.
         self._news = [step for step in self._news if type(step) is not Restarting]
         self._to_stop = list(self._members.values())
         if self._final:
             for member in reversed(self._to_stop):
                 if member.phase in ("down", "failed"):
-                    self._leave(member, None)
+                    self._remove(member, None)
 
-    def dismiss(self, name: str) -> None:
-        """The member shall end and leave."""
+    def remove(self, name: str) -> None:
+        """Stop the member and remove it."""
         member = self._members[name]
         member.wanted = False
-        self._restless.add(member)
+        self._active.add(member)
         if member.phase in ("down", "failed"):
-            self._leave(member, None)
+            self._remove(member, None)
 
     def restart(self, name: str) -> None:
-        """Start the member anew: a failed one, a waiting one at once, one that is up after stopping it."""
+        """Restart the member: revive a failed one, start a waiting one at once, stop a running one first."""
         member = self._members[name]
         if member.phase == "failed":
             member.goes("revive")
         elif member.phase in ("starting", "up"):
             member.recycle = True
-        self._forgive(member)
+        self._clear_restarts(member)
 
-    def _forgive(self, member: Member) -> None:
+    def _clear_restarts(self, member: Member) -> None:
         member.window.clear()
         member.attempt = 0
         member.not_before = -math.inf
-        self._restless.add(member)
+        self._active.add(member)
 
     # -- what happened --------------------------------------------------------------------------------------
 
     def ready(self, name: str) -> None:
-        """The member's life has started properly."""
+        """The member's life has started."""
         member = self._members[name]
         member.goes("ready")
         member.settled = True
@@ -242,28 +243,28 @@ class Roster:
     def ended(
         self, name: str, kind: EndingKind, cause: BaseException | None, *, now: float, chance: float
     ) -> None:
-        """The member's life is over. `chance` in [0, 1) is for the jitter."""
+        """The member's life has ended. `chance` in [0, 1) decides the jitter."""
         member = self._members[name]
         expected = member.phase == "stopping" or member.recycle or not member.wanted or self._closing
         member.goes("ended")
         member.kill_at = math.inf
         member.recycle = False
         self._stopping.discard(member)
-        self._restless.add(member)
+        self._active.add(member)
         temporary = member.terms.restart == "temporary"
         if not expected:
             self._unexpected(member, kind, cause, now, chance)
         elif not member.wanted or self._final or (self._closing and temporary):
-            self._leave(member, cause if kind == "crashed" else None)
+            self._remove(member, cause if kind == "crashed" else None)
 
     def _unexpected(
         self, member: Member, kind: EndingKind, cause: BaseException | None, now: float, chance: float
     ) -> None:
         terms = member.terms
         if not restarts(terms.restart, kind):
-            self._leave(member, cause)
+            self._remove(member, cause)
         elif (self._window if terms.significant else member.window).admit(now):
-            self._come_again(member, cause, now, chance)
+            self._plan_restart(member, cause, now, chance)
         elif terms.significant:
             self.gave_up = (member.name, cause)
             self.close(final=False)
@@ -272,10 +273,12 @@ class Roster:
             member.settled = True
             self._news.append(Fail(member.name, cause))
 
-    def _come_again(self, member: Member, cause: BaseException | None, now: float, chance: float) -> None:
-        """Plan the restart, and take along whom the strategy says (S3)."""
+    def _plan_restart(self, member: Member, cause: BaseException | None, now: float, chance: float) -> None:
+        """Plan the restart of the member, and of those that the strategy restarts with it (S3)."""
         if now - max(member.failed_at, member.not_before) > self._period_s:
-            member.attempt = 0  # it has lived for so long, the pause before that life not counted
+            member.attempt = (
+                0  # it has run for longer than the period, the delay before that life not counted
+            )
         member.attempt += 1
         member.failed_at = now
         delay_s = member.terms.backoff.delay(member.attempt, chance)
@@ -284,10 +287,10 @@ class Roster:
             member.not_before = now + delay_s
             return
         order = list(self._members.values())
-        for position in taken_along(self._strategy, order.index(member), len(order)):
+        for position in restarted_with(self._strategy, order.index(member), len(order)):
             other = order[position]
             other.not_before = max(other.not_before, now + delay_s)
-            self._restless.add(other)
+            self._active.add(other)
             if other.phase not in ("starting", "up"):
                 continue
             if other.terms.restart == "temporary":
@@ -295,26 +298,26 @@ class Roster:
             else:
                 other.recycle = True
 
-    def _leave(self, member: Member, cause: BaseException | None) -> None:
+    def _remove(self, member: Member, cause: BaseException | None) -> None:
         """The member has ended for good (S6)."""
         del self._members[member.name]
-        self._restless.discard(member)
+        self._active.discard(member)
         self._news.append(Gone(member.name, cause))
 
     # -- what to do -----------------------------------------------------------------------------------------
 
     def steps(self, now: float) -> list[Step]:
-        """What the shell has to do now. Handed out once each."""
+        """What the supervisor has to do now. Each step is returned once."""
         steps, self._news = self._news, []
         steps += self._kills(now)
         if self._closing:
             steps += self._closing_stop(now)
-        elif self._restless:
-            active = sorted(self._restless, key=_by_rank)
-            doomed = [m for m in active if m.phase in ("starting", "up") and self._must_go(m)]
-            steps += self._stops(doomed, now)
-            steps += self._starts(active, doomed, now)
-            self._restless = {m for m in active if m.name in self._members and not self.is_steady(m.name)}
+        elif self._active:
+            active = sorted(self._active, key=_by_rank)
+            outgoing = [m for m in active if m.phase in ("starting", "up") and self._must_go(m)]
+            steps += self._stops(outgoing, now)
+            steps += self._starts(active, outgoing, now)
+            self._active = {m for m in active if m.name in self._members and not self.is_steady(m.name)}
         return steps
 
     def _must_go(self, member: Member) -> bool:
@@ -327,17 +330,22 @@ class Roster:
         return [Kill(member.name) for member in due]
 
     def _closing_stop(self, now: float) -> list[Step]:
-        """The last member that is alive, once nobody is stopping any more (S2)."""
-        while self._to_stop and not self._stopping:
+        """The last member that is alive, once nobody is stopping any more; those that are not awaited together (S2)."""
+        steps: list[Step] = []
+        if any(member.terms.awaited for member in self._stopping):
+            return steps
+        while self._to_stop and not (self._stopping and self._to_stop[-1].terms.awaited):
             member = self._to_stop.pop()
             if member.phase in ("starting", "up"):
-                return [self._stop(member, now)]
-        return []
+                steps.append(self._stop(member, now))
+                if member.terms.awaited:
+                    break
+        return steps
 
-    def _stops(self, doomed: list[Member], now: float) -> list[Step]:
+    def _stops(self, outgoing: list[Member], now: float) -> list[Step]:
         if self._strategy != "one_for_one":
-            doomed = [] if self._stopping else doomed[-1:]
-        return [self._stop(member, now) for member in doomed]
+            outgoing = [] if self._stopping else outgoing[-1:]
+        return [self._stop(member, now) for member in outgoing]
 
     def _stop(self, member: Member, now: float) -> Stop:
         member.goes("stop")
@@ -345,10 +353,10 @@ class Roster:
         self._stopping.add(member)
         return Stop(member.name, self._final if self._closing else not member.wanted)
 
-    def _starts(self, active: list[Member], doomed: list[Member], now: float) -> list[Step]:
+    def _starts(self, active: list[Member], outgoing: list[Member], now: float) -> list[Step]:
         if self._strategy == "one_for_one":
             return self._independent_starts(active, now)
-        if doomed or self._stopping or any(m.phase == "starting" for m in active):
+        if outgoing or self._stopping or any(m.phase == "starting" for m in active):
             return []
         first = next((m for m in active if m.comes_up()), None)
         if first is None or first.not_before > now:
@@ -369,21 +377,21 @@ class Roster:
         return Start(member.name)
 
     def wake_at(self, now: float) -> float:
-        """When `steps` will next have something to do though nothing happened; infinite when never."""
+        """When `steps` will next return something by the passage of time alone; infinite when never."""
         times = [m.kill_at for m in self._stopping]
         if not self._closing:
-            times += [m.not_before for m in self._restless if m.comes_up() and m.not_before > now]
+            times += [m.not_before for m in self._active if m.comes_up() and m.not_before > now]
         return min(times, default=math.inf)
 
     # -- looking --------------------------------------------------------------------------------------------
 
     def phase(self, name: str) -> Phase | None:
-        """What the member does, None when there is none of that name."""
+        """The member's phase; None when there is no such member."""
         member = self._members.get(name)
         return None if member is None else member.phase
 
     def is_steady(self, name: str) -> bool:
-        """The member is up and shall stay so, or failed."""
+        """Whether the member is up and stays up, or has failed."""
         member = self._members[name]
         return member.phase == "failed" or (member.phase == "up" and not self._must_go(member))
 
@@ -394,15 +402,15 @@ class Roster:
 
     @property
     def is_settled(self) -> bool:
-        """Every awaited member in the specification was up, or failed, since the roster opened."""
-        return not any(m.is_awaited and not m.settled for m in self._restless)
+        """Whether every awaited member of the specification has been up or failed since the roster was opened."""
+        return not any(m.is_awaited and not m.settled for m in self._active)
 
     @property
     def is_down(self) -> bool:
-        """Closed, and nobody is alive."""
+        """Whether the roster is closed and no member runs."""
         return self._closing and all(m.phase in ("down", "failed") for m in self._members.values())
 
     @property
     def is_closing(self) -> bool:
-        """Closed, or on the way there."""
+        """Whether the roster is closed, or is closing."""
         return self._closing

@@ -28,17 +28,18 @@ class ChildSpec:
     """Seconds between the request to stop and the kill."""
     mailbox: MailboxSpec = attrs.field(factory=MailboxSpec)
     significant: bool = True
-    """False: over its restart intensity the child becomes `failed` and nothing else happens."""
+    """False: a child that exceeds its restart intensity becomes `failed`, and its supervisor continues."""
     intensity: float | None = None
-    """Of an insignificant child: restarts allowed within its supervisor's period. None: as many as the supervisor says.
-    `math.inf`: it never fails; it is restarted, with its backoff, for as long as it takes."""
+    """Only for an insignificant child: restarts allowed within its supervisor's period. None: the supervisor's
+    `intensity`. `math.inf`: the child never fails; it is restarted, with its backoff, without limit."""
     awaited: bool = True
-    """False: neither the children after it nor the supervisor's own readiness wait for it to start."""
+    """False: neither the children after it nor the supervisor's own readiness wait for it to start, and at closing such
+    children stop side by side."""
     retry_in_hand: int = 0
-    """How often a message in hand at a crash is tried again."""
+    """How often the message that an actor was handling at a crash is tried again."""
     backoff: Backoff = DEFAULT_BACKOFF
     on_failed: Callable[[str, BaseException], CallboardError] | None = None
-    """`on_failed(path, cause)` makes the error that answers questions to a failed child."""
+    """`on_failed(path, cause)` makes the error that messages to a failed child raise."""
 
     def __attrs_post_init__(self) -> None:
         problems = _child_problems(self)
@@ -57,13 +58,15 @@ class SupervisorSpec:
     name: str
     strategy: Strategy = "one_for_one"
     intensity: int = 5
-    """Restarts allowed within `period`; one more and the supervisor gives up (or an insignificant child fails)."""
+    """Restarts allowed within `period`. One more ends the supervisor (or makes an insignificant child `failed`)."""
     period: float = 10.0
     """Seconds."""
     children: tuple[ChildSpec | SupervisorSpec, ...] = attrs.field(default=(), converter=_as_tuple)
     significant: bool = True
     backoff: Backoff = IMMEDIATE
-    """Before this supervisor itself is started again by its parent."""
+    """The delay before this supervisor is restarted by its own supervisor."""
+    awaited: bool = True
+    """As of a `ChildSpec`."""
 
     def __attrs_post_init__(self) -> None:
         problems = _supervisor_problems(self)
@@ -72,13 +75,10 @@ class SupervisorSpec:
 
     def child_problems(self, child: ChildSpec | SupervisorSpec) -> list[str]:
         """Why `child` cannot be a child of this supervisor."""
-        if isinstance(child, ChildSpec):
-            if not child.awaited and self.strategy != "one_for_one":
-                return [
-                    f"child {child.name!r} is not awaited, but {self.strategy} starts its children in order"
-                ]
-            if child.intensity is not None:
-                return [] if math.isinf(child.intensity) else self._unreachable(child, int(child.intensity))
+        if not child.awaited and self.strategy != "one_for_one":
+            return [f"child {child.name!r} is not awaited, but {self.strategy} starts its children in order"]
+        if isinstance(child, ChildSpec) and child.intensity is not None:
+            return [] if math.isinf(child.intensity) else self._unreachable(child, int(child.intensity))
         return self._unreachable(child, self.intensity)
 
     def _unreachable(self, child: ChildSpec | SupervisorSpec, intensity: int) -> list[str]:
@@ -87,7 +87,7 @@ class SupervisorSpec:
             return []
         problem = (
             f"child {child.name!r} can never exceed {intensity} restarts in {self.period:g} s, "
-            f"because its backoff makes them last {least:g} s: it would crash and restart for ever, unnoticed. "
+            f"because its backoff makes them last {least:g} s: it would crash and restart for ever. "
             "Allow fewer restarts, a longer period, or shorten the backoff"
         )
         return [problem]

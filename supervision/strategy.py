@@ -1,4 +1,4 @@
-"""The two tables of supervision: which children a crash takes along, and which endings lead to a restart."""
+"""The two tables of supervision: which children are restarted together, and which endings lead to a restart."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STRATEGIES: Final[dict[str, str]] = {
     "rest_for_one": "The child and those started after it are stopped, last first, and started again. "
     "For children that build on earlier ones.",
 }
-"""Which siblings a restart takes along; the table in the guide is made from this."""
+"""Which siblings are restarted with a crashed child. The table in the guide is generated from this."""
 
 RESTARTS: Final[dict[tuple[str, str], bool]] = {
     ("permanent", "finished"): True,
@@ -28,18 +28,18 @@ RESTARTS: Final[dict[tuple[str, str], bool]] = {
     ("temporary", "crashed"): False,
     ("temporary", "killed"): False,
 }
-"""(restart, how it ended) -> start it again? The table in the guide is made from this."""
+"""(restart, how it ended) -> start it again? The table in the guide is generated from this."""
 
 RESTART_KINDS: Final = tuple(dict.fromkeys(restart for restart, _ in RESTARTS))
 
 
 def restarts(restart: Restart, ended: EndingKind) -> bool:
-    """Is a child that ended this way, unasked, started again?"""
+    """Whether a child that ended this way by itself is started again."""
     return RESTARTS[restart, ended]
 
 
-def taken_along(strategy: Strategy, position: int, count: int) -> range:
-    """Positions, of `count` children in start order, that go down with the one at `position`, itself included."""
+def restarted_with(strategy: Strategy, position: int, count: int) -> range:
+    """Positions, of `count` children in start order, that are restarted with the one at `position`, itself included."""
     match strategy:
         case "one_for_one":
             return range(position, position + 1)

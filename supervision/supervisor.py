@@ -1,13 +1,13 @@
-"""Supervisor: runs its children in a nursery of its own and carries out what the roster says.
+"""Supervisor: runs its children in its own nursery and carries out the steps of the roster.
 
-All rules are in `roster.py`; here are the tasks. One loop takes steps from the roster and sleeps until
-something happened or the next deadline. Each child's life is a task that reports how it ended.
+All rules are in `roster.py`; this module runs the tasks. One loop takes steps from the roster and sleeps until
+something happens or until the next deadline. Each child's life is a task that reports how it ended.
 
 Invariants
 ----------
-V1  A life runs in the nursery of its supervisor's life, so a supervisor ends after all its children.
-V2  The loop is the only one to carry out steps, and sleeps while there are none: nothing ticks.
-V3  Only what passes a supervisor (`KeyboardInterrupt`, `SystemExit`, bugs of Callboard) leaves `live` as an exception.
+V1  A child's life runs in the nursery of its supervisor's life, so a supervisor ends after all its children.
+V2  Only the loop carries out steps. It sleeps while there are none, without a periodic timer.
+V3  Only `KeyboardInterrupt`, `SystemExit` and bugs of Callboard leave `live` as an exception.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from callboard.actors.kernel.failures import describe
 from callboard.log.errors import InvalidArgument, RestartLimitReached, join_problems
 from callboard.log.limits import CHILDREN_MAX
 from callboard.supervision.child import ActorChild, Child
-from callboard.supervision.roster import Fail, Gone, Kill, Restarting, Roster, Start, Step, Stop, Terms
+from callboard.supervision.roster import Fail, Gone, Kill, Restarting, RestartTerms, Roster, Start, Step, Stop
 from callboard.supervision.spec import ChildSpec, SupervisorSpec
 from callboard.supervision.tree import TreeNode
 
@@ -46,13 +46,13 @@ class Supervisor:
         self._roster = Roster(spec.strategy, spec.intensity, spec.period)
         self._nursery: trio.Nursery | None = None
         self._sleeper: trio.lowlevel.Task | None = None
-        self._stirred = False
+        self._woken = False
         self._state = "new"
         self._restarts = 0
         self._last_failure: str | None = None
         self._closed = False
         self.ended_by: BaseException | None = None
-        self._enlist_all()
+        self._add_listed()
 
     def __repr__(self) -> str:
         return f"<Supervisor {self.path!r} {self._state}>"
@@ -68,11 +68,11 @@ class Supervisor:
         """Add a child and wait until it has started, or has failed (which the tree shows).
 
         Raises `ConfigurationError` for a specification or name that does not fit, `ActorStopped` (with the cause)
-        when the child or this supervisor ended for good instead. Cancelling leaves the child to start. Do not
-        wait here inside `started` of an actor that this supervisor waits for: use `add_child`.
+        when the child or this supervisor has ended for good instead. After a cancellation the child still starts. Do
+        not call this inside `started` of an actor that this supervisor waits for: use `add_child`.
         """
         handle = self.add_child(spec)
-        await self._settled(spec.name)
+        await self.settled(spec.name)
         return handle
 
     @overload
@@ -91,8 +91,8 @@ class Supervisor:
             raise join_problems(f"Supervisor {self.path!r}", problems)
         if self._closed:
             raise stopped(self.path)
-        handle = self._enlist(spec, listed=False)
-        self._stir()
+        handle = self._add(spec, listed=False)
+        self._wake()
         return handle
 
     async def stop_child(self, name: str) -> None:
@@ -101,32 +101,32 @@ class Supervisor:
         Raises `InvalidArgument` when there is no such child, `ActorStopped` when this supervisor has ended for good.
         """
         child = self._living(name)
-        self._roster.dismiss(name)
-        self._stir()
+        self._roster.remove(name)
+        self._wake()
         while self._children.get(name) is child:
             await child.changed.park()
 
     async def restart_child(self, name: str) -> ActorRef[Any] | Supervisor:
-        """Restart a child: revive a failed one, cut its backoff short, or stop it gracefully first if it runs.
+        """Restart a child: revive a failed one, start a waiting one at once, or stop a running one gracefully first.
 
-        Returns when it has started or failed again; raises `ActorStopped` when it, or this supervisor, ended for good
-        instead, `InvalidArgument` when there is no such child.
+        Returns when it has started or failed again. Raises `ActorStopped` when it, or this supervisor, has ended for
+        good instead, `InvalidArgument` when there is no such child.
         """
         self._living(name)
         self._roster.restart(name)
-        self._stir()
-        await self._settled(name)
+        self._wake()
+        await self.settled(name)
         return self._handle(self._named(name))
 
     def child(self, name: str) -> ActorRef[Any]:
-        """The actor of that name right below. Raises `InvalidArgument` when there is none."""
+        """The child actor of that name. Raises `InvalidArgument` when there is none."""
         found = self._named(name)
         if not isinstance(found, ActorChild):
             raise InvalidArgument(f"{name!r} below {self.path!r} is a supervisor. Use `supervisor`.")
         return found.ref
 
     def supervisor(self, name: str) -> Supervisor:
-        """The supervisor of that name right below. Raises `InvalidArgument` when there is none."""
+        """The child supervisor of that name. Raises `InvalidArgument` when there is none."""
         found = self._named(name)
         if not isinstance(found, Supervisor):
             raise InvalidArgument(f"{name!r} below {self.path!r} is an actor. Use `child`.")
@@ -146,7 +146,7 @@ class Supervisor:
         return child
 
     def _living(self, name: str) -> Child:
-        """The child of that name, while there is a life to change."""
+        """The child of that name. Raises `ActorStopped` when this supervisor has ended for good."""
         if self._closed:
             raise stopped(self._path_of(name))
         return self._named(name)
@@ -159,8 +159,8 @@ class Supervisor:
             return child
         raise InvalidArgument(f"{child!r} is no child.")
 
-    async def _settled(self, name: str) -> None:
-        """Wait until the child is up or failed."""
+    async def settled(self, name: str) -> None:
+        """Wait until the child is up or failed. Raises `ActorStopped` when it ended for good instead."""
         child = self._named(name)
         while self._children.get(name) is child:
             if self._roster.is_steady(name):
@@ -175,7 +175,7 @@ class Supervisor:
     def _path_of(self, name: str) -> str:
         return f"{self.path}/{name}" if self.path else name
 
-    def _enlist(self, spec: Spec, *, listed: bool) -> ActorRef[Any] | Supervisor:
+    def _add(self, spec: Spec, *, listed: bool) -> ActorRef[Any] | Supervisor:
         path = self._path_of(spec.name)
         child: ActorChild | Supervisor
         if isinstance(spec, ChildSpec):
@@ -186,30 +186,30 @@ class Supervisor:
         self._roster.add(spec.name, child.terms, listed=listed)
         return self._handle(child)
 
-    def _enlist_all(self) -> None:
-        """Children of the specification that are not there (any more)."""
+    def _add_listed(self) -> None:
+        """Add the children of the specification that do not exist (any more)."""
         for spec in self.spec.children:
             if spec.name not in self._children:
-                self._enlist(spec, listed=True)
+                self._add(spec, listed=True)
 
     # -- being a child --------------------------------------------------------------------------------------
 
     @property
-    def terms(self) -> Terms:
-        """For the parent's roster. The grace is without end: every child below has its own."""
-        return Terms("permanent", self.spec.significant, math.inf, self.spec.backoff)
+    def terms(self) -> RestartTerms:
+        """For the parent's roster. The grace is infinite, because every child below has its own."""
+        spec = self.spec
+        return RestartTerms("permanent", spec.significant, math.inf, spec.backoff, awaited=spec.awaited)
 
     def begin(self) -> None:
         """Open the roster, so that a stop before the first step counts."""
-        self._enlist_all()
+        self._add_listed()
         self._roster.open()
         self._state = "starting"
 
     def stop(self, *, final: bool) -> None:
-        """Stop all children, last first."""
         self._state = "stopping"
         self._roster.close(final=final)
-        self._stir()
+        self._wake()
 
     def kill(self) -> None:
         """Kill every life below, whatever its grace."""
@@ -217,17 +217,16 @@ class Supervisor:
             child.kill()
 
     def restarting(self, cause: BaseException | None, delay_s: float) -> None:
-        """Count."""
         self._restarts += 1
 
     def fail(self, cause: BaseException | None) -> None:
-        """Every actor below answers questions with an error until the revival."""
+        """Every actor below refuses messages until this supervisor is revived."""
         self._state = "failed"
         for child in self._children.values():
             child.fail(cause)
 
     def close(self, cause: BaseException | None) -> None:
-        """Everybody below has ended for good; also those whose lives something that passed all supervisors cut off."""
+        """Every child has ended for good; also the children whose lives an interrupt or `SystemExit` cut off."""
         self._state = "stopped"
         self._closed = True
         self.ended_by = cause
@@ -241,7 +240,6 @@ class Supervisor:
             child.changed.unpark_all()
 
     def node(self) -> TreeNode:
-        """The tree from here down."""
         return TreeNode(
             path=self.path,
             name=self.spec.name,
@@ -274,7 +272,7 @@ class Supervisor:
         clock, roster = self._system.clock, self._roster
         told = False
         while True:
-            # One reading of the clock for both: what falls due between two would be neither done nor waited for.
+            # Both use the same reading of the clock: otherwise a step that falls due in between would be missed.
             now = clock.monotonic()
             for step in roster.steps(now):
                 self._perform(step)
@@ -315,12 +313,12 @@ class Supervisor:
         if roster.gave_up is not None and gave_up is None:
             self._state = "stopping"
             system.events.emit(Escalated(self.path, self._path_of(name), describe(ending.error)))
-        self._stir()
+        self._wake()
 
     def _child_ready(self, name: str, child: Child) -> None:
         self._roster.ready(name)
         child.changed.unpark_all()
-        self._stir()
+        self._wake()
 
     def _limit_reached(self, name: str, cause: BaseException | None) -> RestartLimitReached:
         spec = self.spec
@@ -336,22 +334,22 @@ class Supervisor:
 
     # -- sleeping -------------------------------------------------------------------------------------------
 
-    def _stir(self) -> None:
-        """Something happened: the loop looks again."""
-        self._stirred = True
+    def _wake(self) -> None:
+        """Wake the loop: something happened."""
+        self._woken = True
         if self._sleeper is not None:
             task, self._sleeper = self._sleeper, None
             trio.lowlevel.reschedule(task)
 
     async def _sleep(self, deadline: float) -> None:
-        """Until stirred or `deadline`."""
+        """Sleep until something happens, or until `deadline`."""
         with trio.CancelScope(deadline=deadline):
-            if self._stirred:
+            if self._woken:
                 await trio.lowlevel.checkpoint()
             else:
                 self._sleeper = trio.lowlevel.current_task()
                 await trio.lowlevel.wait_task_rescheduled(self._awake)
-        self._stirred = False
+        self._woken = False
 
     def _awake(self, _raise_cancel: Any) -> trio.lowlevel.Abort:
         self._sleeper = None

@@ -3,10 +3,10 @@
 Invariants
 ----------
 T1  No task of the tree runs outside the `async with`.
-T2  The body's exception comes out as itself, never in a group; cancelled, it comes out as `Cancelled`.
-T3  Cancellation from outside does not reach into the tree: it makes the body end, and then the tree stops in order,
-    last first, each child within its grace, and is killed after it.
-T4  When the root gives up, the body is cancelled and `RestartLimitReached` comes out.
+T2  The body's exception is raised unchanged, never in a group; after a cancellation, `Cancelled` is raised.
+T3  Cancellation from outside does not cancel the tasks of the tree: it ends the body, and then the tree stops in order,
+    last first. Each child has its grace and is killed when that is over.
+T4  When the root gives up, the body is cancelled and `RestartLimitReached` is raised.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from callboard.supervision.supervisor import Supervisor
 from callboard.supervision.tree import TreeNode
 
 USER = "user"
-"""Name of the supervisor of the actors that users spawn; it appears with the first of them."""
+"""Name of the supervisor of the actors that users spawn; the first spawn creates it."""
 USER_BACKOFF = Backoff(initial=0.1, maximum=30.0, jitter=0.2)
-"""Between the restarts of a spawned actor that has no specification: it is never given up."""
+"""The backoff of a spawned actor that has no specification: it is restarted without limit."""
 
 
 class System:
-    """A tree of supervised actors. Use it once, with `async with`; made by `open_system`."""
+    """A tree of supervised actors, made by `open_system`. Use it once, with `async with`."""
 
     def __init__(
         self, spec: SupervisorSpec, *, clock: Clock, entropy: Entropy, disk: Disk | None, limits: Limits
@@ -54,33 +54,34 @@ class System:
         self._deadlines = trio.CancelScope(shield=True)
         self._opened = False
 
-    # -- looking around -------------------------------------------------------------------------------------
+    # -- inspection -----------------------------------------------------------------------------------------
 
     def actor(self, path: str) -> ActorRef[Any]:
-        """The actor at `path`, such as "topics/orders/2". Raises `InvalidArgument` when nobody lives there."""
+        """The actor at `path`, such as "topics/orders/2". Raises `InvalidArgument` when there is none."""
         return self.kernel.actor(path)
 
     def tree(self) -> TreeNode:
-        """Everybody, now."""
+        """The supervisors and actors, as a value."""
         return self.root.node()
 
     @property
     def events(self) -> EventLog:
-        """What happened, and how to hear of what will."""
+        """The latest events; subscribe to hear of new ones."""
         return self.kernel.events
 
     @property
     def dead_letters(self) -> DeadLetters:
-        """Messages that nobody handled."""
+        """The messages that no actor handled."""
         return self.kernel.dead_letters
 
     async def spawn(self, actor: ChildSpec | ActorStart, *, name: str | None = None) -> ActorRef[Any]:
         """Start an actor of your own under the supervisor "user", and wait until it has started.
 
-        `actor` is a `ChildSpec`, or what makes the actor (or an async function that is one); then it gets `name`
-        (default: that of the class or function), is insignificant, so that it takes nothing with it, and is restarted
-        for as long as it takes, after 0.1 s, 0.2 s, 0.4 s and so on up to 30 s. A `ChildSpec` says otherwise: with an
-        `intensity`, say, it fails when it was restarted that often within 10 s, and stays down.
+        `actor` is a class or function that makes the actor, an async function that is the actor, or a `ChildSpec`.
+        Without a `ChildSpec`, the actor is called `name` (default: the name of the class or function), is
+        insignificant, and is restarted without limit, after 0.1 s, 0.2 s, 0.4 s and so on up to 30 s. A `ChildSpec`
+        can set other rules: with an `intensity`, for example, the actor becomes `failed` and stays down when it needs
+        more restarts than that within 10 s.
 
         Raises `ConfigurationError` when the specification does not fit or the name is taken, `ActorStopped` when the
         system has ended.
@@ -117,7 +118,7 @@ class System:
             raise
         if self._over.is_set():
             await self._shut()
-            self._raise_verdict()
+            self._raise_ending()
         self._body.__enter__()
         return self
 
@@ -131,14 +132,14 @@ class System:
             absorbed, rest = False, remaining
         await self._shut()
         if not isinstance(error, trio.Cancelled) or absorbed:
-            self._raise_verdict()
+            self._raise_ending()
         if rest is not None:
             raise rest
         return absorbed
 
     @trio.lowlevel.enable_ki_protection
     async def _keep_deadlines(self) -> None:
-        """As long as there is a tree: an actor that stops may still ask. What a signal handler raises here ends it."""
+        """Run as long as the tree: stopping actors may still ask. An exception from a signal handler ends the tree."""
         with self._deadlines:
             while True:
                 try:
@@ -164,7 +165,7 @@ class System:
         try:
             self.root.close(self._ending.error)
             self.kernel.close(self._passing)
-        except BaseException as error:  # noqa: BLE001 - a watcher's, who wants to exit
+        except BaseException as error:  # noqa: BLE001 - a watcher may raise SystemExit
             self._passing = self._passing or unwrap(error)
         finally:
             self.kernel.deadlines.end()
@@ -174,7 +175,7 @@ class System:
             self._body.cancel()
 
     async def _shut(self) -> None:
-        """Stop the tree, wait for it, and leave the nursery (T1), also when this is cut short."""
+        """Stop the tree, wait for it, and leave the nursery (T1), also when an interrupt cuts this short."""
         self._nursery.cancel_scope.shield = True
         end: Callable[[], None] = partial(self.root.stop, final=True)
         try:
@@ -194,8 +195,8 @@ class System:
         self.root.stop(final=True)
         self.root.kill()
 
-    def _raise_verdict(self) -> None:
-        """Raise what ended the tree, if it did not end because it was asked to."""
+    def _raise_ending(self) -> None:
+        """Raise what ended the tree, unless it was asked to end."""
         if self._passing is not None:
             raise self._passing
         if self._ending.error is not None:
@@ -210,7 +211,7 @@ def open_system(
     disk: Disk | None = None,
     limits: Limits = USUAL,
 ) -> System:
-    """A system to be used in `async with`: on entry the children of `spec` have started, on exit all have ended."""
+    """A system for `async with`: after entry the children of `spec` have started, after exit all have ended."""
     return System(spec, clock=clock, entropy=entropy, disk=disk, limits=limits)
 
 

@@ -1,4 +1,4 @@
-"""TreeNode: the live tree of supervisors and actors, as a value."""
+"""TreeNode: the tree of supervisors and actors at one moment, as a value."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import attrs
 
 @attrs.frozen(kw_only=True)
 class TreeNode:
-    """One supervisor or actor, with those below it."""
+    """One supervisor or actor, with its children."""
 
     path: str
     """ "" for the root."""

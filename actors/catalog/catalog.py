@@ -4,20 +4,29 @@ Everything it does is decided by a journalled event first (`catalog_state`), the
 idempotent, and a start carries out whatever the journal has decided, so a crash between the two loses nothing and
 leaves nothing half done.
 
+Its loop waits for nobody. Each operation is a task (`operations.py`): those on one topic, or one group, run one after
+the other, and those on different ones side by side, so a topic whose disk hangs delays nobody but itself. Only
+decisions queue up, for the catalog's own journal.
+
 Directions: users ask the catalog; the catalog starts and stops topics and coordinators through their supervisors and
-asks partitions. Coordinators only ever tell it, and their loops do not wait for that.
+asks partitions. Coordinators ask it from tasks of their own.
+
+Invariant K2: the state changes only while its task holds `_deciding`, and only when the journal has what changes it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import attrs
+import trio
 
 from callboard.actors.catalog import state
 from callboard.actors.catalog.commands import (
+    Admission,
     AlterTopic,
     CatalogCommand,
     CreateTopic,
@@ -28,17 +37,19 @@ from callboard.actors.catalog.commands import (
     ListGroups,
 )
 from callboard.actors.catalog.directory import Directory, LiveTopic
+from callboard.actors.catalog.operations import Afterwards, Operation, Operations
 from callboard.actors.catalog.state import CatalogState, GroupRecord, TopicRecord
-from callboard.actors.kernel import Actor, ActorRef, Batch
-from callboard.actors.kernel.answering import answer_each
+from callboard.actors.kernel import Actor, Reply
 from callboard.actors.names import check_name
+from callboard.actors.notices import OperationFailed
 from callboard.actors.partition import commands as c
+from callboard.actors.partition.placement import partition_directory
 from callboard.actors.partition.port import PartitionPort
-from callboard.actors.partition.shared_state import partition_directory
 from callboard.actors.settings import (
     GROUP_FIELDS,
     TOPIC_FIELDS,
     GroupSettings,
+    TopicSettings,
     check,
     contradictions,
     group_settings,
@@ -46,14 +57,13 @@ from callboard.actors.settings import (
 )
 from callboard.log.errors import (
     ActorCrashed,
-    AskTimeout,
     CallboardError,
     ConfigurationError,
     GroupNotFound,
     InternalError,
     InvalidArgument,
     LogCorrupt,
-    PartitionUnavailable,
+    MailboxFull,
     StorageError,
     TopicExists,
     TopicNotFound,
@@ -61,7 +71,7 @@ from callboard.log.errors import (
 from callboard.log.journal.journal import Journal
 from callboard.log.limits import GROUPS_MAX, TOPICS_MAX
 from callboard.log.removal import remove_tree
-from callboard.log.seams.disk import Incarnation, MakeDirectory, SyncDirectory
+from callboard.log.seams.disk import Disk, Incarnation, MakeDirectory, SyncDirectory
 
 ALTER_TIMEOUT_S = 5.0
 """How long altering waits for a partition to take note; one that recovers takes note when it has."""
@@ -75,14 +85,20 @@ class Catalog(Actor[CatalogCommand]):
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
         self._state = CatalogState()
+        self._deciding = trio.Lock()
+        self._next_consumer = 0
         self._journal: Journal
         self._files: Incarnation
+        self._disk: Disk
+        self._operations: Operations
 
     async def started(self) -> None:
-        """Rebuild the state, then carry out everything it has decided."""
+        """Rebuild the state, then begin to carry out everything it has decided."""
         context = self.context
         if context.disk is None:
             raise InternalError("the catalog was started in a system without a disk", invariant="K1")
+        self._disk = context.disk
+        self._operations = Operations(context, self._operation_failed)
         self._files = await context.disk.incarnate("catalog")
         await self._files.submit((MakeDirectory("topics"), SyncDirectory("topics"), SyncDirectory("")))
         self._journal = await Journal.open(
@@ -103,17 +119,30 @@ class Catalog(Actor[CatalogCommand]):
         if self._journal.needs_healing:
             # What was read may be in the page cache only: nothing is launched on the strength of it.
             await self._journal.heal(self._state.snapshot())
-        for group in list(self._state.groups.values()):
-            if not group.settings.durable and not self._directory.is_live_group(group.group_id):
-                await self._decide((state.GROUP_DELETED, group.group_id))
+        self._next_consumer = self._state.consumers_reserved
+        await self._end_ephemeral_groups()
         for topic in list(self._state.topics.values()):
             if topic.deleting:
-                await self._finish_deleting(topic)
+                self._begin(_topic(topic.name), partial(self._finish_deleting, topic))
+            elif self._directory.is_launchable(topic):
+                self._launch(topic)
             else:
-                await self._directory.launch_topic(topic)
-        await self._close_forgotten_groups()
+                self._begin(_topic(topic.name), partial(self._launch_later, topic))
         for group in self._state.groups.values():
             await self._directory.launch_coordinator(group)
+
+    async def _end_ephemeral_groups(self) -> None:
+        """Those of an earlier run have no members any more."""
+        ended = [
+            (state.GROUP_DELETED, group.group_id)
+            for group in self._state.groups.values()
+            if not group.settings.durable and not self._directory.is_live_group(group.group_id)
+        ]
+        if ended:
+            try:
+                await self._decide(*ended)
+            except StorageError as error:
+                self._operation_failed("ephemeral groups", error)
 
     async def _check_not_missing(self) -> None:
         """Refuse an empty journal beside topics' files: what it said of them, and of the groups, would be lost."""
@@ -131,36 +160,39 @@ class Catalog(Actor[CatalogCommand]):
             )
 
     async def stopping(self) -> None:
-        """Close the journal."""
+        """Close the journal, between two decisions; there is none after that."""
+        await self._deciding.acquire()
         await self._journal.close()
 
-    async def receive_batch(self, batch: Batch[CatalogCommand]) -> None:
-        """Answers and refusals alike go to whoever asked."""
-        await answer_each(batch, self._handle)
-
-    async def _handle(self, message: CatalogCommand) -> object:
-        """One command at a time: they are rare, and each waits for its sync."""
-        match message:
-            case CreateTopic():
-                return await self._create_topic(message.name, message.given)
-            case AlterTopic():
-                return await self._alter_topic(message.name, message.given)
-            case DeleteTopic():
-                await self._delete_topic(message.name)
-                return None
-            case EnsureGroup():
-                return await self._ensure_group(message)
-            case GroupIdle():
-                await self._group_idle(message)
-                return None
-            case DeleteGroup():
-                await self._delete_group(message)
-                return None
-            case ListGroups():
-                return tuple(self._state.groups.values())
+    async def receive(self, message: CatalogCommand) -> object:
+        """Answer at once what needs nobody else, and begin an operation for the rest."""
+        if isinstance(message, ListGroups):
+            return tuple(self._state.groups.values())
+        reply = self.context.defer_reply()
+        try:
+            match message:
+                case CreateTopic(name, given):
+                    self._begin(_topic(name), partial(self._create_topic, name, given), reply)
+                case AlterTopic(name, given):
+                    self._begin(_topic(name), partial(self._alter_topic, name, given), reply)
+                case DeleteTopic(name):
+                    self._begin(_topic(name), partial(self._delete_topic, name), reply)
+                case EnsureGroup(name):
+                    self._begin(_group(name), partial(self._ensure_group, message), reply)
+                case GroupIdle(group_id) | DeleteGroup(None, int(group_id)):
+                    record = self._state.groups.get(group_id)
+                    if record is None:
+                        reply.answer(None)
+                    else:
+                        self._begin(_group(record.name), partial(self._of_coordinator, message), reply)
+                case DeleteGroup(name):
+                    self._begin(_group(name), partial(self._delete_group, message), reply)
+        except MailboxFull as error:
+            reply.fail(error)
+        return None
 
     async def _decide(self, *events: state.Event) -> None:
-        """Journal the events, then apply them: from here on it is decided."""
+        """Journal the events, then apply them: from here on it is decided (K2)."""
         if self._journal.needs_healing:
             await self._journal.heal(self._state.snapshot())
         await self._journal.append([state.encode(event) for event in events], sync=True)
@@ -177,6 +209,12 @@ class Catalog(Actor[CatalogCommand]):
         except StorageError as error:
             self.context.emit(f"the catalog's journal could not be shortened: {error}")
 
+    def _begin(self, subject: str, operation: Operation, reply: Reply | None = None) -> None:
+        self._operations.begin(subject, operation, reply)
+
+    def _operation_failed(self, subject: str, error: CallboardError) -> None:
+        self.context.emit(OperationFailed(subject, str(error)))
+
     # -- topics
 
     async def _create_topic(self, name: str, given: Mapping[str, Any]) -> LiveTopic:
@@ -192,21 +230,36 @@ class Catalog(Actor[CatalogCommand]):
                     f"{where} exists with other settings: {told}. Use alter_topic, or name no settings.",
                     topic=name,
                 )
-            return await self._directory.launch_topic(record)
-        twin = self._state.colliding(name)
-        if twin is not None:
-            raise TopicExists(
-                f"{where} would collide with topic {twin.name!r}, which differs only in case or Unicode form."
-                " Choose a name that differs in more than that.",
-                topic=name,
-            )
-        if len(self._state.topics) >= TOPICS_MAX:
-            raise InvalidArgument(
-                f"there are {TOPICS_MAX} topics, and no more are allowed. Delete some first."
-            )
-        topic_id = self.context.entropy.bytes(8).hex()
-        await self._decide((state.TOPIC_CREATED, name, topic_id, state.changed(wanted)))
-        return await self._directory.launch_topic(self._state.topics[topic_id])
+            return self._launch(record)
+        async with self._deciding:
+            twin = self._state.colliding(name)
+            if twin is not None:
+                raise TopicExists(
+                    f"{where} would collide with topic {twin.name!r}, which differs only in case or Unicode form."
+                    " Choose a name that differs in more than that.",
+                    topic=name,
+                )
+            if len(self._state.topics) >= TOPICS_MAX:
+                raise InvalidArgument(
+                    f"there are {TOPICS_MAX} topics, and no more are allowed. Delete some first."
+                )
+            topic_id = self.context.entropy.bytes(8).hex()
+            await self._decide((state.TOPIC_CREATED, name, topic_id, state.changed(wanted)))
+        live = self._launch(self._state.topics[topic_id])
+        await self._directory.opened(live)
+        return live
+
+    def _launch(self, record: TopicRecord) -> LiveTopic:
+        live = self._directory.by_id(record.topic_id)
+        if live is None:
+            live = self._directory.launch_topic(record)
+            self.context.start_task(self._close_forgotten_groups, live, name=f"groups of {record.name}")
+        return live
+
+    async def _launch_later(self, record: TopicRecord) -> None:
+        """The topic of the same name that was deleted before has ended."""
+        self._launch(record)
+        await trio.lowlevel.checkpoint()
 
     def _known(self, name: str) -> TopicRecord:
         record = self._state.topic(name)
@@ -215,100 +268,132 @@ class Catalog(Actor[CatalogCommand]):
         return record
 
     async def _alter_topic(self, name: str, given: Mapping[str, Any]) -> LiveTopic:
-        record = self._known(name)
         where = f"topic {name!r}"
         checked = check("topic", TOPIC_FIELDS, given, where)
-        if checked.get("partitions", record.settings.partitions) != record.settings.partitions:
-            problem = "partitions cannot be changed once a topic exists"
-            raise ConfigurationError(
-                f"settings of {where}: {problem}. Nothing was changed.", problems=(problem,)
-            )
-        altered = attrs.evolve(record.settings, **checked)
-        contradictions(altered, where)
-        await self._decide((state.TOPIC_ALTERED, record.topic_id, record.stored_settings(altered)))
-        live = await self._directory.launch_topic(record)
+        async with self._deciding:
+            record = self._known(name)
+            if checked.get("partitions", record.settings.partitions) != record.settings.partitions:
+                problem = "partitions cannot be changed once a topic exists"
+                raise ConfigurationError(
+                    f"settings of {where}: {problem}. Nothing was changed.", problems=(problem,)
+                )
+            altered = attrs.evolve(record.settings, **checked)
+            contradictions(altered, where)
+            await self._decide((state.TOPIC_ALTERED, record.topic_id, record.stored_settings(altered)))
+        live = self._launch(record)
         live.alter(altered)
-        for port in live.ports:
-            with suppress(
-                ActorCrashed, PartitionUnavailable, AskTimeout
-            ):  # it comes back with these settings
-                await port.ref.ask(c.Alter(altered), timeout=ALTER_TIMEOUT_S)
+        with trio.move_on_after(ALTER_TIMEOUT_S):
+            async with trio.open_nursery() as nursery:
+                for port in live.ports:
+                    nursery.start_soon(self._alter_at, port, altered)
         return live
 
+    @staticmethod
+    async def _alter_at(port: PartitionPort, settings: TopicSettings) -> None:
+        """Tell a partition. One that crashed or failed comes back with these settings."""
+        with suppress(CallboardError):
+            await port.ref.ask(c.Alter(settings))
+
     async def _delete_topic(self, name: str) -> None:
-        record = self._known(name)
-        await self._decide((state.TOPIC_DELETING, record.topic_id))
+        async with self._deciding:
+            record = self._known(name)
+            await self._decide((state.TOPIC_DELETING, record.topic_id))
         await self._finish_deleting(record)
 
     async def _finish_deleting(self, record: TopicRecord) -> None:
         await self._directory.retire_topic(record)
-        await remove_tree(self._files, f"topics/{record.topic_id}")
-        await self._decide((state.TOPIC_DELETED, record.topic_id))
-        if self.context.disk is not None:
-            for index in range(record.settings.partitions):
-                await self.context.disk.forget(partition_directory(record.topic_id, index))
+        path = f"topics/{record.topic_id}"
+        await remove_tree(await self._disk.incarnate(path), path)
+        async with self._deciding:
+            await self._decide((state.TOPIC_DELETED, record.topic_id))
+        await self._disk.forget(path)
+        for index in range(record.settings.partitions):
+            await self._disk.forget(partition_directory(record.topic_id, index))
 
     # -- groups
 
-    async def _ensure_group(self, message: EnsureGroup) -> ActorRef[Any]:
+    async def _ensure_group(self, message: EnsureGroup) -> Admission:
         check_name(message.name, "group")
-        topic = self._known(message.topic)
-        where = f"group {message.name!r}"
-        wanted = group_settings(message.given, where)
+        wanted = group_settings(message.given, f"group {message.name!r}")
+        while self._joining(message, wanted):
+            async with self._deciding:
+                events = self._joining(message, wanted)
+                if events:
+                    await self._decide(*events)
+        consumer, self._next_consumer = self._next_consumer, self._next_consumer + 1
         record = self._state.group(message.name)
         if record is None:
-            record = await self._open_group(message.name, wanted)
+            raise InternalError(f"group {message.name!r} went while it was joined", invariant="K2")
+        return Admission(await self._directory.launch_coordinator(record), consumer)
+
+    def _joining(self, message: EnsureGroup, wanted: GroupSettings) -> list[state.Event]:
+        """What has to be decided before another consumer joins the group with the topic; refuses what cannot be."""
+        topic = self._known(message.topic)
+        record = self._state.group(message.name)
+        events: list[state.Event] = []
+        if record is None:
+            if len(self._state.groups) >= GROUPS_MAX:
+                raise InvalidArgument(
+                    f"there are {GROUPS_MAX} groups, and no more are allowed. Delete some first."
+                )
+            group_id, now_us = self._state.next_group_id, self.context.clock.wall_us()
+            events.append((state.GROUP_OPENED, message.name, group_id, state.changed(wanted), now_us))
         elif differing := _differing(record.settings, wanted, message.given):
             told = ", ".join(f"{key} is {getattr(record.settings, key)!r}" for key in differing)
             raise ConfigurationError(
-                f"{where} exists with other settings: {told}. Subscribe without naming them, or delete the group.",
+                f"group {message.name!r} exists with other settings: {told}. Subscribe without naming them, or delete"
+                " the group.",
                 problems=tuple(differing),
             )
-        if topic.topic_id not in record.topic_ids:
-            await self._decide((state.GROUP_JOINED, record.group_id, topic.topic_id))
-        return await self._directory.launch_coordinator(record)
-
-    async def _open_group(self, name: str, settings: GroupSettings) -> GroupRecord:
-        if len(self._state.groups) >= GROUPS_MAX:
-            raise InvalidArgument(
-                f"there are {GROUPS_MAX} groups, and no more are allowed. Delete some first."
+        else:
+            group_id = record.group_id
+        if record is None or topic.topic_id not in record.topic_ids:
+            events.append((state.GROUP_JOINED, group_id, topic.topic_id))
+        if self._next_consumer >= self._state.consumers_reserved:
+            events.append(
+                (state.CONSUMERS_RESERVED, self._next_consumer + self.context.limits.consumer_ids_per_block)
             )
-        group_id = self._state.next_group_id
-        now_us = self.context.clock.wall_us()
-        await self._decide((state.GROUP_OPENED, name, group_id, state.changed(settings), now_us))
-        return self._state.groups[group_id]
+        return events
 
-    async def _group_idle(self, message: GroupIdle) -> None:
-        if message.group_id in self._state.groups:
-            try:
+    async def _of_coordinator(self, message: GroupIdle | DeleteGroup) -> object:
+        """What a coordinator asks for: it knows its group by id, which may be gone meanwhile."""
+        if isinstance(message, DeleteGroup):
+            return await self._delete_group(message)
+        async with self._deciding:
+            if message.group_id in self._state.groups:
                 await self._decide((state.GROUP_IDLE, message.group_id, message.since_us))
-            except StorageError as error:
-                self.context.emit(f"since when group {message.group_id} is idle could not be stored: {error}")
+        return None
 
-    async def _delete_group(self, message: DeleteGroup) -> None:
-        record = self._find_group(message)
-        if record is None:
-            return
-        if message.name is None and self._directory.members_of(record.group_id):
-            return  # somebody joined while its coordinator gave it up
-        await self._decide((state.GROUP_DELETED, record.group_id))
+    async def _delete_group(self, message: DeleteGroup) -> Afterwards | None:
+        async with self._deciding:
+            record = self._find_group(message)
+            if record is None:
+                return None
+            if message.name is None and self._directory.membership(record.group_id).members:
+                return None  # somebody joined while its coordinator gave it up
+            await self._decide((state.GROUP_DELETED, record.group_id))
         await self._directory.retire_coordinator(
             record
         )  # first: it would open the group again for its members
-        for topic_id in record.topic_ids:
-            topic = self._directory.by_id(topic_id)
-            for port in topic.ports if topic is not None else ():
-                await self._close_group_at(port, record)
+        return Afterwards(partial(self._close_group, record))
 
-    async def _close_group_at(self, port: PartitionPort, record: GroupRecord) -> None:
-        """Have a partition forget the group. One that cannot do it now does it at the next start."""
+    async def _close_group(self, record: GroupRecord) -> None:
+        """Have every partition of its topics forget the group."""
+        async with trio.open_nursery() as nursery:
+            for topic_id in record.topic_ids:
+                topic = self._directory.by_id(topic_id)
+                for port in topic.ports if topic is not None else ():
+                    nursery.start_soon(self._close_group_at, port, record.group_id)
+
+    async def _close_group_at(self, port: PartitionPort, group_id: int) -> None:
+        """Have a partition forget a group. One that cannot do it now does it at the next start."""
         while True:
             try:
-                await port.ref.ask(c.CloseGroup(record.group_id))
+                await port.ref.ask(c.CloseGroup(group_id))
             except ActorCrashed:
                 continue
             except CallboardError as error:
-                self.context.emit(f"group {record.name} is not forgotten by {port.label} yet: {error}")
+                self._operation_failed(f"forgetting group {group_id} at {port.label}", error)
             return
 
     def _find_group(self, message: DeleteGroup) -> GroupRecord | None:
@@ -319,18 +404,29 @@ class Catalog(Actor[CatalogCommand]):
             raise GroupNotFound(f"there is no group {message.name!r}.", group=message.name)
         return record
 
-    async def _close_forgotten_groups(self) -> None:
+    async def _close_forgotten_groups(self, live: LiveTopic) -> None:
         """Delivery states of groups that the catalog has deleted would hold retention back for ever."""
-        known = set(self._state.groups)
-        for topic in self._directory.topics():
-            for port in topic.ports:
-                try:
-                    statistics = await port.ref.ask(c.Describe())
-                except CallboardError:
-                    continue
-                for group in statistics.groups:
-                    if group.group_id not in known:
-                        await port.ref.ask(c.CloseGroup(group.group_id))
+        async with trio.open_nursery() as nursery:
+            for port in live.ports:
+                nursery.start_soon(self._close_forgotten_at, port)
+
+    async def _close_forgotten_at(self, port: PartitionPort) -> None:
+        """Once the partition has recovered."""
+        try:
+            statistics = await port.ref.ask(c.Describe())
+        except CallboardError:
+            return
+        for group in statistics.groups:
+            if group.group_id not in self._state.groups:
+                await self._close_group_at(port, group.group_id)
+
+
+def _topic(name: object) -> str:
+    return f"topic {name}"
+
+
+def _group(name: object) -> str:
+    return f"group {name}"
 
 
 def _differing(stored: GroupSettings, wanted: GroupSettings, given: Mapping[str, Any]) -> list[str]:

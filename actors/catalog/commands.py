@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
+if TYPE_CHECKING:
+    from callboard.actors.catalog.directory import LiveGroup
 
-@attrs.define(eq=False)
+
+@attrs.frozen(eq=False)
 class CreateTopic:
     """Answered with a `LiveTopic`."""
 
@@ -16,7 +19,7 @@ class CreateTopic:
     given: Mapping[str, Any]
 
 
-@attrs.define(eq=False)
+@attrs.frozen(eq=False)
 class AlterTopic:
     """Answered with a `LiveTopic`."""
 
@@ -24,23 +27,31 @@ class AlterTopic:
     given: Mapping[str, Any]
 
 
-@attrs.define(eq=False)
+@attrs.frozen(eq=False)
 class DeleteTopic:
     """Answered with None once its files are gone."""
 
     name: str
 
 
-@attrs.define(eq=False)
+@attrs.frozen(eq=False)
 class EnsureGroup:
-    """Answered with the coordinator's ref."""
+    """A new consumer wants to join. Answered with an `Admission`."""
 
     name: str
     topic: str
     given: Mapping[str, Any]
 
 
-@attrs.define(eq=False)
+@attrs.frozen(eq=False)
+class Admission:
+    """The group that a consumer may join, and the consumer's id, which no other was or will be given."""
+
+    group: LiveGroup
+    consumer: int
+
+
+@attrs.frozen(eq=False)
 class GroupIdle:
     """A coordinator tells: no member since that wall time, or members again (None)."""
 
@@ -48,7 +59,7 @@ class GroupIdle:
     since_us: int | None
 
 
-@attrs.define(eq=False)
+@attrs.frozen(eq=False)
 class DeleteGroup:
     """Answered with None. Unknown names raise `GroupNotFound`, unknown ids are ignored."""
 
@@ -57,9 +68,9 @@ class DeleteGroup:
     reason: str = "deleted"
 
 
-@attrs.define(eq=False)
+@attrs.frozen(eq=False)
 class ListGroups:
-    """Answered with a tuple of `GroupRecord`s."""
+    """Answered at once with a tuple of `GroupRecord`s."""
 
 
 CatalogCommand = CreateTopic | AlterTopic | DeleteTopic | EnsureGroup | GroupIdle | DeleteGroup | ListGroups

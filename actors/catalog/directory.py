@@ -1,8 +1,9 @@
 """The directory of what is live: topics with their ports, coordinators with their refs.
 
 It is the one object that the catalog, which fills it, shares with the public face, which looks topics up in it without
-asking anybody. Launching and retiring are idempotent, wherever a crash of the catalog broke them off: they start what
-is not there yet, and stop what still is.
+asking anybody. Launching waits for nobody: partitions recover side by side, and what is sent to them waits in their
+mailboxes. Launching and retiring are idempotent, wherever a crash of the catalog broke them off: they start what is not
+there yet, and stop what still is.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ import attrs
 
 from callboard.actors.catalog.state import GroupRecord, TopicRecord
 from callboard.actors.groups.coordinator import Coordinator
+from callboard.actors.groups.membership import Membership
 from callboard.actors.kernel import ActorRef, MailboxSpec
+from callboard.actors.partition.openings import Openings
 from callboard.actors.partition.partition import Partition
+from callboard.actors.partition.placement import Placement
 from callboard.actors.partition.port import PartitionPort
-from callboard.actors.partition.shared_state import Placement
 from callboard.actors.settings import GroupSettings, TopicSettings
 from callboard.log.errors import CallboardError
 from callboard.log.limits import USUAL, Limits
@@ -35,7 +38,7 @@ PARTITION_BACKOFF = Backoff(initial=0.01, maximum=0.25)
 
 @attrs.define(eq=False)
 class LiveTopic:
-    """A topic whose partitions are running."""
+    """A topic whose partitions were started; each may still be recovering, or have failed."""
 
     name: str
     topic_id: str
@@ -55,12 +58,13 @@ class LiveTopic:
 
 @attrs.define(eq=False)
 class LiveGroup:
-    """A group whose coordinator is running."""
+    """A group whose coordinator was started."""
 
     name: str
     group_id: int
     settings: GroupSettings
     ref: ActorRef[Any]
+    membership: Membership
 
 
 class Directory:
@@ -73,7 +77,8 @@ class Directory:
         self._by_id: dict[str, LiveTopic] = {}
         self._by_name: dict[str, LiveTopic] = {}
         self._live_groups: dict[int, LiveGroup] = {}
-        self._members: dict[int, dict[int, LiveTopic]] = {}
+        self._memberships: dict[int, Membership] = {}
+        self.openings = Openings(limits.openings, limits.opening_bytes)
         self.catalog: ActorRef[Any]
 
     def attach(self, topics: SupervisorRef, groups: SupervisorRef) -> None:
@@ -101,28 +106,35 @@ class Directory:
         """Whether the group's coordinator was started in this run."""
         return group_id in self._live_groups
 
-    def members_of(self, group_id: int) -> dict[int, LiveTopic]:
-        """Consumer ids of a group and the topics they read; shared by all incarnations of its coordinator."""
-        return self._members.setdefault(group_id, {})
+    def membership(self, group_id: int) -> Membership:
+        """Who the members of a group are; shared by all incarnations of its coordinator."""
+        return self._memberships.setdefault(group_id, Membership())
 
-    async def launch_topic(self, record: TopicRecord) -> LiveTopic:
-        """Start the topic's partitions unless they are there."""
+    def is_launchable(self, record: TopicRecord) -> bool:
+        """Whether the topic runs, or can be launched: no earlier topic of its name is still being stopped."""
+        return record.topic_id in self._by_id or record.name not in self._topics
+
+    def launch_topic(self, record: TopicRecord) -> LiveTopic:
+        """Start the topic's partitions unless they are there. They recover when it is their turn."""
         live = self._by_id.get(record.topic_id)
         if live is not None:
             return live
-        if record.name in self._topics:
-            await self._topics.stop_child(record.name)  # a launch that was broken off
         ports = tuple(
             PartitionPort(record.name, index, pending_bytes=self._limits.pending_bytes)
             for index in range(record.settings.partitions)
         )
         placements = tuple(
-            Placement(record.name, record.topic_id, port.index, record.settings, port) for port in ports
+            Placement(record.name, record.topic_id, port.index, record.settings, port, self.openings)
+            for port in ports
         )
         children = tuple(_partition_spec(placement, self._limits) for placement in placements)
-        supervisor = await self._topics.start_child(
+        supervisor = self._topics.add_child(
             SupervisorSpec(
-                name=record.name, intensity=PARTITION_INTENSITY, period=PARTITION_PERIOD_S, children=children
+                name=record.name,
+                intensity=PARTITION_INTENSITY,
+                period=PARTITION_PERIOD_S,
+                children=children,
+                awaited=False,
             )
         )
         for port in ports:
@@ -130,6 +142,12 @@ class Directory:
         live = LiveTopic(record.name, record.topic_id, record.settings, ports, placements)
         self._by_id[record.topic_id] = self._by_name[record.name] = live
         return live
+
+    async def opened(self, live: LiveTopic) -> None:
+        """Wait until each of the topic's partitions runs, or has failed. Raises `ActorStopped`."""
+        supervisor = self._topics.supervisor(live.name)
+        for port in live.ports:
+            await supervisor.settled(str(port.index))
 
     async def retire_topic(self, record: TopicRecord) -> None:
         """Stop the topic's partitions, if they run."""
@@ -146,21 +164,23 @@ class Directory:
             await self._topics.stop_child(record.name)
         self._by_id.pop(record.topic_id, None)
 
-    async def launch_coordinator(self, record: GroupRecord) -> ActorRef[Any]:
+    async def launch_coordinator(self, record: GroupRecord) -> LiveGroup:
         """Start the group's coordinator unless it is there."""
         live = self._live_groups.get(record.group_id)
         if live is None:
             if record.name in self._groups:
-                await self._groups.stop_child(record.name)  # a launch that was broken off
+                await self._groups.stop_child(record.name)  # a retirement that was broken off
             factory = partial(
                 Coordinator, self, record.name, record.group_id, record.settings, record.idle_since_us
             )
-            ref = await self._groups.start_child(
-                ChildSpec(name=record.name, start=factory, mailbox=MailboxSpec(self._limits.mailbox))
+            mailbox = MailboxSpec(self._limits.mailbox)
+            ref = self._groups.add_child(
+                ChildSpec(name=record.name, start=factory, mailbox=mailbox, awaited=False)
             )
-            live = LiveGroup(record.name, record.group_id, record.settings, ref)
+            membership = self.membership(record.group_id)
+            live = LiveGroup(record.name, record.group_id, record.settings, ref, membership)
             self._live_groups[record.group_id] = live
-        return live.ref
+        return live
 
     async def retire_coordinator(self, record: GroupRecord) -> None:
         """Stop the group's coordinator, if it runs."""
@@ -168,7 +188,7 @@ class Directory:
             if record.name in self._groups:
                 await self._groups.stop_child(record.name)
             del self._live_groups[record.group_id]
-        self._members.pop(record.group_id, None)
+        self._memberships.pop(record.group_id, None)
 
 
 def _partition_spec(placement: Placement, limits: Limits) -> ChildSpec:
@@ -177,6 +197,7 @@ def _partition_spec(placement: Placement, limits: Limits) -> ChildSpec:
         start=partial(Partition, placement),
         mailbox=MailboxSpec(capacity=limits.partition_mailbox),
         significant=False,
+        awaited=False,
         backoff=PARTITION_BACKOFF,
         shutdown_grace=30.0,
         on_failed=partial(_partition_failed, placement.port),

@@ -46,6 +46,7 @@ GROUP_OPENED: Final = 5
 GROUP_JOINED: Final = 6
 GROUP_IDLE: Final = 7
 GROUP_DELETED: Final = 8
+CONSUMERS_RESERVED: Final = 9
 
 ITEMS: Final[dict[int, tuple[str, ...]]] = {
     TOPIC_CREATED: ("name", "topic", "settings"),
@@ -56,11 +57,13 @@ ITEMS: Final[dict[int, tuple[str, ...]]] = {
     GROUP_JOINED: ("group", "topic"),
     GROUP_IDLE: ("group", "idle_since_us"),
     GROUP_DELETED: ("group",),
+    CONSUMERS_RESERVED: ("below",),
 }
-"""By kind: settings are those that differ from the defaults, instants wall time in microseconds, or None."""
+"""By kind: settings are those that differ from the defaults, instants wall time in microseconds, or None. Ids
+of consumers `below` may have been given away."""
 TOPIC_STATE: Final = ("name", "topic", "settings", "deleting")
 GROUP_STATE: Final = ("name", "group", "settings", "idle_since_us", "topics")
-SNAPSHOT: Final = ("next_group", "topics", "groups")
+SNAPSHOT: Final = ("next_group", "topics", "groups", "consumers_reserved")
 
 TOPIC_ID: Final = re.compile("[0-9a-f]{2,32}")
 """Ids become directory names, so what a damaged journal says is not taken on trust."""
@@ -106,6 +109,8 @@ class CatalogState:
         self.topics: dict[str, TopicRecord] = {}
         self.groups: dict[int, GroupRecord] = {}
         self.next_group_id = 1
+        self.consumers_reserved = 1
+        """No consumer whose id is not below this was ever known."""
         self.passed_over: list[str] = []
         """What made no sense of the events after records that the journal lost."""
         self._version = RECORDS_VERSION
@@ -221,6 +226,11 @@ class CatalogState:
     def _group_deleted(self, group_id: int) -> None:
         del self.groups[group_id]
 
+    def _consumers_reserved(self, below: int) -> None:
+        if type(below) is not int:
+            raise ValueError("an id that is no number")
+        self.consumers_reserved = max(self.consumers_reserved, below)
+
     def snapshot(self) -> bytes:
         """The state as one map."""
         topics = [
@@ -245,12 +255,19 @@ class CatalogState:
             for group in self.groups.values()
         ]
         return cbor2.dumps(
-            {"next_group": self.next_group_id, "topics": topics, "groups": groups, **self._unknown_fields}
+            {
+                "next_group": self.next_group_id,
+                "topics": topics,
+                "groups": groups,
+                "consumers_reserved": self.consumers_reserved,
+                **self._unknown_fields,
+            }
         )
 
     def restore(self, data: bytes) -> None:
         """Replace the state by a snapshot. Raises `JournalInvalid`, `FormatTooNew`."""
         self.topics, self.groups, self.next_group_id, self._unknown_fields = {}, {}, 1, {}
+        self.consumers_reserved = 1
         found = _loads(data)
         try:
             if self._version:
@@ -277,6 +294,7 @@ class CatalogState:
             for topic_id in group["topics"]:
                 self.apply((GROUP_JOINED, group["group"], topic_id))
         self.next_group_id = max(self.next_group_id, int(found["next_group"]))
+        self._consumers_reserved(found.get("consumers_reserved", 1))
 
 
 _APPLY: Final[dict[int, Callable[..., TopicRecord | GroupRecord | None]]] = {
@@ -288,6 +306,7 @@ _APPLY: Final[dict[int, Callable[..., TopicRecord | GroupRecord | None]]] = {
     GROUP_JOINED: CatalogState._group_joined,
     GROUP_IDLE: CatalogState._group_idle,
     GROUP_DELETED: CatalogState._group_deleted,
+    CONSUMERS_RESERVED: CatalogState._consumers_reserved,
 }
 
 

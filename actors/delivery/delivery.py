@@ -21,7 +21,7 @@ Rules that callers rely on:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop
 from itertools import chain
 from typing import Any, Self
@@ -103,6 +103,42 @@ class Delivery(DeliveryState):
         """What the lease holds now; None when it is gone."""
         lease = self._leases.get(lease_id)
         return None if lease is None else lease.grant(lease_id)
+
+    def leased_in(self, start: int, stop: int, wanted: Callable[[int], bool]) -> list[OffsetRange]:
+        """What of `[start, stop)` is leased under an id that is `wanted`, sorted. Costs as many steps as leases."""
+        found = []
+        for lease_id, lease in self._leases.items():
+            if lease.rows[0][0] < stop and lease.rows[-1][1] > start and wanted(lease_id):
+                found += [
+                    (max(row[0], start), min(row[1], stop))
+                    for row in lease.rows
+                    if row[0] < stop and row[1] > start
+                ]
+        return sorted(found)
+
+    def by_attempt(self, lease_id: int, ranges: Sequence[OffsetRange]) -> list[tuple[int, list[OffsetRange]]]:
+        """`ranges` cut by the attempt that their lease is, or was; what the receipt lacks counts as the first."""
+        lease = self._leases.get(lease_id)
+        found: dict[int, list[OffsetRange]] = {}
+        for start, stop in normal_ranges(ranges):
+            if lease is not None:
+                rows = [
+                    (row[0], row[1], (row[2] >> 1) + 1)
+                    for row in lease.rows
+                    if row[0] < stop and row[1] > start
+                ]
+            else:
+                late = self._ready.overlapping(start, stop)
+                rows = [(row[0], row[1], row[3] >> 1) for row in late if row[2] == lease_id]
+            at = start
+            for first, last, attempt in rows:
+                if at < first:
+                    found.setdefault(1, []).append((at, first))
+                found.setdefault(attempt, []).append((max(first, at), min(last, stop)))
+                at = min(last, stop)
+            if at < stop:
+                found.setdefault(1, []).append((at, stop))
+        return list(found.items())
 
     def _step_over(self, stop: int) -> int:
         """Move next to `stop` or past the settled island before it; returns where the fresh range ends."""

@@ -5,7 +5,9 @@ member joins, releases a leaving member's leases there, and watches the clock: a
 expired after `group_expiry`, because what it has not settled would hold retention back for ever; an ephemeral group
 ends with its last member.
 
-Members are shared by all incarnations through `Members`, since a consumer outlives its coordinator's crash.
+Its loop waits for nobody: what takes a partition's answer, or the catalog's, is a task of its own, so a topic whose
+disk hangs delays those who read it and no others. Members are shared by all incarnations through `Membership`, since a
+consumer outlives its coordinator's crash.
 """
 
 from __future__ import annotations
@@ -16,8 +18,8 @@ import attrs
 import trio
 
 from callboard.actors.catalog.commands import DeleteGroup, GroupIdle
-from callboard.actors.kernel import Actor, Batch, Reply
-from callboard.actors.kernel.answering import answer_each
+from callboard.actors.groups.membership import Member
+from callboard.actors.kernel import Actor, Reply
 from callboard.actors.notices import GroupExpired, LeaseReleaseFailed
 from callboard.actors.partition import commands as c
 from callboard.actors.settings import GroupSettings
@@ -25,35 +27,43 @@ from callboard.log.errors import (
     ActorCrashed,
     ActorStopped,
     CallboardError,
+    InternalError,
     MailboxFull,
     PartitionUnavailable,
+    TopicNotFound,
 )
+from callboard.log.limits import RELEASES_AT_ONCE
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from callboard.actors.catalog.directory import Directory, LiveTopic
     from callboard.actors.partition.port import PartitionPort
 
 EXPIRY_GRACE_S: Final = 3600.0
 """A group that nobody could join, because the directory was closed for so long, is not expired before its consumers
 had this long (or its whole `group_expiry`, if that is shorter) to come back."""
+RETRY_S: Final = 10.0
+"""After so long the catalog is told again what it could not store."""
 
 
-@attrs.define(eq=False)
+@attrs.frozen
 class Join:
-    """A consumer joins with a topic. Answered with (group id, settings)."""
+    """A consumer joins with a topic. Answered with (group id, settings) once the topic's partitions know the group."""
 
     consumer: int
-    topic: LiveTopic
+    topic_id: str
+    name: str | None = None
 
 
-@attrs.define(eq=False)
+@attrs.frozen
 class Leave:
     """A consumer leaves. Answered with None when its leases are released."""
 
     consumer: int
 
 
-@attrs.define(eq=False)
+@attrs.frozen
 class Members:
     """Answered with the members' consumer ids."""
 
@@ -79,70 +89,115 @@ class Coordinator(Actor[CoordinatorCommand]):
         self._group_id = group_id
         self._settings = settings
         self._idle_since_us = idle_since_us
-        self._members = directory.members_of(group_id)
+        self._membership = directory.membership(group_id)
         self._changed = trio.Event()
         self._news = trio.Event()
         self._ended: str | None = None
 
     async def started(self) -> None:
         """Begin to watch for expiry. What the first incarnation was told of idleness is stale in later ones."""
-        if self._members:
+        if self._membership.members:
             self._idle_since_us = None
         elif self._idle_since_us is None or self.context.incarnation > 1:
             self._set_idle(self.context.clock.wall_us())
         self.context.start_task(self._expire_when_idle, name="expiry")
         self.context.start_task(self._tell_catalog, name="news")
+        self.context.start_task(self._watch_departures, name="departures")
 
-    async def receive_batch(self, batch: Batch[CoordinatorCommand]) -> None:
-        """Answers and refusals alike go to whoever asked."""
-        await answer_each(batch, self._handle)
-
-    async def _handle(self, message: CoordinatorCommand) -> object:
+    async def receive(self, message: CoordinatorCommand) -> object:
         """Join, leave, list."""
         match message:
             case Join():
-                return await self._join(message.consumer, message.topic)
+                self._join(message, self.context.defer_reply())
+                return None
             case Leave():
-                await self._leave(message.consumer)
+                self._leave((message.consumer,), self.context.defer_reply())
                 return None
             case Members():
-                return tuple(self._members)
+                return tuple(self._membership.members)
 
-    async def _join(self, consumer: int, topic: LiveTopic) -> tuple[int, GroupSettings]:
-        self._members[consumer] = topic
+    # -- joining
+
+    def _join(self, message: Join, reply: Reply) -> None:
+        """Also a member's joining again. Who gave up before its turn came has departed already."""
+        if reply.done:
+            return
+        topic = self._directory.by_id(message.topic_id)
+        if topic is None:
+            reply.fail(TopicNotFound(f"the topic of group {self._name!r} was deleted.", topic=None))
+            return
+        member = self._membership.members.setdefault(message.consumer, Member(message.consumer, message.name))
+        member.topics[topic.topic_id] = topic
         if self._idle_since_us is not None:
             self._set_idle(None)
-        opening = c.OpenGroup(self._group_id, self._settings.durable, self._settings.start)
-        await self._ask_all(topic, opening)
-        return self._group_id, self._settings
+        settings = self._settings
+        delivery = c.DeliverySettings(settings.visibility_timeout, settings.backoff, settings.max_backoff)
+        opening = c.OpenGroup(self._group_id, settings.durable, settings.start, delivery)
+        asked = [(port, _asked(port, opening)) for port in topic.ports]
+        self.context.start_task(self._open, opening, asked, reply, name="joining")
 
-    async def _ask_all(self, topic: LiveTopic, command: c.OpenGroup | c.ReleaseConsumer) -> None:
-        """Ask every partition at once, through restarts. One that has failed is passed: a consumer that meets it when
-        it is revived, and does not know the group, joins again.
+    async def _open(
+        self, opening: c.OpenGroup, asked: Sequence[tuple[PartitionPort, Reply | None]], reply: Reply
+    ) -> None:
+        """Wait until every partition knows the group. One that has failed is passed: a consumer that meets it when it
+        is revived, and does not know the group, joins again.
         """
-        asked: list[tuple[PartitionPort, Reply | None]] = []
-        for port in topic.ports:
-            try:
-                asked.append((port, port.ref.ask_nowait(command)))
-            except CallboardError:
-                asked.append((port, None))
-        for port, reply in asked:
-            await _answered(port, command, reply)
-
-    async def _leave(self, consumer: int) -> None:
-        topic = self._members.pop(consumer, None)
-        if topic is None:
-            return
         try:
-            await self._ask_all(topic, c.ReleaseConsumer(self._group_id, consumer))
+            for port, asking in asked:
+                await _answered(port, opening, asking)
+        except InternalError:
+            raise
+        except CallboardError as error:
+            reply.fail(error)
+        else:
+            reply.answer((self._group_id, self._settings))
+
+    # -- leaving
+
+    async def _watch_departures(self) -> None:
+        while True:
+            self._leave(await self._membership.departures(), None)
+
+    def _leave(self, consumers: Sequence[int], reply: Reply | None) -> None:
+        """They are members no longer; their leases are released beside the loop."""
+        members = self._membership.members
+        leaving = [members.pop(consumer) for consumer in consumers if consumer in members]
+        if leaving and not members:
+            self._set_idle(self.context.clock.wall_us())
+        self.context.start_task(self._release, leaving, reply, name="leaving")
+
+    async def _release(self, leaving: Sequence[Member], reply: Reply | None) -> None:
+        by_topic: dict[LiveTopic, list[int]] = {}
+        for member in leaving:
+            for topic in member.topics.values():
+                by_topic.setdefault(topic, []).append(member.consumer)
+        async with trio.open_nursery() as nursery:
+            for topic, consumers in by_topic.items():
+                for port in topic.ports:
+                    nursery.start_soon(self._release_at, port, consumers)
+        if leaving and not self._membership.members and not self._settings.durable:
+            self._end("its last consumer left")
+        if reply is not None:
+            reply.answer(None)
+
+    async def _release_at(self, port: PartitionPort, consumers: Sequence[int]) -> None:
+        try:
+            for first in range(0, len(consumers), RELEASES_AT_ONCE):
+                releases = [
+                    c.ReleaseConsumer(self._group_id, consumer)
+                    for consumer in consumers[first : first + RELEASES_AT_ONCE]
+                ]
+                asked = [(release, _asked(port, release)) for release in releases]
+                for release, asking in asked:
+                    await _answered(port, release, asking)
         except ActorStopped:
             pass  # the topic is deleted
+        except InternalError:
+            raise
         except CallboardError as error:
             self.context.emit(LeaseReleaseFailed(self._name, str(error)))
-        if not self._members:
-            self._set_idle(self.context.clock.wall_us())
-            if not self._settings.durable:
-                self._end("its last consumer left")
+
+    # -- what the catalog is told
 
     def _set_idle(self, since_us: int | None) -> None:
         self._idle_since_us = since_us
@@ -154,7 +209,7 @@ class Coordinator(Actor[CoordinatorCommand]):
         self._news.set()
 
     async def _tell_catalog(self) -> None:
-        """Tell the catalog the latest, waiting for room in its mailbox; the group's own loop waits for nobody."""
+        """Tell the catalog the latest, and again until it is stored; the group's own loop waits for nobody."""
         catalog, group_id = self._directory.catalog, self._group_id
         while True:
             await self._news.wait()
@@ -162,11 +217,17 @@ class Coordinator(Actor[CoordinatorCommand]):
             ended, self._ended = self._ended, None
             try:
                 if self._settings.durable:
-                    await catalog.tell(GroupIdle(group_id, self._idle_since_us))
-                if ended is not None and not self._members:
-                    await catalog.tell(DeleteGroup(None, group_id, ended))
+                    await catalog.ask(GroupIdle(group_id, self._idle_since_us))
+                if ended is not None and not self._membership.members:
+                    await catalog.ask(DeleteGroup(None, group_id, ended))
             except ActorStopped:
                 return
+            except InternalError:
+                raise
+            except CallboardError:
+                self._ended = self._ended or ended
+                self._news.set()
+                await trio.sleep(RETRY_S)
 
     async def _expire_when_idle(self) -> None:
         expiry = self._settings.group_expiry
@@ -186,6 +247,14 @@ class Coordinator(Actor[CoordinatorCommand]):
             with trio.move_on_after(left):
                 await self._changed.wait()
             self._changed = trio.Event()
+
+
+def _asked(port: PartitionPort, command: c.OpenGroup | c.ReleaseConsumer) -> Reply | None:
+    """Ask without waiting, so that what is asked of a partition stays in order; None when it takes nothing now."""
+    try:
+        return port.ref.ask_nowait(command)
+    except CallboardError:
+        return None
 
 
 async def _answered(

@@ -17,7 +17,7 @@ import attrs
 import trio
 
 from callboard.actors.kernel import Actor, Reply
-from callboard.actors.partition.commands import Settle
+from callboard.actors.partition.commands import Extend
 from callboard.actors.partition.port import PartitionPort
 from callboard.log.errors import ActorStopped, CallboardError, GroupNotFound
 
@@ -122,8 +122,7 @@ class Renewals(Actor[None]):
 
 def _ask(hold: Hold) -> Reply | None:
     """Ask for a renewal without waiting; None when the partition takes no questions now."""
-    ranges = ((hold.offset, hold.offset + 1),)
-    message = Settle(hold.group_id, "extend", hold.lease_id, ranges, hold.visibility_timeout)
+    message = Extend(hold.group_id, hold.lease_id, hold.visibility_timeout)
     try:
         return hold.port.ref.ask_nowait(message)
     except CallboardError:

@@ -1,4 +1,4 @@
-"""The actor kernel: actors, their mailboxes and references. It knows nothing of queues, nor of supervision."""
+"""The actor kernel: actors, their mailboxes and references. It knows nothing of queues or supervision."""
 
 from callboard.actors.kernel.actor import Actor, Context
 from callboard.actors.kernel.batch import Batch

@@ -1,7 +1,7 @@
-"""Actor: the class users subclass, and Context: what an actor may reach.
+"""Actor, the class that users subclass, and Context, what an actor can use.
 
-An actor is one task with a mailbox. Its state lives in the instance; a restart makes a new instance. Messages are
-handled one after the other, so nothing inside an actor needs a lock.
+An actor is one task with a mailbox. Its state is in the instance; a restart makes a new instance. It handles messages
+one after the other, so its state needs no lock.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Ts = TypeVarTuple("Ts")
 
 
 class Context(Generic[M]):
-    """One incarnation's view of its surroundings."""
+    """What one incarnation can use: its reference, the seams, tasks, and the rest of the system."""
 
     def __init__(self, incarnation: Incarnation[M]) -> None:
         self._incarnation = incarnation
@@ -54,15 +54,22 @@ class Context(Generic[M]):
         return self._incarnation.start_task(async_fn, args, name)
 
     def defer_reply(self) -> Reply:
-        """Take over the answer to the question in hand: what `receive` returns will not answer it.
+        """The reply to the current question, to be answered later; the return value of `receive` is then ignored.
 
-        Keep the reply and settle it later, from a message or a task of this incarnation. Left open when the incarnation
-        ends, it fails with `ActorCrashed`. For a message that was told, nobody waits for the reply.
+        Answer or fail it from a later message or a task of this incarnation. A reply that is still open when the
+        incarnation ends fails with `ActorCrashed`. The reply to a message that was told has no asker.
         """
         return self._incarnation.defer_reply()
 
+    def until_stop(self) -> trio.CancelScope:
+        """A scope that a request to stop cancels: for waiting in `started` that is not worth its shutdown grace.
+
+        Enter it once, and return from `started` when it caught something.
+        """
+        return self._incarnation.until_stop()
+
     def stop(self) -> None:
-        """End this incarnation gracefully after the message in hand."""
+        """End this incarnation gracefully after the current message."""
         self._incarnation.request_stop()
 
     async def next(self) -> Envelope[M]:
@@ -73,7 +80,7 @@ class Context(Generic[M]):
         return await self._incarnation.next_envelope()
 
     async def checkpoint(self) -> None:
-        """Let other tasks run; the place for kill to take effect in a long computation."""
+        """Let other tasks run. In a long computation, a kill takes effect here."""
         await trio.lowlevel.checkpoint()
 
     async def sleep_until(self, deadline: float) -> None:
@@ -85,11 +92,11 @@ class Context(Generic[M]):
         return self.system.actor(path)
 
     def emit(self, event: object) -> None:
-        """Put an event of your own into the system's event log."""
+        """Add an event of your own to the system's event log."""
         self.system.events.emit(event)
 
     def statistics(self) -> ActorStatistics:
-        """This actor's numbers."""
+        """What this actor has done so far."""
         return self.ref.statistics()
 
 
@@ -102,7 +109,7 @@ class Actor(Generic[M]):
     context: Context[M]
     """Set by the kernel before `started`."""
     defers_interrupts: ClassVar[bool] = False
-    """Ctrl-C is not raised in the code of this actor, but in the task that opened the system, at its next checkpoint.
+    """True: Ctrl-C is not raised in this actor's code, but in the task that opened the system, at its next checkpoint.
 
     For actors whose state an interrupt must not leave half changed, and that never compute for long.
     """
@@ -115,11 +122,11 @@ class Actor(Generic[M]):
         raise InvalidArgument(f"{type(self).__name__} has no receive method. Define one, or receive_batch.")
 
     async def receive_batch(self, batch: Batch[M]) -> None:
-        """Handle all that waits. Override it to handle many messages at the cost of one.
+        """Handle all waiting messages. Override it to handle many messages at the cost of one.
 
-        An exception is blamed on the item yielded last; items not reached stay in the mailbox. Settle the reply of
-        every question: `for message, reply in batch: ... reply.answer(value)`; you may keep replies and settle them
-        later.
+        The item yielded last counts as the cause of an exception; items that were not yielded stay in the mailbox.
+        Answer every question: `for message, reply in batch: ... reply.answer(value)`. You may keep replies and answer
+        them later.
         """
         receive = self.receive
         for message, reply in batch:
@@ -133,6 +140,6 @@ class Actor(Generic[M]):
     def crashed(self, error: BaseException) -> None:
         """Called when this incarnation has crashed or was killed, after its tasks have ended.
 
-        For what only this incarnation knows: to fail questions it kept, say. Must not block; the kernel then
-        fails what is still open.
+        Use it for what only this incarnation knows, for example to fail questions that it kept. It must not block. The
+        kernel then fails every reply that is still open.
         """

@@ -1,4 +1,4 @@
-"""Answering questions that may be refused: a refusal is an answer, not a crash."""
+"""How an actor answers questions that it may refuse: a refusal is an answer, not a crash."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from callboard.log.errors import CallboardError, InternalError
 
 
 async def answer_each(batch: Batch[Any], handle: Callable[[Any], Awaitable[object]]) -> None:
-    """Handle each message; what it returns or refuses (any `CallboardError` but a bug) goes to its asker.
+    """Handle each message, and answer its asker with the result or with the `CallboardError` that `handle` raises.
 
-    A refusal that nobody asked for is a crash: somebody must hear of it.
+    An `InternalError`, or the refusal of a message that was told, crashes the actor, so that it is reported.
     """
     for message, reply in batch:
         try:

@@ -1,12 +1,12 @@
-"""Batch: what waits in a mailbox, handed to the actor in one go, with a cursor that knows whom to blame.
+"""Batch: the waiting messages of a mailbox, passed to the actor together.
 
-A batch draws from the mailbox while it is iterated. So an item that was not reached is simply still the next in the
-mailbox, whatever happens to the actor.
+A batch takes messages from the mailbox while it is iterated. So a message that was not yielded is still the next one in
+the mailbox, whatever happens to the actor.
 
 Invariants
 ----------
 A1  An item is in the mailbox or was yielded, never both, never neither.
-A2  `current` is the item being handled: a crash is blamed on it.
+A2  `current` is the item being handled: it counts as the cause of a crash.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ M = TypeVar("M")
 
 
 class Batch(Generic[M]):
-    """The messages that waited when it was made, at most `Limits.receive_batch`. Iterate it once."""
+    """The messages that waited when the batch was made, at most `Limits.receive_batch`. Iterate it once."""
 
     __slots__ = ("_left", "_mailbox", "current", "replies", "taken")
 
@@ -54,9 +54,9 @@ class Batch(Generic[M]):
         self.current = None
 
     def halt(self) -> None:
-        """End the iteration after the current item: stop overtakes what waits."""
+        """End the iteration after the current item: a stop overtakes waiting messages."""
         self._left = 0
 
     def unanswered(self) -> list[Reply]:
-        """Replies of this batch that are not settled yet."""
+        """The replies of this batch that are still open."""
         return [reply for reply in self.replies if not reply.done]

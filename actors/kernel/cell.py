@@ -1,12 +1,12 @@
-"""Cell: what stays of an actor while incarnations come and go. Its path, mailbox, counters, watchers.
+"""Cell: the part of an actor that survives restarts: its path, mailbox, counters and watchers.
 
 A reference points to the cell, so it stays valid across restarts.
 
 Invariants
 ----------
 C1  A cell has at most one incarnation at a time.
-C2  A closed cell stays closed: its mailbox refuses, what waited there was answered or went to the dead letters,
-    and every watcher has been told, once.
+C2  A closed cell stays closed: its mailbox refuses messages, those that waited there were answered or went to the dead
+    letters, and every watcher was notified once.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ OnFailed = Callable[[str, BaseException], errors.CallboardError]
 
 @attrs.frozen
 class Terminated:
-    """Told to watchers: the actor at `path` has ended for good. `cause` is None when it ended as it should."""
+    """The notice to watchers that the actor at `path` has ended for good. `cause` is None when it ended in order."""
 
     path: str
     cause: BaseException | None = attrs.field(default=None, eq=False)
 
 
 class Cell(Generic[M]):
-    """The lasting part of one actor."""
+    """The part of one actor that survives restarts."""
 
     def __init__(self, system: ActorSystem, path: str, mailbox: MailboxSpec) -> None:
         self.system = system
@@ -63,14 +63,14 @@ class Cell(Generic[M]):
         self.started_at_us: int | None = None
         self.closed = False
         self.retried: tuple[Envelope[M], int] | None = None
-        """The message that was put back after a crash, and how often."""
+        """The message that was put back after a crash, and how often that happened."""
         self._watchers: dict[object, Callable[[Terminated], object]] = {}
         self._terminated: Terminated | None = None
 
-    # -- messages that nobody handles -----------------------------------------------------------------------
+    # -- messages that are not handled ----------------------------------------------------------------------
 
-    def bury(self, message: M, reason: str) -> None:
-        """To the dead letters."""
+    def to_dead_letters(self, message: M, reason: str) -> None:
+        """Count `message` and add it to the dead letters."""
         self.dead_letters += 1
         self.system.dead_letters.add(self.path, message, reason)
 
@@ -79,14 +79,14 @@ class Cell(Generic[M]):
         self.dropped += 1
         if envelope.reply is not None:
             envelope.reply.fail(error)
-        self.bury(envelope.message, reason)
+        self.to_dead_letters(envelope.message, reason)
         if self.dropped & (self.dropped - 1) == 0:
             self.system.events.emit(MessageDropped(self.path, reason, self.dropped))
 
     def _answer_questions(self, error: Callable[[], errors.CallboardError]) -> None:
-        """Fail every question that waits; statements keep waiting.
+        """Fail every waiting question; statements stay in the mailbox.
 
-        One that was put back after a crash fails as what it was: in hand, so that it may have been acted on.
+        A question that was put back after a crash fails with `ActorCrashed`, because the actor may have acted on it.
         """
         statements = []
         for envelope in self.mailbox.drain():
@@ -100,15 +100,15 @@ class Cell(Generic[M]):
             self.mailbox.front.append(envelope)
 
     def _was_tried(self, envelope: Envelope[M]) -> bool:
-        """Whether an incarnation had the message in hand when it crashed."""
+        """Whether an incarnation crashed while it was handling the message."""
         return self.retried is not None and self.retried[0] is envelope
 
     # -- failing, reviving, closing -------------------------------------------------------------------------
 
     def fail(self, cause: BaseException, on_failed: OnFailed | None) -> None:
-        """Over its intensity: questions are answered with an error until the actor is revived or closed.
+        """The actor has exceeded its restart intensity: fail its questions and refuse messages until it is revived.
 
-        What was told and waits stays for the revival; what is told from now on is refused with the same error.
+        Statements that wait already stay in the mailbox. New messages are refused with the same error.
         """
 
         def refusal() -> errors.CallboardError:
@@ -142,8 +142,8 @@ class Cell(Generic[M]):
         self.mailbox.refuse(refusal)
         self._answer_questions(refusal)
         for envelope in self.mailbox.drain():
-            self.bury(envelope.message, "crashed" if self._was_tried(envelope) else "stopped")
-        self.system.discharge(self.path)
+            self.to_dead_letters(envelope.message, "crashed" if self._was_tried(envelope) else "stopped")
+        self.system.forget(self.path)
         self.system.events.emit(ActorStopped(self.path, None if cause is None else describe(cause)))
         self._terminated = Terminated(self.path, cause)
         watchers, self._watchers = self._watchers, {}
@@ -151,7 +151,7 @@ class Cell(Generic[M]):
             self._tell(tell, self._terminated)
 
     def watch(self, tell: Callable[[Terminated], object]) -> Callable[[], None]:
-        """Call `tell` when the cell closes, at once if it is closed. Returns what ends the watch."""
+        """Call `tell` when the cell closes, at once if it is closed. Returns a function that ends the watch."""
         if self._terminated is not None:
             self._tell(tell, self._terminated)
             return lambda: None
@@ -162,10 +162,10 @@ class Cell(Generic[M]):
     def _tell(self, tell: Callable[[Terminated], object], notice: Terminated) -> None:
         call_guarded(lambda: tell(notice), self.path, "watcher", self.system.events.emit)
 
-    # -- looking --------------------------------------------------------------------------------------------
+    # -- inspection -----------------------------------------------------------------------------------------
 
     def statistics(self) -> ActorStatistics:
-        """The numbers now."""
+        """What the actor has done so far."""
         return ActorStatistics(
             path=self.path,
             state=self.state,
@@ -195,17 +195,17 @@ def stopped(path: str) -> errors.ActorStopped:
 def _failed(path: str, restarts: int) -> errors.RestartLimitReached:
     return errors.RestartLimitReached(
         f"Actor {path!r} failed more often than its supervisor allows ({restarts} restarts) and stays down. "
-        "Repair what its last failure names, then restart it by hand.",
+        "Repair the cause of its last failure, then restart it by hand.",
         path=path,
         restarts=restarts,
     )
 
 
 def crashed(path: str, cause: BaseException | None, what: str = "crashed") -> errors.ActorCrashed:
-    """The error for a question that was in hand when the incarnation ended."""
+    """The error for a question that the incarnation was handling, or had deferred, when it ended."""
     error = errors.ActorCrashed(
-        f"Actor {path!r} {what} with the question in hand ({describe(cause)}). It may have acted on it: "
-        "look, or ask again if asking twice is harmless.",
+        f"Actor {path!r} {what} before it answered ({describe(cause)}). It may have acted on the question: "
+        "check, or ask again if asking twice is harmless.",
         path=path,
     )
     error.__cause__ = cause

@@ -1,7 +1,6 @@
 """Dead letters: the messages that no actor will handle, each with its reason.
 
-A bounded ring: the latest are kept to look at, all are counted. (The dead-letter *topics* of the log are something
-else: they hold records, durably.)
+The latest are kept, and all are counted. (Dead-letter *topics* are something else: they store records durably.)
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from callboard.log.seams.clock import Clock
 
 @attrs.frozen
 class DeadLetter:
-    """A message told to an actor that did not handle it, or not wholly."""
+    """A message that was told to an actor and was not handled, or not completely."""
 
     wall_us: int
     path: str
     message: Any
     reason: str
-    """"crashed" (in hand when the actor crashed), "stopped", "failed", "drop_oldest" or "drop_newest"."""
+    """"crashed" (the actor crashed while handling it), "stopped", "failed", "drop_oldest" or "drop_newest"."""
 
 
 class DeadLetters:
@@ -35,20 +34,20 @@ class DeadLetters:
         self._by_reason: Counter[str] = Counter()
 
     def add(self, path: str, message: Any, reason: str) -> None:
-        """Record one."""
+        """Add a dead letter."""
         self._by_reason[reason] += 1
         self._kept.append(DeadLetter(self._clock.wall_us(), path, message, reason))
 
     def recent(self) -> tuple[DeadLetter, ...]:
-        """Those still kept, oldest first."""
+        """The dead letters that are kept, oldest first."""
         return tuple(self._kept)
 
     @property
     def by_reason(self) -> dict[str, int]:
-        """How many there have been, per reason."""
+        """The number of all dead letters, by reason."""
         return dict(self._by_reason)
 
     @property
     def total(self) -> int:
-        """How many there have been."""
+        """The number of all dead letters."""
         return self._by_reason.total()

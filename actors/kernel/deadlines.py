@@ -1,16 +1,16 @@
-"""Deadlines: when the askers of one system give up, kept by one task for all of them.
+"""Deadlines: the timeouts of all questions in one system, watched by one task.
 
-A cancel scope per question does the same in portable trio, at half as many questions a second of 64 askers and four
-fifths of one (benchmarks/kernel.py): that is why this module exists. While the task does not run (before a system is
-opened, say), scopes are used.
+A cancel scope per question does the same in portable trio, but 64 askers then ask half as many questions per second,
+and one asker four fifths as many (benchmarks/kernel.py). While the task does not run, for example before a system is
+opened, askers use scopes.
 
 Invariants
 ----------
-D1  A question is given up at its deadline, never before, and only if it is not settled by then. When both happen in
-    one tick, either may come first.
-D2  While no question is open the task sleeps for ever, else at most until the earliest deadline: nothing ticks.
-D3  With `n` questions open, at most `n + 64` settled ones are remembered, and of those nothing but the deadline.
-D4  Ctrl-C is raised in no step of the task: it would lose questions.
+D1  A question expires at its deadline, never before, and only if it is still open. When its deadline and its answer
+    fall into one tick, either may come first.
+D2  The task sleeps while no question is open, otherwise at most until the earliest deadline; it has no periodic timer.
+D3  With `n` questions open, at most `n + 64` closed ones are kept, and only their deadlines.
+D4  Ctrl-C is not raised in any step of the task: it would lose questions.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ import trio
 
 from callboard.actors.kernel.reply import Reply
 
-__all__ = ["Deadlines", "Open"]
+__all__ = ["Deadlines", "OpenQuestion"]
 
 SETTLED_MAX: Final = 64
 
 
-class Open:
-    """A question that is open: `reply` is None once it is settled."""
+class OpenQuestion:
+    """A question that waits for its answer. `reply` is None when the question is closed."""
 
     __slots__ = ("reply",)
 
@@ -38,39 +38,39 @@ class Open:
 
 
 class Deadlines:
-    """Those of all questions that are open in one system."""
+    """The deadlines of all open questions in one system."""
 
     __slots__ = ("_alarm", "_due", "_numbers", "_open")
 
     def __init__(self) -> None:
         self._alarm: trio.CancelScope | None = None
-        self._due: list[tuple[float, int, Open]] = []
+        self._due: list[tuple[float, int, OpenQuestion]] = []
         """Deadline, a number that decides ties, the question."""
         self._numbers = 0
         self._open = 0
 
     @property
     def kept(self) -> bool:
-        """Whether the task runs: else nobody is given up."""
+        """Whether the task runs; otherwise no question expires."""
         return self._alarm is not None
 
     def __len__(self) -> int:
-        """How many are remembered, settled or not."""
+        """How many questions are kept, open or closed."""
         return len(self._due)
 
-    def add(self, reply: Reply, deadline: float) -> Open:
-        """Give `reply` up at `deadline` (trio's time), unless `settled` is called before. Only while `kept`."""
+    def add(self, reply: Reply, deadline: float) -> OpenQuestion:
+        """Expire `reply` at `deadline` (trio's time), unless `settled` is called before. Only while `kept`."""
         due = self._due
         self._numbers += 1
         self._open += 1
-        question = Open(reply)
+        question = OpenQuestion(reply)
         heappush(due, (deadline, self._numbers, question))
         if due[0][2] is question and self._alarm is not None:
             self._alarm.deadline = deadline
         return question
 
-    def settled(self, question: Open) -> None:
-        """The asker waits no more, however that came. Called once for each."""
+    def settled(self, question: OpenQuestion) -> None:
+        """Close the question: its asker no longer waits. Called once for each question."""
         question.reply = None
         self._open -= 1
         if not self._open:
@@ -83,7 +83,7 @@ class Deadlines:
 
     @trio.lowlevel.enable_ki_protection
     async def run(self) -> None:
-        """Give up what is due, until cancelled."""
+        """Expire questions when they are due, until cancelled."""
         try:
             while True:
                 self._alarm = trio.CancelScope(deadline=self._due[0][0] if self._due else math.inf)
@@ -94,7 +94,7 @@ class Deadlines:
             self._alarm = None
 
     def end(self) -> None:
-        """The tree has ended: whoever still waits, for an answer that an interrupt cut short, is given up."""
+        """Expire every question: the tree has ended, and an interrupt may have cut answers short."""
         self._expire(math.inf)
 
     def _expire(self, now: float) -> None:

@@ -1,15 +1,15 @@
-"""DurableActor: an actor whose state is its events, kept in a journal and replayed at every start.
+"""DurableActor: an actor that stores its events in a journal and replays them at every start.
 
 Vocabulary
 ----------
-A *command* is the message that arrives. An *event* is what it changed: `persist` writes it to the journal, and only
-then `apply` changes the state. A *snapshot* is the whole state; it spares a start the replay of what came before.
+A *command* is the message that arrives. An *event* is a change of state: `persist` writes it to the journal, and only
+then `apply` changes the state. A *snapshot* is the whole state; a start replays only the events after it.
 
 Invariants
 ----------
 U1  The state is what `apply` makes of the snapshot and the events after it: nothing else changes it.
-U2  What was answered after `persist` survives power loss.
-U3  When `persist` fails nothing is applied and the incarnation crashes: the next believes the journal, not memory.
+U2  What was answered after `persist` survives a power loss.
+U3  When `persist` fails, nothing is applied and the incarnation crashes: the next one uses the journal, not memory.
 """
 
 from __future__ import annotations
@@ -44,35 +44,35 @@ class DurableActor(Actor[M], Generic[M, E]):
     # -- what a subclass defines ----------------------------------------------------------------------------
 
     def apply(self, event: E) -> None:
-        """Change the state. Pure: it is run again at every start, in the same order, and must come to the same."""
+        """Change the state. Pure: every start runs it again, in the same order, and must reach the same state."""
         raise InvalidArgument(f"{type(self).__name__} has no apply method. Define it.")
 
     def snapshot(self) -> Any:
-        """The whole state, as something CBOR can hold."""
+        """The whole state, as something that CBOR can encode."""
         raise InvalidArgument(f"{type(self).__name__} has no snapshot method. Define snapshot and restore.")
 
     def restore(self, state: Any) -> None:
-        """Take the whole state from what `snapshot` returned."""
+        """Set the whole state from what `snapshot` returned."""
         raise InvalidArgument(f"{type(self).__name__} has no restore method. Define snapshot and restore.")
 
     def encode(self, event: E) -> Any:
-        """The event as something CBOR can hold. As it is, unless overridden."""
+        """The event as something that CBOR can encode. By default the event itself."""
         return event
 
     def decode(self, data: Any) -> E:
-        """The event that `encode` made this from."""
+        """The event from what `encode` returned."""
         return data  # type: ignore[no-any-return]
 
     def directory(self) -> str:
-        """Where the journal lies below the disk's root: by default made from the actor's path."""
+        """The journal's folder below the disk's root. By default it is made from the actor's path."""
         return "actors/" + "/".join(_safe(part) for part in self.context.path.split("/"))
 
     # -- what a subclass calls ------------------------------------------------------------------------------
 
     async def persist(self, *events: E) -> None:
-        """Write `events`, all or none, so that they survive power loss; then apply them.
+        """Write `events`, all or none, so that they survive a power loss; then apply them.
 
-        Raises `StorageError` when the disk refuses; let it pass, so that the actor restarts from its journal.
+        Raises `StorageError` when the disk fails. Do not catch it, so that the actor restarts from its journal.
         """
         await self._journal.append([cbor2.dumps(self.encode(event)) for event in events])
         for event in events:
@@ -82,7 +82,7 @@ class DurableActor(Actor[M], Generic[M, E]):
             await self.save_snapshot()
 
     async def save_snapshot(self) -> None:
-        """Write a snapshot now, and remove what it makes superfluous."""
+        """Write a snapshot now, and remove journal segments that are no longer needed."""
         await self._journal.snapshot(cbor2.dumps(self.snapshot()))
         self._events_since_snapshot = 0
         await self._journal.prune()
@@ -122,7 +122,7 @@ class DurableActor(Actor[M], Generic[M, E]):
 
 
 def _safe(part: str) -> str:
-    """`part` as a name every file system takes, different for different parts."""
+    """`part` as a name that every file system accepts, different for different parts."""
     return "".join(
         char if char in PLAIN else "".join(f"%{byte:02X}" for byte in char.encode()) for char in part
     )

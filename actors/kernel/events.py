@@ -1,6 +1,6 @@
-"""What happens in the actor system, as values: a bounded log that anybody may read or subscribe to.
+"""Events of the actor system, as values, and a bounded log of them that users can read and subscribe to.
 
-Events hold text and numbers, never the exception objects: a kept traceback would keep a dead actor's state alive.
+Events contain text and numbers, never exception objects: a kept traceback would keep a dead actor's state in memory.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class IncarnationCrashed:
 
 @attrs.frozen
 class ActorRestarted:
-    """The supervisor restarts an actor; `incarnation` is the coming one, due after `delay_s` seconds."""
+    """The supervisor restarts an actor; `incarnation` is the next one, which starts after `delay_s` seconds."""
 
     path: str
     incarnation: int
@@ -55,7 +55,7 @@ class ActorStopped:
 
 @attrs.frozen
 class ActorFailed:
-    """An insignificant child was over its restart intensity: it stays down until somebody revives it."""
+    """An insignificant child has exceeded its restart intensity. It stays down until it is revived."""
 
     path: str
     cause: str
@@ -72,7 +72,7 @@ class Escalated:
 
 @attrs.frozen
 class MessageDropped:
-    """A full mailbox dropped a message; told at the 1st, 2nd, 4th, 8th, ... of an actor."""
+    """A full mailbox dropped a message; emitted for the 1st, 2nd, 4th, 8th, ... message of an actor."""
 
     path: str
     reason: str
@@ -81,7 +81,7 @@ class MessageDropped:
 
 @attrs.frozen
 class HookFailed:
-    """An actor's `crashed` hook, a watcher or a subscriber raised; what it was told happened all the same."""
+    """An actor's `crashed` hook, a watcher or a subscriber raised. This does not stop what it was called about."""
 
     path: str
     hook: str
@@ -97,17 +97,17 @@ class Logged:
 
 
 class EventLog:
-    """The last `EVENTS_KEPT` events, and those who want to hear of new ones."""
+    """The last `EVENTS_KEPT` events, and the subscribers to new ones."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._kept: deque[Logged] = deque(maxlen=EVENTS_KEPT)
         self._subscribers: list[Callable[[Any], object]] = []
         self.total = 0
-        """How many events there have been."""
+        """The number of all events."""
 
     def emit(self, event: Any) -> None:
-        """Log `event` and tell the subscribers, at once and in order."""
+        """Log `event` and call the subscribers, at once and in order."""
         self.total += 1
         self._kept.append(Logged(self._clock.wall_us(), event))
         for subscriber in tuple(self._subscribers):
@@ -118,7 +118,7 @@ class EventLog:
         self._kept.append(Logged(self._clock.wall_us(), event))
 
     def subscribe(self, callback: Callable[[Any], object]) -> Callable[[], None]:
-        """Call `callback(event)` at every event from now on; returns what ends it. It must not block."""
+        """Call `callback(event)` at every new event; it must not block. Returns a function that unsubscribes."""
         self._subscribers.append(callback)
 
         def unsubscribe() -> None:
@@ -128,14 +128,14 @@ class EventLog:
         return unsubscribe
 
     def recent(self) -> tuple[Logged, ...]:
-        """Those still kept, oldest first."""
+        """The events that are kept, oldest first."""
         return tuple(self._kept)
 
 
 def call_guarded(call: Callable[[], object], path: str, hook: str, emit: Callable[[Any], None]) -> None:
-    """Call a user's hook from inside the kernel; what it raises becomes a `HookFailed` event.
+    """Call a user's hook from inside the kernel; an exception that it raises becomes a `HookFailed` event.
 
-    The kernel is in the middle of a transition when it tells others: their mistakes must not stop it half-way.
+    The kernel calls hooks in the middle of a transition, which an error in a hook must not interrupt.
     """
     try:
         call()

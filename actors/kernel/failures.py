@@ -1,7 +1,7 @@
-"""What an exception out of a nursery means: a crash to handle, or something that must pass through.
+"""What an exception from a nursery means: a crash to handle, or an exception that must be raised further.
 
-A nursery wraps what its tasks raised in a group. A *crash* is every `Exception`; what *passes* is everything else
-(`Cancelled`, `KeyboardInterrupt`, `SystemExit`): no supervisor may hold it up.
+A nursery wraps the exceptions of its tasks in a group. A *crash* is every `Exception`. All others (`Cancelled`,
+`KeyboardInterrupt`, `SystemExit`) *pass*: no supervisor handles them.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from callboard.log.limits import CRASH_FRAMES_KEPT
 
 
 def unwrap(error: BaseException) -> BaseException:
-    """The single exception inside a group of one (of one, ...); anything else as it is."""
+    """The single exception inside a group of one (of one, ...); anything else unchanged."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
 
 
 def sort_out(error: BaseException) -> tuple[BaseException | None, BaseException | None]:
-    """`(passing, crash)`: what must pass through and what is a crash, each unwrapped, each None when absent."""
+    """`(passing, crash)`: the part that passes and the part that is a crash, each unwrapped, each None when absent."""
     if not isinstance(error, BaseExceptionGroup):
         return (None, error) if isinstance(error, Exception) else (error, None)
     crash, passing = error.split(Exception)
@@ -30,7 +30,7 @@ def sort_out(error: BaseException) -> tuple[BaseException | None, BaseException 
 
 
 def describe(error: BaseException | None) -> str:
-    """One line for people: the type and the message."""
+    """One readable line: the type and the message."""
     if error is None:
         return "no error"
     text = str(error)
@@ -40,7 +40,7 @@ def describe(error: BaseException | None) -> str:
 def frames(error: BaseException) -> tuple[str, ...]:
     """The innermost frames, outermost first, as `file.py:12 in function`.
 
-    Without source lines: those would be read from disk, which only the Disk seam may touch.
+    Without source lines, because reading them would access the disk outside the Disk seam.
     """
     found = [
         f"{frame.f_code.co_filename.rpartition('/')[2]}:{line} in {frame.f_code.co_name}"

@@ -1,21 +1,20 @@
-"""Incarnation: one life of an actor, from `started` to its end, in a nursery of its own.
+"""Incarnation: one life of an actor, from `started` to its end, in its own nursery.
 
 Theory of operation
 -------------------
-The supervisor makes an incarnation and runs `live`. It returns an `Ending` value: this is the boundary at which an
-actor's exception becomes data. The message loop runs in the nursery's body, tasks of `Context.start_task` beside
-it; the nursery's exit waits for all of them, shielded disk plans included, so the next incarnation never meets
-the last one's tasks.
+The supervisor makes an incarnation and runs `live`. It returns an `Ending` value: here an actor's exception becomes
+data. The message loop runs in the nursery's body; the tasks of `Context.start_task` run beside it. The nursery's exit
+waits for all of them, shielded disk plans included, so tasks of two incarnations never run at the same time.
 
 Invariants
 ----------
 L1  `live` returns only when no task of the incarnation runs any more.
-L2  Stop is noticed between two messages, kill at once; neither waits behind messages.
-L3  When `live` returns, every question that was taken from the mailbox is settled, or back in the mailbox for
-    another try; a statement in hand at a crash is in the dead letters or back in the mailbox.
-L4  Only `Exception` is a crash. `Cancelled` from outside, `KeyboardInterrupt` and `SystemExit` pass through.
-L5  Ctrl-C is raised in the code of an actor that users wrote, or in the task that opened the system, and nowhere else
-    in the tree: an interrupt in the middle of the kernel's or the broker's work would leave half of it done.
+L2  A stop takes effect between two messages, a kill at once; neither waits behind messages.
+L3  When `live` returns, every question that was taken from the mailbox is answered or failed, or back in the mailbox
+    for another attempt. A statement that was being handled at a crash is in the dead letters or back in the mailbox.
+L4  Only `Exception` is a crash. `Cancelled` from outside, `KeyboardInterrupt` and `SystemExit` are raised further.
+L5  Ctrl-C is raised only in users' actors and in the task that opened the system: an interrupt in the middle of the
+    kernel's or the broker's work would leave it half done.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ M = TypeVar("M")
 EndingKind = Literal["finished", "crashed", "killed"]
 ActorFunction = Callable[[Context[Any]], Awaitable[object]]
 ActorStart = Callable[[], Actor[Any]] | ActorFunction
-"""How an incarnation begins: a class or function that makes the actor, or an async function that is the actor."""
+"""A class or function that makes the actor, or an async function that is the actor."""
 
 
 @attrs.frozen
@@ -67,6 +66,7 @@ class Incarnation(Generic[M]):
         self._batch: Batch[M] | None = None
         self._items: Iterator[Envelope[M]] | None = None
         self._main = trio.CancelScope()
+        self._until_stop: list[trio.CancelScope] = []
         self._stop_requested = False
         self._killed = False
         self._open: list[Reply] = []
@@ -77,11 +77,13 @@ class Incarnation(Generic[M]):
     # -- control --------------------------------------------------------------------------------------------
 
     def request_stop(self) -> None:
-        """End after the message in hand (L2)."""
+        """End after the current message (L2)."""
         self._stop_requested = True
         self.cell.state = "stopping"
         if self._batch is not None:
             self._batch.halt()
+        for scope in self._until_stop:
+            scope.cancel()
         self.cell.mailbox.interrupt()
 
     def kill(self) -> None:
@@ -131,7 +133,7 @@ class Incarnation(Generic[M]):
                     f"{type(actor).__name__}.receive_batch took no message. Iterate the batch."
                 )
             batch.current = None
-            self._put_away(batch)
+            self._finish_batch(batch)
         if not self._killed:
             await call(actor.stopping)
 
@@ -151,7 +153,7 @@ class Incarnation(Generic[M]):
     # -- messages -------------------------------------------------------------------------------------------
 
     async def _next_batch(self) -> Batch[M] | None:
-        """All that waits, None when it is time to stop. A checkpoint."""
+        """The waiting messages; None when a stop was requested. A checkpoint."""
         mailbox = self.cell.mailbox
         while not self._stop_requested:
             await mailbox.wait()
@@ -160,8 +162,8 @@ class Incarnation(Generic[M]):
                 return batch
         return None
 
-    def _put_away(self, batch: Batch[M]) -> None:
-        """Count the batch, and remember the questions that the actor has taken over."""
+    def _finish_batch(self, batch: Batch[M]) -> None:
+        """Count the batch, and keep the replies that are still open."""
         cell = self.cell
         cell.received += batch.taken
         cell.rate.note(batch.taken, cell.system.clock.monotonic())
@@ -175,7 +177,7 @@ class Incarnation(Generic[M]):
     async def next_envelope(self) -> Envelope[M]:
         """For `Context.next`."""
         if not self._is_function:
-            raise InvalidArgument(f"Actor {self.cell.path!r} has a mailbox loop of its own. Define receive.")
+            raise InvalidArgument(f"Actor {self.cell.path!r} is not a function. Define receive.")
         while True:
             if self._items is not None:
                 await trio.lowlevel.checkpoint()
@@ -183,7 +185,7 @@ class Incarnation(Generic[M]):
                 if envelope is not None:
                     return envelope
             if self._batch is not None:
-                self._put_away(self._batch)
+                self._finish_batch(self._batch)
             self._items = None
             batch = await self._next_batch()
             if batch is None:
@@ -192,18 +194,28 @@ class Incarnation(Generic[M]):
             else:
                 self._items = iter(batch)
 
+    def until_stop(self) -> trio.CancelScope:
+        """For `Context.until_stop`."""
+        scope = trio.CancelScope()
+        self._until_stop.append(scope)
+        if self._stop_requested:
+            scope.cancel()
+        return scope
+
     def defer_reply(self) -> Reply:
         """For `Context.defer_reply`."""
         current = None if self._batch is None else self._batch.current
         if current is None:
-            raise InvalidArgument(f"Actor {self.cell.path!r} has no message in hand. Defer inside receive.")
+            raise InvalidArgument(
+                f"Actor {self.cell.path!r} is not handling a message. Defer inside receive."
+            )
         reply = current.reply or Reply(self.cell)
         reply.deferred = True
         return reply
 
     @property
     def is_running(self) -> bool:
-        """Whether it has begun, and is not about to end."""
+        """Whether it has begun and is not about to end."""
         return self._nursery is not None and not self._nursery.cancel_scope.cancel_called
 
     def start_task(
@@ -230,12 +242,12 @@ class Incarnation(Generic[M]):
     # -- the end --------------------------------------------------------------------------------------------
 
     def _settle(self, ending: Ending) -> None:
-        """Leave nothing open behind (L3)."""
+        """Answer, fail or put back everything that is open (L3)."""
         cell = self.cell
         batch, current = self._batch, None
         if batch is not None:
             current = batch.current if ending.kind != "finished" else None
-            self._put_away(batch)
+            self._finish_batch(batch)
         if ending.kind != "finished":
             self._report(ending)
         if current is not None:
@@ -262,7 +274,7 @@ class Incarnation(Generic[M]):
             call_guarded(lambda: actor.crashed(reason), cell.path, "crashed", cell.system.events.emit)
 
     def _settle_in_hand(self, envelope: Envelope[M]) -> None:
-        """Put the message in hand back if it may be tried again, else bury it; questions are failed by `_settle`."""
+        """Put the current message back if it may be tried again; else it is a dead letter, or `_settle` fails it."""
         cell, reply = self.cell, envelope.reply
         if reply is not None and (reply.done or reply.deferred):
             return
@@ -275,7 +287,7 @@ class Incarnation(Generic[M]):
             return
         cell.retried = None
         if reply is None:
-            cell.bury(envelope.message, "crashed")
+            cell.to_dead_letters(envelope.message, "crashed")
 
 
 async def _call(async_fn: Callable[..., Awaitable[object]], *args: Any) -> None:
@@ -288,5 +300,5 @@ async def _call_interruptibly(async_fn: Callable[..., Awaitable[object]], *args:
 
 
 def _name(async_fn: Callable[..., object]) -> str:
-    """A name without an address in it, so that two runs of one program name their tasks alike."""
+    """A name without a memory address, so that two runs of one program give their tasks the same names."""
     return getattr(async_fn, "__qualname__", type(async_fn).__qualname__)

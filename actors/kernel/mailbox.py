@@ -1,18 +1,17 @@
-"""Mailbox: a trio memory channel with one reader and any number of writers, and what a channel does not give.
+"""Mailbox: a trio memory channel with one reader and any number of writers, and a front queue.
 
-A channel keeps messages in order, bounds them, and gives room to the writer that waits longest. Beside it stands a
-queue in front, for what is next before anything in the channel: a message that a crash put back, what waited when the
-actor failed, and the message that woke the reader. Capacity counts the channel only: what stands in front was accepted
-before.
+The channel keeps messages in order, bounds them, and gives room to the writer that waits longest. The front queue comes
+before the channel. It contains a message that a crash put back, the messages that waited when the actor failed, and the
+message that woke the reader. The capacity counts only the channel: messages in the front queue were accepted before.
 
 Invariants
 ----------
-M1  A writer waits only while the channel is full; room that appears goes to the writer that waits longest.
+M1  A writer waits only while the channel is full; new room goes to the writer that waits longest.
 M2  A writer that is cancelled while waiting has not enqueued its message.
-M3  A refusing mailbox (closed, or of a failed actor) takes nothing and keeps no writer waiting.
-M4  The reader sleeps only while nothing waits: nothing ticks.
-M5  Messages leave in the order in which they came, but for those put back at the front.
-M6  Whatever is not accepted is named in the answer, or given to `dropped`: nothing disappears.
+M3  A refusing mailbox (closed, or of a failed actor) accepts nothing and keeps no writer waiting.
+M4  The reader sleeps only while no message waits, without a periodic timer.
+M5  Messages leave in the order in which they came, except those that are put back at the front.
+M6  A message that is not accepted raises an error in its sender or is passed to `dropped`: none disappears.
 """
 
 from __future__ import annotations
@@ -35,19 +34,19 @@ WhenFull = Literal["wait", "drop_oldest", "drop_newest", "fail"]
 
 WHEN_FULL: Final[dict[str, str]] = {
     "wait": "`tell` and `ask` wait for room (cancellable; `tell_nowait` raises MailboxFull).",
-    "drop_oldest": "The message that waits longest gives way; it is counted and goes to the dead letters.",
+    "drop_oldest": "The message that waits longest is dropped, counted and goes to the dead letters.",
     "drop_newest": "The new message is dropped, counted and goes to the dead letters.",
     "fail": "`tell` and `ask` raise MailboxFull.",
 }
-"""What a full mailbox does; the table in the guide is made from this."""
+"""What a full mailbox does. The table in the guide is generated from this."""
 
 _WAKE: Final[Envelope[Any]] = Envelope(None, None)
-"""Sent to a reader that sleeps, to wake it without a message."""
+"""Wakes a sleeping reader without a message."""
 
 
 @attrs.frozen
 class MailboxSpec:
-    """How many messages wait at most, and what happens to one more. See `WHEN_FULL`."""
+    """How many messages may wait, and what happens to the next one. See `WHEN_FULL`."""
 
     capacity: int = MAILBOX_CAPACITY_DEFAULT
     when_full: WhenFull = "wait"
@@ -59,7 +58,7 @@ class MailboxSpec:
 
 
 def mailbox_problems(spec: MailboxSpec) -> list[str]:
-    """All that is wrong with `spec`."""
+    """What is wrong with `spec`; empty when nothing is."""
     problems = []
     if isinstance(spec.capacity, bool) or not isinstance(spec.capacity, int) or spec.capacity < 1:
         problems.append(f"capacity must be a whole number from 1, not {spec.capacity!r}")
@@ -69,7 +68,7 @@ def mailbox_problems(spec: MailboxSpec) -> list[str]:
 
 
 class Mailbox(Generic[M]):
-    """Where an actor's messages wait. It belongs to the actor's cell and survives restarts."""
+    """The queue of an actor's messages. It belongs to the actor's cell and survives restarts."""
 
     __slots__ = (
         "_dropped",
@@ -90,28 +89,28 @@ class Mailbox(Generic[M]):
         self.capacity = spec.capacity
         self.when_full: WhenFull = spec.when_full
         self.front: deque[Envelope[M]] = deque()
-        """What is next, before anything in the channel."""
+        """The front queue: its messages come before those in the channel."""
         self._forced: deque[tuple[int, Envelope[M]]] = deque()
-        """Notices that found the channel full, each with the number of messages of the channel that come before it,
-        counted from the notice before."""
+        """Notices that found the channel full. Each has the number of messages in the channel that come before it,
+        counted from the notice before it."""
         self._path = path
         self._dropped = dropped
         self._refusal: Refusal | None = None
         self._send, self._receive = trio.open_memory_channel[Envelope[M]](spec.capacity)
         self.take: Callable[[], Envelope[M] | None] = self.take_next
-        """`take_next`, unless a test stands in its place."""
+        """`take_next`, unless a test replaces it."""
 
     def __len__(self) -> int:
-        """How many messages wait, waiting writers not counted."""
+        """How many messages wait, without those of waiting writers."""
         return len(self.front) + len(self._forced) + self._receive.statistics().current_buffer_used
 
     # -- writers --------------------------------------------------------------------------------------------
 
     def put(self, envelope: Envelope[M]) -> bool:
-        """Enqueue without waiting. False when the caller must wait for room (`put_waiting`).
+        """Enqueue without waiting. Returns False when the caller must wait for room (`put_waiting`).
 
-        Raises `MailboxFull` when the policy is to fail, or an ask is dropped as the newest; raises the refusal of a
-        stopped or failed actor.
+        Raises `MailboxFull` when the policy is "fail", or when it is "drop_newest" and the message is a question.
+        Raises the refusal of a stopped or failed actor.
         """
         if self._refusal is not None:
             raise self._refusal()
@@ -150,7 +149,7 @@ class Mailbox(Generic[M]):
                 return
 
     def force(self, message: M) -> None:
-        """Enqueue a notice of the kernel's own, room or not; dropped silently by a mailbox that refuses."""
+        """Enqueue a notice of the kernel even when there is no room. A refusing mailbox ignores it."""
         if self._refusal is not None:
             return
         envelope: Envelope[M] = Envelope(message, None)
@@ -161,7 +160,7 @@ class Mailbox(Generic[M]):
             self._forced.append((before - sum([count for count, _ in self._forced]), envelope))
 
     def full(self, policy: str = "fail") -> MailboxFull:
-        """The error for one message too many."""
+        """The error for a message that finds the mailbox full."""
         return MailboxFull(
             f"The mailbox of actor {self._path!r} is full ({self.capacity} messages wait, policy {policy}). "
             "Slow down and try again, or give it a larger mailbox.",
@@ -172,7 +171,7 @@ class Mailbox(Generic[M]):
     # -- the reader -----------------------------------------------------------------------------------------
 
     async def wait(self) -> None:
-        """A checkpoint that returns when something waits, or when interrupted."""
+        """Wait until there is a message, or until interrupted. A checkpoint."""
         if self.front:
             await trio.lowlevel.checkpoint()
             return
@@ -182,10 +181,10 @@ class Mailbox(Generic[M]):
             return
         if envelope is not _WAKE:
             self.front.append(envelope)
-            self._bring_notices()
+            self._move_notices()
 
     def take_next(self) -> Envelope[M] | None:
-        """The message that is next, None when nothing waits."""
+        """The next message; None when none waits."""
         if self.front:
             return self.front.popleft()
         return self._received()
@@ -197,11 +196,11 @@ class Mailbox(Generic[M]):
         except trio.WouldBlock:
             return None
         if self._forced:
-            self._bring_notices()
+            self._move_notices()
         return envelope
 
-    def _bring_notices(self) -> None:
-        """A message has left the channel: the notices right behind it come to the front."""
+    def _move_notices(self) -> None:
+        """A message has left the channel: move the notices that come right after it to the front queue."""
         forced = self._forced
         if forced:
             forced[0] = (forced[0][0] - 1, forced[0][1])
@@ -214,11 +213,11 @@ class Mailbox(Generic[M]):
             self._send.send_nowait(_WAKE)
 
     def put_back(self, envelope: Envelope[M]) -> None:
-        """Return a message that was taken: it is next again."""
+        """Return a message that was taken; it is the next one again."""
         self.front.appendleft(envelope)
 
     def drain(self) -> list[Envelope[M]]:
-        """Take all that waits. Writers that wait for room go on waiting, or are admitted."""
+        """Take all messages. Writers that wait for room continue to wait, or enqueue their messages."""
         self._replace_channel()
         taken = list(self.front)
         self.front.clear()
@@ -227,24 +226,24 @@ class Mailbox(Generic[M]):
     # -- refusing, and another capacity ---------------------------------------------------------------------
 
     def refuse(self, refusal: Refusal | None) -> None:
-        """From now on every message meets `refusal()`, and so does every writer that waits (M3). None reopens."""
+        """Refuse every message with `refusal()`, also those of waiting writers (M3). None ends the refusal."""
         self._refusal = refusal
         if refusal is not None:
             self._replace_channel()
 
     def resize(self, capacity: int) -> None:
-        """Let `capacity` messages wait from now on. What waits stays accepted."""
+        """Let `capacity` messages wait from now on. Waiting messages stay accepted."""
         self.capacity = capacity
         self._replace_channel()
 
     def _replace_channel(self) -> None:
-        """What waits in the channel moves in front; its writers wake, and try again or meet the refusal."""
+        """Move the channel's messages to the front queue. Its writers wake, and try again or get the refusal."""
         self._send.close()
         while True:
             try:
                 self.front.append(self._receive.receive_nowait())
             except trio.EndOfChannel:
                 break
-            self._bring_notices()
+            self._move_notices()
         self._receive.close()
         self._send, self._receive = trio.open_memory_channel[Envelope[M]](self.capacity)

@@ -1,4 +1,4 @@
-"""ActorRef: how others reach an actor. It stays valid across restarts, and knows when the actor has ended."""
+"""ActorRef: the reference through which others send to an actor. It stays valid across restarts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ A = TypeVar("A")
 class ActorRef(Generic[M]):
     """The address of one actor.
 
-    All sends raise `ActorStopped` once the actor has ended for good, and the error of its failure while it is failed.
+    All sends raise `ActorStopped` after the actor has ended for good, and the error of its failure while it is failed.
     """
 
     __slots__ = ("__weakref__", "_cell", "_put", "path")
@@ -43,7 +43,7 @@ class ActorRef(Generic[M]):
             raise self._cell.mailbox.full("wait")
 
     async def tell(self, message: M) -> None:
-        """Enqueue `message`, waiting for room if that is the policy. Cancelled while waiting: not enqueued."""
+        """Enqueue `message`, waiting for room if that is the policy. A cancelled wait has not enqueued it."""
         envelope = Envelope(message, None)
         if self._put(envelope):
             await trio.lowlevel.checkpoint()
@@ -59,6 +59,19 @@ class ActorRef(Generic[M]):
             raise self._cell.mailbox.full("wait")
         return reply
 
+    def question(self) -> Reply:
+        """A reply for `send`."""
+        return Reply(self._cell)
+
+    async def send(self, message: M, reply: Reply) -> None:
+        """Enqueue `message` with a reply of the caller's, waiting for room. Cancelled while waiting: not enqueued.
+
+        Raises like `tell`.
+        """
+        envelope = Envelope(message, reply)
+        if not self._put(envelope):
+            await self._cell.mailbox.put_waiting(envelope)
+
     @overload
     async def ask(self, message: Question[A], *, timeout: float | None = None) -> A: ...
 
@@ -69,7 +82,7 @@ class ActorRef(Generic[M]):
         """The actor's answer to `message`; of the type that the message names, when it is a `Question`.
 
         Raises `AskTimeout` after `timeout` seconds (indefinite, unless the mailbox had no room all the while),
-        `ActorCrashed` (indefinite) when the actor crashed with the question in hand, and what the actor answered with
+        `ActorCrashed` (indefinite) when the actor crashed before it answered, and the error that the actor passed to
         `Reply.fail`. Cancelling is like a timeout: the actor may still act on the question. `InvalidArgument` for a
         timeout that is no number of seconds from 0; nothing is asked then.
         """
@@ -99,7 +112,7 @@ class ActorRef(Generic[M]):
         return value
 
     async def _ask_in_scope(self, message: M, reply: Reply, seconds: float) -> Any:
-        """For a timeout that nobody keeps, that is over at once, or that never is."""
+        """For a timeout of 0 or infinity, and while `Deadlines` does not run."""
         enqueued = False
         with trio.move_on_after(seconds):
             envelope = Envelope(message, reply)
@@ -118,12 +131,12 @@ class ActorRef(Generic[M]):
     # -- control: overtakes messages ------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """Let the incarnation end after the message in hand, gracefully. Its supervisor may restart it."""
+        """End the incarnation gracefully after the current message. Its supervisor may restart it."""
         if self._cell.incarnation is not None:
             self._cell.incarnation.request_stop()
 
     def kill(self) -> None:
-        """Cancel the incarnation where it stands, even inside `receive`. Its supervisor may restart it."""
+        """Cancel the incarnation at once, even inside `receive`. Its supervisor may restart it."""
         if self._cell.incarnation is not None:
             self._cell.incarnation.kill()
 
@@ -142,19 +155,19 @@ class ActorRef(Generic[M]):
         return True
 
     def watch(self, watcher: ActorRef[Any] | Callable[[Terminated], object]) -> Callable[[], None]:
-        """Tell `watcher` (an actor, or a function) a `Terminated` when this actor has ended for good.
+        """Send `watcher` (an actor or a function) a `Terminated` when this actor has ended for good, at once if it has.
 
-        At once if it has. Restarts are not told. Returns a function that ends the watch.
+        Restarts cause no notice. Returns a function that ends the watch.
         """
         if isinstance(watcher, ActorRef):
             return self._cell.watch(watcher._cell.mailbox.force)
         return self._cell.watch(watcher)
 
-    # -- looking --------------------------------------------------------------------------------------------
+    # -- inspection -----------------------------------------------------------------------------------------
 
     @property
     def stopped(self) -> bool:
-        """The actor has ended for good."""
+        """Whether the actor has ended for good."""
         return self._cell.closed
 
     def statistics(self) -> ActorStatistics:

@@ -1,12 +1,12 @@
-"""Envelope and Reply: a message on its way, and the one-shot answer to a question.
+"""Envelope and Reply: a message in a mailbox, and the answer to a question.
 
-An asker parks itself with `trio.lowlevel.wait_task_rescheduled` and `Reply.answer` reschedules it. A memory channel per
-question does the same in portable trio, at 33,000 questions a second against 44,000 this way: that difference is
-why this module uses `trio.lowlevel`.
+An asker parks itself with `trio.lowlevel.wait_task_rescheduled`, and `Reply.answer` reschedules it. A memory channel
+per question does the same in portable trio, but with 33,000 questions per second instead of 44,000. Therefore this
+module uses `trio.lowlevel`.
 
 Invariants
 ----------
-R1  A reply is settled once: answered, failed, or abandoned by its asker. What comes later is dropped and counted.
+R1  A reply is done once: answered, failed, or abandoned by its asker. Later answers are dropped and counted.
 R2  At most one task waits for a reply, and it is rescheduled at most once.
 """
 
@@ -28,25 +28,25 @@ A_co = TypeVar("A_co", covariant=True)
 class Question(Generic[A_co]):
     """A message that names the type of its answer: `class Balance(Question[int])`.
 
-    Type checkers then know what `ask` returns. It is a mark only: any message may be asked.
+    Type checkers then know what `ask` returns. It has no other effect: any message may be asked.
     """
 
     __slots__ = ()
 
 
 class LateReplies(Protocol):
-    """Where late answers are counted, and whose they are."""
+    """The object that counts late answers, and the path of its actor."""
 
     path: str
     late_replies: int
 
 
 class Reply:
-    """The answer to one question, settled by the actor, awaited by the asker.
+    """The answer to one question, given by the actor and awaited by the asker.
 
-    The actor calls `answer` or `fail`; both return True when they settled it, False when it was settled already (the
-    asker gave up, or it was answered before): then the value is dropped and counted as a late reply. Give every
-    reply an error object of its own: it will be raised in the asker's task.
+    The actor calls `answer` or `fail`. Both return True when the reply was open, and False when it was done already
+    (the asker has stopped waiting, or it was answered before): then the value is dropped and counted as a late reply.
+    Never give the same error object to two replies, because each raises it in its asker's task.
     """
 
     __slots__ = ("_cell", "_error", "_task", "_value", "abandoned", "deferred", "done")
@@ -57,11 +57,11 @@ class Reply:
         self._value: Any = None
         self._error: BaseException | None = None
         self.abandoned = False
-        """Its asker gave up waiting."""
+        """The asker has stopped waiting."""
         self.deferred = False
-        """The actor took the answer over with `defer_reply`: returning from `receive` does not answer."""
+        """The actor called `defer_reply`: the return value of `receive` does not answer the question."""
         self.done = False
-        """Settled: answered, failed, or its asker gave up waiting."""
+        """Answered, failed or abandoned."""
 
     @trio.lowlevel.enable_ki_protection  # half an answer would leave its asker waiting
     def answer(self, value: Any = None) -> bool:
@@ -86,13 +86,13 @@ class Reply:
         return self.answer(None)
 
     def abandon(self) -> None:
-        """The asker no longer waits. Safe to call at any time; does nothing once settled."""
+        """The asker no longer waits. May be called at any time; does nothing when the reply is done."""
         if not self.done:
             self.done = True
             self.abandoned = True
 
     def expire(self) -> None:
-        """The time is over: whoever still waits wakes up, and finds the question `abandoned`."""
+        """The timeout has passed: wake the asker if it still waits; it then finds the reply `abandoned`."""
         task, self._task = self._task, None
         if task is not None:
             self.done = self.abandoned = True
@@ -101,7 +101,8 @@ class Reply:
     async def wait(self, timeout: float | None = None) -> Any:
         """The answer. Raises the actor's error, or `AskTimeout` after `timeout` seconds.
 
-        Cancellation and timeout abandon the question: a later answer is dropped. Waiting again is refused.
+        Cancellation and timeout abandon the question: a later answer is dropped. Raises `InvalidArgument` when the
+        reply was awaited before.
         """
         if timeout is None:
             return await self.settled()
@@ -111,7 +112,7 @@ class Reply:
         raise ask_timeout(self._cell.path, seconds)
 
     async def settled(self) -> Any:
-        """Like `wait` without a timeout, one call less deep. None when the question is `abandoned` meanwhile."""
+        """Like `wait` without a timeout, with one call less. None when the question is `abandoned` meanwhile."""
         if self._task is not None or self.abandoned:
             raise InvalidArgument(f"The reply of {self._cell.path!r} is awaited once only. Ask again.")
         if self.done:
@@ -141,7 +142,7 @@ class Reply:
 
 
 class Envelope(NamedTuple, Generic[M]):
-    """A message and, when somebody asked, the reply to settle. Unpacks: `for message, reply in batch`."""
+    """A message and, for a question, its reply. Unpacks: `for message, reply in batch`."""
 
     message: M
     reply: Reply | None

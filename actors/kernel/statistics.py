@@ -1,7 +1,6 @@
 """What an actor has done so far, as numbers.
 
-The rate decays by itself: it is brought up to date when messages arrive and when somebody looks, so an idle actor
-costs nothing and nothing ticks.
+The rate decays by itself: it is computed when messages arrive and when it is read, so an idle actor costs nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import Final
 import attrs
 
 RATE_WINDOW_S: Final = 5.0
-"""Time constant of the rate: what happened this long ago weighs 1/e of what happens now."""
+"""Time constant of the rate: a message this long ago weighs 1/e of a message now."""
 
 
 class Rate:
@@ -50,13 +49,13 @@ class ActorStatistics:
     received: int
     """Messages taken out of the mailbox."""
     rate_per_s: float
-    """Messages taken per second lately."""
+    """Messages taken per second, an average that decays with `RATE_WINDOW_S`."""
     dropped: int
     """Messages that the full mailbox's policy dropped."""
     late_replies: int
-    """Answers that came after the asker had given up."""
+    """Answers that came after the asker had stopped waiting."""
     dead_letters: int
-    """Messages that ended in the dead letters, those dropped included."""
+    """Messages that went to the dead letters, including dropped ones."""
     last_failure: str | None
     started_at_us: int | None
     """Wall time at which the current incarnation began."""

@@ -1,4 +1,4 @@
-"""ActorSystem: what all actors of one tree share. The seams, who lives at which path, dead letters, events."""
+"""ActorSystem: what all actors of one tree share: the seams, the actors by path, dead letters, events."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 class ActorSystem:
-    """The common ground of a tree of actors. It runs nothing itself: supervisors do, and who runs those.
+    """What all actors of one tree share. It runs nothing itself; supervisors do.
 
-    Invariant Y1: at most one cell lives at a path.
+    Invariant Y1: at most one cell has a path.
     """
 
     def __init__(
@@ -37,29 +37,31 @@ class ActorSystem:
         self.deadlines = Deadlines()
         self._cells: dict[str, Cell[Any]] = {}
 
-    def enlist(self, path: str, mailbox: MailboxSpec) -> Cell[Any]:
-        """A new cell at `path`."""
+    def register(self, path: str, mailbox: MailboxSpec) -> Cell[Any]:
+        """Make the cell of a new actor at `path`."""
         if path in self._cells:
             raise InternalError(f"Two actors at {path!r}", invariant="Y1")
         cell = self._cells[path] = Cell(self, path, mailbox)
         return cell
 
-    def discharge(self, path: str) -> None:
+    def forget(self, path: str) -> None:
         """Forget the cell at `path`: its actor has ended for good."""
         del self._cells[path]
 
     def actor(self, path: str) -> ActorRef[Any]:
-        """The actor at `path`, such as "topics/orders/2". Raises `InvalidArgument` when nobody lives there."""
+        """The actor at `path`, such as "topics/orders/2". Raises `InvalidArgument` when there is none."""
         cell = self._cells.get(path)
         if cell is None:
-            raise InvalidArgument(f"No actor lives at {path!r}. `tree()` shows those that do.", path=path)
+            raise InvalidArgument(
+                f"There is no actor at {path!r}. `tree()` shows the actors that exist.", path=path
+            )
         return cell.ref
 
     def actors(self) -> list[ActorRef[Any]]:
-        """All actors, in the order in which they were enlisted."""
+        """All actors, in the order in which they were registered."""
         return [cell.ref for cell in self._cells.values()]
 
     def close(self, cause: BaseException | None) -> None:
-        """The tree has ended, and with it everybody who was not told so: nobody waits for an answer any more."""
+        """The tree has ended: close every cell that is still open, so that no asker waits any more."""
         for cell in tuple(self._cells.values()):
             cell.close(cause)

@@ -1,11 +1,13 @@
-"""What a partition actor understands. Plain slotted values: these are made once per message on the hottest paths.
+"""What a partition actor understands: frozen data without live objects, so that a partition could live elsewhere.
+
+Those of the hot paths are named tuples, made in 0.3 us where a frozen attrs class takes 1.2.
 
 Vocabulary
 ----------
 *Level*: how far a record has gone when its publisher hears of it. NONE and LEADER: handed to the operating system
 (survives the process, not a power cut); ALL: synced.
-*Flag*: a coalesced wake-up from a partition to somebody who found nothing to do. Setting a set flag changes nothing,
-so partitions can never be blocked by those they wake.
+*Notice*: the deferred answer to a `WaitForReady` or `WaitForVisible`: it is worth asking again. Never a lease, since
+its asker may be gone.
 """
 
 from __future__ import annotations
@@ -13,11 +15,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import IntEnum
-from typing import Any, Final, Protocol
-from weakref import ref
+from typing import Any, Final, NamedTuple
 
 import attrs
-import trio
 
 from callboard.actors.settings import TopicSettings
 from callboard.log.format.columns import Columns
@@ -33,83 +33,11 @@ class Level(IntEnum):
     ALL = 2
 
 
-SIFT_AT_LEAST: Final = 64
-"""`Sleepers` look for flags that nobody holds any more when there are so many, or twice as many as were left."""
 LEVELS: Final = {"none": Level.NONE, "leader": Level.LEADER, "all": Level.ALL}
 
 
-class ReplyLike(Protocol):
-    """What the committer tells the outcome: an asker's `Reply`, or a stand-in when nobody waits."""
-
-    @property
-    def done(self) -> bool: ...
-
-    def answer(self, value: Any = None) -> bool: ...
-
-    def fail(self, error: BaseException) -> bool: ...
-
-
-class Flag:
-    """Set by partitions, awaited by one consumer or reader; remembers which partitions have something new."""
-
-    __slots__ = ("__weakref__", "_event", "ready")
-
-    def __init__(self) -> None:
-        self._event = trio.Event()
-        self.ready: dict[int, None] = {}
-
-    def set(self, partition: int) -> None:
-        """Something is new in `partition`. Never blocks; setting twice is setting once."""
-        self.ready[partition] = None
-        self._event.set()
-
-    async def wait(self) -> None:
-        """Return once at least one partition is ready."""
-        await self._event.wait()
-
-    def take(self) -> list[int]:
-        """The partitions that were set since the last `take`, in the order they were; clears the flag."""
-        taken = list(self.ready)
-        self.ready.clear()
-        if self._event.is_set():
-            self._event = trio.Event()
-        return taken
-
-
-class Sleepers:
-    """Flags to be set at the next occasion, once each time they were added.
-
-    They are held weakly: whoever gave up waiting, and its flag with it, leaves nothing behind.
-    """
-
-    __slots__ = ("_flags", "_sift_at")
-
-    def __init__(self) -> None:
-        self._flags: list[ref[Flag]] = []
-        self._sift_at = SIFT_AT_LEAST
-
-    def add(self, flag: Flag) -> None:
-        """Set `flag` at the next `wake`."""
-        self._flags.append(ref(flag))
-        if len(self._flags) >= self._sift_at:
-            self._flags = [kept for kept in self._flags if kept() is not None]
-            self._sift_at = max(SIFT_AT_LEAST, 2 * len(self._flags))
-
-    def wake(self, partition: int) -> None:
-        """Set the flags of those who still wait, and forget them all."""
-        flags, self._flags = self._flags, []
-        for kept in flags:
-            flag = kept()
-            if flag is not None:
-                flag.set(partition)
-
-    def __len__(self) -> int:
-        return len(self._flags)
-
-
-@attrs.define(eq=False)
-class PublishOne:
-    """Append one record. Answered with its offset."""
+class PublishOne(NamedTuple):
+    """Append one record. Answered with its offset; told, not asked, at level NONE."""
 
     value: bytes
     key: bytes | None
@@ -117,66 +45,97 @@ class PublishOne:
     """What else it carries, by the names of `Columns.build`."""
     level: Level
     size_bytes: int
-    unheard: ReplyLike | None = None
+    """What it took of the partition's byte budget; the partition gives that back when the commit has ended."""
 
 
-@attrs.define(eq=False)
-class PublishMany:
+class PublishMany(NamedTuple):
     """Append a batch whose columns the publisher built. Answered with its first offset."""
 
     columns: Columns
     level: Level
     size_bytes: int
-    unheard: ReplyLike | None = None
+    """As in `PublishOne`."""
 
 
-@attrs.define(eq=False)
+@attrs.frozen
 class Flush:
     """Answered once everything told before is durable (or has failed)."""
 
 
-@attrs.define(eq=False)
-class Fetch:
-    """Lease what is ready, or be woken by `flag`. Answered with `Handed` or None."""
+class Fetch(NamedTuple):
+    """Lease what is ready, for the group's visibility timeout. Answered with `Handed`, or None when nothing is."""
 
     group_id: int
     consumer: int
     max_records: int
     max_bytes: int
-    visibility_timeout: float
-    flag: Flag
 
 
-@attrs.define(eq=False)
-class Settle:
-    """Settle or extend leased ranges. Answered with a `Settlement`, after the journal's sync for acks."""
+class WaitForReady(NamedTuple):
+    """Answered with a notice when something is ready for this consumer of the group."""
+
+    group_id: int
+    consumer: int
+
+
+class Settle(NamedTuple):
+    """Ack, nack or release leased ranges. Answered with a `Settlement`, after the journal's sync for acks."""
 
     group_id: int
     verb: str
+    """"ack", "nack" or "release"."""
     lease_id: int
     ranges: Ranges
-    seconds: float = 0.0
+    delay_s: float | None = None
+    """Of a nack: how long to wait with the next attempt; None: as the group's settings say."""
     reason: str | None = None
     lazy: bool = False
+    """The journal may wait a little for company."""
 
 
-@attrs.define(eq=False)
+class Extend(NamedTuple):
+    """Move the deadline of a lease to so many seconds from now. Answered with whether the lease is still there."""
+
+    group_id: int
+    lease_id: int
+    seconds: float
+
+
+@attrs.frozen
+class DeliverySettings:
+    """What a partition needs to know of a group's settings; durations in seconds."""
+
+    visibility_timeout: float = 30.0
+    backoff: float = 1.0
+    max_backoff: float = 60.0
+
+
+@attrs.frozen
 class OpenGroup:
-    """Make sure that the group's delivery state exists. Answered with its floor."""
+    """Make sure that the group's delivery state exists, with these settings. Answered with its floor."""
 
     group_id: int
     durable: bool
     start: str | int | datetime
+    settings: DeliverySettings = DeliverySettings()
 
 
-@attrs.define(eq=False)
+@attrs.frozen
+class AlterGroup:
+    """New settings of a group: they hold for what is leased and nacked from now on. Answered with None."""
+
+    group_id: int
+    settings: DeliverySettings
+
+
+@attrs.frozen
 class CloseGroup:
     """Forget the group's delivery state. Answered when durable."""
 
     group_id: int
 
 
-@attrs.define(eq=False)
+@attrs.frozen
 class ReleaseConsumer:
     """Release every lease of a consumer that left. Answered when journalled."""
 
@@ -184,31 +143,35 @@ class ReleaseConsumer:
     consumer: int
 
 
-@attrs.define(eq=False)
-class Read:
-    """Records from `offset` on, without a group. Answered with a `Reading`."""
+class Read(NamedTuple):
+    """Records from `offset` on, without a group. Answered with (batches, next offset), or None at the visible end."""
 
     offset: int
     max_records: int
     max_bytes: int
-    flag: Flag | None = None
 
 
-@attrs.define(eq=False)
+class WaitForVisible(NamedTuple):
+    """Answered with a notice when there is a record at or past `offset`."""
+
+    offset: int
+
+
+@attrs.frozen
 class OffsetAt:
     """The first offset appended at or after a wall time. Answered with an offset."""
 
     time_us: int
 
 
-@attrs.define(eq=False)
+@attrs.frozen
 class Alter:
     """New settings of the topic. Answered with None."""
 
     settings: TopicSettings
 
 
-@attrs.define(eq=False)
+@attrs.frozen
 class Describe:
     """Answered with `PartitionStatistics`."""
 
@@ -218,19 +181,22 @@ PartitionCommand = (
     | PublishMany
     | Flush
     | Fetch
+    | WaitForReady
     | Settle
+    | Extend
     | OpenGroup
+    | AlterGroup
     | CloseGroup
     | ReleaseConsumer
     | Read
+    | WaitForVisible
     | OffsetAt
     | Alter
     | Describe
 )
 
 
-@attrs.define(eq=False)
-class Handed:
+class Handed(NamedTuple):
     """Leased records on their way to a consumer. `ranges` are (first, end, attempt), in the order of `batches`."""
 
     lease_id: int
@@ -280,6 +246,8 @@ class PartitionStatistics:
     """Of the delivery journal: what only tells of the past."""
     dropped_history_bytes: int = 0
     """What was removed of it since the partition was opened because there was too much of it."""
+    cancelled_records: int = 0
+    """Never written: their publishers had all given up waiting before a commit took them."""
     gaps: tuple[str, ...] = ()
     damages: tuple[str, ...] = ()
     groups: tuple[GroupStatistics, ...] = ()

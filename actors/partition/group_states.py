@@ -27,8 +27,8 @@ group it is about, one that only a later version understands `FormatTooNew`; nei
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
 
 import attrs
 import cbor2
@@ -42,7 +42,7 @@ from callboard.actors.delivery.events import (
     load,
 )
 from callboard.actors.delivery.receipts import OFFSET_END
-from callboard.actors.partition.commands import Flag
+from callboard.actors.partition.commands import DeliverySettings
 from callboard.log.errors import JournalInvalid
 from callboard.log.format.fields import check_kind, unknown_fields
 
@@ -66,25 +66,34 @@ Stored = tuple[int, int, Any, dict[str, Any]]
 
 @attrs.define(eq=False)
 class Group:
-    """One group in this partition: its delivery state, and the consumers to wake when something is ready."""
+    """One group in this partition: its settings and delivery state, and the consumers that wait for something ready."""
 
     group_id: int
     durable: bool
     delivery: Delivery
-    waiters: dict[int, Flag] = attrs.field(factory=dict)
+    settings: DeliverySettings | None = None
+    """None until a member has opened the group in this process."""
+    waiting: dict[int, Any] = attrs.field(factory=dict)
+    """Tokens by consumer, who waits longest first."""
+    notified: dict[int, float] = attrs.field(factory=dict)
+    """Consumers that were notified and have not fetched since: until when their fetch is waited for."""
     lost_records: int = 0
     unknown_fields: dict[str, Any] = attrs.field(factory=dict)
     """What a later version knows of the group."""
 
-    def events_record(self, wall_offset_s: float) -> bytes | None:
-        """The journal record of what changed since the last call; None when nothing did.
+
+class GroupEvents(NamedTuple):
+    """What changed in a group, to be journalled."""
+
+    group_id: int
+    events: list[Event]
+
+    def record(self, wall_offset_s: float) -> bytes:
+        """The journal record.
 
         `wall_offset_s` is wall time minus monotonic time: delays outlive the process as wall times.
         """
-        events = self.delivery.take_events()
-        if not events:
-            return None
-        return events_record(self.group_id, events, wall_offset_s)
+        return cbor2.dumps([EVENTS, self.group_id, encode_events(self.events, wall_offset_s=wall_offset_s)])
 
 
 class GroupStates:
@@ -123,6 +132,13 @@ class GroupStates:
     def lost(self, first: int, last: int) -> None:
         """The journal lost the records `first` to `last`: what is replayed next may not fit."""
         self.lost_sequences.append((first, last))
+
+    @property
+    def losses(self) -> list[str]:
+        """What the journal lost, for people."""
+        return [
+            f"delivery journal: records {first} to {last} are lost" for first, last in self.lost_sequences
+        ]
 
     def replayed(self) -> None:
         """The replay is over. After a loss all leases end, and no receipt of a lost lease is given again."""
@@ -263,11 +279,6 @@ class GroupStates:
 
     def __iter__(self) -> Iterator[Group]:
         return iter(self.groups.values())
-
-
-def events_record(group_id: int, events: Sequence[Event], wall_offset_s: float) -> bytes:
-    """The record of one step of a group."""
-    return cbor2.dumps([EVENTS, group_id, encode_events(events, wall_offset_s=wall_offset_s)])
 
 
 def _record(record: bytes) -> Stored:

@@ -1,51 +1,63 @@
-"""The partition actor: one partition's log, and every group's delivery state in it.
+"""The partition actor: the thin shell around a partition's core (`core`), one partition's log and its delivery journal.
 
-Follow one message. `receive_batch` drains the mailbox. A publish goes into the sequencer; the committer takes it out,
-writes and syncs it, answers the publisher with its offset and calls `visible_advanced`, which sets the flags of waiting
-consumers. A consumer's `Fetch` leases ready records (`leasing.py`), the committer journals the lease, the records are
-handed over. The consumer's `Settle` changes the delivery state at once and is answered when the journal has it.
+The loop drains the mailbox, feeds each command to the core with the time, and carries out the effects. It never waits
+for the disk: what is written goes through the committer, what must be read from disk goes to a task of its own.
 
-The loop itself never waits for the disk: what needs it goes to the committer, or to a task of this incarnation. Its
-parts share a `Room`: `Leasing`, the `Desk` for rarer questions, the alarm, and the committer.
+Invariants
+----------
+A1  A command that makes the core raise fails its sender, with an error that is not asked again. Unless it was refused
+    before anything changed (`InvalidArgument`), it also ends the incarnation, once: the next one rebuilds the state
+    from the journal.
+A2  The bytes of every append are given back to the publishers' budget once: when its commit, or the incarnation, has
+    ended.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
+from functools import partial
 from typing import Any
 
 import trio
 
 from callboard.actors.kernel import Actor, Batch, Reply
-from callboard.actors.notices import JournalSalvaged, PartitionStuck, UnreadDropped
+from callboard.actors.notices import OpeningOverdue, PartitionStuck, UnreadDropped
 from callboard.actors.partition import commands as c
-from callboard.actors.partition.alarm import run_alarm, upkeep_due
+from callboard.actors.partition import effects as e
+from callboard.actors.partition.commit_plan import DiskEngine
 from callboard.actors.partition.committer import Committer
-from callboard.actors.partition.desk import Desk
-from callboard.actors.partition.group_states import RECORDS_VERSION, Group, GroupStates, invalid_journal
-from callboard.actors.partition.leasing import Leasing
-from callboard.actors.partition.sequencer import Sequencer
-from callboard.actors.partition.shared_state import Placement, Room, answer, wall_offset
+from callboard.actors.partition.core import PartitionCore
+from callboard.actors.partition.delivery_journal import open_delivery_journal
+from callboard.actors.partition.group_states import Group
+from callboard.actors.partition.lease_reading import LeaseReading
+from callboard.actors.partition.openings import Turn
+from callboard.actors.partition.participants import JournalParticipant, LogParticipant
+from callboard.actors.partition.placement import Placement
+from callboard.actors.partition.sequencer import Appends, Singles
 from callboard.actors.settings import TopicSettings
 from callboard.log.errors import (
     ActorCrashed,
     CallboardError,
     InternalError,
     InvalidArgument,
-    JournalInvalid,
-    LogCorrupt,
     StorageError,
     TopicFull,
 )
 from callboard.log.format.compression import Compression
 from callboard.log.journal.journal import Journal
-from callboard.log.limits import Limits
-from callboard.log.offline.repair import repair_journal
+from callboard.log.limits import OPENING_BYTES_LEAST, OPENING_TURN_S, Limits
 from callboard.log.partition.log_settings import LogSettings
 from callboard.log.partition.partition_log import PartitionLog
-from callboard.log.seams.disk import Incarnation
 
-Handler = Callable[[Any, Reply | None], None]
+UPKEEP_RETRY_S = 60.0
+"""Upkeep that is due but cannot be done (retention that waits for a group) is looked at again after this."""
+READERS_SIFT_AT = 64
+"""Readers that gave up waiting are looked for when so many wait, or twice as many as were left."""
+INFINITY = float("inf")
+
+Handler = Callable[[Any, Reply | None, float], object]
+Performer = Callable[[Any], None]
 
 
 def log_settings(settings: TopicSettings, limits: Limits) -> LogSettings:
@@ -68,52 +80,98 @@ class Partition(Actor[c.PartitionCommand]):
     def __init__(self, placement: Placement) -> None:
         self._place = placement
         self._port = placement.port
-        self._sequencer = Sequencer()
         self._journal: Journal
-        self._journal_damages: tuple[str, ...] = ()
-        self._room: Room | None = None
+        self._log: PartitionLog
+        self._log_part: LogParticipant
+        self._journal_part: JournalParticipant
+        self._core: PartitionCore
+        self._committer: Committer
+        self._has_started = False
         self._handlers: dict[type, Handler] = {}
+        self._performers: dict[type, Performer] = {}
         self._alarm = trio.CancelScope()
+        self._alarm_at = INFINITY
+        self._rearmed = trio.Event()
+        self._readers_sift_at = READERS_SIFT_AT
 
     # -- life
 
     async def started(self) -> None:
-        """Recover log and journal, decide what becomes of the leases, start the committer."""
-        context = self.context
-        self._port.state = "recovering"
-        self._sequencer.limits = context.limits
-        room = self._room = await self._recovered()
-        leasing, desk = Leasing(room), Desk(room)
+        """Recover log and journal when it is this partition's turn, decide what becomes of the leases, start the
+        committer.
+        """
+        context, port = self.context, self._port
+        if port.state == "failed":
+            port.budget.clear()
+        port.state = "recovering"
+        with context.until_stop() as waiting:
+            turn = await self._place.openings.wait_turn(self._place.topic_id)
+        if waiting.cancelled_caught:
+            return
+        overdue = context.start_task(self._tell_overdue, turn, name="opening")
+        try:
+            await self._recover(turn)
+        finally:
+            turn.end()
+            overdue.cancel()
+        self._has_started = True
+        core = self._core
         self._handlers = {
-            c.PublishOne: self._sequencer.add_one,
-            c.PublishMany: self._sequencer.add_many,
-            c.Fetch: leasing.fetch,
-            c.Settle: leasing.settle,
-            c.ReleaseConsumer: leasing.release_consumer,
-            c.Read: desk.read,
-            c.OffsetAt: desk.offset_at,
-            c.OpenGroup: desk.open_group,
-            c.CloseGroup: desk.close_group,
-            c.Flush: self._flush,
+            c.PublishOne: core.publish_one,
+            c.PublishMany: core.publish_many,
+            c.Fetch: self._fetch,
+            c.WaitForReady: core.wait_for_ready,
+            c.Settle: self._settle,
+            c.Extend: core.extend,
+            c.ReleaseConsumer: core.release_consumer,
+            c.Read: core.read,
+            c.WaitForVisible: self._wait_for_visible,
+            c.OffsetAt: self._offset_at,
+            c.OpenGroup: self._open_group,
+            c.AlterGroup: core.alter_group,
+            c.CloseGroup: core.close_group,
+            c.Flush: core.flush,
             c.Alter: self._alter,
             c.Describe: self._describe,
         }
-        leasing.recover()
-        context.start_task(room.committer.run, name="committer")
-        context.start_task(room.committer.watch, self._stuck_changed, name="watchdog")
-        self._alarm = context.start_task(run_alarm, room, name="alarm")
-        self._port.state = "running"
-        self._port.opened_before = True
-        self._port.sleepers.wake(self._place.index)
-        room.committer.maintain()
+        self._performers = {
+            e.Answer: self._answer,
+            e.Refuse: self._refuse,
+            e.AnswerEach: self._answer_each,
+            e.RefuseEach: self._refuse_each,
+            e.AppendsStored: self._appends_stored,
+            e.AppendsFailed: self._appends_failed,
+            e.ReadLeased: self._read_leased,
+            e.Deliver: self._deliver,
+            e.ReadRecords: self._read_records,
+            e.Notify: self._notify,
+            e.Arm: self._arm,
+        }
+        core.begin(context.clock.monotonic(), restarted=port.opened_before)
+        self._perform()
+        context.start_task(self._committer.run, name="committer")
+        context.start_task(self._committer.watch, self._stuck_changed, name="watchdog")
+        self._alarm = context.start_task(self._run_alarm, name="alarm")
+        port.state = "running"
+        port.opened_before = True
+        port.sleepers.wake(self._place.index)
+        self._maintain()
 
-    async def _recovered(self) -> Room:
+    async def _tell_overdue(self, turn: Turn) -> None:
+        """A recovery that takes long keeps nobody waiting but those who use the partition."""
+        await trio.sleep(OPENING_TURN_S)
+        turn.overdue()
+        self.context.emit(OpeningOverdue(self.context.path, OPENING_TURN_S))
+
+    async def _recover(self, turn: Turn) -> None:
         place, context = self._place, self.context
         if context.disk is None:
             raise InternalError("a partition was started in a system without a disk", invariant="P0")
         files = await context.disk.incarnate(place.directory)
-        states = await self._replayed(files)
-        log = await PartitionLog.open(
+        journal = await files.list(place.journal_directory)
+        await turn.hold(OPENING_BYTES_LEAST + sum([entry.size_bytes for entry in journal]))
+        self._journal, states = await open_delivery_journal(files, place, context)
+        log = self._log = await PartitionLog.open(
             files,
             place.directory,
             log_settings(place.settings, context.limits),
@@ -123,92 +181,53 @@ class Partition(Actor[c.PartitionCommand]):
             named_end=states.named_end(),
             limits=context.limits,
         )
-        committer = Committer(
-            files=files,
-            log=log,
-            journal=self._journal,
-            sequencer=self._sequencer,
-            clock=context.clock,
-            port=self._port,
-            owner=self,
+        core = self._core = PartitionCore(
+            states,
+            self._port.carried,
+            label=self._port.label,
+            start_offset=log.start_offset,
+            visible_end=log.visible_end,
             limits=context.limits,
         )
-        return Room(place, context, states, log, committer)
-
-    async def _replayed(self, files: Incarnation) -> GroupStates:
-        """Open the journal; a damaged one is repaired, and what it still says of settled messages is kept."""
-        damage: LogCorrupt | None = None
-        try:
-            states = await self._open_journal(files)
-        except LogCorrupt as error:
-            damage = error
-            await repair_journal(files, self._place.journal_directory)
-            states = await self._open_journal(files)
-        if states.lost_sequences:
-            states.replayed()
-            lost = [
-                f"delivery journal: records {first} to {last} are lost"
-                for first, last in states.lost_sequences
-            ]
-            self._journal_damages = tuple(lost)
-            self.context.emit(JournalSalvaged(self.context.path, str(damage or "; ".join(lost))))
-            try:
-                await self._journal.heal(states.snapshot(wall_offset(self.context.clock)))
-            except StorageError:
-                self._journal.needs_healing = True  # with the next records
-        return states
-
-    async def _open_journal(self, files: Incarnation) -> GroupStates:
-        clock = self.context.clock
-        states = GroupStates(wall_offset(clock), opened_us=clock.wall_us())
-        try:
-            self._journal = await Journal.open(
-                files,
-                self._place.journal_directory,
-                clock=clock,
-                entropy=self.context.entropy,
-                restore=states.restore,
-                apply=states.apply,
-                version=RECORDS_VERSION,
-                versioned=states.versioned,
-                written=states.written,
-                lost=states.lost,
-                proven_end=self._port.journal_end,
-                limits=self.context.limits,
-            )
-        except JournalInvalid as error:
-            raise invalid_journal(self._port.label, self._place.journal_directory, error) from error
-        return states
-
-    @property
-    def _shared(self) -> Room:
-        if self._room is None:
-            raise InternalError("a partition was used before it had started", invariant="P0")
-        return self._room
+        self._log_part = LogParticipant(
+            core,
+            log,
+            context.clock,
+            perform=self._perform,
+            make_room=self._make_room,
+            is_cancelled=_is_abandoned,
+        )
+        self._journal_part = JournalParticipant(
+            core, self._journal, log, context.clock, perform=self._perform, limits=context.limits
+        )
+        self._committer = Committer((self._log_part, self._journal_part), DiskEngine(files), context.clock)
 
     async def stopping(self) -> None:
         """Write what waits, close the files. Whoever waits looks again, and hears that nothing more will come."""
         self._port.state = "stopping"
         self._alarm.cancel()
-        if self._room is not None:
-            self._room.wake_all()
-            await self._room.committer.closed()
-            await self._room.log.close()
+        if self._has_started:
+            self._core.notify_all()
+            self._perform()
+            await self._committer.closed()
+            await self._log.close()
             await self._journal.close()
 
     def crashed(self, error: BaseException) -> None:
-        """Tell everybody who waits that the outcome is unknown."""
+        """The outcome of whatever waits is unknown; the kernel tells those who asked."""
         self._port.state = "restarting"
-        if self._room is None:
+        if not self._has_started:
             return
-        self._room.wake_all()
-        self._room.committer.abandon(
-            ActorCrashed(
-                f"partition {self._port.label} crashed with this in hand ({type(error).__name__}: {error})."
-                " It may or may not have happened; look, or repeat it if repeating is harmless.",
-                path=self.context.path,
-            )
+        self._core.end()
+        unknown = ActorCrashed(
+            f"partition {self._port.label} crashed with this in hand ({type(error).__name__}: {error})."
+            " It may or may not have happened; look, or repeat it if repeating is harmless.",
+            path=self.context.path,
         )
+        if self._log_part.in_flight is not None:
+            self._fail_appends(self._log_part.in_flight, unknown)
+        while (appends := self._core.take_appends()) is not None:
+            self._fail_appends(appends, unknown)
 
     def _stuck_changed(self, stuck: bool) -> None:
         if self._port.state in ("running", "stuck"):
@@ -220,100 +239,319 @@ class Partition(Actor[c.PartitionCommand]):
     # -- the loop
 
     async def receive_batch(self, batch: Batch[c.PartitionCommand]) -> None:
-        """Apply everything that waits, in order, without waiting for anything."""
-        handlers = self._handlers
+        """Feed everything that waits to the core, in order, without waiting for anything."""
+        handlers, now = self._handlers, self.context.clock.monotonic()
         for message, reply in batch:
-            handlers[type(message)](message, reply)
-        if self._sequencer.records:
-            self._shared.committer.kick()
+            try:
+                handlers[type(message)](message, reply, now)
+            except InvalidArgument as refusal:
+                if reply is not None:
+                    reply.fail(refusal)
+            except Exception as error:
+                self._poisoned(message, reply, error)
+                raise
+        self._perform()
 
-    def _flush(self, _: c.Flush, reply: Reply | None) -> None:
-        def done(error: CallboardError | None) -> None:
-            answer(reply, None, error)
+    def _poisoned(self, message: c.PartitionCommand, reply: Reply | None, error: Exception) -> None:
+        if isinstance(message, (c.PublishOne, c.PublishMany)):
+            self._port.budget.give_back(message.size_bytes)
+        if reply is None or reply.done:
+            return
+        told = InternalError(
+            f"partition {self._port.label} cannot handle {type(message).__name__}: {type(error).__name__}: {error}",
+            invariant="A1",
+        )
+        told.__cause__ = error
+        reply.fail(told)
 
-        self._shared.committer.flush(done)
+    def _perform(self) -> None:
+        """Carry out what the core wants done, and have the committer look for what it wants written."""
+        core, performers = self._core, self._performers
+        while effects := core.take_effects():
+            for effect in effects:
+                performers[type(effect)](effect)
+        self._committer.wake()
 
-    # -- what the committer calls
+    # -- commands that need more than the core
 
-    def visible_advanced(self) -> None:
-        """Wake whoever found nothing to do. New records may be the first that grow too old."""
-        room = self._shared
-        room.wake_all()
+    def _settle(self, message: c.Settle, reply: Reply | None, now: float) -> None:
+        draws = message.verb == "nack" and message.delay_s is None
+        self._core.settle(message, reply, now, self.context.entropy.random() if draws else 0.0)
+
+    def _fetch(self, message: c.Fetch, reply: Reply | None, now: float) -> None:
+        self._core.fetch(message, reply, now, _is_abandoned)
+
+    def _open_group(self, message: c.OpenGroup, reply: Reply | None, now: float) -> None:
+        if isinstance(message.start, datetime):
+            time_us = round(message.start.timestamp() * 1e6)
+            opens = partial(self._open_group_at, message, reply)
+            self.context.start_task(self._find_offset, time_us, reply, opens, name="open group")
+        else:
+            self._core.open_group(message, reply, now)
+
+    def _open_group_at(self, message: c.OpenGroup, reply: Reply | None, start: int) -> None:
+        self._core.open_group(message, reply, self.context.clock.monotonic(), start)
+        self._perform()
+
+    def _offset_at(self, message: c.OffsetAt, reply: Reply | None, now: float) -> None:
+        if reply is not None:
+            self.context.start_task(
+                self._find_offset, message.time_us, reply, reply.answer, name="time index"
+            )
+
+    async def _find_offset(self, time_us: int, reply: Reply | None, found: Callable[[int], object]) -> None:
+        try:
+            offset = await self._log.offset_at(time_us)
+        except (StorageError, MemoryError) as error:
+            if reply is not None:
+                reply.fail(self._read_error(error))
+        else:
+            found(offset)
+
+    def _wait_for_visible(self, message: c.WaitForVisible, reply: Reply | None, now: float) -> None:
+        if reply is None:
+            return
+        core = self._core
+        core.wait_for_visible(message, reply, now)
+        if len(core.readers) >= self._readers_sift_at:
+            core.forget_readers(_is_abandoned)
+            self._readers_sift_at = max(READERS_SIFT_AT, 2 * len(core.readers))
+
+    def _alter(self, message: c.Alter, reply: Reply | None, now: float) -> None:
+        if message.settings.partitions != self._place.settings.partitions:
+            raise InvalidArgument("partitions cannot be changed once a topic exists")
+        self._place.settings = message.settings
+        self._log.alter(log_settings(message.settings, self.context.limits))
+        self._maintain()
+        self._rearmed.set()
+        if reply is not None:
+            reply.answer(None)
+
+    def _describe(self, _: c.Describe, reply: Reply | None, now: float) -> None:
+        if reply is None:
+            return
+        core, log = self._core, self._log
+        log_part, journal_part = self._log_part, self._journal_part
+        reply.answer(
+            c.PartitionStatistics(
+                topic=self._place.topic,
+                partition=self._place.index,
+                state="full" if log.over_limit() else self._port.state,
+                start_offset=log.start_offset,
+                next_offset=log.next_offset,
+                visible_end=log.visible_end,
+                durable_end=log.durable_end,
+                size_bytes=log.size_bytes,
+                segments=log.segment_count,
+                pending_records=core.sequencer.records,
+                pending_bytes=core.sequencer.size_bytes,
+                commits=self._committer.commits,
+                failed_commits=log_part.failures + journal_part.failures,
+                heals=log_part.heals + journal_part.heals,
+                lost_records=core.lost_records,
+                cancelled_records=core.sequencer.cancelled,
+                history_bytes=self._journal.history_bytes,
+                dropped_history_bytes=self._journal.dropped_history_bytes,
+                gaps=tuple(str(gap) for gap in log.gaps),
+                damages=(*map(str, log.damages), *core.states.losses),
+                groups=tuple(_group_statistics(group, log.visible_end) for group in core.states),
+            )
+        )
+
+    # -- effects: answers
+
+    @staticmethod
+    def _answer(effect: e.Answer) -> None:
+        if effect.token is not None:
+            effect.token.answer(effect.value)
+
+    @staticmethod
+    def _refuse(effect: e.Refuse) -> None:
+        if effect.token is not None:
+            effect.token.fail(effect.error.again())
+
+    @staticmethod
+    def _answer_each(effect: e.AnswerEach) -> None:
+        for token, value in effect.answers:
+            token.answer(value)
+
+    @staticmethod
+    def _refuse_each(effect: e.RefuseEach) -> None:
+        for token in effect.tokens:
+            token.fail(effect.error.again())
+
+    def _appends_stored(self, effect: e.AppendsStored) -> None:
+        """Tell every publisher its offset; return the bytes (A2)."""
+        appends, port = effect.appends, self._port
+        unheard = 0
+        for part, base in zip(appends.parts, effect.base_offsets, strict=True):
+            if isinstance(part, Singles):
+                for offset, token in enumerate(part.tokens, base):
+                    if token is not None:
+                        token.answer(offset)
+                    else:
+                        unheard += 1
+            elif part.token is not None:
+                part.token.answer(base)
+            else:
+                unheard += part.source.count
+        port.unheard_ended(unheard)
+        port.budget.give_back(appends.size_bytes)
         if self._place.settings.ages:
-            room.arm(upkeep_due(room))
+            self._rearmed.set()  # new records may be the first that grow too old
 
-    def delivery_snapshot(self) -> bytes:
-        """The delivery state as it stands in memory."""
-        room = self._shared
-        return room.states.snapshot(room.wall_offset())
+    def _appends_failed(self, effect: e.AppendsFailed) -> None:
+        """Tell every publisher that it failed, each with an error of its own to raise."""
+        for part in effect.appends.parts:
+            for token in part.tokens if isinstance(part, Singles) else (part.token,):
+                if token is not None:
+                    token.fail(effect.error.again())
+        self._fail_appends(effect.appends, effect.error)
 
-    async def make_room(self) -> TopicFull | None:
+    def _fail_appends(self, appends: Appends, error: CallboardError) -> None:
+        self._port.unheard_ended(appends.unawaited, error)
+        self._port.budget.give_back(appends.size_bytes)
+
+    def _notify(self, effect: e.Notify) -> None:
+        if not effect.token.answer(True):
+            self._core.not_notified(effect.group_id, effect.consumer, self.context.clock.monotonic())
+
+    # -- effects: reading
+
+    def _read_leased(self, effect: e.ReadLeased) -> None:
+        """Read from memory what is there; a task reads the rest, or finds out why it cannot be read."""
+        reading, log, now = effect.reading, self._log, self.context.clock.monotonic()
+        if reading.token.done:
+            self._core.not_delivered(reading, now)
+            return
+        while (wanted := reading.wanted(log.start_offset)) is not None:
+            start, stop, room = wanted
+            try:
+                hot = log.read_hot(start, max_records=stop - start, max_bytes=room)
+            except (StorageError, MemoryError):
+                hot = None
+            if hot is None:
+                self.context.start_task(self._read_leased_cold, reading, name="cold read")
+                return
+            reading.take(hot, hot[-1].last_offset + 1 if hot else stop)
+        self._core.lease_read(reading, now)
+
+    async def _read_leased_cold(self, reading: LeaseReading) -> None:
+        log, clock = self._log, self.context.clock
+        try:
+            while (wanted := reading.wanted(log.start_offset)) is not None:
+                start, stop, room = wanted
+                found = await log.read(start, max_records=stop - start, max_bytes=room)
+                reading.take(found.batches, found.next_offset if found.next_offset > start else stop)
+        except (StorageError, MemoryError) as error:
+            self._core.lease_not_read(reading, self._read_error(error), clock.monotonic())
+        else:
+            self._core.lease_read(reading, clock.monotonic())
+        self._perform()
+
+    def _deliver(self, effect: e.Deliver) -> None:
+        token = effect.reading.token
+        if not token.done and token.answer(effect.handed):
+            self._core.delivered(effect.reading)
+        else:
+            self._core.not_delivered(effect.reading, self.context.clock.monotonic())
+
+    def _read_records(self, effect: e.ReadRecords) -> None:
+        token, offset, max_records, max_bytes = effect
+        try:
+            hot = self._log.read_hot(offset, max_records=max_records, max_bytes=max_bytes)
+        except (StorageError, MemoryError):
+            hot = None
+        if hot:
+            token.answer((hot, hot[-1].last_offset + 1))
+        else:
+            self.context.start_task(self._read_records_cold, effect, name="cold read")
+
+    async def _read_records_cold(self, effect: e.ReadRecords) -> None:
+        log = self._log
+        try:
+            found = await log.read(
+                max(effect.offset, log.start_offset),
+                max_records=effect.max_records,
+                max_bytes=effect.max_bytes,
+            )
+        except (StorageError, MemoryError) as error:
+            effect.token.fail(self._read_error(error))
+        else:
+            effect.token.answer((found.batches, found.next_offset))
+
+    def _read_error(self, error: StorageError | MemoryError) -> StorageError:
+        if isinstance(error, StorageError):
+            return error
+        return StorageError(
+            f"reading {self._port.label} needs more memory than there is. Ask for fewer messages at a time, or let"
+            " others finish first.",
+        )
+
+    # -- effects: time
+
+    def _arm(self, effect: e.Arm) -> None:
+        if effect.at < self._alarm_at:
+            self._alarm_at = effect.at
+            self._rearmed.set()
+
+    async def _run_alarm(self) -> None:
+        """Sleep until something is due: a deadline of the core, or the log's upkeep by age. Nothing ticks."""
+        clock, retry_at = self.context.clock, 0.0
+        while True:
+            with trio.move_on_at(min(self._alarm_at, max(self._upkeep_due(), retry_at))):
+                await self._rearmed.wait()
+            self._rearmed = trio.Event()
+            now = clock.monotonic()
+            if now >= self._alarm_at:
+                self._alarm_at = INFINITY
+                self._core.time_has_come(now)
+                self._perform()
+            if self._log.next_due(clock.wall_us()) == 0.0 and now >= retry_at:
+                self._maintain()
+                retry_at = now + UPKEEP_RETRY_S
+
+    def _upkeep_due(self) -> float:
+        """When the log next has something to roll or to drop for age's sake; infinity when never."""
+        clock = self.context.clock
+        left = self._log.next_due(clock.wall_us())
+        return INFINITY if left is None else clock.monotonic() + left
+
+    def _maintain(self) -> None:
+        self._log_part.maintain()
+        self._committer.wake()
+
+    # -- what the committer's participants call
+
+    async def _make_room(self) -> TopicFull | None:
         """Between commits: drop what retention allows; the error for publishers when the topic stays full."""
-        room, settings = self._shared, self._place.settings
-        await room.log.retain(
-            now_us=room.clock.wall_us(),
-            unsettled_from=room.states.unsettled_from(room.log.next_offset),
+        core, log, settings = self._core, self._log, self._place.settings
+        await log.retain(
+            now_us=self.context.clock.wall_us(),
+            unsettled_from=core.states.unsettled_from(log.next_offset),
             drop_unread=settings.drop_unread,
         )
-        for group in room.states:
-            if group.delivery.floor < room.log.start_offset:
-                self._drop_unread(group, room.log.start_offset)
-        if not room.log.over_limit():
+        now = self.context.clock.monotonic()
+        core.log_moved(log.start_offset, log.visible_end, log.durable_end, now)
+        for group in core.states:
+            if group.delivery.floor < log.start_offset:
+                dropped = core.drop_unread(group, now)
+                self.context.emit(UnreadDropped(self.context.path, group.group_id, dropped))
+        self._perform()
+        if not log.over_limit():
             return None
         return TopicFull(
-            f"partition {self._port.label} holds {room.log.size_bytes} bytes, its retention_bytes are"
+            f"partition {self._port.label} holds {log.size_bytes} bytes, its retention_bytes are"
             f" {settings.retention_bytes}, and a durable group has not settled its oldest messages. Nothing was stored."
             " Consume them, delete the group, raise retention_bytes, or set drop_unread=True.",
             topic=self._place.topic,
             partition=self._place.index,
         )
 
-    def _drop_unread(self, group: Group, start: int) -> None:
-        """Retention has dropped what `group` had not settled: count it, and tell."""
-        dropped = group.delivery.skip(0, start)
-        group.lost_records += dropped
-        self._shared.lost_records += dropped
-        self._shared.journal_events(group, sync=False, urgent=False)
-        self.context.emit(UnreadDropped(self.context.path, group.group_id, dropped))
 
-    def _alter(self, message: c.Alter, reply: Reply | None) -> None:
-        if message.settings.partitions != self._place.settings.partitions:
-            answer(reply, None, InvalidArgument("partitions cannot be changed once a topic exists"))
-            return
-        room = self._shared
-        self._place.settings = message.settings
-        room.log.alter(log_settings(message.settings, self.context.limits))
-        room.committer.maintain()
-        room.arm(room.clock.monotonic())
-        answer(reply, None, None)
-
-    def _describe(self, _: c.Describe, reply: Reply | None) -> None:
-        room = self._shared
-        log, committer = room.log, room.committer
-        groups = tuple(_group_statistics(group, log.visible_end) for group in room.states)
-        statistics = c.PartitionStatistics(
-            topic=self._place.topic,
-            partition=self._place.index,
-            state="full" if log.over_limit() else self._port.state,
-            start_offset=log.start_offset,
-            next_offset=log.next_offset,
-            visible_end=log.visible_end,
-            durable_end=log.durable_end,
-            size_bytes=log.size_bytes,
-            segments=log.segment_count,
-            pending_records=self._sequencer.records,
-            pending_bytes=self._sequencer.size_bytes,
-            commits=committer.commits,
-            failed_commits=committer.failed_commits,
-            heals=committer.heals,
-            lost_records=room.lost_records,
-            history_bytes=self._journal.history_bytes,
-            dropped_history_bytes=self._journal.dropped_history_bytes,
-            gaps=tuple(str(gap) for gap in log.gaps),
-            damages=(*map(str, log.damages), *self._journal_damages),
-            groups=groups,
-        )
-        answer(reply, statistics, None)
+def _is_abandoned(token: Any) -> bool:
+    """Whether the asker waits no more."""
+    return bool(token.abandoned)
 
 
 def _group_statistics(group: Group, visible_end: int) -> c.GroupStatistics:
@@ -328,6 +566,6 @@ def _group_statistics(group: Group, visible_end: int) -> c.GroupStatistics:
         pending=delivery.pending_count(visible_end),
         redelivered=delivery.redelivered,
         expired=delivery.expired,
-        waiting_consumers=len(group.waiters),
+        waiting_consumers=len(group.waiting),
         lost_records=group.lost_records,
     )

@@ -1,8 +1,8 @@
 """The port: what a partition shows to the publishers and consumers of its topic.
 
 A port outlives the incarnations of its partition's actor. It holds the ref, the byte budget that keeps publishers from
-outrunning the disk, the partition's state for those who want a quick refusal, and the count of `acks="none"` records
-that failed with nobody waiting.
+outrunning the disk, the partition's state for those who want a quick refusal, the count of `acks="none"` records that
+failed with nobody waiting, and what one incarnation's core hands on to the next.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from callboard.actors.delivery.receipts import Grant
-from callboard.actors.partition.commands import SIFT_AT_LEAST, PartitionCommand, Sleepers
+from callboard.actors.partition.awaited import Sleepers
+from callboard.actors.partition.commands import PartitionCommand
+from callboard.actors.partition.core import Carried
 from callboard.log.errors import CallboardError, PartitionUnavailable
 from callboard.log.journal.proven_end import ProvenEnd
 from callboard.log.limits import PENDING_BYTES_MAX
@@ -39,7 +40,11 @@ class _Turn:
 
 
 class Budget:
-    """Bytes that publishers may have waiting in one partition. Who finds it spent waits, first come first served."""
+    """Bytes that publishers may have waiting in one partition. When it is exhausted, publishers wait in FIFO order.
+
+    A publisher takes the bytes; the partition gives them back when the commit that takes the record has ended, however
+    it ended, and whether or not the publisher still waits. A publisher gives back only what it could not send.
+    """
 
     __slots__ = ("_limit", "_queue", "waiting_bytes")
 
@@ -89,10 +94,14 @@ class Budget:
             turn.over.set()
 
     def give_back(self, size_bytes: int) -> None:
-        """The bytes are stored, or given up."""
-        self.waiting_bytes -= size_bytes
+        """A commit has ended with the bytes, or they were never sent."""
+        self.waiting_bytes = max(0, self.waiting_bytes - size_bytes)
         if self._queue:
             self._admit()
+
+    def clear(self) -> None:
+        """Nothing waits any more: the partition failed, and whoever had sent it something was told so."""
+        self.give_back(self.waiting_bytes)
 
     def _admit(self) -> None:
         """Take the bytes of those who wait longest, as far as they fit."""
@@ -120,13 +129,7 @@ class PartitionPort:
         self.budget = Budget(pending_bytes)
         self.sleepers = Sleepers()
         """Consumers who found the partition unavailable."""
-        self.visibility_timeouts: dict[int, float] = {}
-        """By group id, the longest that was asked for; what a restarted actor renews leases by."""
-        self.extended: dict[tuple[int, int], float] = {}
-        """By group's and lease's id: until when, if a renewal would end it earlier than its consumer was told."""
-        self._sift_extended_at = SIFT_AT_LEAST
-        self.orphans: list[tuple[int, Grant]] = []
-        """Leases (with their group's id) that were journalled when the actor crashed, before anybody had them."""
+        self.carried = Carried()
         self.unheard_waiting = 0
         """Records published with `acks="none"` of which nothing is known yet."""
         self.unheard_failures = 0
@@ -136,13 +139,6 @@ class PartitionPort:
     def label(self) -> str:
         """How messages name the partition, for example `orders/2`."""
         return f"{self.topic}/{self.index}"
-
-    def extend(self, group_id: int, lease_id: int, deadline: float, now: float) -> None:
-        """Remember beyond this incarnation that a consumer was promised its lease until `deadline`."""
-        if len(self.extended) >= self._sift_extended_at:
-            self.extended = {key: until for key, until in self.extended.items() if until > now}
-            self._sift_extended_at = max(SIFT_AT_LEAST, 2 * len(self.extended))
-        self.extended[group_id, lease_id] = deadline
 
     def unavailable(self) -> CallboardError:
         """The error for an operation that the present state refuses."""
@@ -157,6 +153,12 @@ class PartitionPort:
         )
         error.__cause__ = cause
         return error
+
+    def unheard_ended(self, records: int, error: BaseException | None = None) -> None:
+        """So many records that nobody waits for are stored, or failed with `error`."""
+        self.unheard_waiting -= records
+        if error is not None:
+            self.count_unheard(records, error)
 
     def count_unheard(self, records: int, error: BaseException) -> None:
         """Remember records that failed without anybody waiting for them."""
@@ -175,28 +177,3 @@ class PartitionPort:
         taken = self.unheard_failures, self.unheard_error
         self.unheard_failures, self.unheard_error = 0, None
         return taken
-
-
-class UnheardReply:
-    """Stands where the asker of an `acks="none"` publish would: gives the budget back, and counts failures."""
-
-    __slots__ = ("_port", "_records", "_size_bytes", "done")
-
-    def __init__(self, port: PartitionPort, records: int, size_bytes: int) -> None:
-        self._port = port
-        self._records = records
-        self._size_bytes = size_bytes
-        self.done = False
-        port.unheard_waiting += records
-
-    def answer(self, value: object = None) -> bool:
-        """The records are stored."""
-        self.done = True
-        self._port.unheard_waiting -= self._records
-        self._port.budget.give_back(self._size_bytes)
-        return True
-
-    def fail(self, error: BaseException) -> bool:
-        """The records are not stored, or may not be."""
-        self._port.count_unheard(self._records, error)
-        return self.answer()

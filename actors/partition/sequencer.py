@@ -1,4 +1,4 @@
-"""The sequencer: gathers what publishers want appended and forms the next commit. Pure.
+"""The sequencer: gathers what publishers want appended and forms the next commit's appends. Pure.
 
 What arrives while a commit is in flight forms the next one (group commit), so the busier the partition, the larger its
 commits and the fewer its syncs. Single records that stand next to each other become one frame; a publisher's batch,
@@ -6,117 +6,136 @@ whose columns it has built itself, stays a frame of its own. The order of arriva
 
 Invariants
 ----------
-S1  Records leave in the order in which they came, each exactly once.
-S2  A commit is durable when any record in it wants level ALL; its whole content then waits for the sync.
-S3  Every reply that came in goes out with exactly one commit.
+S1  Records leave in the order in which they came, each exactly once; but for those that are dropped because everybody
+    who waited for them has given up. Records that nobody waits for (level NONE) are never dropped.
+S2  Appends are durable when any record in them wants level ALL; the whole commit then waits for the sync.
+S3  Every token that came in goes out with exactly one `Appends`, or was dropped with its record.
+S4  The sizes of all `Appends` that left and of what waits add up to the sizes of all that came.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
 
-from callboard.actors.partition.commands import Level, PublishMany, PublishOne, ReplyLike
-from callboard.log.errors import CallboardError
+from callboard.actors.partition.commands import Level, PublishMany, PublishOne
 from callboard.log.format.columns import Columns
 from callboard.log.limits import USUAL, Limits
 
+Token = Any
 
-class _Singles:
+
+class Singles:
     """Neighbouring single records on their way into one frame."""
 
-    __slots__ = ("level", "messages", "replies", "size_bytes")
+    __slots__ = ("level", "messages", "size_bytes", "tokens")
 
     def __init__(self) -> None:
         self.messages: list[PublishOne] = []
-        self.replies: list[ReplyLike | None] = []
+        self.tokens: list[Token | None] = []
         self.level = Level.NONE
         self.size_bytes = 0
 
     def columns(self) -> Columns:
-        messages = self.messages
-        names = dict.fromkeys(name for message in messages for name in message.attributes or ())
+        """The records as one frame."""
+        values, keys, attributes, _, _ = zip(*self.messages, strict=True)
+        names = dict.fromkeys(name for given in attributes if given for name in given)
         others: dict[str, Any] = {
-            name: [(message.attributes or {}).get(name) for message in messages] for name in names
+            name: [given.get(name) if given else None for given in attributes] for name in names
         }
         return Columns.build(
-            [message.value for message in messages],
-            [message.key for message in messages],
+            values,
+            keys,
             **others,
         )
 
+    def drop(self, is_cancelled: Callable[[Token], bool]) -> int:
+        """Leave out the records whose publishers gave up; returns how many."""
+        kept = [
+            (message, token)
+            for message, token in zip(self.messages, self.tokens, strict=True)
+            if token is None or not is_cancelled(token)
+        ]
+        dropped = len(self.messages) - len(kept)
+        if dropped:
+            self.messages = [message for message, _ in kept]
+            self.tokens = [token for _, token in kept]
+            self.level = max([message.level for message in self.messages], default=Level.NONE)
+        return dropped
 
-class _Batch:
+
+class Batch:
     """A publisher's own batch."""
 
-    __slots__ = ("level", "replies", "size_bytes", "source")
+    __slots__ = ("level", "size_bytes", "source", "token")
 
-    def __init__(self, columns: Columns, level: Level, size_bytes: int, reply: ReplyLike | None) -> None:
+    def __init__(self, columns: Columns, level: Level, size_bytes: int, token: Token | None) -> None:
         self.source = columns
         self.level = level
         self.size_bytes = size_bytes
-        self.replies = reply
+        self.token = token
 
     def columns(self) -> Columns:
+        """The records as the publisher made them."""
         return self.source
 
 
 @attrs.define(eq=False)
-class Commit:
-    """What goes to the log in one plan, and who is told afterwards."""
+class Appends:
+    """What one commit appends to the log, and who is told afterwards."""
 
-    parts: Sequence[_Singles | _Batch]
+    parts: Sequence[Singles | Batch]
     batches: list[Columns]
     durable: bool
     records: int
     size_bytes: int
+    """Of what was taken from the queue, dropped records included: to be returned to the budget."""
+    cancelled: int = 0
+    """Records dropped on the way."""
+    flushes: list[Token] = attrs.field(factory=list)
+    """Who waits for everything up to here to be durable."""
 
-    def answer(self, base_offsets: Sequence[int]) -> None:
-        """Tell every publisher its offset; `base_offsets` has one entry per batch."""
-        for part, base in zip(self.parts, base_offsets, strict=True):
-            if isinstance(part, _Batch):
-                if part.replies is not None:
-                    part.replies.answer(base)
-                continue
-            for offset, reply in enumerate(part.replies, base):
-                if reply is not None:
-                    reply.answer(offset)
-
-    def fail(self, error: CallboardError) -> None:
-        """Tell every publisher that it failed, each with an error of its own to raise."""
-        for part in self.parts:
-            replies = (part.replies,) if isinstance(part, _Batch) else part.replies
-            for reply in replies:
-                if reply is not None:
-                    reply.fail(error.again())
+    @property
+    def unawaited(self) -> int:
+        """Records of which nobody hears."""
+        return sum(
+            part.tokens.count(None)
+            if isinstance(part, Singles)
+            else part.source.count
+            if part.token is None
+            else 0
+            for part in self.parts
+        )
 
 
 class Sequencer:
-    """The queue of appends between the partition's mailbox and its committer."""
+    """The queue of appends between the partition's mailbox and its commits."""
 
-    __slots__ = ("_parts", "_singles", "limits", "records", "size_bytes")
+    __slots__ = ("_parts", "_singles", "cancelled", "limits", "records", "size_bytes")
 
     def __init__(self, limits: Limits = USUAL) -> None:
         self.limits = limits
-        self._parts: deque[_Singles | _Batch] = deque()
-        self._singles: _Singles | None = None
+        self._parts: deque[Singles | Batch] = deque()
+        self._singles: Singles | None = None
         self.records = 0
         self.size_bytes = 0
+        self.cancelled = 0
+        """Records dropped since the start."""
 
-    def add_one(self, message: PublishOne, reply: ReplyLike | None) -> None:
+    def add_one(self, message: PublishOne, token: Token | None, _now: float = 0.0) -> None:
         """Queue one record."""
         singles = self._singles
         if singles is None:
-            singles = self._singles = _Singles()
+            singles = self._singles = Singles()
             self._parts.append(singles)
         singles.messages.append(message)
-        singles.replies.append(message.unheard if reply is None else reply)
-        if message.level > singles.level:
-            singles.level = message.level
-        size = message.size_bytes
+        singles.tokens.append(token)
+        _, _, _, level, size = message
+        if level > singles.level:
+            singles.level = level
         singles.size_bytes += size
         self.size_bytes += size
         self.records += 1
@@ -126,29 +145,40 @@ class Sequencer:
         ):
             self._singles = None
 
-    def add_many(self, message: PublishMany, reply: ReplyLike | None) -> None:
+    def add_many(self, message: PublishMany, token: Token | None, _now: float = 0.0) -> None:
         """Queue a publisher's batch."""
         self._singles = None
-        waiting = message.unheard if reply is None else reply
-        self._parts.append(_Batch(message.columns, message.level, message.size_bytes, waiting))
+        self._parts.append(Batch(message.columns, message.level, message.size_bytes, token))
         self.records += message.columns.count
         self.size_bytes += message.size_bytes
 
-    def take(self) -> Commit | None:
-        """The next commit, oldest parts first, up to `Limits.commit_bytes`; None when nothing waits."""
+    def take(self, is_cancelled: Callable[[Token], bool] | None = None) -> Appends | None:
+        """The next commit's appends, oldest first, up to `Limits.commit_bytes`; None when nothing waits.
+
+        Records whose token `is_cancelled` are dropped, so there may be no batches in what is returned.
+        """
         if not self._parts:
             return None
-        parts: list[_Singles | _Batch] = []
-        size = 0
+        parts: list[Singles | Batch] = []
+        size = cancelled = 0
         while self._parts and (not parts or size + self._parts[0].size_bytes <= self.limits.commit_bytes):
             part = self._parts.popleft()
-            parts.append(part)
             size += part.size_bytes
+            if is_cancelled is not None:
+                if isinstance(part, Singles):
+                    cancelled += part.drop(is_cancelled)
+                    if not part.messages:
+                        continue
+                elif part.token is not None and is_cancelled(part.token):
+                    cancelled += part.source.count
+                    continue
+            parts.append(part)
         if not self._parts:
             self._singles = None
         batches = [part.columns() for part in parts]
-        records = sum(batch.count for batch in batches)
-        self.records -= records
+        records = sum([batch.count for batch in batches])
+        self.records -= records + cancelled
+        self.cancelled += cancelled
         self.size_bytes -= size
         durable = any(part.level is Level.ALL for part in parts)
-        return Commit(parts, batches, durable, records, size)
+        return Appends(parts, batches, durable, records, size, cancelled)

@@ -7,49 +7,50 @@ child is killed in mid-flight; act three opens its directory again and finishes.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 from array import array
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable, Container, Iterator
+from functools import partial
+from typing import Any
 
 import attrs
 import click
 import trio
 
 from callboard.cli import exits
-from callboard.cli.demo_account import History
-from callboard.cli.demo_act import TOPIC, Act, feed_log, perform, record_ends, unsettled
-from callboard.cli.demo_plan import FailurePlan, plan_failures
-from callboard.cli.demo_record import Recorder, acknowledged_events, parse_line
-from callboard.cli.demo_report import (
-    Summary,
-    Timing,
-    print_summary,
-    progress_stage,
-    say,
-    summary_to_dict,
-)
-from callboard.cli.demo_source import Source
+from callboard.cli.demo_account import History, acknowledged_events, parse_line, table
+from callboard.cli.demo_work import TOPIC, Act, FailurePlan, feed_log, plan_failures, unsettled
 from callboard.cli.files import (
     RecordFile,
     empty_directory,
+    read_lines,
     read_record_lines,
     temporary_directory,
 )
-from callboard.cli.group import first_error
-from callboard.cli.processes import Child, spawn_callboard, wait_for_parent_to_go
-from callboard.log.errors import CallboardError
+from callboard.cli.group import first_error, run
+from callboard.cli.output import progress, say, show, to_json
+from callboard.cli.processes import spawn_callboard, wait_for_parent_to_go
+from callboard.log.errors import CallboardError, InvalidArgument
 from callboard.log.limits import PARTITIONS_MAX
-from callboard.recordings import Columns, Format, Tally, TimeFormat
-from callboard.runtime import open_runtime
+from callboard.recordings import (
+    LINE_BYTES_MAX,
+    Columns,
+    Event,
+    Format,
+    Tally,
+    TimeFormat,
+    load_profile,
+    read_events,
+    synthesise,
+)
+from callboard.runtime import Runtime, open_runtime
 from callboard.simulations.entropy import SeededEntropy
 
-__all__ = ["demo", "demo_child"]
+__all__ = ["Stage", "demo", "demo_child"]
 
-_ACTS = ("act one", "act two", "act three")
-
-C = TypeVar("C", bound=Callable[..., Any])
-R = TypeVar("R")
+EVENTS_DEFAULT = 30_000
+ONE, TWO, THREE = "act one", "act two", "act three"
 
 
 class DemoFailed(CallboardError):
@@ -58,19 +59,55 @@ class DemoFailed(CallboardError):
 
 @attrs.frozen(kw_only=True)
 class Stage:
-    """What all acts share."""
+    """What all acts share, the child's too. Traffic comes from `path`, or is made from `seed` when that is None."""
 
-    source: Source
-    events: int
-    partitions: int
-    workers: int
-    directory: str
-    quiet: bool
+    seed: int = 1
+    path: str | None = None
+    events: int | None = None
+    """How many to make, or to take of the file; None takes all."""
+    form: str | None = None
+    time_column: str | None = None
+    key_column: str | None = None
+    value_column: str | None = None
+    time_format: str = "auto"
+    partitions: int = 4
+    workers: int = 4
+    directory: str = ""
+    quiet: bool = True
+    total: int = 0
+    """How many events there are."""
 
-    @property
-    def data(self) -> str:
-        """The runtime's directory."""
-        return f"{self.directory}/data"
+    def traffic(
+        self, *, first: int = 0, last: int | None = None, tally: Tally | None = None
+    ) -> Iterator[Event]:
+        """The events numbered from `first` to `last` (exclusive): the same whenever they are asked for."""
+        if self.path is None:
+            entropy = SeededEntropy(self.seed).fork("traffic")
+            every = synthesise(load_profile(), self.events or EVENTS_DEFAULT, entropy)
+        else:
+            columns = Columns(
+                time=self.time_column,
+                key=self.key_column,
+                value=self.value_column,
+                time_format=TimeFormat(self.time_format),
+            )
+            lines = read_lines(self.path, line_bytes_max=LINE_BYTES_MAX)
+            form = None if self.form is None else Format(self.form)
+            every = read_events(lines, form=form, columns=columns, tally=tally)
+        return itertools.islice(itertools.islice(every, self.events), first, last)
+
+    def digests(self, tally: Tally) -> array[int]:
+        """A fingerprint of each event. Raises `InvalidArgument` when there are fewer than two."""
+        found = array("Q", (event.digest for event in self.traffic(tally=tally)))
+        if len(found) < 2:
+            reasons = "; ".join(f"line {number}: {reason}" for number, reason in tally.named[:3])
+            told = f"{self.path or '--events'} gives {len(found)} events, and the demo needs two at least."
+            raise InvalidArgument(f"{told} {reasons}".rstrip())
+        return found
+
+    def runtime(self) -> Runtime:
+        """The runtime of one process."""
+        return open_runtime(f"{self.directory}/data")
 
     def record(self, act: str) -> str:
         """The file in which an act's facts are recorded."""
@@ -78,206 +115,171 @@ class Stage:
 
     def plan(self, act: str) -> FailurePlan:
         """What goes wrong in act one or two."""
-        middle = self.events // 2
-        first, last = (0, middle) if act == _ACTS[0] else (middle, self.events)
-        entropy = SeededEntropy(self.source.seed).fork(act)
+        middle = self.total // 2
+        first, last = (0, middle) if act == ONE else (middle, self.total)
+        entropy = SeededEntropy(self.seed).fork(act)
         return plan_failures(entropy, first=first, last=last, partitions=self.partitions)
 
-
-# -- the acts
-
-
-async def _act_in_process(stage: Stage, act: str) -> Timing:
-    plan = stage.plan(act)
-    async with open_runtime(stage.data) as runtime:
-        await runtime.create_topic(TOPIC, partitions=stage.partitions)
-        timing = await _perform(
-            stage, act, runtime, Act(source=stage.source, plan=plan, workers=stage.workers)
-        )
-    return timing
-
-
-async def _perform(stage: Stage, act: str, runtime: Any, script: Act) -> Timing:
-    published = acknowledged = 0
-
-    def keep(now_published: int, now_acknowledged: int, _under_way: int) -> None:
-        nonlocal published, acknowledged
-        published, acknowledged = now_published, now_acknowledged
-        show(published, acknowledged)
-
-    total = script.plan.last - script.plan.first
-    started = trio.current_time()
-    with (
-        contextlib.closing(RecordFile(stage.record(act))) as file,
-        progress_stage(act, total, quiet=stage.quiet) as show,
-    ):
-        await perform(runtime, script, Recorder(file.write), keep)
-    seconds = trio.current_time() - started
-    return Timing(act=act, seconds=seconds, published=published, acknowledged=acknowledged)
+    async def perform(
+        self,
+        act: str,
+        runtime: Runtime,
+        plan: FailurePlan,
+        report: Callable[[int, int, bool], None],
+        *,
+        skip: Container[int] = (),
+        wait_for_kill: bool = False,
+    ) -> None:
+        """Perform an act. One that waits for its kill keeps the last tenth unpublished, so that it never finishes."""
+        last = plan.last - (max(1, (plan.last - plan.first) // 10) if wait_for_kill else 0)
+        numbered = enumerate(self.traffic(first=plan.first, last=last), plan.first)
+        events = (pair for pair in numbered if pair[0] not in skip)
+        with contextlib.closing(RecordFile(self.record(act))) as file:
+            performed = Act(runtime, plan, file.write, report)
+            if act == THREE:
+                for found in await runtime.topic(TOPIC).describe():
+                    performed.note("O", found.partition, found.visible_end)
+            await performed.run(events, self.workers, wait_for_kill=wait_for_kill)
 
 
-async def _act_in_child(stage: Stage) -> Timing:
-    """Run act two in a child process and kill it in mid-flight."""
-    act = _ACTS[1]
-    plan = stage.plan(act)
-    arguments = ["demo-child", *stage.source.arguments(), f"--total={stage.events}"]
-    arguments += [f"--partitions={stage.partitions}", f"--workers={stage.workers}"]
-    arguments.append(f"--directory={stage.directory}")
+@attrs.define
+class Timing:
+    """How far an act is, and how long it took; called with its progress."""
+
+    act: str
+    total: int
+    advance: Callable[[str, int, int | None], None]
+    started: float = attrs.Factory(trio.current_time)
+    published: int = 0
+    acknowledged: int = 0
+
+    def __call__(self, published: int, acknowledged: int, is_ripe: bool = False) -> None:
+        """The act has come so far."""
+        self.published, self.acknowledged = published, acknowledged
+        text = f"{published:,} of {self.total:,} published, {acknowledged:,} acknowledged"
+        self.advance(text, acknowledged, self.total)
+
+    def row(self) -> dict[str, Any]:
+        """For the account."""
+        seconds = max(trio.current_time() - self.started, 1e-9)
+        counts = {"published": self.published, "acknowledged": self.acknowledged}
+        rates = {f"{name}_per_s": round(count / seconds, 1) for name, count in counts.items()}
+        return {"act": self.act, "seconds": seconds} | counts | rates
+
+
+@contextlib.contextmanager
+def _timed(stage: Stage, act: str, plan: FailurePlan, rows: list[dict[str, Any]]) -> Iterator[Timing]:
+    total = plan.last - plan.first
+    if not stage.quiet:
+        say(f"{act}: {total:,} events")
+    with progress(act, quiet=stage.quiet) as advance:
+        timing = Timing(act, total, advance)
+        yield timing
+        rows.append(timing.row())
+
+
+async def _all_acts(stage: Stage, history: History) -> list[dict[str, Any]]:
+    """Perform the acts and feed the history; what they took."""
+    rows: list[dict[str, Any]] = []
+    plan = stage.plan(ONE)
+    with _timed(stage, ONE, plan, rows) as timing:
+        async with stage.runtime() as runtime:
+            await runtime.create_topic(TOPIC, partitions=stage.partitions)
+            await stage.perform(ONE, runtime, plan, timing)
+    plan = stage.plan(TWO)
+    with _timed(stage, TWO, plan, rows) as timing:
+        await _kill_in_mid_flight(stage, timing)
+    plan = attrs.evolve(plan, crashes=())
+    done = set(acknowledged_events(read_record_lines(stage.record(TWO))))
+    with _timed(stage, THREE, plan, rows) as timing:
+        async with stage.runtime() as runtime:
+            await stage.perform(THREE, runtime, plan, timing, skip=done)
+            history.add_unsettled(await unsettled(runtime))
+            await feed_log(runtime, history)
+    for act in (ONE, TWO, THREE):
+        for line in read_record_lines(stage.record(act)):
+            try:
+                history.add_fact(parse_line(line))
+            except ValueError:
+                history.add_unreadable(line)
+        history.end_process(killed=act == TWO)
+    return rows
+
+
+async def _kill_in_mid_flight(stage: Stage, timing: Timing) -> None:
+    """Run act two in a child process and kill it when it is ripe."""
     async with trio.open_nursery() as nursery:
-        child = await spawn_callboard(nursery, arguments)
+        child = await spawn_callboard(nursery, ["demo-child", json.dumps(attrs.asdict(stage))])
+        is_ripe = False
         try:
-            timing = await _watch(stage, child, plan)
+            while not is_ripe and (line := await child.read_line()) is not None:
+                if not timing.published:
+                    timing.started = trio.current_time()
+                published, acknowledged, is_ripe = json.loads(line)
+                timing(published, acknowledged)
         finally:
             with trio.CancelScope(shield=True):
                 status = await child.kill()
-    if timing is None:
+    if not is_ripe:
         raise DemoFailed(f"The child process ended by itself with status {status}: {child.errors}")
-    say(f"{act}: process {child.pid} was killed after {timing.published:,} publishes", quiet=stage.quiet)
-    return timing
+    if not stage.quiet:
+        say(f"{TWO}: process {child.pid} was killed after {timing.published:,} publishes")
 
 
-async def _watch(stage: Stage, child: Child, plan: FailurePlan) -> Timing | None:
-    """Follow the child's progress to the moment at which it is to be killed; None when it ended before."""
-    started: float | None = None
-    with progress_stage(_ACTS[1], plan.last - plan.first, quiet=stage.quiet) as show:
-        while (line := await child.read_line()) is not None:
-            if started is None:
-                started = trio.current_time()
-            published, acknowledged, under_way = map(int, line.split())
-            show(published, acknowledged)
-            if published >= plan.kill_after and acknowledged and under_way:
-                seconds = trio.current_time() - started
-                return Timing(act=_ACTS[1], seconds=seconds, published=published, acknowledged=acknowledged)
-    return None
-
-
-async def _finish(stage: Stage, history: History) -> Timing:
-    """Open the killed process's directory, publish what was not acknowledged, have all of it settled, read the log."""
-    act = _ACTS[2]
-    done = set(acknowledged_events(read_record_lines(stage.record(_ACTS[1]))))
-    plan = attrs.evolve(stage.plan(_ACTS[1]), crashes=())
-    async with open_runtime(stage.data) as runtime:
-        with contextlib.closing(RecordFile(stage.record(act))) as file:
-            await record_ends(runtime, Recorder(file.write))
-        script = Act(source=stage.source, plan=plan, workers=stage.workers, skip=done)
-        timing = await _perform(stage, act, runtime, script)
-        history.add_unsettled(await unsettled(runtime))
-        await feed_log(runtime, history)
-    return timing
-
-
-def _feed_records(stage: Stage, history: History) -> None:
-    for act in _ACTS:
-        for line in read_record_lines(stage.record(act)):
-            try:
-                fact = parse_line(line)
-            except ValueError:
-                history.add_unreadable(line)
-                continue
-            history.add_fact(fact)
-        history.end_process(killed=act == _ACTS[1])
-
-
-async def _run(stage: Stage, digests: array[int], tally: Tally) -> Summary:
-    history = History(digests)
-    timings = [
-        await _act_in_process(stage, _ACTS[0]),
-        await _act_in_child(stage),
-        await _finish(stage, history),
-    ]
-    _feed_records(stage, history)
-    source = stage.source
-    return Summary(
-        account=history.account(),
-        seed=source.seed,
-        source="a synthetic day" if source.path is None else source.path,
-        partitions=stage.partitions,
-        workers=stage.workers,
-        directory=stage.directory,
-        bad_lines=tally.bad,
-        bad_lines_named=tuple(tally.named),
-        timings=tuple(timings),
-    )
-
-
-async def _run_child(stage: Stage) -> None:
-    act = _ACTS[1]
-    script = Act(source=stage.source, plan=stage.plan(act), workers=stage.workers, hold_back=True)
+async def _act_two(stage: Stage) -> None:
+    """The child's part."""
 
     async def leave_with_parent() -> None:
         await wait_for_parent_to_go()
         nursery.cancel_scope.cancel()
 
-    def show(published: int, acknowledged: int, under_way: int) -> None:
-        click.echo(f"{published} {acknowledged} {under_way}")
+    def report(published: int, acknowledged: int, is_ripe: bool) -> None:
+        click.echo(json.dumps([published, acknowledged, is_ripe]))
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(leave_with_parent)
-        async with open_runtime(stage.data) as runtime:
-            with contextlib.closing(RecordFile(stage.record(act))) as file:
-                await perform(runtime, script, Recorder(file.write), show)
-
-
-# -- the commands
-
-
-def _source_options(command: C) -> C:
-    formats = click.Choice([form.value for form in Format])
-    times = click.Choice([form.value for form in TimeFormat])
-    options = [
-        click.option(
-            "--events", type=click.IntRange(2), help="Events to make (30,000) or to take of the input (all)."
-        ),
-        click.option(
-            "--seed", type=click.IntRange(0), default=1, show_default=True, help="Fixes what fails and when."
-        ),
-        click.option(
-            "--input",
-            "path",
-            type=click.Path(),
-            help="Real traffic: an access log, JSON lines, CSV or TSV; gzip too.",
-        ),
-        click.option("--format", "form", type=formats, help="The input's format; detected without it."),
-        click.option("--time-column", help="Column (name, or number from 1) or field that holds the time."),
-        click.option("--key-column", help="Column or field that holds the key; a host column without it."),
-        click.option("--value-column", help="Column or field to publish; the whole line without it."),
-        click.option(
-            "--time-format", type=times, default="auto", show_default=True, help="How times are written."
-        ),
-        click.option("--partitions", type=click.IntRange(1, PARTITIONS_MAX), default=4, show_default=True),
-        click.option("--workers", type=click.IntRange(1, 256), default=4, show_default=True),
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
-def _source(options: dict[str, Any]) -> Source:
-    columns = Columns(
-        time=options.pop("time_column"),
-        key=options.pop("key_column"),
-        value=options.pop("value_column"),
-        time_format=TimeFormat(options.pop("time_format")),
-    )
-    form, path = options.pop("form"), options.pop("path")
-    return Source(
-        seed=options.pop("seed"),
-        path=path,
-        limit=options.pop("events"),
-        form=None if form is None else Format(form),
-        columns=columns,
-    )
+        async with stage.runtime() as runtime:
+            await stage.perform(TWO, runtime, stage.plan(TWO), report, wait_for_kill=True)
 
 
 @click.command("demo")
-@_source_options
+@click.option(
+    "--events", type=click.IntRange(2), help="Events to make (30,000) or to take of the input (all)."
+)
+@click.option(
+    "--seed", type=click.IntRange(0), default=1, show_default=True, help="Fixes what fails and when."
+)
+@click.option(
+    "--input",
+    "path",
+    type=click.Path(),
+    help="Real traffic: an access log, JSON lines, CSV or TSV; gzip too.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice([form.value for form in Format]),
+    help="The input's format; detected without it.",
+)
+@click.option("--time-column", help="Column (name, or number from 1) or field that holds the time.")
+@click.option("--key-column", help="Column or field that holds the key; a host column without it.")
+@click.option("--value-column", help="Column or field to publish; the whole line without it.")
+@click.option(
+    "--time-format",
+    type=click.Choice([form.value for form in TimeFormat]),
+    default="auto",
+    show_default=True,
+    help="How times are written.",
+)
+@click.option("--partitions", type=click.IntRange(1, PARTITIONS_MAX), default=4, show_default=True)
+@click.option("--workers", type=click.IntRange(1, 256), default=4, show_default=True)
 @click.option(
     "--directory", type=click.Path(), help="Where to work, new or empty; a temporary one without it."
 )
 @click.option("--keep", is_flag=True, help="Keep the temporary directory.")
 @click.option("--json", "as_json", is_flag=True, help="Print the account as JSON.")
 @click.option("--quiet", is_flag=True, help="No progress.")
-def demo(directory: str | None, keep: bool, as_json: bool, quiet: bool, **options: Any) -> None:
+def demo(directory: str | None, keep: bool, as_json: bool, **options: Any) -> None:
     """Publish a day of web traffic, break things on purpose, and account for every message.
 
     Act one: publishers and a group of workers that fail now and then, while partitions are made to crash. Act two: the
@@ -285,44 +287,48 @@ def demo(directory: str | None, keep: bool, as_json: bool, quiet: bool, **option
 
     Exits with 3 when the account does not balance.
     """
-    source = _source(options)
-    with _workplace(directory, keep=keep) as place:
+    with contextlib.ExitStack() as stack:
+        if directory is None:
+            directory = stack.enter_context(temporary_directory(keep=keep))
+        else:
+            directory = empty_directory(directory)
         tally = Tally()
-        digests = source.digests(tally)
-        stage = Stage(source=source, events=len(digests), directory=place, quiet=quiet, **options)
-        say(f"{len(digests):,} events over {stage.partitions} partitions in {place}", quiet=quiet)
-        summary = _run_trio(_run, stage, digests, tally)
+        stage = Stage(directory=directory, **options)
+        digests = stage.digests(tally)
+        stage = attrs.evolve(stage, total=len(digests))
+        if not stage.quiet:
+            say(f"{stage.total:,} events over {stage.partitions} partitions in {directory}")
+        history = History(digests)
+        with first_error():
+            timings = run(partial(_all_acts, stage, history))
+    account = history.account()
+    source = "a synthetic day" if stage.path is None else stage.path
     if as_json:
-        click.echo(json.dumps(summary_to_dict(summary), indent=2))
+        found = {
+            "account": attrs.asdict(account) | {"balanced": account.balanced},
+            "seed": stage.seed,
+            "source": source,
+            "partitions": stage.partitions,
+            "workers": stage.workers,
+            "directory": directory,
+            "bad_lines": tally.bad,
+            "bad_lines_named": tally.named,
+            "timings": timings,
+        }
+        click.echo(to_json(found))
     else:
-        print_summary(summary)
-    if not summary.account.balanced:
+        show(table(f"Account of {source}, seed {stage.seed}", account, tally.bad, timings))
+        show(*(f"line {number}: {reason}" for number, reason in tally.named))
+        show(*(f"DOES NOT BALANCE: {problem}" for problem in account.problems))
+        if account.balanced:
+            show("The account balances.")
+    if not account.balanced:
         raise click.exceptions.Exit(exits.UNBALANCED)
 
 
 @click.command("demo-child", hidden=True)
-@_source_options
-@click.option("--directory", type=click.Path(), required=True)
-@click.option("--total", type=click.IntRange(2), required=True)
-def demo_child(directory: str, total: int, **options: Any) -> None:
+@click.argument("stage")
+def demo_child(stage: str) -> None:
     """The second act of `callboard demo`; not for people."""
-    source = _source(options)
-    stage = Stage(source=source, events=total, directory=directory, quiet=True, **options)
-    _run_trio(_run_child, stage)
-
-
-def _workplace(directory: str | None, *, keep: bool) -> contextlib.AbstractContextManager[str]:
-    if directory is None:
-        return temporary_directory(keep=keep)
-    return contextlib.nullcontext(empty_directory(directory))
-
-
-def _run_trio(function: Callable[..., Coroutine[Any, Any, R]], *arguments: Any) -> R:
-    """`trio.run`; of a group of errors that Callboard raised on purpose, the first comes out as itself."""
-    try:
-        with first_error():
-            return trio.run(function, *arguments)
-    except BaseExceptionGroup as group:
-        if group.subgroup(KeyboardInterrupt) is not None:
-            raise KeyboardInterrupt from None
-        raise
+    with first_error():
+        run(partial(_act_two, Stage(**json.loads(stage))))

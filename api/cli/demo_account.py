@@ -1,6 +1,22 @@
-"""The demo's account: computed from what is in the log and what workers and publishers recorded. Pure.
+"""The demo's account: computed from what is in the log and what workers and publishers wrote down. Pure.
 
-A `History` is fed with every record of the log first, then with the recorded facts, one process after the other.
+They write a line per fact, tag and numbers, in the order of facts:
+
+    S n n ...                  these events are about to be published
+    P partition o n o n ...    acknowledged: at offset o event n is stored, and so on
+    E n n ...                  the publish ended in an error that leaves open whether they are stored; they are repeated
+    D partition o o ...        delivered to a worker, the messages at these offsets
+    X partition o              the delivered message is not what its own checksum says
+    H partition o o ...        handled: the work is done, its acknowledgement comes next
+    K partition o o ...        the acknowledgement was awaited, and returned
+    C partition                the partition was made to crash
+    R partition                the partition was restarted by its supervisor
+    O partition o              the partition ended there when the directory was opened again
+    L us us ...                time from publishing to handled, of events published by this process
+    Q us                       time from publishing to acknowledged, one for each call
+
+A line is written before what it announces and after what it reports, so that a kill at any moment leaves a record that
+errs on the safe side: what was in flight counts as in doubt.
 
 Rules it holds the run to
 -------------------------
@@ -15,48 +31,64 @@ A5  A message whose acknowledgement was awaited and recorded is never delivered 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import attrs
+from rich.table import Table
 
-from callboard.cli.demo_record import Fact
+__all__ = ["Account", "History", "acknowledged_events", "parse_line", "percentile", "table"]
 
-__all__ = ["Account", "History", "percentile"]
-
-_NONE = -1
-_ONCE, _HANDLED, _ACKNOWLEDGED = 1, 2, 4
+Fact = tuple[str, list[int]]
+_NUMBERS_AT_LEAST = {"P": 3} | dict.fromkeys("DXHKO", 2) | dict.fromkeys("SECRLQ", 1)
+_DELIVERED, _HANDLED, _ACKNOWLEDGED = 1, 2, 4
 _PROBLEMS_NAMED_MAX = 20
 
 
-@attrs.frozen(kw_only=True)
+def parse_line(line: str) -> Fact:
+    """The fact on a line. Raises ValueError for a line that is none."""
+    tag, *numbers = line.split(" ")
+    if len(numbers) < _NUMBERS_AT_LEAST.get(tag, len(line) + 1):
+        raise ValueError("no such fact")
+    return tag, list(map(int, numbers))
+
+
+def acknowledged_events(lines: Iterable[str]) -> Iterator[int]:
+    """The events that these lines say were acknowledged to their publisher."""
+    for line in lines:
+        if line.startswith("P "):
+            yield from parse_line(line)[1][2::2]
+
+
+@attrs.define(kw_only=True)
 class Account:
     """The sums. It balances when `problems` is empty."""
 
     events: int
-    acknowledged_publishes: int
-    stored: int
-    stored_twice: int
-    publish_errors: int
-    published_before_kill: int
-    in_doubt_at_kill: int
-    in_doubt_stored: int
-    delivered: int
-    redelivered: int
-    handled: int
-    acknowledged: int
-    acknowledged_in_doubt: int
-    lost: int
-    altered: int
-    out_of_order: int
-    delivered_after_acknowledgement: int
-    unsettled: int
-    crashes: int
-    restarts: int
-    publish_ms_p50: float | None
-    publish_ms_p99: float | None
-    handled_ms_p50: float | None
-    handled_ms_p99: float | None
-    problems: tuple[str, ...]
+    acknowledged_publishes: int = 0
+    stored: int = 0
+    stored_twice: int = 0
+    publish_errors: int = 0
+    published_before_kill: int = 0
+    in_doubt_at_kill: int = 0
+    in_doubt_stored: int = 0
+    delivered: int = 0
+    redelivered: int = 0
+    handled: int = 0
+    acknowledged: int = 0
+    acknowledged_in_doubt: int = 0
+    lost: int = 0
+    altered: int = 0
+    out_of_order: int = 0
+    delivered_after_acknowledgement: int = 0
+    unsettled: int = 0
+    crashes: int = 0
+    restarts: int = 0
+    publish_ms_p50: float | None = None
+    publish_ms_p99: float | None = None
+    handled_ms_p50: float | None = None
+    handled_ms_p99: float | None = None
+    problems: list[str] = attrs.Factory(list)
 
     @property
     def balanced(self) -> bool:
@@ -65,43 +97,24 @@ class Account:
 
 
 class History:
-    """Adds up what is stored and what was recorded. Memory: some 20 bytes per event, and per key its last event."""
+    """Adds up what is stored and what was recorded: every record of the log first, then the facts of each process."""
 
     def __init__(self, digests: Sequence[int]) -> None:
         """`digests` of all input events, in the order of the input."""
+        self._sums = Account(events=len(digests))
         self._digests = digests
-        self._seen = bytearray(len(digests))
-        self._receipts = bytearray(len(digests))
-        self._stored: list[array[int]] = []
-        self._marks: list[bytearray] = []
+        self._stored: dict[tuple[int, int], int | None] = {}
+        """By partition and offset, the event; None is no event of the input."""
+        self._marks: dict[tuple[int, int], int] = {}
+        self._seen: set[int] = set()
+        self._receipts: set[int] = set()
         self._last_of_key: dict[int, int] = {}
         self._open: set[int] = set()
         self._in_doubt: set[int] = set()
         self._reopened_at: dict[int, int] = {}
         self._publish_us = array("Q")
         self._handled_us = array("Q")
-        self._problems: list[str] = []
         self._problem_count = 0
-        self._unsettled = 0
-        self._count = dict.fromkeys(
-            [
-                "stored",
-                "twice",
-                "errors",
-                "before_kill",
-                "delivered",
-                "redelivered",
-                "lost",
-                "altered",
-                "disorder",
-                "again",
-                "C",
-                "R",
-            ],
-            0,
-        )
-
-    # -- what is in the log
 
     def add_stored(
         self, partition: int, offset: int, event: int | None, digest: int, key: int | None
@@ -109,184 +122,140 @@ class History:
         """The log holds this at (partition, offset): `event` as its header names it, `digest` of key and value,
         `key` a fingerprint of the key. Partitions in any order, offsets rising within each.
         """
-        while len(self._stored) <= partition:
-            self._stored.append(array("q"))
-            self._marks.append(bytearray())
-        stored = self._stored[partition]
-        stored.extend([_NONE] * (offset - len(stored)))
-        self._count["stored"] += 1
-        where = f"{partition}@{offset}"
+        sums, where = self._sums, f"{partition}@{offset}"
+        sums.stored += 1
         if event is None or not 0 <= event < len(self._digests):
-            stored.append(_NONE)
+            self._stored[partition, offset] = None
             self._blame("altered", f"A2: {where} is no event of the input")
             return
-        stored.append(event)
+        self._stored[partition, offset] = event
         if digest != self._digests[event]:
             self._blame("altered", f"A2: {where} is not what event {event} was")
-        if self._seen[event]:
-            self._count["twice"] += 1
+        if event in self._seen:
+            sums.stored_twice += 1
             return
-        self._seen[event] = 1
+        self._seen.add(event)
         if key is not None:
-            if self._last_of_key.get(key, _NONE) > event:
-                self._blame("disorder", f"A3: {where} holds event {event} after a later one of its key")
-            self._last_of_key[key] = max(event, self._last_of_key.get(key, _NONE))
-
-    # -- what was recorded
+            last = self._last_of_key.setdefault(key, event)
+            if last > event:
+                self._blame("out_of_order", f"A3: {where} holds event {event} after a later one of its key")
+            self._last_of_key[key] = max(event, last)
 
     def add_fact(self, fact: Fact) -> None:
         """One recorded fact, in the order in which they were recorded."""
-        tag = fact.tag
-        if tag in "DHKX":
-            for offset in fact.numbers:
-                self._message(tag, fact.partition, offset)
-        elif tag == "P":
-            self._receipt(fact.partition, fact.numbers[0], fact.numbers[1:])
-        elif tag == "S":
-            self._open.update(fact.numbers)
-        elif tag == "E":
-            self._count["errors"] += len(fact.numbers)
-        elif tag == "O":
-            self._reopened_at[fact.partition] = fact.numbers[0]
-        elif tag in "CR":
-            self._count[tag] += 1
-        else:
-            (self._handled_us if tag == "L" else self._publish_us).extend(fact.numbers)
+        sums = self._sums
+        match fact:
+            case ("D" | "X" | "H" | "K") as tag, [partition, *offsets]:
+                for offset in offsets:
+                    self._message(tag, partition, offset)
+            case "P", [partition, *places]:
+                for offset, event in zip(places[::2], places[1::2], strict=False):
+                    self._receipt(partition, offset, event)
+            case "S", events:
+                self._open.update(events)
+            case "E", events:
+                sums.publish_errors += len(events)
+            case "O", [partition, end, *_]:
+                self._reopened_at[partition] = end
+            case "C", _:
+                sums.crashes += 1
+            case "R", _:
+                sums.restarts += 1
+            case tag, times_us:
+                (self._handled_us if tag == "L" else self._publish_us).extend(times_us)
 
     def add_unreadable(self, line: str) -> None:
         """A recorded line that says nothing."""
-        self._blame(None, f"a record cannot be read: {line[:60]!r}")
+        self._problem(f"a record cannot be read: {line[:60]!r}")
 
     def end_process(self, *, killed: bool) -> None:
         """The facts of one process are complete. What a killed one had under way is in doubt."""
         if killed:
             self._in_doubt |= self._open
-            self._count["before_kill"] += sum(self._receipts)
+            self._sums.published_before_kill += len(self._receipts)
         self._open.clear()
 
     def add_unsettled(self, messages: int) -> None:
         """So many messages are not settled by the group at the end."""
-        self._unsettled += messages
+        self._sums.unsettled += messages
 
-    def _receipt(self, partition: int, offset: int, events: Sequence[int]) -> None:
-        for place, event in enumerate(events, start=offset):
-            self._open.discard(event)
-            if not 0 <= event < len(self._digests):
-                self._blame(None, f"A1: event {event} was acknowledged and never was in the input")
-                continue
-            self._receipts[event] = 1
-            if self._event_at(partition, place) != event:
-                self._blame(
-                    "lost", f"A1: event {event} was acknowledged at {partition}@{place}, is not there"
-                )
+    def _receipt(self, partition: int, offset: int, event: int) -> None:
+        self._open.discard(event)
+        if not 0 <= event < len(self._digests):
+            self._problem(f"A1: event {event} was acknowledged and never was in the input")
+            return
+        self._receipts.add(event)
+        if self._stored.get((partition, offset)) != event:
+            self._blame("lost", f"A1: event {event} was acknowledged at {partition}@{offset}, is not there")
 
     def _message(self, tag: str, partition: int, offset: int) -> None:
-        if self._event_at(partition, offset) is None:
+        sums, place = self._sums, (partition, offset)
+        mark = self._marks.get(place, 0)
+        if place not in self._stored:
             self._blame("lost", f"A4: {partition}@{offset} was with a worker and is not in the log")
-            return
-        marks = self._marks[partition]
-        if len(marks) < len(self._stored[partition]):
-            marks.extend(bytes(len(self._stored[partition]) - len(marks)))
-        mark = marks[offset]
-        if tag == "D":
-            self._count["delivered"] += 1
-            self._count["redelivered"] += mark & _ONCE
+        elif tag == "D":
+            sums.delivered += 1
+            sums.redelivered += mark & _DELIVERED
             if mark & _ACKNOWLEDGED:
-                self._blame("again", f"A5: {partition}@{offset} was delivered after its acknowledgement")
-            marks[offset] = mark | _ONCE
+                self._blame(
+                    "delivered_after_acknowledgement",
+                    f"A5: {partition}@{offset} was delivered after its acknowledgement",
+                )
+            self._marks[place] = mark | _DELIVERED
         elif tag == "X":
             self._blame("altered", f"A2: {partition}@{offset} was altered when it reached a worker")
         else:
-            marks[offset] = mark | (_HANDLED if tag == "H" else _ACKNOWLEDGED)
-
-    def _event_at(self, partition: int, offset: int) -> int | None:
-        """The event there, `_NONE` for a gap or a stranger, None beyond the log."""
-        if not 0 <= partition < len(self._stored) or not 0 <= offset < len(self._stored[partition]):
-            return None
-        return self._stored[partition][offset]
-
-    # -- the sums
+            self._marks[place] = mark | (_HANDLED if tag == "H" else _ACKNOWLEDGED)
 
     def account(self) -> Account:
         """All of it, added up. Call it once, at the end."""
-        handled, acknowledged = self._settlements()
-        unpublished = len(self._digests) - sum(self._receipts)
-        if unpublished:
+        sums = self._sums
+        for place, event in self._stored.items():
+            mark = self._marks.get(place, 0)
+            if event is not None and mark & (_HANDLED | _ACKNOWLEDGED):
+                sums.handled += 1
+                sums.acknowledged += bool(mark & _ACKNOWLEDGED)
+            elif event is not None:
+                self._blame("lost", f"A4: {place[0]}@{place[1]} was never handled")
+        sums.acknowledged_in_doubt = sums.handled - sums.acknowledged
+        sums.acknowledged_publishes = len(self._receipts)
+        if sums.acknowledged_publishes < sums.events:
+            unpublished = sums.events - sums.acknowledged_publishes
             self._problem(f"A1: {unpublished:,} events were never acknowledged to their publisher")
-        missing = self._seen.count(0)
+        missing = sums.events - len(self._seen)
         if missing:
-            self._count["lost"] += missing
+            sums.lost += missing
             self._problem(f"A1: {missing:,} events are not in the log")
-        if self._unsettled:
-            self._problem(f"A4: {self._unsettled:,} messages are not settled")
-        if self._count["C"] and not self._count["R"]:
-            self._problem(f"{self._count['C']} actors were made to crash and none was restarted")
-        if self._problem_count > len(self._problems):
-            self._problems.append(f"and {self._problem_count - len(self._problems):,} problems more")
-        count = self._count
-        return Account(
-            events=len(self._digests),
-            acknowledged_publishes=sum(self._receipts),
-            stored=count["stored"],
-            stored_twice=count["twice"],
-            publish_errors=count["errors"],
-            published_before_kill=count["before_kill"],
-            in_doubt_at_kill=len(self._in_doubt),
-            in_doubt_stored=self._in_doubt_stored(),
-            delivered=count["delivered"],
-            redelivered=count["redelivered"],
-            handled=handled,
-            acknowledged=acknowledged,
-            acknowledged_in_doubt=handled - acknowledged,
-            lost=count["lost"],
-            altered=count["altered"],
-            out_of_order=count["disorder"],
-            delivered_after_acknowledgement=count["again"],
-            unsettled=self._unsettled,
-            crashes=count["C"],
-            restarts=count["R"],
-            publish_ms_p50=percentile(self._publish_us, 0.50),
-            publish_ms_p99=percentile(self._publish_us, 0.99),
-            handled_ms_p50=percentile(self._handled_us, 0.50),
-            handled_ms_p99=percentile(self._handled_us, 0.99),
-            problems=tuple(self._problems),
+        if sums.unsettled:
+            self._problem(f"A4: {sums.unsettled:,} messages are not settled")
+        if sums.crashes and not sums.restarts:
+            self._problem(f"{sums.crashes} partitions were made to crash and none was restarted")
+        if self._problem_count > len(sums.problems):
+            sums.problems.append(f"and {self._problem_count - len(sums.problems):,} problems more")
+        sums.in_doubt_at_kill = len(self._in_doubt)
+        sums.in_doubt_stored = len(
+            {
+                event
+                for (partition, offset), event in self._stored.items()
+                if event in self._in_doubt and offset < self._reopened_at.get(partition, 0)
+            }
         )
+        sums.publish_ms_p50, sums.publish_ms_p99 = (
+            percentile(self._publish_us, part) for part in (0.5, 0.99)
+        )
+        sums.handled_ms_p50, sums.handled_ms_p99 = (
+            percentile(self._handled_us, part) for part in (0.5, 0.99)
+        )
+        return sums
 
-    def _settlements(self) -> tuple[int, int]:
-        """Stored messages that were handled, and that were acknowledged for sure; blames those never handled."""
-        handled = acknowledged = 0
-        for partition, offset in self._places():
-            mark = self._marks[partition][offset] if offset < len(self._marks[partition]) else 0
-            acknowledged += mark & _ACKNOWLEDGED == _ACKNOWLEDGED
-            if mark & (_HANDLED | _ACKNOWLEDGED):
-                handled += 1
-            else:
-                self._blame("lost", f"A4: {partition}@{offset} was never handled")
-        return handled, acknowledged
-
-    def _places(self) -> Iterator[tuple[int, int]]:
-        for partition, stored in enumerate(self._stored):
-            for offset, event in enumerate(stored):
-                if event != _NONE:
-                    yield partition, offset
-
-    def _in_doubt_stored(self) -> int:
-        found: set[int] = set()
-        if self._in_doubt:
-            for partition, end in self._reopened_at.items():
-                if partition < len(self._stored):
-                    found.update(self._in_doubt.intersection(self._stored[partition][:end]))
-        return len(found)
-
-    def _blame(self, counter: str | None, problem: str) -> None:
-        if counter is not None:
-            self._count[counter] += 1
+    def _blame(self, counter: str, problem: str) -> None:
+        setattr(self._sums, counter, getattr(self._sums, counter) + 1)
         self._problem(problem)
 
     def _problem(self, problem: str) -> None:
         self._problem_count += 1
-        if len(self._problems) < _PROBLEMS_NAMED_MAX:
-            self._problems.append(problem)
+        if len(self._sums.problems) < _PROBLEMS_NAMED_MAX:
+            self._sums.problems.append(problem)
 
 
 def percentile(values_us: Sequence[int], share: float) -> float | None:
@@ -295,3 +264,37 @@ def percentile(values_us: Sequence[int], share: float) -> float | None:
         return None
     ordered = sorted(values_us)
     return ordered[min(int(len(ordered) * share), len(ordered) - 1)] / 1000
+
+
+def table(title: str, account: Account, bad_lines: int, timings: Sequence[dict[str, Any]]) -> Table:
+    """The account for people."""
+    made = Table("what", "how many", "note", title=title, title_justify="left")
+    made.columns[1].justify = "right"
+    for name, number, note in (
+        ("events in the input", account.events, f"{bad_lines:,} bad lines left out"),
+        ("published and acknowledged", account.acknowledged_publishes, "have a receipt"),
+        ("publishes in doubt", account.publish_errors, "indefinite errors, repeated"),
+        ("in doubt at the kill", account.in_doubt_at_kill, f"of these stored: {account.in_doubt_stored:,}"),
+        ("stored", account.stored, f"of these repeated publishes: {account.stored_twice:,}"),
+        ("delivered", account.delivered, "to a worker's hands"),
+        ("redelivered", account.redelivered, "delivered once more"),
+        ("handled", account.handled, "the work was done"),
+        ("acknowledged by workers", account.acknowledged, f"in doubt: {account.acknowledged_in_doubt:,}"),
+        ("lost", account.lost, ""),
+        ("altered", account.altered, ""),
+        ("out of order within a key", account.out_of_order, "by first appearance in the log"),
+        ("delivered after its ack", account.delivered_after_acknowledgement, ""),
+        ("not settled at the end", account.unsettled, ""),
+        ("restarts", account.restarts, f"after {account.crashes:,} crashes of partitions"),
+    ):
+        made.add_row(name, f"{number:,}", note)
+    for timing in timings:
+        rates = f"{timing['published_per_s']:,.0f}/s published, {timing['acknowledged_per_s']:,.0f}/s acknowledged"
+        made.add_row(timing["act"], f"{timing['seconds']:.2f} s", rates)
+    made.add_row("publish to acknowledged", _ms(account.publish_ms_p50), f"p99 {_ms(account.publish_ms_p99)}")
+    made.add_row("publish to handled", _ms(account.handled_ms_p50), f"p99 {_ms(account.handled_ms_p99)}")
+    return made
+
+
+def _ms(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.2f} ms"

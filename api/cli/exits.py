@@ -15,6 +15,7 @@ UNCOVERED: Final = 7
 STALE: Final = 8
 NONDETERMINISTIC: Final = 9
 UNPROVED: Final = 10
+UNFINISHED: Final = 11
 INTERRUPTED: Final = 130
 PIPE_CLOSED: Final = 141
 TERMINATED: Final = 143
@@ -33,6 +34,7 @@ MEANINGS: Final = {
     STALE: "`simulate --repro`: the stored failure no longer fits this version, and says nothing about it",
     NONDETERMINISTIC: "`simulate --check-determinism`: two runs of one seed differ; the first line that does is shown",
     UNPROVED: "`simulate --prove`: a safeguard was switched off and no seed noticed",
+    UNFINISHED: "`simulate --time-limit`: the time was over before any seed had ended",
     INTERRUPTED: "interrupted from the keyboard; the directory was closed cleanly",
     PIPE_CLOSED: "whoever read standard output went away, as `head` does",
     TERMINATED: "ended by SIGTERM; the directory was closed cleanly",

@@ -8,7 +8,7 @@ import attrs
 
 from callboard.actors.partition.delivery_reset import DeliveryReading, reset_deliveries
 from callboard.actors.partition.group_states import invalid_journal
-from callboard.actors.partition.shared_state import partition_directory
+from callboard.actors.partition.placement import partition_directory
 from callboard.cli.onlooker import CatalogReplay, Onlooker
 from callboard.log.errors import GroupNotFound, JournalInvalid, PlanFailed
 from callboard.log.host.clock import HostClock

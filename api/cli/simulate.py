@@ -116,7 +116,8 @@ def simulate(scenarios: tuple[str, ...], as_json: bool, **given: Any) -> int:
     shrinks it, tells its story, and names the one command that runs it again. Interrupted, it goes on where it was.
 
     Exits with 6 when a promise was broken, 7 when a sweep of standard size left a fault or a point unmet, 8 for a
-    stored failure that no longer fits, 9 when runs of one seed differ, 10 when a safeguard is not missed.
+    stored failure that no longer fits, 9 when runs of one seed differ, 10 when a safeguard is not missed, 11 when
+    no seed ended within the time limit.
     """
     chosen = [mode for mode in MODES if given[mode] not in (None, False)]
     if len(chosen) > 1:
@@ -188,6 +189,7 @@ def _sweep(scenarios: tuple[str, ...], jobs: int, as_json: bool, given: dict[str
         shrink_runs=given["shrink_runs"],
         shrink_s=given["shrink_seconds"],
         sizes=sizes,
+        costs_s={name: weight.cost_s for name, weight in weights().scenarios.items()},
     )
     try:
         found = run(partial(search, sweep, limits, given["state"], fresh=given["fresh"], quiet=as_json))
@@ -205,6 +207,11 @@ def _sweep(scenarios: tuple[str, ...], jobs: int, as_json: bool, given: dict[str
         _copy_report(found.failures[0].report, given["report"])
     if found.failures or sweep.failures:
         return exits.VIOLATED
+    if not sweep.done:
+        say(
+            f"callboard: no seed ended within {given['time_limit']:g} s: nothing is known. Give it more time."
+        )
+        return exits.UNFINISHED
     return _covered(found, rows, is_standard=is_standard)
 
 

@@ -19,7 +19,7 @@ from callboard.simulations.search.capsule import StaleCapsule
 __all__ = ["SimulationFailed", "Worker", "WorkerGone", "one_worker", "run_all"]
 
 LINE_BYTES_MAX: Final = 8 * MIB
-PATIENCE_S: Final = 600.0
+PATIENCE_S: Final = 240.0
 """How long a worker may be silent: the slowest seed, or run of a shrinking, takes much less."""
 FIXED_HASHES: Final = {"PYTHONHASHSEED": "0"}
 
@@ -50,7 +50,9 @@ class Worker:
         with trio.move_on_after(PATIENCE_S) as patience:
             line = await self._child.read_line()
         if patience.cancelled_caught:
-            raise WorkerGone(f"a worker process was silent for {PATIENCE_S:g} s and was killed")
+            await self._child.kill()
+            errors = self._child.errors.strip()[-2_000:]
+            raise WorkerGone(f"a worker process was silent for {PATIENCE_S:g} s and was killed: {errors}")
         if line is None:
             raise await self._gone()
         found: dict[str, Any] = json.loads(line)

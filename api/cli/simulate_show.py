@@ -79,7 +79,9 @@ def _summary(found: Searched) -> str:
     boots = sum(tally.boots for tally in sweep.tallies.values())
     state = "complete" if sweep.is_complete else "not complete, the same command goes on"
     failed = len(sweep.failures)
-    broken = "no promise was broken" if not failed else f"{failed} seed{'s' * (failed > 1)} broke a promise"
+    kept = "no promise was broken" if sweep.is_complete else "no promise was broken by those that ended"
+    kept = kept if sweep.done else "nothing is known"
+    broken = f"{failed} seed{'s' * (failed > 1)} broke a promise" if failed else kept
     return (
         f"{sweep.done:,} of {sweep.seeds:,} seeds ({state}) in {found.seconds:,.1f} s, {found.rate:,.1f}/s:"
         f" {_hours(virtual_s)} of virtual time, {boots:,} boots, {sum(sweep.faults.values()):,} faults hit; {broken}"

@@ -21,6 +21,10 @@ from callboard.simulations.search.sweep import Result, Sweep
 __all__ = ["Limits", "Searched", "Shrunk", "search"]
 
 SAVE_EVERY_S: Final = 2.0
+STUCK_AFTER_S: Final = 10.0
+"""A seed that has run for so long when the time of a sweep is over counts as one that does not end, unless seeds of its
+scenario take long; then for so many times what they take:"""
+STUCK_AFTER_COSTS: Final = 10.0
 
 
 @attrs.frozen
@@ -43,6 +47,8 @@ class Searched:
     seconds: float = 0.0
     done_before: int = 0
     resumed: str = ""
+    cut_off: list[tuple[str, int, float]] = attrs.field(factory=list)
+    """Scenario and seed of the runs that were under way when the time was over, and for how many seconds."""
     failures: list[Shrunk] = attrs.field(factory=list)
 
     @property
@@ -61,6 +67,8 @@ class Limits:
     shrink_runs: int
     shrink_s: float
     sizes: Mapping[str, int]
+    costs_s: Mapping[str, float] = attrs.Factory(dict)
+    """How long a seed of a scenario takes."""
 
 
 async def search(sweep: Sweep, limits: Limits, folder: str, *, fresh: bool, quiet: bool) -> Searched:
@@ -118,7 +126,12 @@ async def _run_workers(found: Searched, limits: Limits, folder: str, show: Any) 
         with trio.move_on_after(limit_s):
             async with trio.open_nursery() as workers:
                 for _ in range(limits.jobs):
-                    workers.start_soon(_work, sweep, limits, folder, show)
+                    workers.start_soon(_work, found, limits, folder, show)
+        for name, seed, seconds in found.cut_off:
+            least_s = max(STUCK_AFTER_S, STUCK_AFTER_COSTS * limits.costs_s.get(name, 0.0))
+            if seconds > least_s:
+                words = f"it had run for {seconds:.0f} s when the time of the sweep was over"
+                _take(sweep, limits, Result(scenario=name, seed=seed, promise="the run ends", words=words))
         nursery.cancel_scope.cancel()
 
 
@@ -128,28 +141,37 @@ async def _save_now_and_then(sweep: Sweep, path: str) -> None:
         write_whole(path, sweep.to_json().encode())
 
 
-async def _work(sweep: Sweep, limits: Limits, folder: str, show: Any) -> None:
+async def _work(found: Searched, limits: Limits, folder: str, show: Any) -> None:
     """Run chunks until there are none; with a new process after one that was lost."""
+    sweep = found.sweep
     while True:
-        under_way: list[tuple[str, int]] = []
+        under_way: list[tuple[str, int, float]] = []
         try:
             async with one_worker() as worker:
                 await _chunks(worker, sweep, limits, folder, show, under_way)
                 return
+        except trio.Cancelled:
+            found.cut_off += [(name, seed, trio.current_time() - since) for name, seed, since in under_way]
+            raise
         except WorkerGone as error:
             if not under_way:
                 raise
-            scenario, seed = under_way[-1]
+            scenario, seed, _ = under_way[-1]
             _take(
                 sweep, limits, Result(scenario=scenario, seed=seed, promise="the run ends", words=str(error))
             )
 
 
 async def _chunks(
-    worker: Worker, sweep: Sweep, limits: Limits, folder: str, show: Any, under_way: list[tuple[str, int]]
+    worker: Worker,
+    sweep: Sweep,
+    limits: Limits,
+    folder: str,
+    show: Any,
+    under_way: list[tuple[str, int, float]],
 ) -> None:
     while (chunk := sweep.next_chunk(limits.sizes)) is not None:
-        under_way.append((chunk.scenario, chunk.first))
+        under_way.append((chunk.scenario, chunk.first, trio.current_time()))
         await worker.ask(
             do="run",
             scenario=chunk.scenario,
@@ -159,7 +181,7 @@ async def _chunks(
         )
         while not (found := await worker.answer()).get("done"):
             _take(sweep, limits, Result(**found))
-            under_way[-1] = (chunk.scenario, found["seed"] + 1)
+            under_way[-1] = (chunk.scenario, found["seed"] + 1, trio.current_time())
             show()
             if sweep.stopped:
                 return

@@ -11,6 +11,7 @@ Requests: `run` (seeds of a scenario), `shrink` and `repro` (a capsule), `trace`
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import json
 import shlex
 import sys
@@ -55,6 +56,8 @@ from callboard.simulations.world import Run, Settings, SimulationStuck
 __all__ = ["simulate_worker"]
 
 TRACEBACK_LINES_MAX: Final = 40
+SILENT_S: Final = 120.0
+"""A run that says nothing for so long computes without ever waiting: the process tells where, and ends."""
 HEAP_OBJECTS: Final = 20_000
 LEAST_TICKS: Final = 100_000
 QUIET: Final = Settings(trace="off")
@@ -72,17 +75,23 @@ def simulate_worker(perturb: bool) -> None:
         perturb_heap()
     out = sys.stdout
 
+    def watch() -> None:
+        faulthandler.dump_traceback_later(SILENT_S, exit=True, file=sys.__stderr__)
+
     def answer(**fields: Any) -> None:
+        watch()
         out.write(f"{to_json(fields)}\n")
         out.flush()
 
     for line in input_lines():
         request = json.loads(line)
+        watch()
         with contextlib.redirect_stdout(sys.stderr):
             try:
                 WORK[request.pop("do")](answer, **request)
             except CallboardError as error:
                 answer(done=True, error=type(error).__name__, message=str(error))
+        faulthandler.cancel_dump_traceback_later()
 
 
 def perturb_heap() -> None:

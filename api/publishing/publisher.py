@@ -15,7 +15,7 @@ import trio
 from callboard.actors.catalog.directory import LiveTopic
 from callboard.actors.kernel import Reply
 from callboard.actors.partition.commands import LEVELS, Level, PublishMany, PublishOne
-from callboard.actors.partition.port import PartitionPort, UnheardReply
+from callboard.actors.partition.port import PartitionPort
 from callboard.log.errors import (
     ActorStopped,
     CallboardError,
@@ -55,9 +55,7 @@ class _Sent(NamedTuple):
 
     port: PartitionPort
     chunk: Sequence[int]
-    started: Reply | CallboardError | int | None
-    held_bytes: int
-    """What it holds of the port's budget until it is waited for."""
+    started: Reply | CallboardError | None
 
 
 def publisher_of(live: LiveTopic, partitioner: Partitioner | None = None) -> Publisher:
@@ -131,13 +129,13 @@ class Publisher:
             try:
                 reply = port.ref.ask_nowait(message)
             except MailboxFull:
-                offset = await port.ref.ask(message)
-            else:
-                offset = await reply.settled()
+                reply = await self._sent(port, message)
+            except BaseException:
+                budget.give_back(size)
+                raise
+            offset = await reply.settled()
         except ActorStopped as error:
             raise self._stopped() from error
-        finally:
-            budget.give_back(size)
         return Receipt(live.name, port.index, offset)
 
     def _port(self, key: bytes | None, size: int, partition: int | None) -> PartitionPort:
@@ -182,18 +180,23 @@ class Publisher:
         if not budget.take_nowait(size):
             await self._take(port, size)
         if message.level is Level.NONE:
-            await self._tell(port, message, UnheardReply(port, records, size))
+            await self._tell(port, message, records)
             return None
         try:
-            try:
-                reply = port.ref.ask_nowait(message)
-            except MailboxFull:
-                return int(await port.ref.ask(message))
+            reply = await self._sent(port, message)
             return int(await reply.settled())
         except ActorStopped as error:
             raise self._stopped() from error
-        finally:
-            budget.give_back(size)
+
+    async def _sent(self, port: PartitionPort, message: PublishOne | PublishMany) -> Reply:
+        """Enqueue the message, whose bytes were taken: the partition gives them back, unless it never gets it."""
+        reply = port.ref.question()
+        try:
+            await port.ref.send(message, reply)
+        except BaseException:
+            port.budget.give_back(message.size_bytes)
+            raise
+        return reply
 
     async def _take(self, port: PartitionPort, size_bytes: int) -> None:
         """Wait for room in the partition's budget, unless it gets to refuse everything meanwhile."""
@@ -201,11 +204,9 @@ class Publisher:
             if port.state in REFUSING:
                 raise self._refused(port)
 
-    async def _tell(
-        self, port: PartitionPort, message: PublishOne | PublishMany, unheard: UnheardReply
-    ) -> None:
-        """Enqueue what nobody waits for; whatever becomes of it, `unheard` gives the budget back."""
-        message.unheard = unheard
+    async def _tell(self, port: PartitionPort, message: PublishOne | PublishMany, records: int) -> None:
+        """Enqueue what nobody waits for, and whose bytes were taken; the partition counts what fails."""
+        port.unheard_waiting += records
         try:
             try:
                 port.ref.tell_nowait(message)
@@ -213,7 +214,8 @@ class Publisher:
                 await port.ref.tell(message)
                 return
         except BaseException as error:
-            unheard.answer()
+            port.unheard_ended(records)
+            port.budget.give_back(message.size_bytes)
             if isinstance(error, ActorStopped):
                 raise self._stopped() from error
             raise
@@ -355,40 +357,32 @@ class Publisher:
     ) -> Receipts:
         """All parts, in this task: send as many as the budgets allow, then wait for them, then go on.
 
-        While it waits for room this task holds nothing of any budget: two batches would wait for each other, or a large
+        Before it waits for room it waits for all that it has sent: two batches would wait for each other, or a large
         one for itself.
         """
         sent: deque[_Sent] = deque()
         outcomes: list[StoredRange | CallboardError] = []
-        try:
-            for port, chunk, message in sendings:
-                if not port.budget.has_room(message.size_bytes):
-                    while sent:
-                        outcomes.append(await self._outcome(sent))
-                sent.append(await self._start(port, chunk, message))
-            while sent:
-                outcomes.append(await self._outcome(sent))
-        finally:
-            for part in sent:
-                part.port.budget.give_back(part.held_bytes)
+        for port, chunk, message in sendings:
+            if not port.budget.has_room(message.size_bytes):
+                while sent:
+                    outcomes.append(await self._outcome(sent.popleft()))
+            sent.append(await self._start(port, chunk, message))
+        while sent:
+            outcomes.append(await self._outcome(sent.popleft()))
         return self._summed_up(outcomes, [chunk for _, chunk, _ in sendings], count)
 
-    async def _outcome(self, sent: deque[_Sent]) -> StoredRange | CallboardError:
-        """Wait for the oldest part and take it out; until then it stays in `sent`, which gives its bytes back."""
-        port, chunk, started, _ = sent[0]
-        outcome: StoredRange | CallboardError
+    async def _outcome(self, sent: _Sent) -> StoredRange | CallboardError:
+        """Wait for a part."""
+        port, chunk, started = sent
         if isinstance(started, CallboardError):
-            outcome = started
-        else:
-            try:
-                first = await started.wait() if isinstance(started, Reply) else started
-                outcome = StoredRange(port.index, first, chunk)
-            except ActorStopped:
-                outcome = self._stopped()
-            except CallboardError as error:
-                outcome = error
-        port.budget.give_back(sent.popleft().held_bytes)
-        return outcome
+            return started
+        try:
+            first = await started.wait() if isinstance(started, Reply) else started
+        except ActorStopped:
+            return self._stopped()
+        except CallboardError as error:
+            return error
+        return StoredRange(port.index, first, chunk)
 
     async def _start(self, port: PartitionPort, chunk: Sequence[int], message: PublishMany) -> _Sent:
         """Hand a part over."""
@@ -399,22 +393,11 @@ class Publisher:
             if not budget.take_nowait(size):
                 await self._take(port, size)
             if message.level is Level.NONE:
-                await self._tell(port, message, UnheardReply(port, len(chunk), size))
-                return _Sent(port, chunk, None, 0)
+                await self._tell(port, message, len(chunk))
+                return _Sent(port, chunk, None)
+            return _Sent(port, chunk, await self._sent(port, message))
         except CallboardError as error:
-            return _Sent(port, chunk, error, 0)
-        try:
-            return _Sent(port, chunk, port.ref.ask_nowait(message), size)
-        except MailboxFull:
-            try:
-                return _Sent(port, chunk, await port.ref.ask(message), size)
-            except CallboardError as error:
-                return _Sent(port, chunk, error, size)
-            except BaseException:
-                budget.give_back(size)
-                raise
-        except CallboardError as error:
-            return _Sent(port, chunk, error, size)
+            return _Sent(port, chunk, error)
 
     def _summed_up(
         self, outcomes: Sequence[StoredRange | CallboardError], chunks: Sequence[Sequence[int]], count: int

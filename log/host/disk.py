@@ -1,8 +1,8 @@
 """The real Disk: a folder of the operating system's, reached through a few threads of its own.
 
-A plan is one hop into a thread (`threads.py` says why not `trio.to_thread`), where `verbs.py` runs it. With
-`inline=True` plans and reads run in the loop's own thread instead: 30 % faster for one publisher that waits for each
-record, but every timer and every other task stands still during each sync.
+A plan is one hop into a thread (`threads.py` says how it is waited for), where `verbs.py` runs it. With `inline=True`
+plans and reads run in the loop's own thread instead: a single publisher gains up to a third, but every timer and every
+other task stands still during each sync, and for as long as a disk hangs.
 
 Descriptors: one for the lock, and at most so many for open files as the process may have, less a reserve for
 everything else; all close-on-exec. Files that are idle, or the least recently used ones when there are too many, are
@@ -38,7 +38,7 @@ from .files import HostHandle
 from .lock import HostLock, acquire, make_root
 from .mark import HostMark, map_file
 from .place import NetworkFileSystemWarning, check_platform, file_system_type, is_network_type
-from .threads import ThreadPool
+from .threads import ThreadPool, no_upkeep
 from .verbs import Executor, read_fully
 
 __all__ = ["HostDisk", "HostIncarnation"]
@@ -263,7 +263,9 @@ class HostDisk:
         self.reads_cached = bool(RWF_NOWAIT)
         self._inline = inline
         self._in_place = in_place
-        self._pool = ThreadPool("callboard-disk", threads_max, upkeep=self.executor.files.sweep)
+        # A reader keeps its idle files open: the owner is another process, which may take their names away.
+        upkeep = no_upkeep if read_only else self.executor.files.sweep
+        self._pool = ThreadPool("callboard-disk", threads_max, upkeep=upkeep)
         self._current: dict[str, HostIncarnation] = {}
         self._births: dict[str, trio.Lock] = {}
         self._lock: HostLock | None = None

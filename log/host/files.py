@@ -17,7 +17,8 @@ F3  A handle is put away only when a sync has covered all that was written throu
     failure of that is kept, and told by the next sync.
 F4  A handle is put away only while its path leads to its file: before a plan removes, renames or replaces a name, the
     handles of that name get a descriptor, which they keep until they are closed. A file that somebody else replaced is
-    recognised by its inode number, and refused.
+    recognised by its inode number, and refused. A disk for reading keeps what is idle open, since its names are changed
+    by another process.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ would go on writing behind its owner's back. There are two ways to wait:
 - *parked*: the task sleeps and the loop runs others. The thread wakes the task through the loop's wake-up socket.
 - *in place*: after one pass of the loop, in which all runnable tasks run while the thread works, the loop itself waits
   on a lock that the thread opens. That is two to five times faster, and holds the loop for at most `PATIENCE_S`; then
-  the task parks. `_Patience` says when it is worth trying.
+  the task parks. `Patience` says when it is worth trying.
 
 Invariants
 ----------
@@ -37,7 +37,7 @@ import trio
 from callboard.log.errors import WrongRun
 from callboard.log.limits import DISK_HUNG_AFTER_S, DISK_THREADS_HUNG_MAX
 
-__all__ = ["PATIENCE_S", "ThreadPool"]
+__all__ = ["PATIENCE_S", "Patience", "ThreadPool", "no_upkeep"]
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -57,6 +57,10 @@ Upkeep = Callable[[], float | None]
 """Called between jobs. After how many seconds without a job to call it again, None for never."""
 
 _now = time.perf_counter
+
+
+def no_upkeep() -> None:
+    """Nothing to do between jobs."""
 
 
 class _Job:
@@ -108,7 +112,7 @@ def _never_abort(_: object) -> trio.lowlevel.Abort:
     return trio.lowlevel.Abort.FAILED
 
 
-class _Patience:
+class Patience:
     """Whether the loop may wait in place now, judged by how such waits went.
 
     A job that was not done in time is followed by a pause of ten times its length, twice as long after each further
@@ -140,9 +144,11 @@ class _Patience:
         return self._credit_s > 0
 
     def _look(self, now: float) -> None:
-        if trio.lowlevel.current_statistics().tasks_runnable:
-            self._crowded_until = now + CROWDED_S
-        self._look_at = now + max(LOOK_S_MIN, LOOK_COST_FACTOR * (_now() - now))
+        started = _now()
+        is_crowded = trio.lowlevel.current_statistics().tasks_runnable > 0
+        self._look_at = now + max(LOOK_S_MIN, LOOK_COST_FACTOR * (_now() - started))
+        if is_crowded:
+            self._crowded_until = self._look_at + CROWDED_S
 
     def waited(self, wait_s: float) -> None:
         """A wait in place has ended, in time or not."""
@@ -166,14 +172,10 @@ class _Patience:
 def _is_over(token: trio.lowlevel.TrioToken) -> bool:
     """Whether the run of that token has ended."""
     try:
-        token.run_sync_soon(_do_nothing)
+        token.run_sync_soon(no_upkeep)
     except trio.RunFinishedError:
         return True
     return False
-
-
-def _do_nothing() -> None:
-    pass
 
 
 class ThreadPool:
@@ -203,7 +205,7 @@ class ThreadPool:
         *,
         hung_limit: int = DISK_THREADS_HUNG_MAX,
         hung_after_s: float = DISK_HUNG_AFTER_S,
-        upkeep: Upkeep = _do_nothing,
+        upkeep: Upkeep = no_upkeep,
     ) -> None:
         self.limit = limit
         self.hung_limit = hung_limit
@@ -216,7 +218,7 @@ class ThreadPool:
         self._waiting = trio.lowlevel.ParkingLot()
         self._promised = 0  # places given to tasks that have not run since
         self._idle: trio.Event | None = None
-        self._patience = _Patience()
+        self._patience = Patience()
         self._token: trio.lowlevel.TrioToken | None = None
         self._pid = 0
 

@@ -268,6 +268,14 @@ class PartitionLog:
         self.needs_healing = True
         return self._publish_error(error, is_full=is_full, indefinite=not is_certain)
 
+    def withdraw(self, staged: StagedAppend) -> None:
+        """The plan failed ahead of the staged verbs: none of them was tried, and the records are not stored."""
+        if len(staged.runs) == 1:
+            self._withdraw(staged)
+        else:
+            self._take_staged(staged)
+            self._is_tainted = self.needs_healing = True
+
     def _withdraw(self, staged: StagedAppend) -> None:
         """Forget an append of which nothing was written."""
         self._take_staged(staged)

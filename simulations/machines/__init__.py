@@ -1,8 +1,9 @@
-"""The pure state machines alone, without tasks, trio or a disk: hundreds of thousands of inputs a second.
+"""The fast path: the pure state machines alone, without tasks, trio or a disk, 200,000 inputs a second.
 
-What runs is the production code of delivery, intervals, sequencer, group states and roster. Around it, in plain loops
-over virtual time, stands what the partition actor, its committer and its supervisor do with them: `place` is a
-partition, `tree` the supervisor of all of them, `ledger` and `tree` hold the rules, `strikes` reads a fault plan.
+What runs is the production code of the partition's core and of the supervisor's roster. Around it, in plain loops over
+virtual time: `partition_model` stands for a partition's log, journal and consumers, `tree` for the supervisor of all of
+them; `ledger` and `tree` hold the rules; `operations` are what publishers, consumers and committers do; `driver` gives
+them turns, and `strikes` reads a fault plan.
 
 The same plans as in the world; of them what concerns the machines has an effect (`strikes` lists it). What this cannot
 find is what lies between the machines: schedules, bytes, files. The world is for that.

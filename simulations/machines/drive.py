@@ -1,7 +1,8 @@
 """One drive: the machines from one seed, under one plan, for so many inputs, and then until everything is settled.
 
-An *event* is one input to a state machine: a publish, a fetch, a settlement, a commit, an ending, a step of the
-supervisor. In the end everything heals, and all that was published has to be settled within a number of rounds.
+An *event* is one input to a state machine: a publish, a fetch, a settlement, a commit, a lease that was read, an
+ending, a step of the supervisor. In the end everything heals, and all that was published has to be settled within a
+number of rounds.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from typing import Any, Final
 
 import attrs
 
-from callboard.simulations.machines.court import Court
-from callboard.simulations.machines.deeds import CODES
+from callboard.simulations.machines.driver import FastPathDriver
+from callboard.simulations.machines.operations import CODES
 from callboard.simulations.violations import Violation
 
 __all__ = ["Driven", "drive"]
@@ -30,7 +31,7 @@ class Driven:
     events: int
     """Inputs given to state machines."""
     digest: str
-    """Of every deed and its outcome: the same seed gives the same."""
+    """Of every operation and its outcome: the same seed gives the same."""
     violation: Violation | None
     virtual_s: float
     hits: dict[int, int]
@@ -38,7 +39,7 @@ class Driven:
     crashes: int
     settled: int
     tale: tuple[str, ...]
-    """The last deeds, oldest first."""
+    """The last operations, oldest first."""
 
 
 def drive(seed: int, *, events: int = EVENTS, plan: Any = None) -> Driven:
@@ -46,11 +47,11 @@ def drive(seed: int, *, events: int = EVENTS, plan: Any = None) -> Driven:
 
     A broken rule comes back as the violation; any other error of a state machine does too, as promise "machines".
     """
-    court = Court(seed, events, plan)
+    driver = FastPathDriver(seed, events, plan)
     violation: Violation | None = None
     try:
-        court.run()
-        court.drain()
+        driver.run()
+        driver.drain()
     except Violation as broken:
         violation = broken
     except (KeyboardInterrupt, SystemExit):
@@ -58,16 +59,16 @@ def drive(seed: int, *, events: int = EVENTS, plan: Any = None) -> Driven:
     except Exception as error:  # noqa: BLE001 - whatever a machine raises is a finding
         violation = Violation("machines", f"{type(error).__name__}: {error}")
         violation.__cause__ = error
-    return _driven(court, violation)
+    return _driven(driver, violation)
 
 
-def _driven(court: Court, violation: Violation | None) -> Driven:
+def _driven(driver: FastPathDriver, violation: Violation | None) -> Driven:
     mask = (1 << 63) - 1
-    digest = blake2b(array("q", [code & mask for code in court.trace]).tobytes(), digest_size=16).hexdigest()
+    digest = blake2b(array("q", [code & mask for code in driver.trace]).tobytes(), digest_size=16).hexdigest()
     names = {code: name for name, code in CODES.items()}
-    tale = tuple(f"{names[code & 15]} {code >> 8}" for code in court.trace[-TALE_MAX:])
-    settled = sum(circle.ledger.settled.count(1) for _, circle in court.pairs)
-    crashes = sum(place.crashes for place in court.places)
+    tale = tuple(f"{names[code & 15]} {code >> 8}" for code in driver.trace[-TALE_MAX:])
+    settled = sum(group.ledger.settled.count(1) for _, group in driver.pairs)
+    crashes = sum(partition.crashes for partition in driver.partitions)
     return Driven(
-        court.seed, court.events, digest, violation, court.now, dict(court.hits), crashes, settled, tale
+        driver.seed, driver.events, digest, violation, driver.now, dict(driver.hits), crashes, settled, tale
     )

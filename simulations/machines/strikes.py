@@ -3,17 +3,17 @@
 ======================================================  ========================================================
 fault of the plan                                       here
 ======================================================  ========================================================
-CrashActor, CrashInBatch, CrashInRecovery               the place crashes, and its supervisor hears of it
+CrashActor, CrashInBatch, CrashInRecovery               the partition crashes, and its supervisor hears of it
 PowerCut                                                of what is written and not synced a beginning survives
 KillProcess                                             only what was written survives
 JumpClock                                               the wall clock, by which delays outlive an actor, moves
 CrashConsumer                                           what it holds is released
-PauseActor, SlowActor, DelayMailbox, SlowDisk, Stall    the place commits nothing for a while
+PauseActor, SlowActor, DelayMailbox, SlowDisk, Stall    the partition commits nothing for a while
 FailVerb (sync, write), ShortWrite, FullDisk            log syncs fail: publishers hear it
 ======================================================  ========================================================
 
-Others concern bytes, of which the machines have none. A place is meant when its path contains the fault's; when none
-does, the path chooses one: a plan that was drawn for the world strikes here too.
+Others concern bytes, of which the machines have none. A partition is meant when its path contains the fault's; when
+none does, the path chooses one: a plan that was drawn for the world strikes here too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The supervisor of all places, as its shell runs it, with the rules of supervision beside it.
+"""The supervisor of all partitions, as its shell runs it, with the rules of supervision beside it.
 
 The roster decides; what it hands out is carried out here at once, or after a drawn while: a life that begins becomes
-ready, a life that is asked to end ends, or hangs until it is killed. Besides the places there are *extras*, members
+ready, a life that is asked to end ends, or hangs until it is killed. Besides the partitions there are *extras*, members
 of all terms that end by themselves.
 
 Rules, all under the promise of supervision: one life at a time; no restart before its backoff is over; never more than
@@ -19,17 +19,17 @@ from callboard.actors.kernel import EndingKind
 from callboard.simulations.checkers import supervision
 from callboard.simulations.violations import Violation
 from callboard.supervision.backoff import Backoff
-from callboard.supervision.roster import Fail, Gone, Kill, Restarting, Roster, Start, Step, Stop, Terms
+from callboard.supervision.roster import Fail, Gone, Kill, Restarting, RestartTerms, Roster, Start, Step, Stop
 from callboard.supervision.strategy import Strategy
 
 __all__ = ["Tree"]
 
 STRATEGIES: Final[tuple[Strategy, ...]] = ("one_for_one", "one_for_one", "one_for_all", "rest_for_one")
 EXTRA_TERMS: Final = (
-    Terms("transient", significant=False, grace_s=0.5),
-    Terms("temporary", grace_s=0.1),
-    Terms("permanent", significant=False, grace_s=2.0, backoff=Backoff(initial=0.2, maximum=5.0)),
-    Terms("transient", grace_s=1.0),
+    RestartTerms("transient", significant=False, grace_s=0.5),
+    RestartTerms("temporary", grace_s=0.1),
+    RestartTerms("permanent", significant=False, grace_s=2.0, backoff=Backoff(initial=0.2, maximum=5.0)),
+    RestartTerms("transient", grace_s=1.0),
 )
 REOPEN_S: Final = 0.5
 """How long whoever stands above waits before it opens a roster that gave up."""
@@ -39,22 +39,22 @@ Agenda = Callable[[float, Callable[[float], None]], None]
 
 
 class Tree:
-    """One supervisor. `start` and `stop` are told which place begins and ends a life."""
+    """One supervisor. `start` and `stop` are told which partition begins and ends a life."""
 
     def __init__(
         self,
-        places: list[str],
+        partitions: list[str],
         draw: Callable[[], int],
         agenda: Agenda,
         *,
         start: Callable[[str, float], None],
         stop: Callable[[str, float], None],
     ) -> None:
-        self._places = frozenset(places)
+        self._partitions = frozenset(partitions)
         self._draw = draw
         self._agenda = agenda
-        self._start_place = start
-        self._stop_place = stop
+        self._start_partition = start
+        self._stop_partition = stop
         bits = draw()
         self.strategy = STRATEGIES[bits & 3]
         self.intensity = 1 + (bits >> 2) % 8
@@ -73,17 +73,17 @@ class Tree:
         self._not_before: dict[str, float] = {}
         self._kill_at: dict[str, float] = {}
         self._windows: dict[str, deque[float]] = {}
-        self._terms: dict[str, Terms] = {}
-        for name in sorted(self._places):
-            self._add(name, Terms())
+        self._terms: dict[str, RestartTerms] = {}
+        for name in sorted(self._partitions):
+            self._add(name, RestartTerms())
         for number, name in enumerate(self.extras):
             self._add(name, EXTRA_TERMS[number % len(EXTRA_TERMS)])
 
-    def _add(self, name: str, terms: Terms) -> None:
+    def _add(self, name: str, terms: RestartTerms) -> None:
         self._terms[name] = terms
         self._windows.pop(name, None)
         self._not_before.pop(name, None)
-        self._roster.add(name, terms, listed=name in self._places)
+        self._roster.add(name, terms, listed=name in self._partitions)
 
     # -- what happens ---------------------------------------------------------------------------------------
 
@@ -124,7 +124,7 @@ class Tree:
             self._windows.pop(name, None)
             self._roster.restart(name)
         elif deed == 6 and not self._roster.is_closing:
-            self._roster.dismiss(name)
+            self._roster.remove(name)
         else:
             return 0
         self.stir(now)
@@ -173,8 +173,8 @@ class Tree:
                     raise _broken(f"{name} was asked to stop without a life, at {now:.3f} s")
                 self._alive[name] = "stopping"
                 self._kill_at[name] = now + self._terms[name].grace_s
-                if name in self._places:
-                    self._stop_place(name, now)
+                if name in self._partitions:
+                    self._stop_partition(name, now)
                 if self._draw() & 3:
                     self._later(now + self._while(), lambda at: self._ends_as_asked(name, at, "finished"))
             case Kill():
@@ -184,7 +184,7 @@ class Tree:
                 self._later(now, lambda at: self._ends_as_asked(name, at, "killed"))
             case Restarting(_, _, delay_s):
                 self._check_intensity(name, now)
-                for other in self._taken_along(name):
+                for other in self._restarted_with(name):
                     self._not_before[other] = max(self._not_before.get(other, 0.0), now + delay_s)
             case Fail() | Gone():
                 if name in self._alive:
@@ -195,8 +195,8 @@ class Tree:
             return
         if self._alive[name] == "starting":
             self._alive[name] = "up"
-            if name in self._places:
-                self._start_place(name, now)
+            if name in self._partitions:
+                self._start_partition(name, now)
         self._roster.ready(name)
         self.events += 1
         self.stir(now)
@@ -221,7 +221,7 @@ class Tree:
 
     # -- rules ----------------------------------------------------------------------------------------------
 
-    def _taken_along(self, name: str) -> list[str]:
+    def _restarted_with(self, name: str) -> list[str]:
         names = self._roster.names
         if self.strategy == "one_for_one" or name not in names:
             return [name]

@@ -57,6 +57,20 @@ _TABLE: Final = (
         (_off(f"{DISK}.verbs.VerbRunner._sync", wrong.leaves_out(is_log)),),
     ),
     Safeguard(
+        "sync of each commit",
+        "records whose publish returned are gone after a power cut, unless an ack had them synced",
+        "a commit is synced only when an ack is in it",
+        (_off(f"{ACTORS}.partition.sequencer.Sequencer.take", wrong.forgets_levels),),
+        ("publish-only", *CRASHES),
+    ),
+    Safeguard(
+        "sync of a mixed commit",
+        "records at level `all` are gone after a power cut that shared a commit with others",
+        "a commit is synced only when all its records want it",
+        (_off(f"{ACTORS}.partition.sequencer.Sequencer.take", wrong.syncs_pure_commits),),
+        ("publish-only", *CRASHES),
+    ),
+    Safeguard(
         "journal sync",
         "messages whose ack returned are delivered again after a power cut",
         "the disk leaves out the sync of delivery journals",
@@ -101,26 +115,26 @@ _TABLE: Final = (
         "no belief in a second sync",
         "the pages that a failed sync has dropped are believed durable after the next sync",
         "a sync that failed is repeated until it succeeds",
-        (_off(f"{ACTORS}.partition.committer.Committer._submit", wrong.retries_syncs),),
+        (_off(f"{ACTORS}.partition.commit_plan.DiskEngine._submit", wrong.retries_syncs),),
         ("failing-syncs", *CRASHES),
     ),
     Safeguard(
         "publish answered after the commit",
         "publishers hear of records that are not stored yet",
         "publishers are answered before the plan runs",
-        (_off(f"{ACTORS}.partition.committer.Committer._write", wrong.answers_before_the_commit),),
+        (_off(f"{ACTORS}.partition.participants.LogParticipant.stage", wrong.answers_before_the_commit),),
     ),
     Safeguard(
         "ack answered after the journal",
         "consumers hear of acks that are not stored yet",
         "who waits for the journal is answered before it is written",
-        (_off(f"{ACTORS}.partition.committer.Committer.record", wrong.answers_at_once),),
+        (_off(f"{ACTORS}.partition.participants.JournalParticipant.stage", wrong.answers_at_once),),
     ),
     Safeguard(
         "acks in the journal",
         "after a restart everything is delivered again",
         "acks are left out of the journal",
-        (_off(f"{ACTORS}.partition.group_states.Group.events_record", wrong.drops_acks),),
+        (_off(f"{ACTORS}.partition.group_states.GroupEvents.record", wrong.drops_acks),),
     ),
     Safeguard(
         "lease check",
@@ -174,14 +188,14 @@ _TABLE: Final = (
         "log synced before journal",
         "the journal names records that a power cut has taken",
         "the journal's part of a plan runs first",
-        (_off(f"{ACTORS}.partition.committer.Committer._submit", wrong.journals_first),),
+        (_off(f"{ACTORS}.partition.commit_plan.DiskEngine._submit", wrong.journals_first),),
         ("failing-syncs", *CRASHES),
     ),
     Safeguard(
         "answers in the order of offsets",
         "publishers of one commit hear each other's offsets",
         "the answers of a commit are swapped",
-        (_off(f"{ACTORS}.partition.sequencer.Commit.answer", wrong.swaps_answers),),
+        (_off(f"{ACTORS}.partition.partition.Partition._appends_stored", wrong.swaps_answers),),
     ),
     Safeguard(
         "retention waits for groups",
@@ -208,7 +222,12 @@ _TABLE: Final = (
         "a snapshot covers what waits",
         "events are replayed that the snapshot holds already",
         "what a journal could not take is written after the snapshot that healed it",
-        (_off(f"{ACTORS}.partition.committer.Committer._heal_journal", wrong.writes_what_is_healed),),
+        (
+            _off(
+                f"{ACTORS}.partition.participants.JournalParticipant._write_state",
+                wrong.writes_what_is_healed,
+            ),
+        ),
         ("failing-journals", "disk-full-and-healed"),
     ),
 )

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+from callboard.actors.partition.commands import Level
 from callboard.log.errors import PlanFailed
 from callboard.log.format.frame import CHECKSUM, FRAME_HEADER_BYTES, SEALED_BYTES
 from callboard.log.seams.disk import Sync
@@ -29,6 +30,7 @@ __all__ = [
     "counts_no_attempts",
     "drops_acks",
     "drops_the_mailbox",
+    "forgets_levels",
     "hands_out_what_is_held",
     "journals_first",
     "leaves_out",
@@ -40,6 +42,7 @@ __all__ = [
     "returns",
     "starts_at_the_end_of_the_log",
     "swaps_answers",
+    "syncs_pure_commits",
     "writes_what_is_healed",
 ]
 
@@ -225,24 +228,31 @@ def drops_the_mailbox(original: Original) -> Original:
 def answers_before_the_commit(original: Original) -> Original:
     """Publishers hear of their offsets before the plan runs."""
 
-    async def write(self: Any, commit: Any, staged: Any, work: Any) -> None:
-        if commit is not None and staged is not None:
-            commit.answer(staged.base_offsets)
-        await original(self, commit, staged, work)
+    def stage(self: Any, commit: Any) -> Any:
+        staged = original(self, commit)
+        if staged is not None and staged.append is not None and self.in_flight is not None:
+            for part, base in zip(self.in_flight.parts, staged.append.base_offsets, strict=True):
+                tokens = part.tokens if hasattr(part, "tokens") else [part.token]
+                for offset, token in enumerate(tokens, base):
+                    if token is not None:
+                        token.answer(offset)
+        return staged
 
-    return write
+    return stage
 
 
 def answers_at_once(original: Original) -> Original:
     """Who asked for a synced record in the journal hears that it is there before it is written."""
 
-    def record(self: Any, data: Any, done: Any = None, *, sync: bool, urgent: bool = True) -> None:
-        if sync and done is not None:
-            done(None)
-            done = None
-        original(self, data, done, sync=sync, urgent=urgent)
+    def stage(self: Any, commit: Any) -> Any:
+        staged = original(self, commit)
+        if staged is not None and self._work.sync:
+            for token, value in self._work.answers:
+                token.answer(value)
+            self._work.answers.clear()
+        return staged
 
-    return record
+    return stage
 
 
 def journals_first(original: Original) -> Original:
@@ -254,27 +264,56 @@ def journals_first(original: Original) -> Original:
     return submit
 
 
+def forgets_levels(original: Original) -> Original:
+    """Commits of which no record wants a sync."""
+
+    def take(self: Any) -> Any:
+        commit = original(self)
+        if commit is not None:
+            commit.durable = False
+        return commit
+
+    return take
+
+
+def syncs_pure_commits(original: Original) -> Original:
+    """Commits that want a sync only when each of their records does."""
+
+    def take(self: Any) -> Any:
+        commit = original(self)
+        if commit is not None:
+            levels = {one.level for part in commit.parts for one in getattr(part, "messages", (part,))}
+            commit.durable = levels == {Level.ALL}
+        return commit
+
+    return take
+
+
 def swaps_answers(original: Original) -> Original:
     """Publishers of one commit hear each other's offsets."""
 
-    def answer(self: Any, base_offsets: Any) -> None:
-        for part in self.parts:
-            if isinstance(part.replies, list):
-                part.replies.reverse()
-        original(self, base_offsets)
+    def appends_stored(self: Any, effect: Any) -> None:
+        for part in effect.appends.parts:
+            if hasattr(part, "tokens"):
+                part.tokens.reverse()
+        original(self, effect)
 
-    return answer
+    return appends_stored
 
 
 def writes_what_is_healed(original: Original) -> Original:
     """What a journal could not take is written again after the snapshot that healed it, and holds it."""
 
-    async def heal_journal(self: Any, work: Any) -> None:
-        records = list(work.records)
-        await original(self, work)
-        work.records = records
+    async def write_state(self: Any, write: Any) -> Any:
+        core = self._core
+        entries = list(core._entries)
+        failed = await original(self, write)
+        if failed is None:
+            core._entries[:0] = entries
+            core.commit_at = 0.0
+        return failed
 
-    return heal_journal
+    return write_state
 
 
 # -- delivery -----------------------------------------------------------------------------------------------
@@ -283,11 +322,11 @@ def writes_what_is_healed(original: Original) -> Original:
 def drops_acks(original: Original) -> Original:
     """The journal is not told what was acked."""
 
-    def events_record(self: Any, wall_offset_s: float) -> Any:
-        self.delivery.events = [event for event in self.delivery.events if event[0] != "A"]
-        return original(self, wall_offset_s)
+    def record(self: Any, wall_offset_s: float) -> Any:
+        kept = [event for event in self.events if event[0] != "A"]
+        return original(self._replace(events=kept), wall_offset_s)
 
-    return events_record
+    return record
 
 
 def hands_out_what_is_held(original: Original) -> Original:

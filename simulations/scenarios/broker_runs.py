@@ -13,10 +13,10 @@ from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.faults.swarm import FaultSpace
 from callboard.simulations.scenarios.draws import between, one_of
 from callboard.simulations.scenarios.shop import Shop
-from callboard.simulations.scenarios.traffic import STYLES, Traffic, draw_traffic
+from callboard.simulations.scenarios.traffic import LEVELS, STYLES, Traffic, draw_traffic
 from callboard.simulations.world import World
 
-__all__ = ["CrashStorms", "DiskFull", "ManyGroups", "PublishAndRecover"]
+__all__ = ["CrashStorms", "DiskFull", "ManyGroups", "PublishAndRecover", "PublishOnly"]
 
 PARTITIONS: Final = ("topics/orders/0", "topics/orders/1", "topics/orders/2")
 OTHERS: Final = ("catalog", "renewals", "groups/group-0", "groups/group-1")
@@ -44,6 +44,39 @@ class PublishAndRecover:
 
     async def main(self, world: World, workload: Traffic) -> None:
         """Trade until everything is settled."""
+        await Shop(world, workload).run()
+
+
+class PublishOnly:
+    """Publishers and nobody else: what only a later sync for an ack's sake would have saved is lost here."""
+
+    name = "publish-only"
+    space = FaultSpace(
+        weights={"PowerCut": 4, "KillProcess": 1, "CrashActor": 1, "FailVerb": 1, "SlowDisk": 1},
+        actors=PARTITIONS,
+        paths=FILES,
+        verbs=("write", "sync"),
+        errnos=("EIO",),
+        faults=(0, 4),
+        horizon_s=0.4,
+        down_s=(0.01, 0.1),
+    )
+
+    def workload(self, entropy: SeededEntropy) -> Traffic:
+        """Many publishers of several levels, whose records meet in commits, and a power cut at the end."""
+        return attrs.evolve(
+            draw_traffic(entropy, messages=(20, 60)),
+            publishers=between(entropy, 3, 12),
+            partitions=one_of(entropy, (1, 1, 2)),
+            batch=one_of(entropy, (1, 1, 3)),
+            pause_s=one_of(entropy, (0.0, 0.001, 0.01)),
+            acks=one_of(entropy, LEVELS),
+            styles=(),
+            cut_at_end=True,
+        )
+
+    async def main(self, world: World, workload: Traffic) -> None:
+        """Publish all, and look what is there."""
         await Shop(world, workload).run()
 
 

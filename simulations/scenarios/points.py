@@ -60,6 +60,7 @@ TROUPE: Final = (
 )
 POINTS: Final[dict[str, tuple[str, ...]]] = {
     "publish-and-recover": SHOP,
+    "publish-only": SHOP,
     "crash-storms": SHOP,
     "many-groups": SHOP,
     "supervisor-trees": TROUPE,

@@ -9,7 +9,13 @@ from typing import Any, Final
 import attrs
 
 from callboard.simulations.scenarios.actor_runs import PlainActors, SupervisorTrees
-from callboard.simulations.scenarios.broker_runs import CrashStorms, DiskFull, ManyGroups, PublishAndRecover
+from callboard.simulations.scenarios.broker_runs import (
+    CrashStorms,
+    DiskFull,
+    ManyGroups,
+    PublishAndRecover,
+    PublishOnly,
+)
 from callboard.simulations.scenarios.damage_runs import DamagedMiddle
 from callboard.simulations.scenarios.recorded_runs import RecordedDay, RecordedTraffic
 from callboard.simulations.scenarios.retention_runs import RetentionAgainstReaders
@@ -21,6 +27,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     scenario.name: scenario
     for scenario in (
         PublishAndRecover(),
+        PublishOnly(),
         CrashStorms(),
         ManyGroups(),
         SupervisorTrees(),

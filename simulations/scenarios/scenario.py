@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import attrs
 
@@ -12,6 +12,9 @@ from callboard.simulations.faults.swarm import FaultSpace, draw_plan
 from callboard.simulations.world import Run, Settings, Tape, World, run
 
 __all__ = ["Scenario", "draw", "run_scenario"]
+
+STILL_TICKS: Final = 50_000
+"""Scheduler ticks at one virtual instant, many times what a run ever takes, after which it is ended: half a second."""
 
 
 class Scenario(Protocol):
@@ -55,5 +58,6 @@ def run_scenario(
     async def main(world: World) -> None:
         await scenario.main(world, workload)
 
-    settings = attrs.evolve(settings, starvable=scenario.space.actors)
+    still_ticks = min(settings.still_ticks, STILL_TICKS)
+    settings = attrs.evolve(settings, starvable=scenario.space.actors, still_ticks=still_ticks)
     return run(main, seed=seed, plan=plan, tape=tape, settings=settings)

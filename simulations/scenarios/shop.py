@@ -5,7 +5,7 @@ groups consume, and return when every group has settled everything. An operator 
 up, or cannot be opened, is opened again; a partition that failed is restarted by hand.
 
 Healing comes at a virtual time of its own, whatever the plan: from then on everything must be settled within
-`LIVENESS_S`, or the run ends with a violation.
+a few visibility timeouts, or the run ends with a violation.
 """
 
 from __future__ import annotations
@@ -53,12 +53,14 @@ from callboard.simulations.violations import Violation
 if TYPE_CHECKING:
     from callboard.simulations.world import Machine, World
 
-__all__ = ["HEAL_AT_S", "LIVENESS_S", "Shop", "fingerprints"]
+__all__ = ["HEAL_AT_S", "Shop", "fingerprints"]
 
 HEAL_AT_S: Final = 60.0
 """When faults end at the latest, after the run began."""
-LIVENESS_S: Final = 120.0
-"""Virtual seconds from healing to the last ack."""
+VISIBILITIES: Final = 3
+"""From healing to the last ack pass so many visibility timeouts at most, the time that clients take for their work,"""
+SLACK_S: Final = 5.0
+"""and so many virtual seconds for restarts and delays."""
 DISK_FAILURES: Final = ("FailVerb", "FailRead", "FullDisk", "ShortWrite", "Stall")
 """Labels of faults after which a runtime may end without having synced everything."""
 OPERATOR_S: Final = 1.0
@@ -89,10 +91,11 @@ class Shop:
             "partitions": max(1, traffic.partitions),
             "segment_bytes": traffic.segment_bytes,
         } | settings
+        self.patience_s = VISIBILITIES * traffic.visibility_s + traffic.work_s + SLACK_S
         self.terms = Terms(
             visibility_s=dict.fromkeys(traffic.groups, traffic.visibility_s),
             groups=traffic.groups,
-            liveness_s=LIVENESS_S,
+            liveness_s=self.patience_s,
             intensities=(
                 Intensity(path=f"topics/{TOPIC}/", restarts=20, period_s=10.0, each=True, delay_s_max=0.25),
             ),
@@ -163,13 +166,13 @@ class Shop:
         with trio.move_on_after(self.heal_at_s):
             await world.healed.wait()
         world.heal()
-        await trio.sleep(max(0.0, self.busy_until_s - world.now) + LIVENESS_S)
+        await trio.sleep(max(0.0, self.busy_until_s - world.now) + self.patience_s)
         if not self.is_done:
             # Being late is often the consequence of what the history tells already.
             broken = check_all(world.history, Surviving(()), self.terms, BY_HISTORY)
             if broken:
                 raise world.broken(broken[0])
-            words = f"{self._unsettled()} after {LIVENESS_S:g} virtual seconds without any fault"
+            words = f"{self._unsettled()} after {self.patience_s:g} virtual seconds without any fault"
             raise world.broken(Violation(liveness.PROMISE, words))
 
     def _unsettled(self) -> str:

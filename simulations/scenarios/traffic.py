@@ -12,7 +12,7 @@ from callboard.simulations.scenarios.bounds import ACTORS_MAX, BYTES_MAX, COUNT_
 from callboard.simulations.scenarios.drawn_limits import DrawnLimits, draw_limits, limits_of
 from callboard.simulations.scenarios.draws import between, one_of, uniform
 
-__all__ = ["STYLES", "TOPIC", "Traffic", "draw_traffic"]
+__all__ = ["LEVELS", "STYLES", "TOPIC", "Traffic", "draw_traffic"]
 
 TOPIC: Final = "orders"
 STYLES: Final = ("one by one", "receive", "batches", "lazy")
@@ -92,6 +92,17 @@ class Traffic:
     def groups(self) -> tuple[str, ...]:
         """Names of the groups."""
         return tuple(f"group-{index}" for index in range(len(self.styles)))
+
+    @property
+    def work_s(self) -> float:
+        """How long clients take at most, in virtual seconds, when nothing fails and nobody waits for others."""
+        publishes = -(-self.messages // (max(1, self.publishers) * max(1, self.batch)))
+        return (
+            publishes * max(0.0, self.pause_s)
+            + self.messages * max(0.0, self.handling_s)
+            + max(0.0, self.lag_s)
+            + 2.0 * max(0.05, self.poll_s)
+        )
 
     def value(self, number: int) -> bytes:
         """The payload of a message: nobody else's."""

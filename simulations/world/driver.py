@@ -16,6 +16,7 @@ W3  Between two steps nothing here depends on more than the order of creation of
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from contextvars import ContextVar
 from heapq import heappop, heappush
@@ -41,8 +42,11 @@ __all__ = ["MEMBER", "Driver", "Member"]
 
 PATIENCE_S: Final = 10.0
 """For how long, in virtual seconds, those of a run that is over may take their time."""
-STILL_TICKS: Final = 2_000_000
-"""Scheduler ticks at one virtual instant after which nobody believes any more that time will go on."""
+STILL_S: Final = 0.001
+"""Virtual time that goes on by less stands still."""
+SAMPLE_TICKS: Final = 2_000
+"""Scheduler ticks before the end of a run that gets nowhere, in which it is counted who spins."""
+SPINNERS_TOLD: Final = 5
 
 
 class Member(Protocol):
@@ -79,6 +83,7 @@ class Driver(TickingClock):
         record: bool,
         virtual_limit_s: float,
         tick_limit: int,
+        still_ticks: int,
         ended: Callable[[str], None],
     ) -> None:
         self.scheduler = scheduler
@@ -88,7 +93,12 @@ class Driver(TickingClock):
         self._tape: list[Decision] | None = [] if record else None
         self._virtual_limit_s = virtual_limit_s
         self._tick_limit = tick_limit
-        self._alarm_at = min(tick_limit, STILL_TICKS)
+        self._still_ticks = still_ticks
+        self._still_since_s = 0.0
+        self._still_since_ticks = 0
+        self._alarm_at = 0
+        self._spinners: Counter[str] = Counter()
+        self._set_alarm()
         self._ended = ended
         self._torn_down = False
         self._hurry: Callable[[], bool] = lambda: False
@@ -199,7 +209,9 @@ class Driver(TickingClock):
 
     def arrived(self, now: float) -> None:
         """Virtual time has gone on: let those run that are due."""
-        self._alarm_at = min(self._tick_limit, self.ticks + STILL_TICKS)
+        if now - self._still_since_s >= STILL_S:
+            self._still_since_s, self._still_since_ticks = now, self.ticks
+            self._set_alarm()
         while self._slowed and self._slowed[0][0] <= now:
             task = heappop(self._slowed)[2]
             self._passed.add(task)
@@ -231,7 +243,7 @@ class Driver(TickingClock):
             batch.reverse()
             return
         if self.ticks >= self._alarm_at:
-            self._alarm()
+            self._alarm(batch)
         if len(batch) == 1 and not self._holds:  # most ticks by far, and nothing to decide
             self._only(batch)
             return
@@ -279,15 +291,27 @@ class Driver(TickingClock):
                 ours.append(task)
         return ours, system
 
-    def _alarm(self) -> None:
+    def _set_alarm(self) -> None:
+        """Look from some ticks before the end on."""
+        end = min(self._tick_limit, self._still_since_ticks + self._still_ticks)
+        self._alarm_at = max(self.ticks + 1, end - min(SAMPLE_TICKS, self._still_ticks // 2))
+        self._spinners.clear()
+
+    def _alarm(self, batch: list[Any]) -> None:
+        """In the last ticks before the end count who is stepped, then end the run as one that gets nowhere."""
+        self._spinners.update(clean(task.name) for task in batch if task.context.get(MEMBER) is not None)
+        still_for = self.ticks - self._still_since_ticks
         if self.ticks >= self._tick_limit:
             self._tick_limit *= 2
-            self.end(f"the run did not end within {self.ticks:,} scheduler ticks")
+            why = f"the run did not end within {self.ticks:,} scheduler ticks"
+        elif still_for >= self._still_ticks:
+            why = f"virtual time has stood still for {still_for:,} scheduler ticks"
         else:
-            self.end(
-                f"virtual time has stood still for {STILL_TICKS:,} scheduler ticks: somebody never waits"
-            )
-        self._alarm_at = min(self._tick_limit, self.ticks + STILL_TICKS)
+            return
+        most = sorted(self._spinners.items(), key=lambda item: (-item[1], item[0]))[:SPINNERS_TOLD]
+        self.end(f"{why}: somebody never waits. Stepped most: {', '.join(name for name, _ in most)}")
+        self._still_since_ticks = self.ticks
+        self._set_alarm()
 
     def _decision(self, numbers: list[int], tasks: list[Any]) -> Decision:
         scheduler = self.scheduler

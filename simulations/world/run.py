@@ -59,6 +59,8 @@ class Settings:
     record_schedule: bool = False
     virtual_limit_s: float = 30 * DAY_S
     tick_limit: int = 20_000_000
+    still_ticks: int = 500_000
+    """So many ticks at one virtual instant, and the run is ended as one that spins."""
     escapes: EscapeMode = "refuse"
 
 
@@ -130,6 +132,7 @@ class _Running:
             record=settings.record_schedule,
             virtual_limit_s=settings.virtual_limit_s,
             tick_limit=settings.tick_limit,
+            still_ticks=settings.still_ticks,
             ended=self._stop,
         )
         self._clock.ticking = self._driver

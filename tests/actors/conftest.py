@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 import callboard
-from callboard.actors.partition.commands import Describe, Fetch, Flag, Handed, PartitionStatistics
+from callboard.actors.partition.commands import Describe, Fetch, Handed, OpenGroup, PartitionStatistics
 from callboard.simulations.clock import VirtualClock
 from callboard.simulations.disk.memory_disk import MemoryDisk
 from callboard.simulations.entropy import SeededEntropy
@@ -37,9 +37,13 @@ class RuntimeInMemory:
         found: PartitionStatistics = await self.port(runtime, topic, partition).ref.ask(Describe())
         return found
 
+    async def join(self, runtime: Any, group_id: int = 1) -> None:
+        """Tell a partition the settings of a group, as the coordinator does for a member."""
+        await self.port(runtime).ref.ask(OpenGroup(group_id, True, "beginning"))
+
     def fetch(self, runtime: Any, group_id: int = 1, *, consumer: int = 99, records: int = 10) -> Any:
         """Ask for a lease; the reply to wait for, which gives `Handed` or None."""
-        command = Fetch(group_id, consumer, records, 1 << 20, 30.0, Flag())
+        command = Fetch(group_id, consumer, records, 1 << 20)
         return self.port(runtime).ref.ask_nowait(command)
 
     @staticmethod

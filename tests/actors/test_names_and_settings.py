@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.actors.names import check_name, folded, name_problem
-from callboard.actors.settings import GroupSettings, backoff_delay, group_settings, topic_settings
+from callboard.actors.settings import group_settings, topic_settings
 from callboard.log.errors import ConfigurationError, InvalidArgument, NotInThisVersion
 from callboard.log.limits import NAME_BYTES_MAX
 
@@ -120,9 +120,3 @@ def test_contradictory_settings_are_refused() -> None:
         topic_settings({"segment_age": 3600.0, "retention_age": 60.0}, "topic 'x'")
     with pytest.raises(ConfigurationError, match="longer than max_backoff"):
         group_settings({"backoff": 100.0}, "group 'g'")
-
-
-def test_backoff_doubles_up_to_its_maximum() -> None:
-    """Delays grow with the attempt and never pass the maximum, however many attempts."""
-    settings = GroupSettings(backoff=1.0, max_backoff=60.0)
-    assert [backoff_delay(settings, attempt) for attempt in (1, 2, 3, 7, 5000)] == [1.0, 2.0, 4.0, 60.0, 60.0]

@@ -238,7 +238,9 @@ async def test_durations_that_are_none(bench: Bench, seconds: Any) -> None:
         message = await consumer.get()
         await bench.topic.flush()
         await bench.refuses(callboard.InvalidArgument, lambda: message.extend(seconds))
-        await bench.refuses(callboard.InvalidArgument, lambda: message.nack(delay=seconds))
+        await bench.refuses(
+            callboard.InvalidArgument, lambda: message.nack(delay="soon" if seconds is None else seconds)
+        )
         with pytest.raises(callboard.InvalidArgument):
             consumer.batches(max_wait=seconds)
         if seconds is not None:

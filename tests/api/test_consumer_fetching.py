@@ -30,15 +30,14 @@ async def test_no_more_than_max_in_flight_is_held(autojump_clock: Any, world: An
 
 
 async def test_settling_a_batch_twice_over_frees_no_room_twice(autojump_clock: Any, world: Any) -> None:
-    """Messages acked one by one and then as a batch count once: max_in_flight still holds."""
+    """A batch leaves out what was acked one by one; each message counts once, so max_in_flight still holds."""
     async with world.open() as runtime:
         topic = await world.topic_of(runtime, 20)
         async with topic.subscribe("group", max_in_flight=4) as consumer:
             batch = await consumer.get_batch(4, 0.0)
             for message in [*batch][:3]:
                 await message.ack()
-            with pytest.raises(callboard.LeaseLost):
-                await batch.ack()
+            await batch.ack()
             held = [await consumer.get() for _ in range(4)]
             assert await consumer.get(timeout=1.0) is None
             assert consumer.held.in_flight == len(held)

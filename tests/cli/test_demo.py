@@ -55,6 +55,13 @@ def test_a_synthetic_day_balances(demo, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("events", [2, 3, 5, 12])
+def test_a_handful_of_events_balances_too(demo, events):
+    """Where nothing is left in mid-flight, the child is killed when it has published what it was to."""
+    account = _check(_account(demo("--events", events, "--json", "--quiet")), events)
+    assert account["published_before_kill"] < events
+
+
 def test_the_whole_recorded_log_balances(demo, nasa_log):
     """All 30,969 real requests, byte for byte."""
     summary = _account(demo("--input", nasa_log, "--json", "--quiet"))

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.cli.demo_account import History, percentile
-from callboard.cli.demo_plan import Failure, plan_failures
-from callboard.cli.demo_record import acknowledged_events, join_ranges, parse_line, split_ranges
+from callboard.cli.demo_account import History, acknowledged_events, parse_line, percentile
+from callboard.cli.demo_work import Failure, plan_failures
 from callboard.simulations.entropy import SeededEntropy
 
 DIGESTS = array("Q", [100, 101, 102, 103])
@@ -16,13 +15,13 @@ KEY_A, KEY_B = 7, 8
 STORED = [(0, 0, 0, 100, KEY_A), (0, 1, 1, 101, KEY_A), (0, 2, 3, 103, KEY_A), (1, 0, 2, 102, KEY_B)]
 RECORD = """\
 S 0 1 2 3
-P 0 0 0 1 3
+P 0 0 0 1 1 2 3
 P 1 0 2
 Q 1500
-D 0 0-2
-H 0 0-2
+D 0 0 1 2
+H 0 0 1 2
 L 100 200 300
-K 0 0-2
+K 0 0 1 2
 D 1 0
 H 1 0
 K 1 0"""
@@ -68,7 +67,7 @@ def test_a_stored_message_that_nobody_handled_is_lost():
     """Stored, and never with a worker to the end."""
     account = _account(record=RECORD.replace("H 1 0\nK 1 0", ""))
     assert account.lost == 1
-    assert account.problems == ("A4: 1@0 was never handled",)
+    assert account.problems == ["A4: 1@0 was never handled"]
 
 
 def test_an_altered_record_is_caught_by_its_digest():
@@ -96,7 +95,7 @@ def test_a_message_altered_on_its_way_to_a_worker_is_caught():
 def test_records_out_of_order_within_a_key_are_caught():
     """A later event of a key before an earlier one."""
     stored = [(0, 0, 1, 101, KEY_A), (0, 1, 0, 100, KEY_A), *STORED[2:]]
-    account = _account(stored=stored, record=RECORD.replace("P 0 0 0 1 3", "P 0 0 1 0 3"))
+    account = _account(stored=stored, record=RECORD.replace("P 0 0 0 1 1 2 3", "P 0 0 1 1 0 2 3"))
     assert account.out_of_order == 1
     assert not account.balanced
 
@@ -132,18 +131,18 @@ def test_what_is_not_settled_does_not_balance():
 def test_an_event_never_acknowledged_to_its_publisher_does_not_balance():
     """Stored is not enough: somebody must have been told."""
     account = _account(record=RECORD.replace("P 1 0 2\n", ""))
-    assert account.problems == ("A1: 1 events were never acknowledged to their publisher",)
+    assert account.problems == ["A1: 1 events were never acknowledged to their publisher"]
 
 
 def test_crashes_without_a_restart_do_not_balance():
     """A supervisor that does nothing is noticed; a restart satisfies."""
-    assert not _account(later="C topics/traffic/0").balanced
-    assert _account(later="C topics/traffic/0\nR topics/traffic/0").balanced
+    assert not _account(later="C 0").balanced
+    assert _account(later="C 0\nR 0").balanced
 
 
 def test_what_was_under_way_at_the_kill_is_in_doubt():
     """Sent without a receipt at the kill: in doubt; found below the reopened end: stored."""
-    killed = RECORD.replace("P 0 0 0 1 3\n", "P 0 0 0\n").replace("P 1 0 2\n", "")
+    killed = RECORD.replace("P 0 0 0 1 1 2 3\n", "P 0 0 0\n").replace("P 1 0 2\n", "")
     later = "O 0 2\nO 1 0\nS 1 2 3\nP 0 1 1\nP 0 2 3\nP 1 0 2"
     account = _account(record=killed, later=later, killed=True)
     assert account.balanced
@@ -164,12 +163,6 @@ def test_only_the_first_problems_are_named():
     assert account.problems[-1] == "and 80 problems more"
 
 
-@given(st.lists(st.integers(0, 200)))
-def test_ranges_say_which_offsets(offsets):
-    """Offsets survive being joined to ranges."""
-    assert [] == offsets or split_ranges(join_ranges(offsets)) == offsets
-
-
 @given(st.text())
 def test_any_line_is_a_fact_or_a_value_error(line):
     """A torn or foreign record line is recognised as such."""
@@ -179,7 +172,7 @@ def test_any_line_is_a_fact_or_a_value_error(line):
         return
 
 
-@pytest.mark.parametrize("line", ["", "Z 1", "P 1", "D x 1", "K 1 1-99999999999", "S a", "H 1"])
+@pytest.mark.parametrize("line", ["", "Z 1", "P 1", "D x 1", "K 1 1-9", "S a", "H 1"])
 def test_what_is_no_fact_is_a_value_error(line):
     """Unknown tags, missing numbers and absurd ranges are refused."""
     with pytest.raises(ValueError):

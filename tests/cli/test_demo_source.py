@@ -4,21 +4,21 @@ import gzip
 
 import pytest
 
-from callboard.cli.demo_source import Source
+from callboard.cli.demo import Stage
 from callboard.cli.files import RecordFile, read_lines, read_record_lines
-from callboard.recordings import Columns, Tally
+from callboard.recordings import Tally
 
 
 def _source(path=None, limit=None):
-    return Source(seed=3, path=path, limit=limit, form=None, columns=Columns())
+    return Stage(seed=3, path=path, events=limit)
 
 
 def test_a_synthetic_source_gives_the_same_events_each_time():
     """Parent and child, which both run it, see one and the same day."""
     source = _source(limit=50)
-    everything = list(source.events())
+    everything = list(source.traffic())
     assert len(everything) == 50
-    assert list(source.events(first=20, last=30)) == everything[20:30]
+    assert list(source.traffic(first=20, last=30)) == everything[20:30]
     assert list(source.digests(Tally())) == [event.digest for event in everything]
 
 
@@ -26,7 +26,7 @@ def test_a_file_is_taken_up_to_the_limit(tmp_path):
     """--events cuts a file short."""
     path = tmp_path / "a.csv"
     path.write_text("time,host\n" + "".join(f"{n},h\n" for n in range(1, 10)))
-    assert [event.value for event in _source(str(path), 2).events()] == [b"1,h", b"2,h"]
+    assert [event.value for event in _source(str(path), 2).traffic()] == [b"1,h", b"2,h"]
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
@@ -47,11 +47,3 @@ def test_a_torn_last_line_of_a_record_is_left_out(tmp_path):
     with path.open("ab") as torn:
         torn.write(b"K 0 1")
     assert list(read_record_lines(str(path))) == ["S 1", "P 0 0 1"]
-
-
-def test_a_child_gets_the_same_source_by_its_arguments():
-    """Every setting of the source is passed on."""
-    columns = Columns(time="t", key="k", value="v")
-    source = Source(seed=9, path="in.csv", limit=5, form=None, columns=columns)
-    expected = "--seed=9 --events=5 --input=in.csv --time-format=auto --time-column=t --key-column=k --value-column=v"
-    assert source.arguments() == expected.split()

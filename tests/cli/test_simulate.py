@@ -55,6 +55,9 @@ class Planted:
             os.rename("pid.new", "pid")
             while not os.path.exists("go on"):
                 pass
+        elif os.environ.get("PLANTED") == "stuck":
+            while True:
+                pass
         elif os.environ.get("PLANTED") == "unmet":
             world.sometimes("pigs fly", False)
         elif os.environ.get("PLANTED") == "raises":
@@ -70,6 +73,9 @@ def load_weights():
     return found
 registry.load_weights = load_weights
 
+if os.environ.get("PLANTED") == "stuck":
+    import callboard.cli.simulate_sweep as simulate_sweep
+    simulate_sweep.STUCK_AFTER_S = 0.2
 if os.environ.get("PLANTED") == "unmet":
     import callboard.simulations.search.coverage as coverage
     coverage.STANDARD_SEEDS = 4
@@ -257,11 +263,25 @@ def test_an_interrupted_sweep_goes_on_where_it_was(planted: Any) -> None:
     assert found["resumed"] == f"resumed after {done:,} of 3,000 seeds"
     assert done <= found["done"] < 3_000
     assert not found["complete"]
-    fresh = planted.run(*arguments, "--time-limit=0.001", "--fresh", "--json").json
+    fresh = planted.run(*arguments, "--time-limit=0.001", "--fresh", "--json", code=11).json
     assert fresh["resumed"] == ""
     state.write_bytes(state.read_bytes()[:100])
-    torn = planted.run(*arguments, "--time-limit=0.001", "--json").json
+    torn = planted.run(*arguments, "--time-limit=0.001", "--json", code=11).json
     assert "damaged" in torn["resumed"]
+
+
+def test_a_sweep_whose_time_is_over_says_only_what_it_knows(
+    planted: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a seed that ended nothing is known, and a seed that does not end is a failure of that seed."""
+    none = planted.run("simulate", "planted", "--seeds=2", "--jobs=1", "--time-limit=0.001", code=11)
+    assert b"no promise was broken" not in none.out
+    assert b"nothing is known" in none.out
+    monkeypatch.setenv("PLANTED", "stuck")
+    stuck = planted.run(
+        "simulate", "planted", "--seeds=2", "--jobs=1", "--time-limit=3", "--json", code=6
+    ).json
+    assert [(found["promise"], found["seed"]) for found in stuck["failures"]] == [("the run ends", 0)]
 
 
 @pytest.mark.parametrize("option", ["--time-limit", "--shrink-seconds"])

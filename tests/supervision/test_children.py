@@ -66,7 +66,7 @@ async def test_who_is_restarted(autojump_clock, stage, noting, notes, strategy, 
         assert [system.actor(name).statistics().restarts for name in "abc"] == [0, 1, 0]
 
 
-async def test_the_mailboxes_of_those_taken_along_survive(autojump_clock, stage, noting):
+async def test_the_mailboxes_of_children_restarted_together_survive(autojump_clock, stage, noting):
     """Messages to a sibling that is restarted along are handled by its next incarnation."""
     children = {name: noting(name) for name in "ab"}
     async with stage(**children, supervisor={"strategy": "one_for_all"}) as system:
@@ -94,7 +94,7 @@ async def test_restart_kinds(autojump_clock, stage, noting, restart, how):
         assert ref.statistics().incarnation == (2 if comes_back else 1)
 
 
-async def test_a_temporary_child_taken_along_does_not_come_back(autojump_clock, stage, noting, notes):
+async def test_a_temporary_child_is_not_restarted_with_another(autojump_clock, stage, noting, notes):
     """A group restart ends temporary members for good."""
     temporary = {"start": noting("t"), "restart": "temporary"}
     async with stage(a=noting("a"), t=temporary, supervisor={"strategy": "one_for_all"}) as system:

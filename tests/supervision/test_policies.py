@@ -16,7 +16,7 @@ from callboard.supervision import (
     RestartWindow,
     SupervisorSpec,
 )
-from callboard.supervision.strategy import restarts, taken_along
+from callboard.supervision.strategy import restarted_with, restarts
 
 BACKOFFS = st.builds(
     lambda initial, extra, factor, jitter: Backoff(
@@ -84,12 +84,12 @@ def test_no_window_holds_more_than_the_intensity(intensity, period, gaps):
 
 
 @given(count=st.integers(1, 20), data=st.data())
-def test_who_is_taken_along(count, data):
+def test_which_children_are_restarted_together(count, data):
     """one_for_one takes itself, one_for_all everybody, rest_for_one itself and those after it."""
     position = data.draw(st.integers(0, count - 1))
-    assert list(taken_along("one_for_one", position, count)) == [position]
-    assert list(taken_along("one_for_all", position, count)) == list(range(count))
-    assert list(taken_along("rest_for_one", position, count)) == list(range(position, count))
+    assert list(restarted_with("one_for_one", position, count)) == [position]
+    assert list(restarted_with("one_for_all", position, count)) == list(range(count))
+    assert list(restarted_with("rest_for_one", position, count)) == list(range(position, count))
 
 
 def test_the_restart_table_is_total():

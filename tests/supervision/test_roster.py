@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from callboard.log.errors import InternalError
 from callboard.supervision import Backoff
-from callboard.supervision.roster import Fail, Gone, Kill, Restarting, Roster, Start, Stop, Terms
+from callboard.supervision.roster import Fail, Gone, Kill, Restarting, RestartTerms, Roster, Start, Stop
 from callboard.supervision.strategy import STRATEGIES
 
 INTENSITY = 2
@@ -18,7 +18,7 @@ GRACE_S = 3.0
 BACKOFF = Backoff(initial=1, maximum=4, jitter=0)
 
 TERMS = st.builds(
-    Terms,
+    RestartTerms,
     restart=st.sampled_from(["permanent", "transient", "temporary"]),
     significant=st.booleans(),
     grace_s=st.just(GRACE_S),
@@ -165,7 +165,7 @@ class RosterMachine(RuleBasedStateMachine):
             return
         if self.roster.phase(name) not in ("down", "failed"):
             self.dismissed.add(name)
-        self.roster.dismiss(name)
+        self.roster.remove(name)
         self.run()
 
     @precondition(lambda self: self.order)
@@ -242,7 +242,7 @@ TestRoster.settings = settings(max_examples=100, stateful_step_count=40, deadlin
 def one():
     """A roster with one member that is up."""
     roster = Roster("one_for_one", INTENSITY, PERIOD_S)
-    roster.add("a", Terms(backoff=BACKOFF))
+    roster.add("a", RestartTerms(backoff=BACKOFF))
     roster.open()
     assert roster.steps(0) == [Start("a")]
     roster.ready("a")
@@ -268,7 +268,7 @@ def test_no_restart_is_told_after_giving_up():
     """A crash just before the last one planned a restart; nobody hears of it, since it will not be made."""
     roster = Roster("one_for_one", 1, PERIOD_S)
     for name in ("a", "b"):
-        roster.add(name, Terms(backoff=BACKOFF))
+        roster.add(name, RestartTerms(backoff=BACKOFF))
     roster.open()
     roster.steps(0)
     roster.ready("a")
@@ -300,4 +300,4 @@ def test_an_impossible_report_is_a_bug(one):
         one.ready("a")
     assert caught.value.invariant == "S1"
     with pytest.raises(InternalError):
-        one.add("a", Terms())
+        one.add("a", RestartTerms())

@@ -377,6 +377,19 @@ async def test_a_child_that_is_not_awaited_holds_up_nobody(autojump_clock, stage
     assert notes[3:] == ["b-", "slow-", "a-"]
 
 
+async def test_children_that_are_not_awaited_stop_side_by_side(autojump_clock, stage, noting, notes):
+    """Those after them have ended by then, and those before them wait until all of them have."""
+    unawaited = {
+        f"u{number}": {"start": noting(f"u{number}", stop_s=1 + number), "awaited": False}
+        for number in range(4)
+    }
+    async with stage(a=noting("a", stop_s=1), **unawaited, b=noting("b", stop_s=1)):
+        await trio.sleep(1)
+        begun = trio.current_time()
+    assert trio.current_time() - begun == 6
+    assert notes[6:] == ["b-", "u0-", "u1-", "u2-", "u3-", "a-"]
+
+
 async def test_what_users_spawn_is_never_given_up(autojump_clock, stage, noting):
     """An actor that crashes at each start is tried again with growing pauses, and lives when the cause is gone."""
     starts = []

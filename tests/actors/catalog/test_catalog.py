@@ -29,12 +29,13 @@ async def test_group_ids_are_never_used_twice(autojump_clock: Any, in_memory: An
 async def test_states_of_groups_that_are_gone_are_cleared_at_the_start(
     autojump_clock: Any, in_memory: Any
 ) -> None:
-    """A group that a partition knows and the catalog does not holds retention back no longer than until then."""
+    """A group that a partition knows and the catalog does not is forgotten once the partition has recovered."""
     async with in_memory.open() as runtime:
         await runtime.create_topic("orders")
         await in_memory.port(runtime).ref.ask(OpenGroup(77, True, "beginning"))
         assert [group.group_id for group in (await in_memory.describe(runtime)).groups] == [77]
     async with in_memory.open() as runtime:
+        await trio.sleep(0.1)
         assert (await in_memory.describe(runtime)).groups == ()
 
 

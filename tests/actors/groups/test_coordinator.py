@@ -23,9 +23,8 @@ async def test_joining_and_leaving_may_be_repeated(autojump_clock: Any, in_memor
         async with topic.subscribe("group"):
             ref = coordinator(runtime)
             (member,) = await ref.ask(Members())
-            live = runtime._directory.find("orders")
             for _ in range(3):
-                group_id, settings = await ref.ask(Join(member, live))
+                group_id, settings = await ref.ask(Join(member, topic.topic_id))
             assert (group_id, settings.visibility_timeout) == (1, 30.0)
             assert await ref.ask(Members()) == (member,)
             for _ in range(2):
@@ -90,3 +89,61 @@ async def test_the_leases_of_a_member_that_leaves_are_released_everywhere(
                     await trio.sleep(0.26)
             found = {(await survivor.get(timeout=1.0)).partition for _ in range(2)}
             assert found == {1, 2}
+
+
+async def test_many_consumers_cancelled_together_all_leave(autojump_clock: Any, in_memory: Any) -> None:
+    """None stays a member; the group expires, and retention no longer waits for it."""
+    in_memory.disk.latency_s = 0.001
+    count = 1500
+    async with in_memory.open() as runtime:
+        topic = await runtime.create_topic("orders", retention_bytes=1 << 18, segment_bytes=1 << 16)
+        inside = 0
+        everybody = trio.Event()
+
+        async def consume() -> None:
+            nonlocal inside
+            async with topic.subscribe("group") as consumer:
+                inside += 1
+                if inside == count:
+                    everybody.set()
+                await consumer.get()
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(count):
+                nursery.start_soon(consume)
+            await everybody.wait()
+            (info,) = await runtime.groups()
+            assert info.members == count
+            nursery.cancel_scope.cancel()
+        await trio.sleep(10.0)
+        (info,) = await runtime.groups()
+        assert info.members == 0
+        with pytest.raises(callboard.TopicFull):
+            for _ in range(40):
+                await topic.publish(b"x" * 20_000)
+        await trio.sleep(8 * 86_400.0)
+        assert await runtime.groups() == ()
+        for _ in range(40):
+            await topic.publish(b"x" * 20_000)
+
+
+async def test_who_is_cancelled_before_its_turn_is_no_member(autojump_clock: Any, in_memory: Any) -> None:
+    """A consumer that gave up while its joining still waited leaves nothing behind."""
+    async with in_memory.open() as runtime:
+        topic = await runtime.create_topic("orders")
+        async with topic.subscribe("group"):
+            for turn in range(50):
+                with trio.CancelScope() as scope:
+                    async with trio.open_nursery() as nursery:
+
+                        async def join() -> None:
+                            async with topic.subscribe("group"):
+                                await trio.sleep_forever()
+
+                        nursery.start_soon(join)
+                        for _ in range(turn % 10):
+                            await trio.lowlevel.checkpoint()
+                        scope.cancel()
+            await trio.sleep(1.0)
+            (info,) = await runtime.groups()
+            assert info.members == 1

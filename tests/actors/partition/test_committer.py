@@ -11,119 +11,187 @@ import attrs
 import pytest
 import trio
 
-from callboard.actors.partition.commands import Level, PublishMany, PublishOne
-from callboard.actors.partition.committer import LINGER_S, Committer
-from callboard.actors.partition.port import PartitionPort
-from callboard.actors.partition.sequencer import Sequencer
+from callboard.actors.partition.commands import Flush, Level, PublishMany, PublishOne
+from callboard.actors.partition.commit_plan import DiskEngine
+from callboard.actors.partition.committer import Commit, Committer
+from callboard.actors.partition.core import LINGER_S, Carried, PartitionCore
+from callboard.actors.partition.effects import (
+    Answer,
+    AnswerEach,
+    AppendsFailed,
+    AppendsStored,
+    Effect,
+    RefuseEach,
+)
+from callboard.actors.partition.group_states import GroupStates
+from callboard.actors.partition.participants import JournalParticipant, LogParticipant
+from callboard.actors.partition.sequencer import Singles
 from callboard.log.errors import (
-    ActorCrashed,
-    CallboardError,
     DiskFull,
+    PlanFailed,
     PublishFailed,
     StaleIncarnation,
     TopicFull,
 )
 from callboard.log.format.columns import Columns
 from callboard.log.journal.journal import Journal
-from callboard.log.limits import COMMIT_BYTES_MAX, Limits
+from callboard.log.limits import COMMIT_BYTES_MAX
 from callboard.log.partition.log_settings import LogSettings
 from callboard.log.partition.partition_log import PartitionLog
-from callboard.log.seams.disk import Sync, Write
+from callboard.log.seams.disk import Close, Create, Sync, Write
 from callboard.simulations.clock import VirtualClock
 from callboard.simulations.disk.memory_disk import MemoryDisk
 from callboard.simulations.entropy import SeededEntropy
 
 
-@attrs.define
+@attrs.define(eq=False)
 class Asker:
     """Counts how often it is answered."""
 
     answers: list[Any] = attrs.Factory(list)
+    abandoned: bool = False
 
     @property
     def done(self) -> bool:
         """Whether it was answered."""
         return bool(self.answers)
 
-    def answer(self, value: Any = None) -> bool:
-        """The offset."""
-        self.answers.append(value)
+
+@attrs.define
+class Outbox:
+    """A participant of the test's own: it stages files of bytes into the same plan."""
+
+    disk: Any
+    waiting: list[bytes] = attrs.Factory(list)
+    fates: list[str] = attrs.Factory(list)
+    needs_sync: bool = False
+    needs_upkeep: bool = False
+
+    @property
+    def due_at(self) -> float:
+        return 0.0 if self.waiting else float("inf")
+
+    async def healed(self) -> bool:
         return True
 
-    def fail(self, error: BaseException) -> bool:
-        """What went wrong."""
-        self.answers.append(error)
-        return True
+    def stage(self, commit: Commit) -> Any:
+        if not self.waiting:
+            return None
+        handle = self.disk.handle("p/outbox")
+        return attrs.make_class("StagedFile", ["verbs"])(
+            (Create(handle), Write(handle, 0, tuple(self.waiting)), Sync(handle), Close(handle))
+        )
+
+    def applied(self, staged: Any) -> None:
+        self.fates.append("applied")
+        self.waiting.clear()
+
+    def failed(self, staged: Any, error: PlanFailed) -> None:
+        self.fates.append("failed")
+        self.waiting.clear()
+
+    def withdrawn(self, staged: Any) -> None:
+        self.fates.append("withdrawn")
+
+    async def upkeep(self) -> None:
+        raise AssertionError("nothing to keep up")
+
+    def closing(self) -> None:
+        """Nothing is put off."""
 
 
 @attrs.define
-class Owner:
-    """Stands where the partition would."""
+class Bench:
+    """A committer on a disk in memory, with a core whose effects are carried out here."""
 
-    wakes: int = 0
+    disk: MemoryDisk
+    log: PartitionLog
+    journal: Journal
+    core: PartitionCore
     full: TopicFull | None = None
+    wakes: int = 0
+    log_part: Any = None
+    journal_part: Any = None
+    committer: Any = None
 
-    def visible_advanced(self) -> None:
-        """Count."""
-        self.wakes += 1
+    def perform(self) -> None:
+        """Carry out what the core wants done."""
+        for effect in self.core.take_effects():
+            self._perform(effect)
+        self.committer.wake()
 
-    def delivery_snapshot(self) -> bytes:
-        """Any state will do."""
-        return b"state"
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case Answer(token, value):
+                token.answers.append(value)
+            case AnswerEach(answers):
+                for token, value in answers:
+                    token.answers.append(value)
+            case RefuseEach(tokens, error):
+                for token in tokens:
+                    token.answers.append(error)
+            case AppendsStored(appends, offsets):
+                self.wakes += 1
+                for part, base in zip(appends.parts, offsets, strict=True):
+                    tokens = part.tokens if isinstance(part, Singles) else [part.token]
+                    for offset, token in enumerate(tokens, base):
+                        token.answers.append(offset)
+            case AppendsFailed(appends, error):
+                for part in appends.parts:
+                    for token in part.tokens if isinstance(part, Singles) else [part.token]:
+                        token.answers.append(error)
 
     async def make_room(self) -> TopicFull | None:
         """As the test wants it."""
         await trio.lowlevel.checkpoint()
         return self.full
 
-
-@attrs.define
-class Bench:
-    """A committer on a disk in memory."""
-
-    disk: MemoryDisk
-    log: PartitionLog
-    journal: Journal
-    sequencer: Sequencer
-    committer: Committer
-    owner: Owner
-
     def publish(self, count: int = 1, level: Level = Level.ALL, size: int = 1) -> Asker:
         """Hand over a batch."""
         asker = Asker()
         columns = Columns.build([bytes(size)] * count)
-        self.sequencer.add_many(PublishMany(columns, level, columns.size_bytes), asker)
-        self.committer.kick()
+        self.core.publish_many(PublishMany(columns, level, columns.size_bytes), asker)
+        self.perform()
         return asker
 
     def publish_one(self, level: Level = Level.ALL) -> Asker:
         """Hand over one record."""
         asker = Asker()
-        self.sequencer.add_one(PublishOne(b"x", None, None, level, 1), asker)
-        self.committer.kick()
+        self.core.publish_one(PublishOne(b"x", None, None, level, 1), asker)
+        self.perform()
         return asker
 
     def record(self, *, sync: bool, urgent: bool = True) -> Asker:
         """Hand over a journal record."""
         asker = Asker()
-        self.committer.record(b"record", asker.answer, sync=sync, urgent=urgent)
+        core = self.core
+        core._entries.append(b"record")
+        core._answers.append((asker, None))
+        core._sync = core._sync or sync
+        now = trio.current_time()
+        core.commit_at = 0.0 if urgent else min(core.commit_at, now + LINGER_S)
+        self.perform()
         return asker
 
     def flush(self) -> Asker:
         """Ask for a flush."""
         asker = Asker()
-        self.committer.flush(asker.answer)
+        self.core.flush(Flush(), asker)
+        self.perform()
         return asker
 
     def syncs(self) -> list[str]:
-        """What was synced, in order: the log or the journal."""
+        """What was synced, in order: the log, the journal or the outbox."""
         found = [executed for executed in self.disk.plans if executed.verb == "Sync"]
-        return ["journal" if "/delivery" in executed.path else "log" for executed in found]
+        return [
+            "journal" if "/delivery" in executed.path else "outbox" if "outbox" in executed.path else "log"
+            for executed in found
+        ]
 
 
 @asynccontextmanager
-async def on_bench(*, running: bool = True) -> AsyncIterator[Bench]:
-    """A committer, at work unless told otherwise."""
+async def on_bench(*, running: bool = True, outbox: str = "") -> AsyncIterator[Bench]:
+    """A committer, at work unless told otherwise; an outbox joins "first" or "last"."""
     clock, entropy = VirtualClock(), SeededEntropy(1)
     disk = MemoryDisk(clock=clock)
     files = await disk.incarnate("p")
@@ -138,22 +206,26 @@ async def on_bench(*, running: bool = True) -> AsyncIterator[Bench]:
         clock=clock,
         entropy=entropy,
     )
-    sequencer, owner = Sequencer(), Owner()
-    committer = Committer(
-        files=files,
-        log=log,
-        journal=journal,
-        sequencer=sequencer,
-        clock=clock,
-        port=PartitionPort("orders", 0),
-        owner=owner,
-        limits=Limits(),
+    core = PartitionCore(GroupStates(), Carried(), label="orders/0")
+    bench = Bench(disk, log, journal, core)
+    bench.log_part = LogParticipant(
+        core,
+        log,
+        clock,
+        perform=bench.perform,
+        make_room=bench.make_room,
+        is_cancelled=lambda token: token.abandoned,
     )
+    bench.journal_part = JournalParticipant(core, journal, log, clock, perform=bench.perform)
+    participants = [bench.log_part, bench.journal_part]
+    if outbox:
+        participants.insert(0 if outbox == "first" else 2, Outbox(files))
+    bench.committer = Committer(participants, DiskEngine(files), clock)
     disk.plans.clear()
     async with trio.open_nursery() as nursery:
         if running:
-            nursery.start_soon(committer.run)
-        yield Bench(disk, log, journal, sequencer, committer, owner)
+            nursery.start_soon(bench.committer.run)
+        yield bench
         nursery.cancel_scope.cancel()
 
 
@@ -168,7 +240,7 @@ async def test_what_arrives_during_a_commit_forms_the_next(autojump_clock: Any) 
         assert [asker.answers for asker in askers] == [[0], *([[]] * 99)]
         await trio.sleep(1.0)
         assert [asker.answers for asker in askers] == [[offset] for offset in range(100)]
-        assert (bench.committer.commits, bench.owner.wakes) == (2, 2)
+        assert (bench.committer.commits, bench.wakes) == (2, 2)
 
 
 async def test_a_commit_of_leader_records_is_not_synced_and_one_with_all_is(autojump_clock: Any) -> None:
@@ -235,7 +307,7 @@ async def test_a_flush_waits_for_what_came_before_it_and_for_nothing_else(autoju
             await nursery.start(never_pause)
             await trio.sleep(6.0)
             assert (first.answers, flush.answers) == ([0], [None])
-            assert bench.sequencer.records > 0
+            assert bench.core.sequencer.records > 0
             nursery.cancel_scope.cancel()
 
 
@@ -262,7 +334,7 @@ async def test_a_failed_journal_write_spares_the_log(autojump_clock: Any) -> Non
         bench.disk.fail_next(Sync, OSError(errno.EIO, "refused"), path_contains="/delivery")
         publish, ack = bench.publish(), bench.record(sync=True)
         await trio.sleep(0.1)
-        assert (publish.answers, ack.answers, bench.committer.heals) == ([0], [None], 1)
+        assert (publish.answers, ack.answers, bench.journal_part.heals) == ([0], [None], 1)
 
 
 async def test_a_full_topic_refuses_and_journals_on(autojump_clock: Any) -> None:
@@ -273,41 +345,11 @@ async def test_a_full_topic_refuses_and_journals_on(autojump_clock: Any) -> None
         await trio.sleep(0.1)
         await bench.log.retain(now_us=0, unsettled_from=0, drop_unread=False)
         assert bench.log.over_limit()
-        bench.owner.full = TopicFull("full", topic="orders")
+        bench.full = TopicFull("full", topic="orders")
         publish, ack = bench.publish(), bench.record(sync=True)
         await trio.sleep(0.1)
         assert [type(error) for error in publish.answers] == [TopicFull]
         assert ack.answers == [None]
-
-
-async def test_abandoning_answers_everybody_once(autojump_clock: Any) -> None:
-    """What is in flight, what waits, and who flushes: each hears the error exactly once (C4)."""
-    async with on_bench() as bench:
-        bench.disk.hang()
-        askers = [bench.publish(), bench.record(sync=True)]
-        await trio.sleep(0.1)
-        askers += [bench.publish(), bench.publish_one(), bench.record(sync=True), bench.flush()]
-        bench.committer.abandon(ActorCrashed("crashed", path="p"))
-        assert [len(asker.answers) for asker in askers] == [1] * 6
-        assert all(isinstance(asker.answers[0], CallboardError) for asker in askers)
-        bench.disk.unhang()
-
-
-async def test_who_fails_at_being_told_keeps_nobody_from_hearing(autojump_clock: Any) -> None:
-    """The committer ends with his error; those behind him hear that it is over, once (C4)."""
-
-    def fails(_: Any) -> None:
-        raise RuntimeError("at being told")
-
-    async with on_bench(running=False) as bench:
-        before = bench.record(sync=True)
-        bench.committer.record(b"record", fails, sync=True, urgent=True)
-        behind = bench.record(sync=True)
-        with pytest.raises(RuntimeError, match="at being told"):
-            await bench.committer.run()
-        bench.committer.abandon(ActorCrashed("crashed", path="p"))
-        assert before.answers == [None]
-        assert [type(error) for error in behind.answers] == [ActorCrashed]
 
 
 async def test_a_healing_that_fails_after_it_is_done_owes_nothing(
@@ -334,7 +376,7 @@ async def test_a_healing_that_fails_after_it_is_done_owes_nothing(
         asker = bench.record(sync=True)
         await trio.sleep(0.5)
         assert [type(error) for error in asker.answers] == [StaleIncarnation]
-        assert not bench.committer._has_work()
+        assert bench.journal_part.due_at == float("inf")
         autojump_clock.jump(5.0)
         for _ in range(100):
             await trio.lowlevel.checkpoint()
@@ -349,7 +391,82 @@ async def test_closing_waits_for_everything_and_then_keeps_still(autojump_clock:
         await bench.committer.closed()
         assert [len(asker.answers) for asker in askers] == [1] * 4
         before = bench.disk.verbs_executed
-        bench.committer.record(b"late", None, sync=True)
-        bench.committer.maintain()
+        bench.record(sync=True)
+        bench.log_part.maintain()
         await trio.sleep(10.0)
         assert bench.disk.verbs_executed == before
+
+
+async def test_another_participant_joins_without_the_committer_changing(autojump_clock: Any) -> None:
+    """What a third participant stages is part of the same plan, behind the log and the journal."""
+    async with on_bench(running=False, outbox="last") as bench:
+        outbox = bench.committer._participants[-1]
+        publish, ack = bench.publish(), bench.record(sync=True)
+        outbox.waiting.append(b"payload")
+        await bench.committer._commit()
+        assert (publish.answers, ack.answers, outbox.fates) == ([0], [None], ["applied"])
+        assert (bench.syncs(), bench.committer.commits) == (["log", "journal", "outbox"], 1)
+
+
+async def test_each_participant_hears_its_own_fate(autojump_clock: Any) -> None:
+    """What precedes the failing one stands; what is behind it is withdrawn, and written in the same commit."""
+    async with on_bench(running=False, outbox="last") as bench:
+        outbox = bench.committer._participants[-1]
+        bench.disk.fail_next(Sync, OSError(errno.EIO, "refused"), path_contains="/delivery")
+        publish, ack = bench.publish(), bench.record(sync=True)
+        outbox.waiting.append(b"payload")
+        await bench.committer._commit()
+        assert (publish.answers, ack.answers, outbox.fates) == ([0], [None], ["withdrawn", "applied"])
+
+
+async def test_a_failure_before_the_log_withdraws_what_the_log_had_staged(autojump_clock: Any) -> None:
+    """Publishers hear that nothing was stored; acks go on; the next publish is stored."""
+    async with on_bench(running=False, outbox="first") as bench:
+        outbox = bench.committer._participants[0]
+        bench.disk.fail_next(Create, OSError(errno.ENOSPC, "refused"), path_contains="outbox")
+        publish, ack = bench.publish(), bench.record(sync=True)
+        outbox.waiting.append(b"payload")
+        await bench.committer._commit()
+        assert outbox.fates == ["failed"]
+        assert [error.indefinite for error in publish.answers] == [False]
+        assert ack.answers == [None]
+        again = bench.publish()
+        await bench.committer._commit()
+        assert again.answers == [0]
+
+
+async def test_appends_whose_publishers_gave_up_are_dropped_and_counted(autojump_clock: Any) -> None:
+    """When much waits, what nobody waits for any more is not written; the rest keeps its order."""
+    async with on_bench(running=False) as bench:
+        askers = [bench.publish(size=300_000) for _ in range(5)]
+        askers[1].abandoned = askers[3].abandoned = True
+        await bench.committer._commit()
+        assert [asker.answers for asker in askers] == [[0], [], [1], [], [2]]
+        assert (bench.core.sequencer.cancelled, bench.core.sequencer.records) == (2, 0)
+
+
+@pytest.mark.parametrize("hangs_in", ["roll", "snapshot"])
+async def test_the_watchdog_sees_every_wait_for_the_disk(autojump_clock: Any, hangs_in: str) -> None:
+    """A hang in upkeep makes the partition stuck as one in a commit does, and its end is told too."""
+    told: list[tuple[float, bool]] = []
+    async with on_bench() as bench, trio.open_nursery() as nursery:
+        nursery.start_soon(bench.committer.watch, lambda stuck: told.append((trio.current_time(), stuck)))
+        bench.publish()
+        await trio.sleep(10.0)
+        began = trio.current_time()
+        bench.disk.hang("p/")
+        if hangs_in == "roll":
+            bench.log.alter(LogSettings(segment_bytes=64 * 1024 * 1024, segment_age_s=1.0))
+        else:
+            bench.journal_part._snapshot_beyond = -1
+        bench.log_part.maintain()
+        bench.committer.wake()
+        await trio.sleep(20.0)
+        found = [stuck for _, stuck in told]
+        bench.disk.unhang()
+        assert found == [True]
+        assert told[0][0] - began < 6.0
+        bench.disk.unhang()
+        await trio.sleep(1.0)
+        assert [stuck for _, stuck in told] == [True, False]
+        nursery.cancel_scope.cancel()

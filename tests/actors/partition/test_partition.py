@@ -9,7 +9,14 @@ import pytest
 import trio
 
 import callboard
-from callboard.actors.partition.commands import Flag, Read, ReleaseConsumer, Settle
+from callboard.actors.partition.commands import (
+    Extend,
+    Read,
+    ReleaseConsumer,
+    Settle,
+    WaitForReady,
+    WaitForVisible,
+)
 
 
 async def orders(runtime: Any, count: int, **settings: Any) -> Any:
@@ -39,6 +46,7 @@ async def test_leases_that_nobody_heard_of_are_released_at_the_restart(
     async with in_memory.open() as runtime:
         await orders(runtime, 60)
     async with in_memory.open() as runtime:  # nothing is in memory any more
+        await in_memory.join(runtime)
         in_memory.disk.hang(path)
         replies = []
         for consumer in range(5):
@@ -63,7 +71,7 @@ async def test_a_lease_that_was_extended_is_not_cut_short_by_a_restart(
         await orders(runtime, 1)
         handed = await in_memory.fetch(runtime).wait()
         ask = in_memory.port(runtime).ref.ask
-        assert await ask(Settle(1, "extend", handed.lease_id, [(0, 1)], 600.0))
+        assert await ask(Extend(1, handed.lease_id, 600.0))
         await runtime.restart("topics/orders/0")
         await trio.sleep(590.0)
         assert await in_memory.fetch(runtime, consumer=100).wait() is None
@@ -80,7 +88,7 @@ async def test_a_lease_that_was_shortened_after_an_extension_ends_early(
         handed = await in_memory.fetch(runtime).wait()
         ask = in_memory.port(runtime).ref.ask
         for seconds in (600.0, 1.0):
-            assert await ask(Settle(1, "extend", handed.lease_id, [(0, 1)], seconds))
+            assert await ask(Extend(1, handed.lease_id, seconds))
         await runtime.restart("topics/orders/0")
         await trio.sleep(40.0)
         assert in_memory.offsets(await in_memory.fetch(runtime, consumer=100).wait()) == [0]
@@ -116,6 +124,7 @@ async def test_leases_are_kept_by_an_actors_restart_and_voided_by_a_new_process(
         settlement = await in_memory.port(runtime).ref.ask(Settle(1, "ack", handed.lease_id, [(0, 1)]))
         assert settlement.lost == ()
     async with in_memory.open() as runtime:
+        await in_memory.join(runtime)
         handed = await in_memory.fetch(runtime, consumer=100).wait()
         assert handed.ranges == ((1, 2, 2),)
 
@@ -139,14 +148,13 @@ async def test_waiters_are_woken_and_forgotten(autojump_clock: Any, in_memory: A
     async with in_memory.open() as runtime:
         topic = await orders(runtime, 0)
         port = in_memory.port(runtime)
-        for _ in range(3):
-            assert await in_memory.fetch(runtime, consumer=7).wait() is None
-        assert await in_memory.fetch(runtime, consumer=8).wait() is None
+        replies = [port.ref.ask_nowait(WaitForReady(1, consumer)) for consumer in (7, 7, 7, 8)]
         assert (await in_memory.describe(runtime)).groups[0].waiting_consumers == 2
         await port.ref.ask(ReleaseConsumer(1, 8))
         assert (await in_memory.describe(runtime)).groups[0].waiting_consumers == 1
         await topic.publish(b"x")
         assert (await in_memory.describe(runtime)).groups[0].waiting_consumers == 0
+        assert [reply.done for reply in replies] == [False, False, True, False]
 
 
 async def test_readers_and_consumers_are_woken_when_the_partition_stops(
@@ -155,11 +163,13 @@ async def test_readers_and_consumers_are_woken_when_the_partition_stops(
     """Nobody sleeps on a partition that will say nothing more."""
     async with in_memory.open() as runtime:
         await orders(runtime, 0)
-        reader, port = Flag(), in_memory.port(runtime)
-        assert await port.ref.ask(Read(0, 10, 1000, reader)) is None
-        assert reader.ready == {}
+        port = in_memory.port(runtime)
+        assert await port.ref.ask(Read(0, 10, 1000)) is None
+        replies = [port.ref.ask_nowait(WaitForVisible(0)), port.ref.ask_nowait(WaitForReady(1, 7))]
+        await in_memory.describe(runtime)
+        assert [reply.done for reply in replies] == [False, False]
         await runtime.delete_topic("orders")
-        assert reader.ready == {0: None}
+        assert [reply.value() for reply in replies] == [True, True]
 
 
 async def test_the_end_of_a_hang_does_not_call_a_stopping_partition_running(
@@ -205,8 +215,8 @@ async def test_the_alarm_rings_for_what_is_due_first(autojump_clock: Any, in_mem
         first = await in_memory.fetch(runtime, records=1).wait()
         second = await in_memory.fetch(runtime, records=1).wait()
         started = trio.current_time()
-        assert await port.ref.ask(Settle(1, "extend", first.lease_id, [(0, 1)], seconds=2.0))
-        await port.ref.ask(Settle(1, "nack", second.lease_id, [(1, 2)], seconds=1.0))
+        assert await port.ref.ask(Extend(1, first.lease_id, 2.0))
+        await port.ref.ask(Settle(1, "nack", second.lease_id, [(1, 2)], delay_s=1.0))
         await in_memory.fetch(runtime, records=1).wait()
         for due in (1.0, 2.0):
             await trio.sleep_until(started + due - 0.01)

@@ -1,4 +1,4 @@
-"""The sequencer forms commits: order kept, every reply settled once, sizes bounded."""
+"""The sequencer forms commits: order kept, every token out once, sizes bounded."""
 
 from __future__ import annotations
 
@@ -6,29 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.actors.partition.commands import Level, PublishMany, PublishOne
-from callboard.actors.partition.sequencer import Sequencer
-from callboard.log.errors import PublishFailed
+from callboard.actors.partition.sequencer import Sequencer, Singles
 from callboard.log.format.columns import Columns
 from callboard.log.limits import COMMIT_BYTES_MAX
-
-
-class Waiting:
-    """A reply that remembers what it was told."""
-
-    def __init__(self) -> None:
-        self.told: list[object] = []
-
-    @property
-    def done(self) -> bool:
-        return bool(self.told)
-
-    def answer(self, value: object = None) -> bool:
-        self.told.append(value)
-        return True
-
-    def fail(self, error: BaseException) -> bool:
-        self.told.append(error)
-        return True
 
 
 def single(value: bytes, level: Level = Level.ALL, size: int | None = None) -> PublishOne:
@@ -59,20 +39,17 @@ def test_a_commit_without_level_all_needs_no_sync() -> None:
     assert not commit.durable
 
 
-def test_each_publisher_fails_with_an_error_of_its_own() -> None:
-    """Errors raised in several tasks are separate objects that say the same."""
+def test_what_nobody_waits_for_any_more_is_dropped() -> None:
+    """Records of publishers that gave up are left out; those that nobody ever waited for stay (S1, S4)."""
     sequencer = Sequencer()
-    replies = [Waiting(), Waiting()]
-    for reply in replies:
-        sequencer.add_one(single(b"x"), reply)  # type: ignore[arg-type]
-    commit = sequencer.take()
-    assert commit is not None
-    error = PublishFailed("lost", topic="t")
-    commit.fail(error)
-    told = [reply.told[0] for reply in replies]
-    assert [str(one) for one in told] == ["lost", "lost"]
-    assert [one.topic for one in told] == ["t", "t"]  # type: ignore[attr-defined]
-    assert len({id(one) for one in (*told, error)}) == 3
+    for value, token in ((b"a", "gone"), (b"b", None), (b"c", "here")):
+        sequencer.add_one(single(value), token)
+    sequencer.add_many(PublishMany(Columns.build([b"d", b"e"]), Level.ALL, 2), "gone")
+    appends = sequencer.take(lambda token: token == "gone")
+    assert appends is not None
+    assert [batch.value_list() for batch in appends.batches] == [[b"b", b"c"]]
+    assert (appends.size_bytes, appends.cancelled, appends.unawaited) == (5, 3, 1)
+    assert (sequencer.records, sequencer.size_bytes, sequencer.cancelled) == (0, 0, 3)
 
 
 @given(
@@ -85,8 +62,8 @@ def test_each_publisher_fails_with_an_error_of_its_own() -> None:
         max_size=40,
     )
 )
-def test_everything_leaves_once_in_order_and_replies_get_their_offsets(steps: list[tuple[str, int]]) -> None:
-    """S1, S3: whatever the interleaving, records leave in order and every reply hears its own offset, once."""
+def test_everything_leaves_once_in_order_and_tokens_get_their_offsets(steps: list[tuple[str, int]]) -> None:
+    """S1, S3: whatever the interleaving, records leave in order and every token goes with its own offset, once."""
     sequencer, expected, left, replies = Sequencer(), [], [], []
     next_offset = 0
 
@@ -101,22 +78,25 @@ def test_everything_leaves_once_in_order_and_replies_get_their_offsets(steps: li
             bases.append(next_offset)
             next_offset += batch.count
             left.extend(batch.value_list())
-        commit.answer(bases)
+        for part, base in zip(commit.parts, bases, strict=True):
+            tokens = part.tokens if isinstance(part, Singles) else [part.token]
+            for offset, told in enumerate(tokens, base):
+                told.append(offset)
 
     for number, (kind, argument) in enumerate(steps):
         if kind == "take":
             take()
             continue
-        reply = Waiting()
+        reply: list[int] = []
         replies.append((reply, len(expected)))
         values = [b"%d.%d" % (number, part) for part in range(argument if kind == "many" else 1)]
         expected.extend(values)
         if kind == "one":
-            sequencer.add_one(single(values[0], size=argument), reply)  # type: ignore[arg-type]
+            sequencer.add_one(single(values[0], size=argument), reply)
         else:
-            sequencer.add_many(PublishMany(Columns.build(values), Level.ALL, 8), reply)  # type: ignore[arg-type]
+            sequencer.add_many(PublishMany(Columns.build(values), Level.ALL, 8), reply)
     while sequencer.records:
         take()
     assert left == expected
-    assert [reply.told for reply, _ in replies] == [[offset] for _, offset in replies]
+    assert [reply for reply, _ in replies] == [[offset] for _, offset in replies]
     assert sequencer.size_bytes == 0

@@ -1,13 +1,13 @@
-"""Flags that partitions set, and what becomes of those whose owners are gone."""
+"""Those who sleep until a partition is back, and what becomes of those who are gone."""
 
 from __future__ import annotations
 
-from callboard.actors.partition.commands import SIFT_AT_LEAST, Flag, Sleepers
+from callboard.actors.partition.awaited import SIFT_AT_LEAST, AwaitedPartitions, Sleepers
 
 
-def test_each_flag_is_set_once_and_forgotten() -> None:
-    """A wake sets every flag that was added since the wake before."""
-    sleepers, first, second = Sleepers(), Flag(), Flag()
+def test_each_sleeper_is_woken_once_and_forgotten() -> None:
+    """A wake reaches everybody who was added since the wake before."""
+    sleepers, first, second = Sleepers(), AwaitedPartitions(), AwaitedPartitions()
     sleepers.add(first)
     sleepers.add(second)
     sleepers.wake(3)
@@ -16,13 +16,13 @@ def test_each_flag_is_set_once_and_forgotten() -> None:
     assert ([], []) == (first.take(), second.take())
 
 
-def test_flags_that_nobody_holds_leave_nothing_behind() -> None:
+def test_sleepers_that_are_gone_leave_nothing_behind() -> None:
     """However many gave up waiting, only those who still wait take space, and they are woken."""
-    sleepers, waiting = Sleepers(), [Flag() for _ in range(5)]
+    sleepers, waiting = Sleepers(), [AwaitedPartitions() for _ in range(5)]
     for flag in waiting:
         sleepers.add(flag)
     for _ in range(10 * SIFT_AT_LEAST):
-        sleepers.add(Flag())
+        sleepers.add(AwaitedPartitions())
     assert len(sleepers) <= SIFT_AT_LEAST
     sleepers.wake(0)
-    assert [[0]] * 5 == [flag.take() for flag in waiting]
+    assert [[0]] * 5 == [awaited.take() for awaited in waiting]

@@ -141,6 +141,20 @@ async def test_an_idle_partition_has_no_descriptor(tmp_path: Path) -> None:
     await disk.aclose()
 
 
+async def test_a_reader_keeps_what_the_owner_removes(tmp_path: Path) -> None:
+    """A disk for reading keeps idle files open: another process owns their names and may take them away."""
+    (tmp_path / "a").write_bytes(b"content")
+    disk = HostDisk(tmp_path, read_only=True)
+    disk.executor.files.idle_s = 0.0
+    life = await disk.incarnate("reader")
+    handle = life.handle("a")
+    await life.submit((Open(handle),))
+    await life.submit(())
+    (tmp_path / "a").unlink()
+    assert await life.read(handle, 0, 7) == b"content"
+    await disk.aclose()
+
+
 async def test_the_least_recently_used_are_put_away(small: HostDisk, tmp_path: Path) -> None:
     """Opening one more than may be open puts away the one that was not used for longest."""
     life, handles = await filled(small, 4)

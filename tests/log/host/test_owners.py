@@ -119,6 +119,31 @@ def test_a_forked_child_is_refused_and_the_parent_keeps_its_lock(tmp_path: Path)
     assert (done.stdout.split(), done.stderr) == (["True"] * 4 + ["locked"], "")
 
 
+def test_a_runtime_tells_a_forked_child_why_it_refuses(tmp_path: Path) -> None:
+    """Publishing in a forked child fails with the reason; the parent's runtime goes on."""
+    script = (
+        "import os, sys, trio\n"
+        "from callboard import CallboardError, open_runtime\n"
+        "async def main():\n"
+        "    async with open_runtime(sys.argv[1]) as runtime:\n"
+        "        topic = await runtime.create_topic('orders')\n"
+        "        await topic.publish(b'before')\n"
+        "        if (child := os.fork()) == 0:\n"
+        "            try:\n"
+        "                await topic.publish(b'in the child')\n"
+        "            except CallboardError as error:\n"
+        "                print('forked child' in str(error), flush=True)\n"
+        "            os._exit(0)\n"
+        "        os.waitpid(child, 0)\n"
+        "        print((await topic.publish(b'after')).offset)\n"
+        "trio.run(main)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, tmp_path / "data"], capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.split() == ["True", "1"], done.stderr
+
+
 async def test_another_trio_run_is_refused(tmp_path: Path) -> None:
     """A disk in use is refused in another run, in every call; its own run goes on, and closes."""
     disk = HostDisk(tmp_path)

@@ -110,12 +110,12 @@ def does_not_count(original: Callable[..., Any]) -> Callable[..., Any]:
 def in_reverse(original: Callable[..., Any]) -> Callable[..., Any]:
     """A sequencer that tells publishers in another order than they came in."""
 
-    def take(self: Sequencer) -> Any:
-        commit = original(self)
+    def take(self: Sequencer, *args: Any) -> Any:
+        commit = original(self, *args)
         if commit is not None:
             for part in commit.parts:
-                if isinstance(part.replies, list):
-                    part.replies.reverse()
+                if isinstance(part.tokens, list):
+                    part.tokens.reverse()
         return commit
 
     return take

@@ -6,14 +6,19 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import trio
 
 from callboard.actors.delivery.delivery import Delivery
 from callboard.actors.delivery.receipts import Lease
 from callboard.actors.partition.commands import Level, PublishOne
-from callboard.actors.partition.committer import Committer
-from callboard.actors.partition.group_states import Group, GroupStates
+from callboard.actors.partition.commit_plan import DiskEngine
+from callboard.actors.partition.effects import AppendsStored
+from callboard.actors.partition.group_states import Group, GroupEvents, GroupStates
+from callboard.actors.partition.openings import Openings
+from callboard.actors.partition.partition import Partition
+from callboard.actors.partition.placement import Placement
+from callboard.actors.partition.port import PartitionPort
 from callboard.actors.partition.sequencer import Sequencer
+from callboard.actors.settings import TopicSettings
 from callboard.log.errors import PlanFailed
 from callboard.log.format.columns import Columns
 from callboard.log.format.faults import FrameInvalid, IndexInvalid
@@ -124,10 +129,7 @@ async def test_a_failed_sync_is_repeated(without: Any) -> None:
         handle = files.handle("file")
         await files.submit([Create(handle)])
         disk.fail_next(Sync, OSError(5, "broken"))
-        committer = object.__new__(Committer)
-        committer._files = files
-        committer._watched = trio.Event()
-        await committer._submit([Write(handle, 0, (b"data",)), Sync(handle)])
+        await DiskEngine(files)._submit([Write(handle, 0, (b"data",)), Sync(handle)])
 
     with pytest.raises(PlanFailed):
         await submit()
@@ -155,7 +157,7 @@ def test_acks_do_not_reach_the_journal(without: Any) -> None:
         group, opened = states.open(1, True, 0)
         grant = group.delivery.lease(now=0.0, deadline=9.0, consumer=1, max_records=1, visible_end=1)
         group.delivery.ack(grant.lease_id, [(0, 1)], 0.0)
-        record = group.events_record(0.0)
+        record = GroupEvents(1, group.delivery.take_events()).record(0.0)
         replayed = GroupStates()
         replayed.apply(opened)
         replayed.apply(record)
@@ -222,9 +224,12 @@ def test_publishers_hear_of_others_offsets(without: Any) -> None:
         sequencer, heard = Sequencer(), [Heard(), Heard()]
         for one in heard:
             sequencer.add_one(PublishOne(b"", None, None, Level.ALL, 0), one)
-        commit = sequencer.take()
-        assert commit is not None
-        commit.answer([5])
+        appends = sequencer.take()
+        assert appends is not None
+        partition = Partition(
+            Placement("orders", "1", 0, TopicSettings(), PartitionPort("orders", 0), Openings())
+        )
+        partition._appends_stored(AppendsStored(appends, [5]))
         return heard[0].offset
 
     assert first() == 5

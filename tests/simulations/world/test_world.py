@@ -384,14 +384,26 @@ def test_slow_by_nothing_is_not_slow() -> None:
     assert result.virtual_s == 1.0
 
 
-def test_a_run_whose_time_stands_still_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody who only yields keeps time from going on, long before a run has had its ticks."""
-    monkeypatch.setattr("callboard.simulations.world.driver.STILL_TICKS", 500)
+def test_a_run_whose_time_stands_still_is_ended() -> None:
+    """Somebody who only yields keeps time from going on; the run is ended long before its last tick, and names him."""
+    settings = Settings(still_ticks=500)
 
-    async def spins(world: World) -> None:
-        await trio.sleep(1)
+    async def yields() -> None:
         while True:
             await trio.lowlevel.checkpoint()
+
+    async def hardly_waits() -> None:
+        while True:  # noqa: ASYNC110 - time goes on too slowly for anybody to notice
+            await trio.sleep(1e-9)
+
+    def spinning(async_fn: Any) -> Any:
+        async def spins(world: World) -> None:
+            await trio.sleep(1)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(trio.sleep, 60, name="sleeper")
+                nursery.start_soon(async_fn, name="spinner")
+
+        return spins
 
     async def goes_on(world: World) -> None:
         for _ in range(20):
@@ -399,11 +411,14 @@ def test_a_run_whose_time_stands_still_is_ended(monkeypatch: pytest.MonkeyPatch)
                 await trio.lowlevel.checkpoint()
             await trio.sleep(0.1)
 
-    stuck = run(spins, seed=1)
-    assert isinstance(stuck.failure, SimulationStuck)
-    assert "stood still" in str(stuck.failure)
-    assert stuck.ticks < 2_000
-    assert run(goes_on, seed=1).failure is None
+    for async_fn in (yields, hardly_waits):
+        stuck = run(spinning(async_fn), seed=1, settings=settings)
+        assert isinstance(stuck.failure, SimulationStuck)
+        assert "stood still" in str(stuck.failure)
+        assert "Stepped most: spinner" in str(stuck.failure)
+        assert "sleeper" not in str(stuck.failure)
+        assert stuck.ticks < 2_000
+    assert run(goes_on, seed=1, settings=settings).failure is None
 
 
 def test_a_run_whose_history_is_full_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:

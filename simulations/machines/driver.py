@@ -1,6 +1,6 @@
-"""The court: places, their supervisor, publishers and consumers of one drive, and the loop that gives them turns.
+"""The fast path driver: partitions, their supervisor, publishers and consumers of one drive, and the loop of turns.
 
-Each turn draws 32 bits: some move the clock, some choose a deed, the rest decide its particulars. How often each deed
+Each turn draws 32 bits: some move the clock, some choose an operation, the rest decide its particulars. How often each
 happens is drawn per seed, and so is what faults there are.
 """
 
@@ -12,15 +12,23 @@ from heapq import heappop, heappush
 from itertools import chain, repeat
 from typing import Any, Final
 
+from callboard.actors.partition.commands import ReleaseConsumer, Settle
 from callboard.simulations.checkers import liveness
 from callboard.simulations.entropy import SeededEntropy
-from callboard.simulations.machines.deeds import DEEDS, RAN_OUT_CODE, STRIKE_CODE, Deeds
-from callboard.simulations.machines.place import ACKED, LEASED, RAN_OUT, RELEASED, Circle, Place
+from callboard.simulations.machines.operations import OPERATIONS, RAN_OUT_CODE, STRIKE_CODE, Operations
+from callboard.simulations.machines.partition_model import (
+    ACKED,
+    LEASED,
+    RAN_OUT,
+    RELEASED,
+    GroupModel,
+    PartitionModel,
+)
 from callboard.simulations.machines.strikes import Strike, draw_strikes, strikes_of
 from callboard.simulations.machines.tree import Tree
 from callboard.simulations.violations import Violation
 
-__all__ = ["Court"]
+__all__ = ["FastPathDriver"]
 
 CHECK_EVERY: Final = 256
 ROUNDS_MAX: Final = 400
@@ -32,7 +40,7 @@ PACES: Final = (0.02, 0.1, 0.3, 1.0)
 STEPS_S: Final = (0.0,) * 24 + (0.001, 0.004, 0.01, 0.02, 0.05, 0.1, 0.2, 0.6)
 
 
-class Court(Deeds):
+class FastPathDriver(Operations):
     """All that one drive has."""
 
     def __init__(self, seed: int, events: int, plan: Any) -> None:
@@ -51,29 +59,29 @@ class Court(Deeds):
         self.hits: dict[int, int] = {}
         self.triggers: dict[str, list[tuple[int, int, Strike]]] = {}
         bits = self.draw()
-        count, circles = 1 + bits % 3, 1 + (bits >> 2) % 2
+        count, groups = 1 + bits % 3, 1 + (bits >> 2) % 2
         self.consumers = 1 + (bits >> 4) % 4
         self.is_orderly = bool(bits & 0x1000)
         pace = PACES[bits >> 10 & 3]
         self.steps = tuple(step * pace for step in STEPS_S)
         timeout_s = (2.0, 10.0, 30.0, 30.0)[(bits >> 8) & 3]
-        self.places = [
-            Place(
+        self.partitions = [
+            PartitionModel(
                 f"topics/simulated/{number}",
-                [Circle(group_id, timeout_s) for group_id in range(1, circles + 1)],
+                [GroupModel(group_id, timeout_s) for group_id in range(1, groups + 1)],
                 self.passing,
             )
             for number in range(count)
         ]
-        self.by_path = {place.path: place for place in self.places}
-        self.pairs = [(place, circle) for place in self.places for circle in place.circles]
-        for place in self.places:
-            place.is_up = False
+        self.by_path = {partition.path: partition for partition in self.partitions}
+        self.pairs = [(partition, group) for partition in self.partitions for group in partition.groups]
+        for partition in self.partitions:
+            partition.is_up = False
         self.fresh = set(self.by_path)
-        """Places that have not begun in this process."""
+        """PartitionModel that have not begun in this process."""
         self.marks: dict[str, int] = {}
         self.is_dark = self.is_healed = False
-        self.deeds = self._draw_deeds()
+        self.operations = self._draw_operations()
         self.tree = Tree(list(self.by_path), self.draw, self.at, start=self._starts, stop=self._stops)
         strikes = draw_strikes(self.draw, events) if plan is None else strikes_of(plan)
         for index, strike in strikes:
@@ -89,9 +97,9 @@ class Court(Deeds):
 
         return strikes
 
-    def _draw_deeds(self) -> list[Callable[[int], int]]:
+    def _draw_operations(self) -> list[Callable[[int], int]]:
         table: list[Callable[[int], int]] = []
-        for name, share in DEEDS:
+        for name, share in OPERATIONS:
             mood = self.draw() & 15
             optional = name not in ("publish_many", "fetch", "ack", "commit")
             times = 0 if optional and mood < 7 else share * 3 if mood > 13 else share
@@ -103,15 +111,15 @@ class Court(Deeds):
     def run(self) -> None:
         """Turn after turn, until so many events have happened."""
         self.tree.open(0.0)
-        draw, deeds, limit, steps = self.draw, self.deeds, self.limit, self.steps
-        count = len(deeds)
+        draw, operations, limit, steps = self.draw, self.operations, self.limit, self.steps
+        count = len(operations)
         next_check = CHECK_EVERY
         for _ in range(limit * IDLE_TURNS_MAX):
             bits = draw()
             now = self.now = self.now + steps[bits & 31]
             if now >= self.due:
                 self.on_time()
-            done = deeds[(bits >> 5 & 0x7FF) % count](bits >> 16)
+            done = operations[(bits >> 5 & 0x7FF) % count](bits >> 16)
             if not done and self.is_dark:
                 self.now = max(now, self.due)
             self.events = events = self.events + done
@@ -129,64 +137,63 @@ class Court(Deeds):
         due = float("inf")
         if not self.is_dark:
             self.tree.stir(now)
-            for place, circle in self.pairs:
-                if not place.is_up:
+            for partition in self.partitions:
+                if not partition.is_up:
                     continue
-                delivery = circle.delivery
-                deadline = delivery.next_deadline()
-                if deadline is not None and deadline <= now:
+                if partition.due <= now:
                     self.events += 1
-                    for grant in delivery.expire(now):
-                        place.tidings.append((RAN_OUT, circle, grant))
+                    partition.due = float("inf")
+                    for group_id, grant in partition.core.time_has_come(now):
+                        partition.pending.append((RAN_OUT, partition.by_id[group_id], grant))
                         self.trace.append(RAN_OUT_CODE | grant.lease_id << 8)
-                    deadline = delivery.next_deadline()
-                if deadline is not None and deadline < due:
-                    due = deadline
+                    partition.perform(now)
+                if partition.due < due:
+                    due = partition.due
             due = min(due, self.tree.wake_at(now))
         if agenda:
             due = min(due, agenda[0][0])
         self.due = due
 
-    def at(self, at_s: float, deed: Callable[[float], None]) -> None:
-        """Have `deed` done at an instant."""
+    def at(self, at_s: float, operation: Callable[[float], None]) -> None:
+        """Have `operation` done at an instant."""
         self._numbers += 1
-        heappush(self.agenda, (at_s, self._numbers, deed))
+        heappush(self.agenda, (at_s, self._numbers, operation))
         if at_s < self.due:
             self.due = at_s
 
     def check(self) -> None:
         """The rules that hold at any time."""
-        for place in self.places:
-            if place.is_up:
-                place.check()
-                for circle in place.circles:
-                    circle.ledger.prune()
+        for partition in self.partitions:
+            if partition.is_up:
+                partition.check()
+                for group in partition.groups:
+                    group.ledger.prune()
 
     # -- lives ----------------------------------------------------------------------------------------------
 
     def _starts(self, path: str, now: float) -> None:
-        """A place begins a life, by the supervisor's will."""
-        place = self.by_path[path]
+        """A partition begins a life, by the supervisor's will."""
+        partition = self.by_path[path]
         if path in self.fresh:
             self.fresh.discard(path)
-            place.reopen(self.wall_offset_s, mark=self.marks.get(path, 0))
+            partition.reopen(now, self.wall_offset_s, mark=self.marks.get(path, 0))
         else:
-            place.recover(now, self.wall_offset_s)
+            partition.recover(now, self.wall_offset_s)
         self.due = now
 
     def _stops(self, path: str, now: float) -> None:
-        """A place ends in good order: it writes what waits first."""
-        place = self.by_path[path]
-        if place.is_up:
-            place.commit(now, self.wall_offset_s)
-        if place.is_up:
-            place.crash()
+        """A partition ends in good order: it writes what waits first."""
+        partition = self.by_path[path]
+        if partition.is_up:
+            partition.commit(now, self.wall_offset_s)
+        if partition.is_up:
+            partition.crash()
 
-    def _crash(self, place: Place) -> bool:
-        if not place.is_up:
+    def _crash(self, partition: PartitionModel) -> bool:
+        if not partition.is_up:
             return False
-        place.crash()
-        self.tree.crash(place.path, self.now)
+        partition.crash()
+        self.tree.crash(partition.path, self.now)
         self.due = self.now
         return True
 
@@ -200,15 +207,15 @@ class Court(Deeds):
             return int(survivors.random() * (count + 1))
 
         self.fresh = set(self.by_path)
-        for place in self.places:
-            self.marks[place.path] = place.visible_end
+        for partition in self.partitions:
+            self.marks[partition.path] = partition.visible_end
             if strike.kind == "kill":
-                place.kill()
+                partition.kill()
             else:
-                durable_end = place.durable_end
-                place.lose_power(surviving)
+                durable_end = partition.durable_end
+                partition.lose_power(surviving)
                 if survivors.random() < 0.5:
-                    self.marks[place.path] = durable_end
+                    self.marks[partition.path] = durable_end
         self.tree.power_lost()
         self.at(self.now + max(0.0, strike.seconds if strike.seconds < 3600 else 1.0), self._light)
         return True
@@ -225,9 +232,9 @@ class Court(Deeds):
         if not waiting:
             return
         struck = []
-        for place, (index, left, strike) in enumerate(waiting):
+        for partition, (index, left, strike) in enumerate(waiting):
             if strike.about in subject:
-                waiting[place] = (index, left - 1, strike)
+                waiting[partition] = (index, left - 1, strike)
                 if left <= 1:
                     struck.append((index, strike))
         if struck:
@@ -239,48 +246,51 @@ class Court(Deeds):
 
     def _strike(self, index: int, strike: Strike) -> None:
         self.trace.append(STRIKE_CODE | index << 8)
-        matching = [place for place in self.places if strike.path and strike.path in place.path]
-        place = matching[0] if matching else self.places[strike.choose(len(self.places))]
+        matching = [
+            partition for partition in self.partitions if strike.path and strike.path in partition.path
+        ]
+        partition = matching[0] if matching else self.partitions[strike.choose(len(self.partitions))]
         if strike.kind == "crash":
-            hit = self._crash(place)
+            hit = self._crash(partition)
         elif strike.kind in ("power", "kill"):
             hit = self._end_process(strike)
         elif strike.kind == "jump":
             hit = True
             self.wall_offset_s += strike.seconds
-            for _, circle in self.pairs:
-                circle.ledger.delayed.clear()
+            for _, group in self.pairs:
+                group.ledger.delayed.clear()
         elif strike.kind == "consumer":
             hit = self._consumer_crashes(strike.choose(self.consumers))
         elif strike.kind == "pause":
-            hit = place.is_up
-            place.paused_until = self.now + min(abs(strike.seconds), 60.0)
+            hit = partition.is_up
+            partition.paused_until = self.now + min(abs(strike.seconds), 60.0)
         else:
             hit = True
-            place.fails += 1
+            partition.fails += 1
         self.hits[index] = self.hits.get(index, 0) + hit
 
     def _consumer_crashes(self, consumer: int) -> bool:
         """What the consumer holds is released, and what it was about to get."""
         held = 0
-        for place, circle in self.pairs:
-            if not place.is_up:
+        for partition, group in self.pairs:
+            if not partition.is_up:
                 continue
-            ledger = circle.ledger
-            circle.delivery.release_consumer(consumer)
+            ledger = group.ledger
+            partition.core.release_consumer(ReleaseConsumer(group.group_id, consumer), None, self.now)
+            partition.perform(self.now)
             for lease_id, claim in tuple(ledger.claims.items()):
                 if claim[2] == consumer:
                     ledger.gives_up(lease_id)
-                    place.tidings.append((RELEASED, circle, claim[1]))
+                    partition.pending.append((RELEASED, group, claim[1]))
                     held += 1
             # Of a plan under way the leases are written; the release goes into the next one.
-            for tidings in (place.tidings_now, place.tidings):
-                for at, (kind, where, what) in enumerate(tidings):
-                    if kind == LEASED and where is circle and what.consumer == consumer:
-                        tidings[at] = (RELEASED, circle, what.ranges)
-                        if tidings is place.tidings_now:
-                            place.tidings.append(tidings[at])
-            circle.hands = deque(hand for hand in circle.hands if hand[2] != consumer)
+            for pending in (partition.pending_now, partition.pending):
+                for at, (kind, where, what) in enumerate(pending):
+                    if kind == LEASED and where is group and what.consumer == consumer:
+                        pending[at] = (RELEASED, group, what.ranges)
+                        if pending is partition.pending_now:
+                            partition.pending.append(pending[at])
+            group.leased = deque(lease for lease in group.leased if lease[2] != consumer)
         return held > 0
 
     # -- the end --------------------------------------------------------------------------------------------
@@ -289,30 +299,31 @@ class Court(Deeds):
         """Heal everything; then all that was published is settled, in so many rounds."""
         self.triggers.clear()
         self.is_healed = True
-        for place in self.places:
-            place.fails, place.paused_until = 0, 0.0
+        for partition in self.partitions:
+            partition.fails, partition.paused_until = 0, 0.0
         for _ in range(ROUNDS_MAX):
             self.on_time()
-            for place, circle in self.pairs:
-                while place.is_up and (hands := circle.hands):
-                    lease_id, ranges, _ = hands.popleft()
-                    accepted, lost = circle.delivery.ack(lease_id, ranges, self.now)
-                    if lost:
-                        circle.ledger.refused(lease_id, lost, self.now)
-                    circle.ledger.asks_to_settle(lease_id, ranges)
-                    if accepted:
-                        place.tidings.append((ACKED, circle, accepted))
-                        place.sync = True
+            for partition, group in self.pairs:
+                while partition.is_up and (leased := group.leased):
+                    lease_id, ranges, _ = leased.popleft()
+                    settlement = partition.core.settle(
+                        Settle(group.group_id, "ack", lease_id, ranges), partition, self.now
+                    )
+                    if settlement is not None and settlement.lost:
+                        group.ledger.refused(lease_id, settlement.lost, self.now)
+                    group.ledger.asks_to_settle(lease_id, ranges)
+                    if settlement is not None and settlement.accepted:
+                        partition.pending.append((ACKED, group, settlement.accepted))
                     self.events += 1
-                if place.is_up:
-                    self.fetch_from(place, circle, 0, DRAIN_RECORDS, 1)
-            for place in self.places:
-                if place.is_up:
-                    place.commit(self.now, self.wall_offset_s)
+                if partition.is_up:
+                    self.fetch_from(partition, group, 0, DRAIN_RECORDS, 1)
+            for partition in self.partitions:
+                if partition.is_up:
+                    partition.commit(self.now, self.wall_offset_s)
             self.check()
             if self._all_settled():
                 return
-            if not any(circle.hands and place.is_up for place, circle in self.pairs):
+            if not any(group.leased and partition.is_up for partition, group in self.pairs):
                 self.on_time()
                 self.now = max(self.now + 1.0, min(self.due, self.now + 1e6))
         raise Violation(
@@ -320,10 +331,10 @@ class Court(Deeds):
         )
 
     def _all_settled(self) -> bool:
-        return all(place.is_up for place in self.places) and not self._unsettled()
+        return all(partition.is_up for partition in self.partitions) and not self._unsettled()
 
     def _unsettled(self) -> int:
         return sum(
-            circle.delivery.pending_count(place.visible_end) + place.sequencer.records
-            for place, circle in self.pairs
+            group.delivery.pending_count(partition.visible_end) + partition.core.sequencer.records
+            for partition, group in self.pairs
         )

@@ -1,0 +1,143 @@
+"""The other end of notices: the partitions that one consumer, or reader, waits for to have something new.
+
+What a partition is asked is data (`WaitForReady`, `WaitForVisible`); the notice is its deferred answer. It counts only
+while its asker really waits: a notice that comes while the asker is busy is declined, so that the partition tells the
+next one. The asker asks that partition again before it next waits.
+
+Invariants
+----------
+Z1  A partition whose notice came, was declined or failed is in `ready` until it is taken from there: none is forgotten.
+Z2  At most one notice is accepted for each time that the asker waits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+from weakref import ref
+
+import trio
+
+from callboard.actors.kernel.reply import Reply
+
+if TYPE_CHECKING:
+    from callboard.actors.kernel import ActorRef
+    from callboard.actors.partition.commands import PartitionCommand, WaitForReady, WaitForVisible
+
+__all__ = ["AwaitedPartitions", "Sleepers"]
+
+SIFT_AT_LEAST: Final = 64
+"""`Sleepers` look for those who are gone when there are so many, or twice as many as were left."""
+
+
+class Notice(Reply):
+    """The reply to a wait."""
+
+    __slots__ = ("_awaited", "_index")
+
+    def __init__(self, awaited: AwaitedPartitions, index: int) -> None:
+        super().__init__(awaited)
+        self._awaited = awaited
+        self._index = index
+
+    def answer(self, value: Any = None) -> bool:
+        """There is something new; False when its asker is not waiting now."""
+        if self.done:
+            return False
+        self.done = True
+        return self._awaited.noticed(self._index)
+
+    def fail(self, error: BaseException) -> bool:
+        """The partition ended, or refuses: the asker asks, and hears why."""
+        return self.answer()
+
+
+class AwaitedPartitions:
+    """Which partitions have something new, and which have been asked to say when they do."""
+
+    def __init__(self) -> None:
+        self._event = trio.Event()
+        self._notices: dict[int, Notice] = {}
+        self._is_waiting = False
+        self.ready: dict[int, None] = {}
+        self.path = "notices"
+        self.late_replies = 0
+
+    async def ask(
+        self, index: int, ref: ActorRef[PartitionCommand], command: WaitForReady | WaitForVisible
+    ) -> None:
+        """Have the partition say when there is something new, unless it has been asked already."""
+        notice = self._notices.get(index)
+        if notice is not None and not notice.done:
+            return
+        self._notices[index] = notice = Notice(self, index)
+        try:
+            await ref.send(command, notice)
+        except BaseException:
+            notice.abandon()
+            raise
+
+    def noticed(self, index: int) -> bool:
+        """A partition has something new; whether that is accepted (Z2)."""
+        self.ready[index] = None
+        accepted, self._is_waiting = self._is_waiting, False
+        self._event.set()
+        return accepted
+
+    def set(self, index: int) -> None:
+        """Look at a partition again, whether it was asked or not."""
+        self.noticed(index)
+
+    async def wait(self) -> None:
+        """Return once at least one partition is ready."""
+        if self.ready:
+            await trio.lowlevel.checkpoint()
+            return
+        self._event = trio.Event()
+        self._is_waiting = True
+        try:
+            await self._event.wait()
+        finally:
+            self._is_waiting = False
+
+    def take(self) -> list[int]:
+        """The partitions that became ready since the last `take`, in that order."""
+        taken = list(self.ready)
+        self.ready.clear()
+        return taken
+
+    def close(self) -> None:
+        """Nobody waits any more."""
+        for notice in self._notices.values():
+            notice.abandon()
+        self._notices.clear()
+
+
+class Sleepers:
+    """Those who found a partition unavailable, and look again when it comes back.
+
+    They are held weakly: whoever gave up waiting leaves nothing behind.
+    """
+
+    __slots__ = ("_sift_at", "_sleepers")
+
+    def __init__(self) -> None:
+        self._sleepers: list[ref[AwaitedPartitions]] = []
+        self._sift_at = SIFT_AT_LEAST
+
+    def add(self, awaited: AwaitedPartitions) -> None:
+        """Set `awaited` at the next `wake`."""
+        self._sleepers.append(ref(awaited))
+        if len(self._sleepers) >= self._sift_at:
+            self._sleepers = [kept for kept in self._sleepers if kept() is not None]
+            self._sift_at = max(SIFT_AT_LEAST, 2 * len(self._sleepers))
+
+    def wake(self, partition: int) -> None:
+        """Have those who still sleep look at the partition again, and forget them all."""
+        sleepers, self._sleepers = self._sleepers, []
+        for kept in sleepers:
+            awaited = kept()
+            if awaited is not None:
+                awaited.set(partition)
+
+    def __len__(self) -> int:
+        return len(self._sleepers)

@@ -1,0 +1,127 @@
+"""What a partition's core wants done: values that its shell carries out, in order.
+
+A *token* stands for whoever asked; the core never looks into it. In production it is the asker's `Reply`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from callboard.actors.partition.commands import Handed
+from callboard.log.errors import CallboardError
+
+if TYPE_CHECKING:
+    from callboard.actors.partition.lease_reading import LeaseReading
+    from callboard.actors.partition.sequencer import Appends
+
+__all__ = [
+    "Answer",
+    "AnswerEach",
+    "AppendsFailed",
+    "AppendsStored",
+    "Arm",
+    "Deliver",
+    "Effect",
+    "Notify",
+    "ReadLeased",
+    "ReadRecords",
+    "Refuse",
+    "RefuseEach",
+    "Token",
+]
+
+Token = Any
+
+
+class Answer(NamedTuple):
+    """Answer a question."""
+
+    token: Token
+    value: object
+
+
+class Refuse(NamedTuple):
+    """Answer a question by raising an error."""
+
+    token: Token
+    error: CallboardError
+
+
+class AnswerEach(NamedTuple):
+    """Answer questions, each with its value: one effect for a whole commit."""
+
+    answers: Sequence[tuple[Token, object]]
+
+
+class RefuseEach(NamedTuple):
+    """Answer questions by raising `error` in each."""
+
+    tokens: Sequence[Token]
+    error: CallboardError
+
+
+class AppendsStored(NamedTuple):
+    """A commit has taken these appends: tell their publishers, return the bytes to the publishers' budget."""
+
+    appends: Appends
+    base_offsets: Sequence[int]
+    """One per batch."""
+
+
+class AppendsFailed(NamedTuple):
+    """These appends are not stored, or may not be: tell their publishers, return the bytes."""
+
+    appends: Appends
+    error: CallboardError
+
+
+class ReadLeased(NamedTuple):
+    """The lease is journalled: read its records, then call `lease_read` or `lease_not_read`."""
+
+    reading: LeaseReading
+
+
+class Deliver(NamedTuple):
+    """Answer a fetch with its records, then call `delivered` or, when nobody listens any more, `not_delivered`."""
+
+    reading: LeaseReading
+    handed: Handed
+
+
+class ReadRecords(NamedTuple):
+    """Read from `offset` on and answer with what is found."""
+
+    token: Token
+    offset: int
+    max_records: int
+    max_bytes: int
+
+
+class Notify(NamedTuple):
+    """Answer a consumer that waits; when it does not listen any more, call `not_notified`."""
+
+    token: Token
+    group_id: int
+    consumer: int
+
+
+class Arm(NamedTuple):
+    """Call `time_has_come` at this monotonic time, or soon after; it replaces any later one."""
+
+    at: float
+
+
+Effect = (
+    Answer
+    | Refuse
+    | AnswerEach
+    | RefuseEach
+    | AppendsStored
+    | AppendsFailed
+    | ReadLeased
+    | Deliver
+    | ReadRecords
+    | Notify
+    | Arm
+)

@@ -1,0 +1,102 @@
+"""The reading of one lease's records: what is still to be read, what was found, where nothing is. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from callboard.actors.delivery.receipts import Grant, OffsetRange, merged
+from callboard.log.format.columns import Columns
+
+__all__ = ["LeaseReading"]
+
+
+class LeaseReading:
+    """What the reading of a lease has found so far, within the bytes asked for (but at least one batch)."""
+
+    __slots__ = ("_at", "_left_bytes", "_span", "_spans", "batches", "grant", "group_id", "lost", "token")
+
+    def __init__(self, token: Any, group_id: int, grant: Grant, max_bytes: int) -> None:
+        self.token = token
+        self.group_id = group_id
+        self.grant = grant
+        self.batches: list[Columns] = []
+        self.lost: list[tuple[int, int]] = []
+        """Ranges without records; they may reach beyond what is leased."""
+        self._left_bytes = max_bytes
+        # Ranges that touch and differ only by their attempt are read as one.
+        self._spans: Sequence[OffsetRange] = (
+            [grant.ranges[0][:2]] if len(grant.ranges) == 1 else merged(grant.ranges)
+        )
+        self._span = 0
+        self._at = grant.ranges[0][0]
+
+    def wanted(self, log_start: int) -> tuple[int, int, int] | None:
+        """(from, to, bytes) of the next read; None when there is nothing left to read, or no room for it.
+
+        What lies below `log_start` was dropped by retention since it was leased, and is passed.
+        """
+        spans = self._spans
+        while self._span < len(spans):
+            stop = spans[self._span][1]
+            if self._at < log_start and self._at < stop:
+                passed = min(log_start, stop)
+                self.lost.append((self._at, passed))
+                self._at = passed
+            if self._at < stop:
+                if self.batches and self._left_bytes <= 0:
+                    return None
+                return self._at, stop, max(self._left_bytes, 1)
+            self._span += 1
+            if self._span < len(spans):
+                self._at = max(spans[self._span][0], self._at)
+        return None
+
+    def take(self, batches: list[Columns], next_offset: int) -> None:
+        """A read from `wanted` found `batches`, and the next one starts at `next_offset`."""
+        at, stop = self._at, self._spans[self._span][1]
+        if (
+            len(batches) == 1
+            and batches[0].base_offset == at
+            and batches[0].last_offset + 1 == next_offset <= stop
+        ):
+            self.batches += batches
+            self._left_bytes -= batches[0].size_bytes
+            self._at = next_offset
+            return
+        position = stop
+        for start, end in [
+            *((columns.base_offset, columns.last_offset + 1) for columns in batches),
+            (next_offset, 0),
+        ]:
+            if start > at:
+                self.lost.append((at, start))
+                if at <= stop < start:
+                    position = start
+            at = max(end, start)
+        found = _below(stop, batches)
+        self._left_bytes -= sum([columns.size_bytes for columns in found])
+        self.batches += found
+        self._at = position if at >= stop else at
+
+    def rest(self) -> list[tuple[int, int]]:
+        """What of the lease was not read."""
+        if self._at >= self._spans[-1][1]:
+            return []
+        return [
+            (max(start, self._at), stop)
+            for start, stop in self._spans[self._span :]
+            if max(start, self._at) < stop
+        ]
+
+
+def _below(stop: int, batches: list[Columns]) -> list[Columns]:
+    """What of `batches` lies below offset `stop`: a read that passes damage may go on behind what was leased."""
+    if not batches or batches[-1].last_offset < stop:
+        return batches
+    cut = []
+    for columns in batches:
+        count = sum([offset < stop for offset in columns.offset_list()])
+        if count:
+            cut.append(columns.select(0, count))
+    return cut

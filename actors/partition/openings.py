@@ -1,0 +1,149 @@
+"""Openings: how many partitions recover at once, and who is next.
+
+Recovery reads delivery journals and the ends of logs into memory, so partitions take turns: at most `OPENINGS_MAX` at
+a time, and together they hold no more than an estimated `OPENING_BYTES_MAX`, unless one alone does. No topic has more
+than half of the turns, and topics are served in rotation, so that one of a thousand partitions, or one whose disk
+hangs, does not keep the others waiting. A recovery that is *overdue* (`OPENING_TURN_S`) no longer counts, since its
+disk may hang for ever; its topic still has one turn less.
+
+Invariants
+----------
+O1  Turns that count are at most `OPENINGS_MAX`, and hold at most `OPENING_BYTES_MAX` together, or one alone more.
+O2  A topic's turns that have not ended, overdue ones included, are at most half of `OPENINGS_MAX`.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+
+import trio
+
+from callboard.log.limits import OPENING_BYTES_MAX, OPENINGS_MAX
+
+
+class Turn:
+    """One partition's recovery: waiting, counted, overdue or ended."""
+
+    __slots__ = ("_openings", "begun", "is_counted", "is_ended", "size_bytes", "topic_id")
+
+    def __init__(self, openings: Openings, topic_id: str) -> None:
+        self._openings = openings
+        self.topic_id = topic_id
+        self.begun = trio.Event()
+        self.size_bytes = 0
+        """What it holds."""
+        self.is_counted = False
+        self.is_ended = False
+
+    async def hold(self, size_bytes: int) -> None:
+        """Wait until that much memory may be held. Call it once."""
+        await self._openings.hold(self, size_bytes)
+
+    def overdue(self) -> None:
+        """It takes long: it no longer counts, and what it holds is not counted either."""
+        self._openings.discount(self)
+
+    def end(self) -> None:
+        """It is over. Ending twice is ending once."""
+        self._openings.end(self)
+
+
+class Openings:
+    """The turns of all partitions of a runtime."""
+
+    def __init__(self, count_max: int = OPENINGS_MAX, bytes_max: int = OPENING_BYTES_MAX) -> None:
+        self._count_max = count_max
+        self._bytes_max = bytes_max
+        self.counted = 0
+        """Turns that count."""
+        self.size_bytes = 0
+        """What they hold."""
+        self._running: dict[str, int] = {}
+        """By topic id: turns that have begun and not ended."""
+        self._waiting: OrderedDict[str, deque[Turn]] = OrderedDict()
+        """By topic id; the topic whose turn is next comes first."""
+        self._holding: deque[tuple[Turn, int, trio.Event]] = deque()
+        """Turns that wait for memory."""
+
+    async def wait_turn(self, topic_id: str) -> Turn:
+        """A turn that has begun: `end` it. Cancelled: there is none."""
+        turn = Turn(self, topic_id)
+        self._waiting.setdefault(topic_id, deque()).append(turn)
+        self._admit()
+        try:
+            await turn.begun.wait()
+        except BaseException:
+            if turn.begun.is_set():
+                self.end(turn)
+            else:
+                self._forget(turn)
+            raise
+        return turn
+
+    async def hold(self, turn: Turn, size_bytes: int) -> None:
+        """See `Turn.hold`."""
+        entry = (turn, size_bytes, trio.Event())
+        self._holding.append(entry)
+        self._admit_memory()
+        try:
+            await entry[2].wait()
+        except BaseException:
+            if entry in self._holding:
+                self._holding.remove(entry)
+                self._admit_memory()
+            raise
+
+    def discount(self, turn: Turn) -> None:
+        """See `Turn.overdue`."""
+        if turn.is_counted:
+            turn.is_counted = False
+            self.counted -= 1
+            self.size_bytes -= turn.size_bytes
+            self._admit_memory()
+            self._admit()
+
+    def end(self, turn: Turn) -> None:
+        """See `Turn.end`."""
+        if turn.is_ended:
+            return
+        turn.is_ended = True
+        self._running[turn.topic_id] -= 1
+        if not self._running[turn.topic_id]:
+            del self._running[turn.topic_id]
+        self.discount(turn)
+        self._admit()
+
+    def _forget(self, turn: Turn) -> None:
+        waiting = self._waiting[turn.topic_id]
+        waiting.remove(turn)
+        if not waiting:
+            del self._waiting[turn.topic_id]
+
+    def _admit(self) -> None:
+        """Begin the turns for which there is room, topic by topic (O1, O2)."""
+        most = max(1, self._count_max // 2)
+        while self.counted < self._count_max:
+            topic_id = next((each for each in self._waiting if self._running.get(each, 0) < most), None)
+            if topic_id is None:
+                return
+            turn = self._waiting[topic_id].popleft()
+            if self._waiting[topic_id]:
+                self._waiting.move_to_end(topic_id)
+            else:
+                del self._waiting[topic_id]
+            self._running[topic_id] = self._running.get(topic_id, 0) + 1
+            self.counted += 1
+            turn.is_counted = True
+            turn.begun.set()
+
+    def _admit_memory(self) -> None:
+        """Let those hold memory for whom there is some, in the order in which they asked (O1)."""
+        while self._holding:
+            turn, size_bytes, admitted = self._holding[0]
+            if turn.is_counted:
+                if self.size_bytes and self.size_bytes + size_bytes > self._bytes_max:
+                    return
+                turn.size_bytes = size_bytes
+                self.size_bytes += size_bytes
+            self._holding.popleft()
+            admitted.set()

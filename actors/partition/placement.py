@@ -1,0 +1,36 @@
+"""Which partition an actor is."""
+
+from __future__ import annotations
+
+import attrs
+
+from callboard.actors.partition.openings import Openings
+from callboard.actors.partition.port import PartitionPort
+from callboard.actors.settings import TopicSettings
+
+
+def partition_directory(topic_id: str, index: int) -> str:
+    """Where a partition's files are, below the disk's root: also what its disk knows it by."""
+    return f"topics/{topic_id}/{index}"
+
+
+@attrs.define(eq=False)
+class Placement:
+    """Which partition an actor is, and where its files are. Shared by all incarnations."""
+
+    topic: str
+    topic_id: str
+    index: int
+    settings: TopicSettings
+    port: PartitionPort
+    openings: Openings
+
+    @property
+    def directory(self) -> str:
+        """Where the partition's files are, below the disk's root."""
+        return partition_directory(self.topic_id, self.index)
+
+    @property
+    def journal_directory(self) -> str:
+        """Where its delivery journal is."""
+        return f"{self.directory}/delivery"

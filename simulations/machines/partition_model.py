@@ -1,0 +1,496 @@
+"""One partition without its tasks: a core, and the log, the journal and the consumers around it.
+
+The core is the object that the partition actor runs. Three memories of different lives, as in production:
+
+- the *incarnation*: the core. Gone when the actor crashes.
+- the *process*: what was written, what cores carry on to each other, the consumers. Gone when the process is killed.
+- the *disk*: what was synced, and of what was only written whatever the power leaves.
+
+A commit writes and syncs in two steps, with a probe before each, so that a fault can fall between them: "disk.write"
+and "disk.sync", about the path of the partition. What the ledger has to hear when a commit has been written stands in
+`pending`, in order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from callboard.actors.delivery.delivery import Delivery
+from callboard.actors.delivery.receipts import OffsetRange
+from callboard.actors.partition.commands import DeliverySettings
+from callboard.actors.partition.core import Carried, JournalWork, PartitionCore
+from callboard.actors.partition.effects import (
+    AnswerEach,
+    AppendsFailed,
+    AppendsStored,
+    Arm,
+    Deliver,
+    ReadLeased,
+)
+from callboard.actors.partition.group_states import GroupEvents, GroupStates
+from callboard.actors.partition.lease_reading import LeaseReading
+from callboard.actors.partition.sequencer import Appends, Singles
+from callboard.log.errors import PublishFailed
+from callboard.simulations.checkers import offsets
+from callboard.simulations.machines.ledger import Ledger
+from callboard.simulations.violations import Violation
+
+__all__ = ["GroupModel", "PartitionModel", "Surviving", "Waiting"]
+
+SNAPSHOT_EVERY: Final = 256
+"""Journal events after which a snapshot shortens the next rebuilding."""
+NEVER: Final = float("inf")
+
+LEASED: Final = 0
+ACKED: Final = 1
+NACKED: Final = 2
+RAN_OUT: Final = 3
+RELEASED: Final = 4
+VOIDED: Final = 5
+
+Pending = tuple[int, "GroupModel", Any]
+"""(what, where, the grant or the ranges)"""
+
+Lease = tuple[int, tuple[OffsetRange, ...], int]
+"""(lease, ranges, consumer)"""
+
+Record = tuple[GroupEvents, float]
+"""What goes into the journal, and wall minus monotonic time when it does."""
+
+Surviving = Callable[[int], int]
+"""How many of so many unsynced things in a row the power leaves."""
+
+
+class Waiting:
+    """A publisher that waits for its offset."""
+
+    __slots__ = ("number", "partition")
+
+    def __init__(self, partition: PartitionModel) -> None:
+        self.partition = partition
+        self.number = partition.asked
+        partition.asked += 1
+
+    def answer(self, offset: int) -> None:
+        """The record has an offset: the order of asking is the order of offsets, and none is given twice."""
+        partition = self.partition
+        if self.number != partition.heard or offset < partition.answered_end:
+            raise Violation(
+                offsets.PROMISE,
+                f"{partition.path}: publish {self.number} got offset {offset}; publish {partition.heard} was next, at "
+                f"{partition.answered_end} or above",
+            )
+        partition.heard += 1
+        partition.answered_end = offset + 1
+
+    def fail(self) -> None:
+        """The publish failed, in its turn."""
+        partition = self.partition
+        if self.number != partition.heard:
+            raise Violation(
+                offsets.PROMISE, f"{partition.path}: publish {self.number} failed before {partition.heard}"
+            )
+        partition.heard += 1
+
+
+class Span:
+    """Stands where a batch of records would: all that a reading of a lease looks at."""
+
+    __slots__ = ("base_offset", "last_offset")
+
+    size_bytes = 0
+
+    def __init__(self, start: int, stop: int) -> None:
+        self.base_offset = start
+        self.last_offset = stop - 1
+
+
+class GroupModel:
+    """One group in one partition: its delivery, its ledger, and what its consumers have leased."""
+
+    __slots__ = ("delivery", "group_id", "leased", "ledger", "timeout_s")
+
+    def __init__(self, group_id: int, timeout_s: float) -> None:
+        self.group_id = group_id
+        self.timeout_s = timeout_s
+        self.ledger = Ledger()
+        self.delivery: Delivery
+        self.leased: deque[Lease] = deque()
+        """What will be settled, oldest first."""
+
+
+class PartitionModel:
+    """One partition. `passing` is called at each probe; it may crash this partition under way."""
+
+    def __init__(self, path: str, groups: Sequence[GroupModel], passing: Callable[[str, str], None]) -> None:
+        self.path = path
+        self.groups = list(groups)
+        self.by_id = {group.group_id: group for group in groups}
+        self.passing = passing
+        self.life = 0
+        """Grows with each end of an incarnation."""
+        self.is_up = True
+        self.fails = 0
+        """Commits whose log sync will fail."""
+        self.due = NEVER
+        """When the core wants to hear of the time."""
+        # the log
+        self.visible_end = self.durable_end = 0
+        self.gaps: list[OffsetRange] = []
+        # publishers
+        self.asked = self.heard = self.answered_end = 0
+        # what waits for the commit, and what is under way
+        self.pending: list[Pending] = []
+        self.appends_now: Appends | None = None
+        self.work_now: JournalWork | None = None
+        self.pending_now: list[Pending] = []
+        self.records_now: list[Record] = []
+        self.sync_now = False
+        self.under_way = False
+        self.deliveries: dict[tuple[int, int], Deliver] = {}
+        """What the core delivers, by group's and lease's id."""
+        self.orphans: list[Pending] = []
+        """Of crashed incarnations: nobody has heard of them."""
+        self.unwritten: list[Pending] = []
+        """Settlements that went down with an incarnation: their leases live on without an owner."""
+        # the journal
+        self.written: list[Record] = []
+        self.synced = 0
+        self.told: list[Pending] = []
+        """What was told of records that are not synced."""
+        self.carried = Carried()
+        states = GroupStates()
+        self.records_at_start: list[bytes] = []
+        for group in self.groups:
+            _, record = states.open(group.group_id, True, 0)
+            self.records_at_start.append(record)
+        self.base: bytes | None = None
+        self.events = 0
+        """Events in the journal since the snapshot."""
+        self.crashes = 0
+        self.paused_until = 0.0
+        self.answered = 0
+        """Settlers that the core answered in this commit."""
+        self._settle_down()
+        self._take_up(states, 0.0, restarted=False)
+
+    def _settle_down(self) -> None:
+        """A process begins: nothing is carried on, members have opened their groups."""
+        self.carried = Carried()
+        for group in self.groups:
+            self.carried.settings[group.group_id] = DeliverySettings(group.timeout_s, 0.5, 20.0)
+
+    def _take_up(self, states: GroupStates, now: float, *, restarted: bool) -> None:
+        """A core begins."""
+        self.core = PartitionCore(states, self.carried, label=self.path, visible_end=self.visible_end)
+        self.core.log_moved(0, self.visible_end, self.durable_end, now)
+        for group in self.groups:
+            group.delivery = states.groups[group.group_id].delivery
+        self.due = NEVER
+        self.core.begin(now, restarted=restarted)
+        self.perform(now)
+
+    # -- effects --------------------------------------------------------------------------------------------
+
+    def perform(self, now: float) -> None:
+        """Carry out what the core wants done."""
+        core = self.core
+        while effects := core.take_effects():
+            effect: Any
+            for effect in effects:
+                kind = type(effect)
+                if kind is Arm:
+                    self.due = min(self.due, effect.at)
+                elif kind is ReadLeased:
+                    self._read(effect.reading, now)
+                elif kind is Deliver:
+                    grant = effect.reading.grant
+                    self.deliveries[effect.reading.group_id, grant.lease_id] = effect
+                elif kind is AppendsStored:
+                    self._stored(effect.appends, effect.base_offsets)
+                elif kind is AppendsFailed:
+                    _fail(effect.appends)
+                elif kind is AnswerEach:
+                    self.answered += len(effect.answers)
+
+    def _read(self, reading: LeaseReading, now: float) -> None:
+        """The log holds everything but its gaps."""
+        gaps_end = self.gaps[-1][1] if self.gaps else 0
+        while (wanted := reading.wanted(0)) is not None:
+            start, stop, _ = wanted
+            found, at = [], start
+            if start < gaps_end:
+                for first, last in self.gaps:
+                    if first <= at < last:
+                        at = last
+                    elif at < first < stop:
+                        found.append(Span(at, first))
+                        at = last
+            if at < stop:
+                found.append(Span(at, stop))
+                at = stop
+            reading.take(found, at)  # type: ignore[arg-type]
+        for lost in reading.lost:
+            for group in self.groups:
+                group.ledger.lost(*lost)
+        self.core.lease_read(reading, now)
+
+    @staticmethod
+    def _stored(appends: Appends, base_offsets: Sequence[int]) -> None:
+        for part, base in zip(appends.parts, base_offsets, strict=True):
+            if isinstance(part, Singles):
+                for offset, token in enumerate(part.tokens, base):
+                    if token is not None:
+                        token.answer(offset)
+            elif part.token is not None:
+                part.token.answer(base)
+
+    # -- commits --------------------------------------------------------------------------------------------
+
+    def commit(self, now: float, wall_offset_s: float) -> int:
+        """Write what waits, sync what wants it, tell everybody. Returns how many inputs that was."""
+        core = self.core
+        appends, work, pending = core.take_appends(), core.take_journal(), self.pending
+        if appends is None and work is None and not pending:
+            return 0
+        records: list[Record] = []
+        if work is not None:
+            for entry in work.entries:
+                if isinstance(entry, GroupEvents):  # the groups are opened before the first core
+                    self.events += len(entry.events)
+                    records.append((entry, wall_offset_s))
+        life = self.life
+        self.appends_now, self.work_now, self.pending_now, self.records_now = appends, work, pending, records
+        self.pending, self.under_way = [], True
+        self.sync_now = work is not None and work.sync
+        self.passing("disk.write", self.path)
+        if self.life != life:
+            return 1
+        if appends is not None and self.fails:
+            self.fails -= 1
+            self.appends_now = None
+            core.append_failed(appends, PublishFailed("the simulated disk refused"), refused=False)
+            self.perform(now)
+            appends = None
+        if self.sync_now or (appends is not None and appends.durable):
+            self.passing("disk.sync", self.path)
+            if self.life != life:
+                return 1
+        base, pending = self.visible_end, self.pending_now
+        self._plan_ended()
+        if appends is not None:
+            bases = []
+            for batch in appends.batches:
+                bases.append(base)
+                base += batch.count
+            core.appended(appends, bases)
+        core.log_moved(0, self.visible_end, self.durable_end, now)
+        self.answered = 0
+        if work is not None:
+            core.journalled(work)
+        self.perform(now)
+        if work is not None and self.answered != len(work.answers):
+            raise Violation("machines", f"{self.answered} of {len(work.answers)} settlers were answered")
+        self._tell(pending, now)
+        if not self.sync_now:
+            self.told += pending
+        if self.events >= SNAPSHOT_EVERY:
+            self._snapshot(now, wall_offset_s)
+        return 1 + (0 if work is None else len(work.readings))
+
+    def _tell(self, pending: Sequence[Pending], now: float) -> None:
+        """Tell the ledgers, in order, what is written now; deliver what is still wanted."""
+        deliveries, core = self.deliveries, self.core
+        for kind, group, what in pending:
+            if kind == LEASED:
+                deliver = deliveries.pop((group.group_id, what[0]), None)
+                if deliver is None:
+                    raise Violation("machines", f"lease {what[0]} was journalled and not delivered")
+                core.delivered(deliver.reading)
+                ranges = deliver.handed.ranges
+                if ranges:
+                    group.ledger.hand_over(what if ranges is what[1] else what._replace(ranges=ranges), now)
+                    group.leased.append((what[0], tuple([row[:2] for row in ranges]), what[2]))
+            elif kind == ACKED:
+                group.ledger.synced(what)
+            else:
+                count(kind, group, what)
+        if deliveries:
+            for deliver in deliveries.values():
+                core.not_delivered(deliver.reading, now)
+            deliveries.clear()
+
+    def _plan_ended(self) -> None:
+        """The plan under way has run to its end: its records are visible, and durable when it was to sync."""
+        appends, sync = self.appends_now, self.sync_now
+        self.under_way, self.appends_now, self.work_now, self.pending_now = False, None, None, []
+        self.written += self.records_now
+        self.records_now = []
+        if appends is not None:
+            self.visible_end += appends.records
+            for group in self.groups:
+                group.ledger.grow(self.visible_end)
+        if sync:
+            self.synced = len(self.written)
+            self.told = []
+        if sync or (appends is not None and appends.durable):
+            # A journal's sync is preceded by the log's; the log's own proves nothing of the journal.
+            self.durable_end = self.visible_end
+
+    def _snapshot(self, now: float, wall_offset_s: float) -> None:
+        """The state in memory, synced, takes the place of all records; what waits to be written is in it."""
+        covered = self.core.take_journal()
+        self.base = self.core.snapshot(wall_offset_s)
+        self.written, self.synced, self.told, self.events = [], 0, [], 0
+        self.durable_end = self.visible_end
+        self.core.log_moved(0, self.visible_end, self.durable_end, now)
+        if covered is not None:
+            self.core.journalled(covered)
+            self.perform(now)
+
+    # -- ends and beginnings --------------------------------------------------------------------------------
+
+    def crash(self) -> None:
+        """The actor is gone. Its plan under way runs to its end, but nobody hears of it."""
+        self.life += 1
+        self.is_up = False
+        self.crashes += 1
+        if self.under_way:
+            appends, pending, sync = self.appends_now, self.pending_now, self.sync_now
+            self._plan_ended()
+            if appends is not None:
+                _fail(appends)
+            for kind, group, what in pending:
+                if kind == LEASED:
+                    self.orphans.append((kind, group, what))
+                elif kind != ACKED:
+                    count(kind, group, what)
+                    if not sync:
+                        self.told.append((kind, group, what))
+        self.orphans += [entry for entry in self.pending if entry[0] == LEASED]
+        self.unwritten += [entry for entry in self.pending if entry[0] in (ACKED, NACKED, RELEASED)]
+        while (waiting := self.core.take_appends()) is not None:
+            _fail(waiting)
+        self.core.end()
+        self.deliveries.clear()
+        self.pending = []
+
+    def recover(self, now: float, wall_offset_s: float) -> None:
+        """A new incarnation of the same process: leases live on, what nobody heard of is released."""
+        self._take_up(self._rebuilt(wall_offset_s), now, restarted=True)
+        for _, group, grant in self.orphans:
+            self.pending.append((RELEASED, group, tuple([row[:2] for row in grant.ranges])))
+        self.orphans = []
+        self.is_up = True
+
+    def lose_power(self, surviving: Surviving) -> None:
+        """Power is gone: of what was written and not synced, a beginning survives."""
+        self._stop_plan()
+        kept = self.synced + surviving(len(self.written) - self.synced)
+        self._end_process(kept)
+        del self.written[kept:]
+        # What the power has left is on the disk: another cut takes nothing more of it.
+        self.synced = len(self.written)
+        self.visible_end = self.durable_end = self.durable_end + surviving(
+            self.visible_end - self.durable_end
+        )
+
+    def kill(self) -> None:
+        """The process is gone; what it had written is not."""
+        self._stop_plan()
+        self._end_process(len(self.written))
+
+    def _stop_plan(self) -> None:
+        """The plan under way was written, not synced, and nobody hears of it."""
+        if self.under_way:
+            unheard = self.pending_now
+            durable_end = self.durable_end
+            self.sync_now = False
+            self._plan_ended()
+            self.durable_end = durable_end
+            self.pending += unheard
+
+    def _end_process(self, kept: int) -> None:
+        """No consumer and no publisher is left. What nobody can know any more, the ledgers are told."""
+        self.life += 1
+        self.is_up = False
+        self.crashes += 1
+        lost = leases_in(self.written[kept:])
+        for kind, group, what in (*self.pending, *self.orphans, *self.unwritten):
+            if kind in (LEASED, RAN_OUT):
+                group.ledger.loosen(what.ranges, 1)
+            elif kind != VOIDED:
+                group.ledger.loosen(what, 1)
+        for kind, group, what in self.told:
+            if kind == RAN_OUT:
+                group.ledger.loosen(what.ranges, 0)
+            elif kind in (NACKED, RELEASED):
+                group.ledger.loosen(what, kind == RELEASED)
+        for group in self.groups:
+            group.ledger.ended(lost.get(group.group_id, frozenset()))
+            group.leased.clear()
+        self.told, self.pending, self.orphans, self.unwritten = [], [], [], []
+        self.deliveries.clear()
+        self.heard = self.asked
+
+    def reopen(self, now: float, wall_offset_s: float, *, mark: int) -> None:
+        """The first incarnation of a new process. `mark` is how far the `committed` file says that readers saw."""
+        states = self._rebuilt(wall_offset_s)
+        end = self.visible_end
+        top = max(end, states.named_end(), mark)
+        if end < top:
+            self.gaps.append((end, top))
+        self.visible_end = self.durable_end = self.answered_end = top
+        self.synced = len(self.written)
+        for group in self.groups:
+            group.ledger.grow(top)
+            group.ledger.cut(top)
+            self.pending.append((VOIDED, group, None))
+        self._settle_down()
+        self._take_up(states, now, restarted=False)
+        self.is_up = True
+
+    def _rebuilt(self, wall_offset_s: float) -> GroupStates:
+        """Replay the journal, by the bytes that production writes."""
+        states = GroupStates(wall_offset_s)
+        if self.base is None:
+            for record in self.records_at_start:
+                states.apply(record)
+        else:
+            states.restore(self.base)
+        for entry, offset_s in self.written:
+            states.apply(entry.record(offset_s))
+        return states
+
+    def check(self) -> None:
+        """Conservation, in every group."""
+        for group in self.groups:
+            group.ledger.check(group.delivery, self.visible_end)
+
+
+def count(kind: int, group: GroupModel, what: Any) -> None:
+    """Tell the ledger what is written now."""
+    if kind == RAN_OUT:
+        group.ledger.ran_out(what)
+    elif kind == NACKED:
+        group.ledger.attempts_counted(what)
+    elif kind == VOIDED:
+        group.ledger.voided()
+
+
+def leases_in(records: Sequence[Record]) -> dict[int, set[int]]:
+    """The leases granted in `records`, by group."""
+    found: dict[int, set[int]] = {}
+    for entry, _ in records:
+        found.setdefault(entry.group_id, set()).update(event[1] for event in entry.events if event[0] == "L")
+    return found
+
+
+def _fail(appends: Appends) -> None:
+    """Tell every publisher that it failed."""
+    for part in appends.parts:
+        for token in part.tokens if isinstance(part, Singles) else (part.token,):
+            if token is not None:
+                token.fail()

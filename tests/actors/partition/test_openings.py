@@ -1,0 +1,91 @@
+"""Turns at recovering: how many, how much memory, whose is next."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from callboard.actors.partition.openings import Openings, Turn
+
+
+async def test_topics_take_turns(autojump_clock: Any) -> None:
+    """A topic of many partitions does not keep another's waiting until all of its own are done."""
+    openings, order = Openings(count_max=1), list[str]()
+
+    async def recover(topic: str, number: int) -> None:
+        turn = await openings.wait_turn(topic)
+        order.append(f"{topic}{number}")
+        await trio.sleep(1)
+        turn.end()
+
+    async with trio.open_nursery() as nursery:
+        for topic, count in (("a", 4), ("b", 2)):
+            for number in range(count):
+                nursery.start_soon(recover, topic, number)
+                await wait_all_tasks_blocked()
+    assert order == ["a0", "a1", "b0", "a2", "b1", "a3"]
+    assert openings.counted == 0
+
+
+async def test_memory_is_held_within_the_budget(autojump_clock: Any) -> None:
+    """Recoveries wait until what they may hold fits; one that never would fits when nobody else holds any."""
+    openings, most = Openings(count_max=16, bytes_max=100), 0
+
+    async def recover(size_bytes: int) -> None:
+        nonlocal most
+        turn = await openings.wait_turn("topic")
+        await turn.hold(size_bytes)
+        if size_bytes <= 100:
+            most = max(most, openings.size_bytes)
+        else:
+            assert openings.size_bytes == size_bytes
+        await trio.sleep(1)
+        turn.end()
+
+    async with trio.open_nursery() as nursery:
+        for size_bytes in (40, 40, 40, 500, 10, 90, 30):
+            nursery.start_soon(recover, size_bytes)
+    assert most <= 100
+    assert (openings.counted, openings.size_bytes) == (0, 0)
+
+
+async def test_whoever_gives_up_leaves_nothing_behind(autojump_clock: Any) -> None:
+    """Cancelled while waiting for a turn, or for memory, it stands in nobody's way."""
+    openings = Openings(count_max=2, bytes_max=100)
+    turns: list[Turn] = [await openings.wait_turn("a"), await openings.wait_turn("c")]
+    await turns[0].hold(100)
+    with trio.move_on_after(1):
+        await openings.wait_turn("b")
+    with trio.move_on_after(1):
+        await turns[1].hold(50)
+    turns[1].end()
+    turns[1].end()
+    third = await openings.wait_turn("b")
+    turns[0].end()
+    await third.hold(100)
+    third.end()
+    assert (openings.counted, openings.size_bytes) == (0, 0)
+
+
+async def test_a_hung_topic_keeps_half_of_its_turns_and_nobody_elses(autojump_clock: Any) -> None:
+    """Its overdue recoveries make room for others, and not for more of its own."""
+    openings, begun = Openings(count_max=4), list[str]()
+
+    async def recover(topic: str) -> None:
+        turn = await openings.wait_turn(topic)
+        begun.append(topic)
+        await trio.sleep(5)
+        turn.overdue()
+        await trio.sleep_forever()
+
+    async with trio.open_nursery() as nursery:
+        for topic in ("hung", "hung", "hung", "hung", "also", "also", "also", "fine"):
+            nursery.start_soon(recover, topic)
+            await wait_all_tasks_blocked()
+        assert begun == ["hung", "hung", "also", "also"]
+        await trio.sleep(6)
+        assert begun[4:] == ["fine"]
+        assert openings.counted == 1
+        nursery.cancel_scope.cancel()

@@ -1,0 +1,172 @@
+"""The loop waits in place for quick jobs, never longer than PATIENCE_S, and not at the expense of other tasks (T4)."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from callboard.log.host import threads
+from callboard.log.host.disk import IN_PLACE_BYTES_MAX, HostDisk
+from callboard.log.host.threads import PATIENCE_S, Patience, ThreadPool
+from callboard.log.seams.disk import Create, Sync, SyncDirectory, Write, Zero
+
+
+@pytest.fixture
+def signalled() -> Iterator[threading.Event]:
+    """Set when SIGUSR1 has raised in the pool's wait in place; elsewhere the signal does nothing."""
+    raised = threading.Event()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if frame is not None and frame.f_code.co_name == "_wait_in_place" and not raised.is_set():
+            raised.set()
+            raise TimeoutError(f"signal {number}")
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    yield raised
+    signal.signal(signal.SIGUSR1, before)
+
+
+async def test_a_quick_job_answers_in_place() -> None:
+    """What a job returns or raises comes out of a wait in place as it does otherwise."""
+    pool = ThreadPool("test-pool", 2)
+
+    def fail() -> None:
+        raise KeyError("gone")
+
+    for _ in range(100):
+        assert await pool.run(max, 1, 2, in_place=True) == 2
+        with pytest.raises(KeyError, match="gone"):
+            await pool.run(fail, in_place=True)
+    await pool.aclose()
+
+
+async def test_a_job_that_hangs_does_not_hold_the_loop() -> None:
+    """A job that never answers is waited for in place no longer than the bound; then others run (T1, T4)."""
+    pool = ThreadPool("test-pool", 2)
+    go = threading.Event()
+    async with trio.open_nursery() as nursery:
+
+        async def hang() -> None:
+            await pool.run(go.wait, 60, in_place=True)
+
+        nursery.start_soon(hang)
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            nursery.start_soon(hang)
+            await trio.testing.wait_all_tasks_blocked()
+        await trio.testing.wait_all_tasks_blocked()
+        busy = pool.busy
+        go.set()  # only a loop that is not held gets here
+    assert busy == 2
+    await pool.aclose()
+
+
+async def test_runnable_tasks_run_before_the_loop_waits() -> None:
+    """While the thread works, every runnable task has its turn first, so plans of several owners overlap."""
+    pool = ThreadPool("test-pool", 3)
+    meeting = threading.Barrier(3)
+    async with trio.open_nursery() as nursery:
+
+        async def meet() -> None:
+            await pool.run(meeting.wait, 60, in_place=True)
+
+        for _ in range(3):  # a job ends only when all three are in threads
+            nursery.start_soon(meet)
+    await pool.aclose()
+
+
+async def test_an_exception_of_a_signal_handler_waits_for_the_job(
+    signalled: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A handler that raises while the loop waits leaves no thread behind: the job is waited for first (T1)."""
+    monkeypatch.setattr(threads, "PATIENCE_S", 60.0)
+    pool = ThreadPool("test-pool", 1)
+    main, ended = threading.get_ident(), threading.Event()
+
+    def disturb() -> None:
+        while not signalled.is_set():
+            signal.pthread_kill(main, signal.SIGUSR1)
+        ended.set()
+
+    with pytest.raises(TimeoutError, match="signal"):
+        await pool.run(disturb, in_place=True)
+    assert ended.is_set()
+    assert await pool.run(max, 1, 2) == 2
+    await pool.aclose()
+
+
+async def test_a_late_job_is_followed_by_a_pause() -> None:
+    """After a late job none is waited for, for ten times its length; longer after each further one, at most 10 s."""
+    patience = Patience()
+    assert patience.allows(100.0)
+    patience.gave_up(100.0)
+    assert [patience.allows(100.0 + 9 * PATIENCE_S), patience.allows(100.0 + 11 * PATIENCE_S)] == [
+        False,
+        True,
+    ]
+    patience.gave_up(101.0)
+    assert [patience.allows(101.0 + 19 * PATIENCE_S), patience.allows(101.0 + 21 * PATIENCE_S)] == [
+        False,
+        True,
+    ]
+    patience.ended(0.5, 102.0)
+    assert [patience.allows(106.9), patience.allows(107.1)] == [False, True]
+    patience.ended(60.0, 200.0)
+    assert [patience.allows(209.9), patience.allows(210.1)] == [False, True]
+    for _ in range(20):
+        patience.succeeded()
+    patience.gave_up(300.0)
+    assert patience.allows(300.0 + 11 * PATIENCE_S)
+
+
+async def test_while_others_are_runnable_at_most_half_of_the_time_is_waited() -> None:
+    """A task that always has something to do keeps half of the loop's time; without one there is no such limit."""
+    patience = Patience()
+
+    def waited_s(seconds: float, begin: float) -> float:
+        now, waited = begin, 0.0
+        while now < begin + seconds:
+            if patience.allows(now):
+                patience.waited(0.0005)
+                waited += 0.0005
+                now += 0.0005
+            now += 0.0001
+        return waited
+
+    assert waited_s(1.0, 100.0) > 0.8
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.lowlevel.checkpoint)
+        assert 0.4 < waited_s(1.0, 200.0) < 0.55
+    assert waited_s(1.0, 300.0) > 0.8
+
+
+async def test_only_plans_that_write_a_little_are_waited_for_in_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Plans that change names, write zeros or write much are parked at once."""
+    disk = HostDisk(tmp_path)
+    life = await disk.incarnate("owner")
+    handle = life.handle("a")
+    ways: list[bool] = []
+    run = ThreadPool.run
+
+    async def watched(self: ThreadPool, *arguments: Any, in_place: bool = False) -> Any:
+        ways.append(in_place)
+        return await run(self, *arguments, in_place=in_place)
+
+    monkeypatch.setattr(ThreadPool, "run", watched)
+    await life.submit((Create(handle), Write(handle, 0, (b"x",)), Sync(handle), SyncDirectory("")))
+    await life.submit((Zero(handle, 0, 1),))
+    await life.submit((Write(handle, 0, (b"x" * IN_PLACE_BYTES_MAX, b"y")), Sync(handle)))
+    await life.submit((Write(handle, 0, (b"x" * IN_PLACE_BYTES_MAX,)), Sync(handle)))
+    await life.submit((Write(handle, 0, (b"x", b"y")),))
+    assert ways == [False, False, False, True, True]
+    await disk.aclose()

@@ -155,12 +155,12 @@ class Replay:
         bases = await segment_bases(self.files, self.directory)
         if not bases:
             if self.committed:
-                last = self.committed - 1
+                top = self.committed - 1
                 raise LogCorrupt(
-                    f"journal {self.directory}: its segments are gone, with the records 0 to {last}. Nothing was"
+                    f"journal {self.directory}: its segments are gone, with the records 0 to {top}. Nothing was"
                     " changed. Restore the directory from a copy.",
                     path=self.directory,
-                    offsets=(0, last),
+                    offsets=(0, top),
                 )
             return Found(JournalRecovery())
         start = await self._start(bases)

@@ -75,6 +75,18 @@ async def test_a_journal_whose_segments_are_gone_is_told(autojump_clock: Any, wo
         assert len(told(runtime)) == 1
 
 
+async def test_a_journal_whose_only_header_is_gone_is_told(autojump_clock: Any, world: Any) -> None:
+    """Without its header nothing in a segment can be read: repair begins the journal anew, and says so."""
+    async with world.open() as runtime:
+        await fill(runtime)
+    path = world.journals()[-1]
+    world.put(path, b"x" * 128 + world.disk.files()[path][128:])
+    for salvaged in (1, 0):
+        async with world.open() as runtime:
+            assert set(await world.drain(runtime)) == ({0, 1, 2} if salvaged else set())
+            assert len(told(runtime)) == salvaged
+
+
 async def test_what_was_never_synced_may_be_torn_without_a_word(autojump_clock: Any, world: Any) -> None:
     """A power cut that takes settlements nobody was told of is no damage."""
     async with world.doomed(lambda _: ()) as runtime:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from callboard.message import RecordBatch as RecordBatch
     from callboard.received import ReceivedBatch as ReceivedBatch
     from callboard.received import ReceivedMessage as ReceivedMessage
+    from callboard.runtime import ConsumerInfo as ConsumerInfo
     from callboard.runtime import GroupInfo as GroupInfo
     from callboard.runtime import Runtime as Runtime
     from callboard.runtime import RuntimeStatistics as RuntimeStatistics
@@ -42,7 +43,7 @@ _HOMES = {
     "consumer": ("Consumer",),
     "message": ("Message", "Receipt", "Receipts", "Record", "RecordBatch"),
     "received": ("ReceivedBatch", "ReceivedMessage"),
-    "runtime": ("GroupInfo", "Runtime", "RuntimeStatistics", "open_runtime"),
+    "runtime": ("ConsumerInfo", "GroupInfo", "Runtime", "RuntimeStatistics", "open_runtime"),
     "supervision": ("Backoff", "ChildSpec", "SupervisorSpec", "TreeNode"),
     "topic": ("Topic",),
 }

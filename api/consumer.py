@@ -15,6 +15,7 @@ U3  Only one task fetches at a time.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
@@ -26,8 +27,9 @@ import trio
 from callboard.actors.catalog.commands import Admission, EnsureGroup
 from callboard.actors.catalog.directory import LiveTopic
 from callboard.actors.groups.coordinator import Join, Leave
-from callboard.actors.groups.membership import Membership
+from callboard.actors.groups.membership import Joined, MemberNews, Membership
 from callboard.actors.kernel import ActorRef, Reply
+from callboard.actors.names import check_name
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.awaited import AwaitedPartitions
 from callboard.actors.partition.port import PartitionPort
@@ -37,6 +39,7 @@ from callboard.log.errors import (
     ActorCrashed,
     ActorStopped,
     CallboardError,
+    ConsumerFenced,
     GroupNotFound,
     InvalidArgument,
     PartitionUnavailable,
@@ -44,21 +47,25 @@ from callboard.log.errors import (
     TopicNotFound,
 )
 from callboard.received import ReceivedBatch, ReceivedMessage, attempts, check_seconds
-from callboard.receiving import Receiving
+from callboard.receiving import Batches, Receiving
 
 if TYPE_CHECKING:
     from callboard.session import Session
 
 
 LOOK_S = 0.05
-"""What a consumer that does not want to wait allows for asking the partitions."""
+"""How long a consumer that does not want to wait allows the partitions for their answers."""
 
 
 class Consumer:
     """Made by `Topic.subscribe`; use it with `async with`. Tasks may share it, or each have one of its own."""
 
-    def __init__(self, runtime: Session, live: LiveTopic, group: str, given: Mapping[str, Any]) -> None:
+    def __init__(
+        self, runtime: Session, live: LiveTopic, group: str, given: Mapping[str, Any], name: str | None = None
+    ) -> None:
         self.group = group
+        self.name = None if name is None else check_name(name, "consumer")
+        """Who this is, for people: it stands beside the consumer's id in `Runtime.groups`."""
         self.settings = GroupSettings()
         self.runtime = runtime
         self.group_id = 0
@@ -69,6 +76,8 @@ class Consumer:
         self._id = 0
         self._coordinator: ActorRef[Any]
         self._membership: Membership
+        self._news: MemberNews
+        self._generation = 1
         self._awaited = AwaitedPartitions()
         self._maybe: dict[int, None] = {}
         self._buffer: deque[ReceivedMessage] = deque()
@@ -94,6 +103,7 @@ class Consumer:
         )
         self._id, self._membership = admission.consumer, admission.group.membership
         self._coordinator = admission.group.ref
+        self._news = self._membership.news[self._id] = MemberNews(self._look_again)
         self._open = True
         try:
             await self._join()
@@ -110,11 +120,11 @@ class Consumer:
         """Become a member, or make sure of it: the coordinator opens the group wherever that is missing."""
         while True:
             try:
-                self.group_id, self.settings = await self._coordinator.ask(
-                    Join(self._id, self._live.topic_id)
-                )
+                joined: Joined = await self._coordinator.ask(Join(self._id, self._live.topic_id, self.name))
                 if not self._open:  # left meanwhile, by another task
                     self._membership.depart(self._id)
+                self.group_id, self.settings = joined.group_id, joined.settings
+                self._generation = joined.generation
                 self.held.begin(self.group_id, self.settings.max_in_flight)
             except ActorCrashed:
                 continue
@@ -147,6 +157,19 @@ class Consumer:
             self._membership.depart(self._id)
             raise
 
+    def _look_again(self) -> None:
+        """The coordinator has news: what sleeps looks at every partition again, and takes them."""
+        if self._is_fenced:
+            self._buffer.clear()
+            self.held.forget()
+        for port in self._live.ports:
+            self._awaited.set(port.index)
+
+    @property
+    def _is_fenced(self) -> bool:
+        """The group has begun a new generation of this consumer: what it has fetched is not its own."""
+        return self._news.generation > self._generation
+
     async def _leave(self) -> None:
         """Leave, and wait until the leases are released."""
         while True:
@@ -178,26 +201,33 @@ class Consumer:
     async def get(self, *, timeout: float | None = None) -> ReceivedMessage | None:
         """The next message; None when there is none within `timeout` seconds (None: wait for ever).
 
-        Looking takes a moment itself: a timeout below 50 ms is taken for 50 ms, so that `timeout=0` looks once.
+        `timeout=0` looks once: it waits for the partitions' answers, for 50 ms at most, and for nothing else.
         """
         if timeout is None:
-            return await self._next()
+            return await self._next(math.inf)
         check_seconds("timeout", timeout)
+        until = trio.current_time() + timeout
         with trio.move_on_after(max(timeout, LOOK_S)):
-            return await self._next()
+            return await self._next(until)
         return None
 
-    async def _next(self) -> ReceivedMessage:
-        """The next message. After it is taken from the buffer there is no checkpoint any more (U1)."""
+    async def _next(self, until: float) -> ReceivedMessage | None:
+        """The next message; None when there was none by `until`.
+
+        After it is taken from the buffer there is no checkpoint any more (U1).
+        """
         self._check_open()
         while True:
             if self._buffer:
                 await trio.lowlevel.checkpoint()
             else:
-                await self._begin_turn()
+                with trio.move_on_at(until) as waiting:
+                    await self._begin_turn()
+                if waiting.cancelled_caught:
+                    return None
                 try:
-                    if not self._buffer:
-                        await self._fill_buffer()
+                    if not self._buffer and not await self._fill_buffer(until):
+                        return None
                 finally:
                     self._turn.release()
             message = self._buffered()
@@ -211,10 +241,14 @@ class Consumer:
         else:
             self._turn.acquire_nowait()
 
-    async def _fill_buffer(self) -> None:
+    async def _fill_buffer(self, until: float) -> bool:
+        """Fetch a few messages; False when there was none by `until`."""
         clock = self.runtime.clock
         self._adapt_prefetch(clock.monotonic())
-        port, handed = await self._fetch(self._prefetch)
+        found = await self._fetch(self._prefetch, until)
+        if found is None:
+            return False
+        port, handed = found
         self._fetched_at = clock.monotonic()
         numbers = iter(attempts(handed))
         self._buffer.extend(
@@ -222,6 +256,7 @@ class Consumer:
             for columns in handed.batches
             for index in range(columns.count)
         )
+        return True
 
     def _buffered(self) -> ReceivedMessage | None:
         """The next of the buffer. When too little is left of its lease, all that is there is given back."""
@@ -298,7 +333,10 @@ class Consumer:
                 self.give_back_buffer()  # fetched for one-by-one iteration: it comes again, as part of a batch
             parts: list[c.Handed] = []
             while not parts:
-                port, handed = await self._fetch(max_records)
+                found = await self._fetch(max_records, math.inf)
+                if found is None:
+                    continue
+                port, handed = found
                 parts.append(handed)
                 try:
                     count = await self._fill_batch(port, parts, max_records, max_wait)
@@ -354,16 +392,23 @@ class Consumer:
 
     # -- fetching
 
-    async def _fetch(self, wanted: int) -> tuple[PartitionPort, c.Handed]:
-        """Lease up to `wanted` messages from the next partition that has some; waits until one has."""
+    async def _fetch(self, wanted: int, until: float) -> tuple[PartitionPort, c.Handed] | None:
+        """Lease up to `wanted` messages from the next partition that has some; None when none had any by `until`."""
+        if self._is_fenced:
+            self._ahead = None
         ahead = await self._looked_ahead()
         if ahead is not None:
             return ahead
         while True:
             self._check_open()
+            if self._is_fenced:
+                await self._join()
             limit = min(wanted, self.held.room())
             if limit <= 0:
-                await self.held.wait_for_room()
+                with trio.move_on_at(until) as waiting:
+                    await self.held.wait_for_room()
+                if waiting.cancelled_caught:
+                    return None
                 continue
             self._maybe.update(dict.fromkeys(self._awaited.take()))
             for index in list(self._maybe):
@@ -376,7 +421,10 @@ class Consumer:
                 await self._await(port)
                 self._maybe.pop(index, None)
             self._check_any_available()
-            await self._awaited.wait()
+            with trio.move_on_at(until) as waiting:
+                await self._awaited.wait()
+            if waiting.cancelled_caught:
+                return None
 
     async def _await(self, port: PartitionPort) -> None:
         """Have a partition in which nothing was ready say when something is."""
@@ -389,13 +437,16 @@ class Consumer:
                 raise self.held.stopped() from error
 
     def _command(self, limit: int) -> c.Fetch:
-        return c.Fetch(self.group_id, self._id, limit, self.runtime.limits.fetch_bytes)
+        return c.Fetch(self.group_id, self._id, limit, self.runtime.limits.fetch_bytes, self._generation)
 
     async def _ask_partition(self, port: PartitionPort, limit: int) -> c.Handed | None:
         while True:
             try:
                 handed: c.Handed | None = await port.ref.ask(self._command(limit))
             except ActorCrashed:
+                continue
+            except ConsumerFenced:
+                await self._join()
                 continue
             except GroupNotFound:
                 await self._join()  # raises unless the partition had only missed that the group was opened
@@ -444,18 +495,3 @@ class Consumer:
         ports = self._live.ports
         if all(port.state == "failed" for port in ports):
             raise ports[0].unavailable()
-
-
-class Batches:
-    """Asynchronous iterator of batches; made by `Consumer.batches`."""
-
-    def __init__(self, consumer: Consumer, max_records: int, max_wait: float) -> None:
-        self._consumer = consumer
-        self._max_records = max_records
-        self._max_wait = max_wait
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> ReceivedBatch:
-        return await self._consumer.get_batch(self._max_records, self._max_wait)

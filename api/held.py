@@ -83,6 +83,12 @@ class Held:
         """The consumer leaves: all that it holds is released."""
         self._is_over = True
 
+    def forget(self) -> None:
+        """What is held is another's by now, or nobody's: its receipts are void."""
+        self._leases.clear()
+        self.in_flight = 0
+        self._freed.set()
+
     # -- counting
 
     def accept(self, port: PartitionPort, handed: c.Handed) -> bool:

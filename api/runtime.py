@@ -27,7 +27,7 @@ from callboard.actors.catalog.commands import (
 )
 from callboard.actors.catalog.directory import Directory, LiveTopic
 from callboard.actors.groups.renewals import Holds, Renewals
-from callboard.actors.kernel import ActorRef, ActorStart, Logged, MailboxSpec, Reply
+from callboard.actors.kernel import ActorRef, ActorStart, Logged, MailboxSpec
 from callboard.actors.partition.commands import Describe, Flush, PartitionStatistics
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.settings import GroupSettings
@@ -39,6 +39,7 @@ from callboard.log.errors import (
     RestartLimitReached,
     RuntimeClosed,
     TopicNotFound,
+    WrongRun,
 )
 from callboard.log.host.clock import HostClock
 from callboard.log.host.disk import HostDisk
@@ -48,6 +49,7 @@ from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Disk, Lock
 from callboard.log.seams.entropy import Entropy
 from callboard.publishing.partitioning import Partitioner
+from callboard.reporting import report
 from callboard.supervision import ChildSpec, SupervisorSpec, System, TreeNode, open_system
 from callboard.topic import Topic
 
@@ -66,14 +68,27 @@ class PathLike(Protocol):
 
 
 @attrs.frozen
+class ConsumerInfo:
+    """A member of a group: its id, which no other consumer of the directory has or had, and the name it was given."""
+
+    consumer: int
+    name: str | None
+    generation: int
+    topics: tuple[str, ...]
+
+
+@attrs.frozen
 class GroupInfo:
-    """A consumer group. `idle_since_us` is None while it has members."""
+    """A consumer group."""
 
     name: str
     group_id: int
     topics: tuple[str, ...]
     members: int
+    """How many consumers it has now."""
     settings: GroupSettings
+    consumers: tuple[ConsumerInfo, ...] = ()
+    """Its members, by id."""
 
     @property
     def durable(self) -> bool:
@@ -150,6 +165,8 @@ class Runtime:
             self._system = open_system(
                 self._spec(), clock=self.clock, entropy=self.entropy, disk=disk, limits=self.limits
             )
+            if self._path is not None:
+                self._system.events.subscribe(report)
             if self._on_event is not None:
                 self._system.events.subscribe(self._on_event)
             supervisors = self._system.root
@@ -257,7 +274,7 @@ class Runtime:
     def check_open(self) -> None:
         """Raise `RuntimeClosed` unless the runtime is open, or still closing: actors may finish their work then.
 
-        Raise `InvalidArgument` in another thread or trio run than the one that opened it.
+        Raise `WrongRun` in another thread or trio run than the one that opened it.
         """
         if self._state not in ("open", "closing"):
             raise RuntimeClosed(
@@ -273,13 +290,13 @@ class Runtime:
         self.check_run()
 
     def check_run(self) -> None:
-        """Raise `InvalidArgument` in another thread or trio run than the one that opened the runtime."""
+        """Raise `WrongRun` in another thread or trio run than the one that opened the runtime."""
         try:
             run = current_trio_token()
         except RuntimeError:
             run = None
         if run is not self._run:
-            raise InvalidArgument(
+            raise WrongRun(
                 f"the runtime on {self.directory} belongs to the trio run that opened it, and this is"
                 f" {'a thread or program without one' if run is None else 'another'}. Nothing was done. From another"
                 " thread use trio.from_thread.run(function, trio_token=...), with the token of the runtime's run."
@@ -331,9 +348,15 @@ class Runtime:
         found = []
         for record in sorted(records, key=lambda group: group.name):
             lives = [live for live in map(self._directory.by_id, record.topic_ids) if live is not None]
-            members = len(self._directory.membership(record.group_id).members)
+            members = self._directory.membership(record.group_id).members.values()
+            consumers = tuple(
+                ConsumerInfo(m.consumer, m.name, m.generation, tuple(t.name for t in m.topics.values()))
+                for m in sorted(members, key=lambda member: member.consumer)
+            )
             topics = tuple(live.name for live in lives)
-            found.append(GroupInfo(record.name, record.group_id, topics, members, record.settings))
+            found.append(
+                GroupInfo(record.name, record.group_id, topics, len(members), record.settings, consumers)
+            )
         return tuple(found)
 
     async def delete_group(self, name: str) -> None:
@@ -397,19 +420,19 @@ class Runtime:
     async def partition_statistics(self, ports: Sequence[PartitionPort]) -> tuple[PartitionStatistics, ...]:
         """Each partition's statistics; only the state of those that do not answer within DESCRIBE_TIMEOUT_S."""
         self.check_open()
-        asked: list[Reply | None] = []
-        for port in ports:
-            try:
-                asked.append(port.ref.ask_nowait(Describe()))
-            except CallboardError:
-                asked.append(None)
+        found: dict[int, PartitionStatistics] = {}
+
+        async def describe(place: int, port: PartitionPort) -> None:
+            with suppress(CallboardError):
+                found[place] = await port.ref.ask(Describe())
+
         with trio.move_on_after(DESCRIBE_TIMEOUT_S):
-            for reply in asked:
-                if reply is not None:
-                    with suppress(CallboardError):
-                        await reply.settled()
+            async with trio.open_nursery() as nursery:
+                for place, port in enumerate(ports):
+                    nursery.start_soon(describe, place, port)
         self.check_open()
-        return tuple(_statistics(port, reply) for port, reply in zip(ports, asked, strict=True))
+        unknown = (PartitionStatistics(port.topic, port.index, port.state) for port in ports)
+        return tuple(found.get(place, state) for place, state in enumerate(unknown))
 
     # -- for the other public modules
 
@@ -422,15 +445,6 @@ class Runtime:
             if isinstance(error, ActorCrashed) and self._state == "open":
                 raise
             raise RuntimeClosed("the runtime closed before it answered. Open it again.") from error
-
-
-def _statistics(port: PartitionPort, reply: Reply | None) -> PartitionStatistics:
-    """What the partition answered to `Describe`; only its state when it did not."""
-    if reply is not None and reply.done and not reply.abandoned:
-        with suppress(CallboardError):
-            found: PartitionStatistics = reply.value()
-            return found
-    return PartitionStatistics(port.topic, port.index, port.state)
 
 
 def open_runtime(
@@ -450,11 +464,13 @@ def open_runtime(
     The directory is made when missing, and written by one process at a time. Returns once the directory is locked and
     its catalog read: partitions recover while the runtime is open, and what is asked of one waits until it has. The
     runtime belongs to the trio run that opens it; other threads reach it by `trio.from_thread.run`, else
-    `InvalidArgument` refuses them. With `control`, a socket in the directory answers `callboard tree` and the like.
+    `WrongRun` refuses them. With `control`, a socket in the directory answers `callboard tree` and the like.
     `sync_inline` syncs in the event loop's own thread: a single publisher gains a third, and every timer of the program
     waits for the disk. `seed` fixes the runtime's randomness. `disk`, `clock` and `entropy` replace the real ones, for
     simulation. `on_event` hears every event of the tree from the first one on, those of opening included; it must not
     block. `limits` are for simulation too: smaller ones are reached sooner.
+
+    Crashes, failures, hung disks, dropped records and the like go to `logging`, to loggers below `callboard`.
 
     Raises `DirectoryLocked` naming the holder, `StorageError` for an unreadable directory, `FormatTooNew`, `LogCorrupt`
     for a damaged catalog, `UnsupportedPlatform`.

@@ -23,7 +23,7 @@ class Session(Protocol):
         """Raise `RuntimeClosed` unless the runtime is open or closing, and what `check_run` raises."""
 
     def check_run(self) -> None:
-        """Raise `InvalidArgument` in another thread or trio run than the one that opened the runtime."""
+        """Raise `WrongRun` in another thread or trio run than the one that opened the runtime."""
 
     async def ask_catalog(self, command: Any) -> Any:
         """Ask the catalog. Raises `RuntimeClosed`, and what the catalog answers."""

@@ -131,15 +131,17 @@ class Topic:
                 indefinite=True,
             ) from cause
 
-    def subscribe(self, group: str, **settings: Any) -> Consumer:
+    def subscribe(self, group: str, *, name: str | None = None, **settings: Any) -> Consumer:
         """A consumer of this topic in a group: `async with topic.subscribe("billing") as consumer`.
+
+        `name` says who it is, for people: `Runtime.groups` shows it beside the consumer's id.
 
         Settings belong to the group and are fixed by its first subscriber: `visibility_timeout` (30 s), `max_in_flight`
         (10,000), `start` ("beginning", "end", an offset, a zoned datetime), `durable` (True), `group_expiry` (7 days),
         `backoff` (1 s), `max_backoff` (60 s). Raises `ConfigurationError` with every problem on entering.
         """
         self._runtime.check_open()
-        return Consumer(self._runtime, self._live, group, settings)
+        return Consumer(self._runtime, self._live, group, settings, name)
 
     def read(
         self,

@@ -94,6 +94,16 @@ SNAPSHOT_EVERY_BYTES: Final = 1 * MIB
 CATALOG_SNAPSHOT_EVERY_BYTES: Final = 256 * KIB
 SNAPSHOT_BYTES_MAX: Final = 256 * MIB
 
+# -- damage
+DAMAGES_KEPT: Final = 1000
+"""Damages that a partition remembers; the oldest stay, since the first is where to look for the cause."""
+
+# -- offsets
+OFFSET_MAX: Final = 2**62
+"""Offsets beyond it are taken for damage: no log ever comes near it."""
+OFFSET_JUMP_MAX: Final = 2**40
+"""Offsets that a log may be missing at a time: what claims more lost records than a disk could hold is damage."""
+
 # -- disk
 STUCK_AFTER_S: Final = 5.0
 """A plan in flight for longer marks its partition `stuck`."""

@@ -78,6 +78,7 @@ class ActorChild:
 
     @property
     def terms(self) -> RestartTerms:
+        """The part of the specification that the roster needs."""
         spec = self._spec
         return RestartTerms(
             spec.restart, spec.significant, spec.shutdown_grace, spec.backoff, spec.intensity, spec.awaited

@@ -18,7 +18,7 @@ import attrs
 import trio
 
 from callboard.actors.catalog.commands import DeleteGroup, GroupIdle
-from callboard.actors.groups.membership import Member
+from callboard.actors.groups.membership import Joined, Member
 from callboard.actors.kernel import Actor, Reply
 from callboard.actors.notices import GroupExpired, LeaseReleaseFailed
 from callboard.actors.partition import commands as c
@@ -47,9 +47,12 @@ RETRY_S: Final = 10.0
 """After so long the catalog is told again what it could not store."""
 
 
+Question = c.OpenGroup | c.ReleaseConsumer | c.FenceConsumer
+
+
 @attrs.frozen
 class Join:
-    """A consumer joins with a topic. Answered with (group id, settings) once the topic's partitions know the group."""
+    """A consumer joins with a topic. Answered with `Joined` once the topic's partitions know the group."""
 
     consumer: int
     topic_id: str
@@ -64,11 +67,20 @@ class Leave:
 
 
 @attrs.frozen
+class Fence:
+    """Let a member begin a new generation: it loses its leases, and joins again. Answered with None when all partitions
+    know; those that have failed do not have to.
+    """
+
+    consumer: int
+
+
+@attrs.frozen
 class Members:
     """Answered with the members' consumer ids."""
 
 
-CoordinatorCommand = Join | Leave | Members
+CoordinatorCommand = Join | Leave | Fence | Members
 
 
 class Coordinator(Actor[CoordinatorCommand]):
@@ -113,6 +125,9 @@ class Coordinator(Actor[CoordinatorCommand]):
             case Leave():
                 self._leave((message.consumer,), self.context.defer_reply())
                 return None
+            case Fence(consumer):
+                self._fence(consumer, self.context.defer_reply())
+                return None
             case Members():
                 return tuple(self._membership.members)
 
@@ -134,23 +149,45 @@ class Coordinator(Actor[CoordinatorCommand]):
         delivery = c.DeliverySettings(settings.visibility_timeout, settings.backoff, settings.max_backoff)
         opening = c.OpenGroup(self._group_id, settings.durable, settings.start, delivery)
         asked = [(port, _asked(port, opening)) for port in topic.ports]
-        self.context.start_task(self._open, opening, asked, reply, name="joining")
+        joined = Joined(self._group_id, member.generation, settings)
+        self.context.start_task(self._ask_all, opening, asked, reply, joined, name="joining")
 
-    async def _open(
-        self, opening: c.OpenGroup, asked: Sequence[tuple[PartitionPort, Reply | None]], reply: Reply
+    async def _ask_all(
+        self,
+        command: Question,
+        asked: Sequence[tuple[PartitionPort, Reply | None]],
+        reply: Reply,
+        answer: object,
     ) -> None:
-        """Wait until every partition knows the group. One that has failed is passed: a consumer that meets it when it
-        is revived, and does not know the group, joins again.
+        """Wait until every partition has answered, then answer with `answer`. One that has failed is passed: a consumer
+        that meets it when it is revived, and does not know the group, joins again.
         """
         try:
             for port, asking in asked:
-                await _answered(port, opening, asking)
+                await _answered(port, command, asking)
         except InternalError:
             raise
         except CallboardError as error:
             reply.fail(error)
         else:
-            reply.answer((self._group_id, self._settings))
+            reply.answer(answer)
+
+    # -- telling members
+
+    def _fence(self, consumer: int, reply: Reply) -> None:
+        """The partitions first: what they release by then belongs to the generation that ends."""
+        member = self._membership.members.get(consumer)
+        if member is None:
+            reply.answer(None)
+            return
+        member.generation += 1
+        fence = c.FenceConsumer(self._group_id, consumer, member.generation)
+        ports = [port for topic in member.topics.values() for port in topic.ports]
+        asked = [(port, _asked(port, fence)) for port in ports]
+        news = self._membership.news.get(consumer)
+        if news is not None:
+            news.fence(member.generation)
+        self.context.start_task(self._ask_all, fence, asked, reply, None, name="fencing")
 
     # -- leaving
 
@@ -162,6 +199,8 @@ class Coordinator(Actor[CoordinatorCommand]):
         """They are members no longer; their leases are released beside the loop."""
         members = self._membership.members
         leaving = [members.pop(consumer) for consumer in consumers if consumer in members]
+        for consumer in consumers:
+            self._membership.news.pop(consumer, None)
         if leaving and not members:
             self._set_idle(self.context.clock.wall_us())
         self.context.start_task(self._release, leaving, reply, name="leaving")
@@ -249,7 +288,7 @@ class Coordinator(Actor[CoordinatorCommand]):
             self._changed = trio.Event()
 
 
-def _asked(port: PartitionPort, command: c.OpenGroup | c.ReleaseConsumer) -> Reply | None:
+def _asked(port: PartitionPort, command: Question) -> Reply | None:
     """Ask without waiting, so that what is asked of a partition stays in order; None when it takes nothing now."""
     try:
         return port.ref.ask_nowait(command)
@@ -257,10 +296,8 @@ def _asked(port: PartitionPort, command: c.OpenGroup | c.ReleaseConsumer) -> Rep
         return None
 
 
-async def _answered(
-    port: PartitionPort, command: c.OpenGroup | c.ReleaseConsumer, reply: Reply | None
-) -> None:
-    """Wait for the answer, asking again (both commands may be repeated) while the partition restarts."""
+async def _answered(port: PartitionPort, command: Question, reply: Reply | None) -> None:
+    """Wait for the answer, asking again (these commands may be repeated) while the partition restarts."""
     while True:
         try:
             await (port.ref.ask(command) if reply is None else reply.wait())

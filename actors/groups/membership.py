@@ -11,22 +11,75 @@ G2  Only the coordinator adds members and takes them out.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import attrs
 import trio
 
+from callboard.actors.settings import GroupSettings
+
 if TYPE_CHECKING:
     from callboard.actors.catalog.directory import LiveTopic
 
 
+class MemberNews:
+    """What the coordinator tells one consumer. Flags that coalesce: telling never waits, and twice is once.
+
+    A consumer takes them before it fetches; one that sleeps is woken.
+    """
+
+    def __init__(self, wake: Callable[[], object]) -> None:
+        self._wake = wake
+        self.generation = 1
+        """The consumer's generation now; what it leased as an earlier one is not its own any more."""
+        self.assigned: dict[tuple[str, int], None] = {}
+        """Partitions (topic id, index) that it may read from now on, and did not."""
+        self.revoked: dict[tuple[str, int], None] = {}
+        """Partitions that it may not read any more."""
+
+    def assign(self, topic_id: str, partition: int) -> None:
+        """The consumer may read the partition."""
+        self.revoked.pop((topic_id, partition), None)
+        self.assigned[topic_id, partition] = None
+        self._wake()
+
+    def revoke(self, topic_id: str, partition: int) -> None:
+        """The consumer may not read the partition any more."""
+        self.assigned.pop((topic_id, partition), None)
+        self.revoked[topic_id, partition] = None
+        self._wake()
+
+    def fence(self, generation: int) -> None:
+        """The consumer begins a new generation."""
+        self.generation = max(self.generation, generation)
+        self._wake()
+
+    def take(self) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
+        """What was assigned and what was revoked since the last time."""
+        taken = list(self.assigned), list(self.revoked)
+        self.assigned.clear()
+        self.revoked.clear()
+        return taken
+
+
 @attrs.define(eq=False)
 class Member:
-    """A consumer, and the topics that it reads, by id."""
+    """A consumer as its group knows it: its handle (id and generation), its name, and its topics by id."""
 
     consumer: int
     name: str | None = None
+    generation: int = 1
     topics: dict[str, LiveTopic] = attrs.field(factory=dict)
+
+
+@attrs.frozen
+class Joined:
+    """The answer to a consumer that joined, or joined again."""
+
+    group_id: int
+    generation: int
+    settings: GroupSettings
 
 
 class Membership:
@@ -34,6 +87,8 @@ class Membership:
 
     def __init__(self) -> None:
         self.members: dict[int, Member] = {}
+        self.news: dict[int, MemberNews] = {}
+        """By consumer id; a consumer puts its own here before it joins."""
         self._departed: dict[int, None] = {}
         self._news = trio.Event()
 

@@ -63,12 +63,17 @@ class Flush:
 
 
 class Fetch(NamedTuple):
-    """Lease what is ready, for the group's visibility timeout. Answered with `Handed`, or None when nothing is."""
+    """Lease what is ready, for the group's visibility timeout. Answered with `Handed`, or None when nothing is.
+
+    Raises `ConsumerFenced` for a generation that is over.
+    """
 
     group_id: int
     consumer: int
     max_records: int
     max_bytes: int
+    generation: int = 1
+    """The consumer's generation as a member."""
 
 
 class WaitForReady(NamedTuple):
@@ -143,6 +148,17 @@ class ReleaseConsumer:
     consumer: int
 
 
+@attrs.frozen
+class FenceConsumer:
+    """From now on a member is known by `generation`: what it leased as an earlier one is released, and its receipts are
+    void. Answered when journalled.
+    """
+
+    group_id: int
+    consumer: int
+    generation: int
+
+
 class Read(NamedTuple):
     """Records from `offset` on, without a group. Answered with (batches, next offset), or None at the visible end."""
 
@@ -188,6 +204,7 @@ PartitionCommand = (
     | AlterGroup
     | CloseGroup
     | ReleaseConsumer
+    | FenceConsumer
     | Read
     | WaitForVisible
     | OffsetAt

@@ -56,7 +56,7 @@ from callboard.actors.partition.effects import (
 from callboard.actors.partition.group_states import Group, GroupEvents, GroupStates
 from callboard.actors.partition.lease_reading import LeaseReading
 from callboard.actors.partition.sequencer import Appends, Sequencer
-from callboard.log.errors import CallboardError, GroupNotFound, InvalidArgument
+from callboard.log.errors import CallboardError, ConsumerFenced, GroupNotFound, InvalidArgument
 from callboard.log.limits import USUAL, Limits
 
 __all__ = ["LINGER_S", "NOTICE_LASTS_S", "Carried", "JournalWork", "PartitionCore"]
@@ -80,6 +80,8 @@ class Carried:
     """By group id."""
     extended: dict[tuple[int, int], float] = attrs.field(factory=dict)
     """By group's and lease's id: until when, if a renewal would end it earlier than its consumer was told."""
+    fences: dict[tuple[int, int], int] = attrs.field(factory=dict)
+    """By group's and consumer's id: the generation that its fetches must not be below."""
     unheard: list[tuple[int, Grant]] = attrs.field(factory=list)
     """Leases (with their group's id) that may be journalled, and that no consumer has heard of."""
     sift_at: int = EXTENDED_SIFT_AT
@@ -328,6 +330,8 @@ class PartitionCore:
             waiting, group.waiting = group.waiting, {}
             self._effects.append(AnswerEach([(waits, True) for waits in waiting.values()]))
         self._carried.settings.pop(message.group_id, None)
+        for key in [key for key in self._carried.fences if key[0] == message.group_id]:
+            del self._carried.fences[key]
         record = self.states.close(message.group_id)
         if record is not None:
             self._entries.append(record)
@@ -341,16 +345,31 @@ class PartitionCore:
 
     def release_consumer(self, message: c.ReleaseConsumer, token: Token, now: float) -> None:
         """A consumer leaves: release all that it has leased, and pass its notice on."""
-        group = self._groups.get(message.group_id)
+        self._carried.fences.pop((message.group_id, message.consumer), None)
+        self._release_consumer(message.group_id, message.consumer, token, now)
+
+    def _release_consumer(self, group_id: int, consumer: int, token: Token, now: float) -> None:
+        group = self._groups.get(group_id)
         if group is not None:
-            group.waiting.pop(message.consumer, None)
-            group.notified.pop(message.consumer, None)
-            self._returning.pop((message.group_id, message.consumer), None)
-            if group.delivery.release_consumer(message.consumer):
+            group.waiting.pop(consumer, None)
+            group.notified.pop(consumer, None)
+            self._returning.pop((group_id, consumer), None)
+            if group.delivery.release_consumer(consumer):
                 self._has_changed(group, now)
             if group.waiting:
                 self._notify(group, now)
         self._answer_later(token, None, sync=False)
+
+    def fence_consumer(self, message: c.FenceConsumer, token: Token, now: float) -> None:
+        """A member begins a new generation: release what it leased as an earlier one. Fetches of that are refused."""
+        group = self._groups.get(message.group_id)
+        fences = self._carried.fences
+        key = message.group_id, message.consumer
+        if group is not None and message.generation > fences.get(key, 0):
+            fences[key] = message.generation
+        if group is not None and message.consumer in group.waiting:
+            self._effects.append(Answer(group.waiting.pop(message.consumer), True))
+        self._release_consumer(message.group_id, message.consumer, token, now)
 
     def _group(self, group_id: int, token: Token) -> Group | None:
         """The group's state; None, and the asker told, when there is none."""
@@ -386,10 +405,14 @@ class PartitionCore:
         """
         if token is None:
             return None
-        group_id, consumer, max_records, max_bytes = message
+        group_id, consumer, max_records, max_bytes, generation = message
         group = self._groups.get(group_id)
         if group is None or group.settings is None:
             self._refuse_unknown(group_id, token)
+            return None
+        fences = self._carried.fences
+        if fences and generation < fences.get((group_id, consumer), 0):
+            self._effects.append(Refuse(token, self._fenced(consumer, generation)))
             return None
         last = self._fetching.get((group_id, consumer)) if is_cancelled is not None else None
         if last is not None and is_cancelled is not None and is_cancelled(last.token):
@@ -415,6 +438,14 @@ class PartitionCore:
         if group.waiting:
             self._notify(group, now)
         return grant
+
+    def _fenced(self, consumer: int, generation: int) -> ConsumerFenced:
+        return ConsumerFenced(
+            f"partition {self.label}: consumer {consumer} is no longer the member of generation {generation} that it"
+            " was; its leases are released. Nothing was leased. Join again.",
+            consumer=consumer,
+            generation=generation,
+        )
 
     def _leased(
         self, group: Group, consumer: int, max_records: int, now: float, deadline: float

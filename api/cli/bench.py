@@ -1,4 +1,4 @@
-"""`callboard bench`: what this machine and disk give, as ratios to a bare file on the same disk."""
+"""`callboard bench`: how fast this machine and disk are, as ratios to a bare file on the same disk."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def bench(
     folder: str | None,
     as_json: bool,
 ) -> None:
-    """Measure publishing, consuming and latency, beside a bare write + fdatasync of the same bytes."""
+    """Measure publishing, consuming and latency, compared with a bare write + fdatasync of the same bytes."""
     console = Console(stderr=True)
 
     async def work() -> tuple[list[Measured], list[Latency]]:

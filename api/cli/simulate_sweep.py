@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 import attrs
@@ -26,6 +27,9 @@ STUCK_AFTER_S: Final = 10.0
 scenario take long; then for so many times what they take:"""
 STUCK_AFTER_COSTS: Final = 10.0
 
+UnderWay = tuple[str, int, float]
+"""A run: scenario, seed, and when it began."""
+
 
 @attrs.frozen
 class Shrunk:
@@ -47,8 +51,6 @@ class Searched:
     seconds: float = 0.0
     done_before: int = 0
     resumed: str = ""
-    cut_off: list[tuple[str, int, float]] = attrs.field(factory=list)
-    """Scenario and seed of the runs that were under way when the time was over, and for how many seconds."""
     failures: list[Shrunk] = attrs.field(factory=list)
 
     @property
@@ -123,15 +125,19 @@ async def _run_workers(found: Searched, limits: Limits, folder: str, show: Any) 
     limit_s = float("inf") if limits.time_limit_s is None else limits.time_limit_s
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_save_now_and_then, sweep, f"{folder}/sweep.json")
-        with trio.move_on_after(limit_s):
+        under_way: list[list[UnderWay]] = [[] for _ in range(limits.jobs)]
+        with trio.move_on_after(limit_s) as time:
             async with trio.open_nursery() as workers:
-                for _ in range(limits.jobs):
-                    workers.start_soon(_work, found, limits, folder, show)
-        for name, seed, seconds in found.cut_off:
-            least_s = max(STUCK_AFTER_S, STUCK_AFTER_COSTS * limits.costs_s.get(name, 0.0))
-            if seconds > least_s:
-                words = f"it had run for {seconds:.0f} s when the time of the sweep was over"
-                _take(sweep, limits, Result(scenario=name, seed=seed, promise="the run ends", words=words))
+                for mine in under_way:
+                    workers.start_soon(_work, sweep, limits, folder, show, mine)
+        if time.cancelled_caught:
+            for name, seed, since in chain.from_iterable(under_way):
+                ran_s = trio.current_time() - since
+                if ran_s > max(STUCK_AFTER_S, STUCK_AFTER_COSTS * limits.costs_s.get(name, 0.0)):
+                    words = f"it had run for {ran_s:.0f} s when the time of the sweep was over"
+                    _take(
+                        sweep, limits, Result(scenario=name, seed=seed, promise="the run ends", words=words)
+                    )
         nursery.cancel_scope.cancel()
 
 
@@ -141,18 +147,14 @@ async def _save_now_and_then(sweep: Sweep, path: str) -> None:
         write_whole(path, sweep.to_json().encode())
 
 
-async def _work(found: Searched, limits: Limits, folder: str, show: Any) -> None:
+async def _work(sweep: Sweep, limits: Limits, folder: str, show: Any, under_way: list[UnderWay]) -> None:
     """Run chunks until there are none; with a new process after one that was lost."""
-    sweep = found.sweep
     while True:
-        under_way: list[tuple[str, int, float]] = []
+        under_way.clear()
         try:
             async with one_worker() as worker:
                 await _chunks(worker, sweep, limits, folder, show, under_way)
                 return
-        except trio.Cancelled:
-            found.cut_off += [(name, seed, trio.current_time() - since) for name, seed, since in under_way]
-            raise
         except WorkerGone as error:
             if not under_way:
                 raise
@@ -168,7 +170,7 @@ async def _chunks(
     limits: Limits,
     folder: str,
     show: Any,
-    under_way: list[tuple[str, int, float]],
+    under_way: list[UnderWay],
 ) -> None:
     while (chunk := sweep.next_chunk(limits.sizes)) is not None:
         under_way.append((chunk.scenario, chunk.first, trio.current_time()))

@@ -38,7 +38,7 @@ SEGMENT_LAYOUT: Final = Layout(
     Field("version", "H", "1; magic, version and checksum keep their places for ever"),
     Field("kind", "B", "1 log of a partition, 2 journal"),
     Field("flags", "B", "0"),
-    Field("reserved", "I", "0"),
+    Field("identity", "I", "CRC-32 of the path of the log's folder; 0: the segment is bound to no log"),
     Field("segment_id", "Q", "random, never 0"),
     Field("base_offset", "Q", "offset of the first record, or of the one that would be first"),
     Field("created_us", "q", "microseconds since 1970"),
@@ -91,6 +91,8 @@ class SegmentHeader:
     records_version: int = 0
     version: int = SEGMENT_VERSION
     intact: bool = True
+    identity: int = 0
+    """Which log the segment belongs to (see `identity`); 0: any."""
 
 
 def encode_segment_header(
@@ -103,6 +105,7 @@ def encode_segment_header(
     previous_base: int | None = None,
     gap: GapReason = GapReason.NONE,
     records_version: int = 0,
+    identity: int = 0,
 ) -> bytes:
     """The first `SEGMENT_HEADER_BYTES` of a segment; by default it continues the one before, or is the first."""
     packed = SEGMENT_LAYOUT.struct.pack(
@@ -110,7 +113,7 @@ def encode_segment_header(
         SEGMENT_VERSION,
         kind,
         0,
-        0,
+        identity,
         segment_id,
         base_offset,
         created_us,
@@ -154,7 +157,7 @@ def decode_copy(copy: memoryview) -> SegmentHeader:
         version,
         kind,
         flags,
-        reserved,
+        identity,
         segment_id,
         base_offset,
         created_us,
@@ -169,7 +172,7 @@ def decode_copy(copy: memoryview) -> SegmentHeader:
         raise SegmentHeaderInvalid(Fault.MAGIC)
     if zlib.crc32(copy[:SEALED_BYTES]) != checksum:
         raise SegmentHeaderInvalid(Fault.HEADER_CHECKSUM)
-    known = kind in (1, 2) and gap <= max(GapReason) and not flags and not reserved and not any(rest)
+    known = kind in (1, 2) and gap <= max(GapReason) and not flags and not any(rest)
     known = known and (kind == SegmentKind.JOURNAL or not records_version)
     if version > SEGMENT_VERSION or (version == SEGMENT_VERSION and not known):
         raise FormatTooNew(
@@ -192,4 +195,5 @@ def decode_copy(copy: memoryview) -> SegmentHeader:
         GapReason(gap),
         records_version,
         version,
+        identity=identity,
     )

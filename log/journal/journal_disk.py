@@ -9,6 +9,7 @@ from typing import Final
 
 from callboard.log.errors import DiskFull, PlanFailed, StorageError
 from callboard.log.format.frame import frame_length
+from callboard.log.format.identity import identity_of
 from callboard.log.format.segment import SegmentKind, encode_segment_header
 from callboard.log.seams.disk import (
     Buffer,
@@ -29,7 +30,6 @@ __all__ = [
     "close_quietly",
     "error_of",
     "is_full",
-    "is_journal",
     "make_directory",
     "may_have_named",
     "remove_unfinished",
@@ -90,12 +90,6 @@ async def make_directory(files: Incarnation, directory: str) -> None:
     await files.submit(verbs)
 
 
-def is_journal(directory: str) -> bool:
-    """Whether a runtime keeps a journal there: what counts when no segment says what it is."""
-    parts = directory.split("/")
-    return parts[-1] == "delivery" or parts[0] in ("catalog", "actors")
-
-
 async def segment_bases(files: Incarnation, directory: str) -> list[int]:
     """The base offsets of the segments in `directory`, rising."""
     names = [base_offset_of(entry.name) for entry in await files.list(directory) if not entry.is_directory]
@@ -132,6 +126,7 @@ async def start_segment(
         base_offset=segment.base_offset,
         created_us=created_us,
         records_version=records_version,
+        identity=identity_of(segment.directory),
     )
     size = frame_length(frames)
     await remove_unfinished(files, segment.directory)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import zip_longest
 
 from callboard.log.format.columns import Columns
 from callboard.log.format.faults import FrameInvalid, SegmentHeaderInvalid
 from callboard.log.format.fields import too_new
-from callboard.log.format.frame import FrameHeader
+from callboard.log.format.frame import FrameFields, FrameHeader, decode_body, header_of
 from callboard.log.journal.journal_disk import segment_bases
 from callboard.log.journal.journal_records import Kind, decode_control
 from callboard.log.journal.journal_recovery import Owner
 from callboard.log.seams.disk import Close, Incarnation
 from callboard.log.segments.segment_file import segment_path
-from callboard.log.segments.segment_walk import FrameReader, OpenSegment, open_segment, scan_file
+from callboard.log.segments.segment_walk import OpenSegment, open_segment, scan_file
 
 __all__ = ["JournalReading"]
 
@@ -54,17 +55,19 @@ class JournalReading:
             what = f"its records are of version {version}"
             raise too_new(what, found=version, supported=owner.version, path=segment.handle.path)
         owner.versioned(version)
-        scan = await scan_file(self._files, segment)
-        reader = FrameReader(self._files, segment.handle, segment.header.segment_id)
-        for position in scan.positions:
-            try:
-                header, columns = await reader.frame(position)
-            except FrameInvalid as fault:
-                self.faults.append(f"the frame at byte {position} cannot be decoded ({fault})")
-                continue
-            if successor is not None and header.base_offset >= successor:
-                return
+        await scan_file(self._files, segment, visit=partial(self._visit, successor))
+
+    def _visit(self, successor: int | None, position: int, fields: FrameFields, body: memoryview) -> bool:
+        header = header_of(fields, 0)
+        if successor is not None and header.base_offset >= successor:
+            return True
+        try:
+            columns = decode_body(header, body, verify=False)
+        except FrameInvalid as fault:
+            self.faults.append(f"the frame at byte {position} cannot be decoded ({fault})")
+        else:
             self._take(header, columns)
+        return False
 
     def _take(self, header: FrameHeader, columns: Columns) -> None:
         owner, base = self._owner, header.base_offset

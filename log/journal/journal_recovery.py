@@ -29,7 +29,7 @@ from callboard.log.format.columns import Columns
 from callboard.log.format.faults import SegmentHeaderInvalid
 from callboard.log.format.fields import too_new
 from callboard.log.format.frame import FrameHeader
-from callboard.log.format.scan import DamagedRange, SegmentScan, Tail
+from callboard.log.format.frame_walk import CHUNK_BYTES, DamagedRange, FrameWalk, Tail
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
 from callboard.log.journal.journal_disk import (
     error_of,
@@ -52,7 +52,7 @@ from callboard.log.seams.disk import (
 )
 from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.segment_file import SegmentFile, base_offset_of, segment_path
-from callboard.log.segments.segment_walk import CHUNK_BYTES, FrameReader, OpenSegment, open_segment, scan_file
+from callboard.log.segments.segment_walk import FrameReader, OpenSegment, open_segment, scan_file
 
 __all__ = ["Found", "JournalRecovery", "Owner", "Pruned", "ignore", "prune_segments", "recover"]
 
@@ -287,7 +287,7 @@ class Replay:
             segment.header.records_version < self.owner.version,
         )
 
-    def _first_hole(self, segment: OpenSegment, scan: SegmentScan) -> DamagedRange | None:
+    def _first_hole(self, segment: OpenSegment, scan: FrameWalk) -> DamagedRange | None:
         """The first damage that cost events; the body of a snapshot that is passed over is none."""
         base = segment.header.base_offset
         for damage in scan.damages:
@@ -299,7 +299,7 @@ class Replay:
         return None
 
     async def _replay(
-        self, segment: OpenSegment, scan: SegmentScan, hole: DamagedRange | None, until: int | None = None
+        self, segment: OpenSegment, scan: FrameWalk, hole: DamagedRange | None, until: int | None = None
     ) -> None:
         """Apply every frame before the hole; frames after it only tell what had been proven."""
         reader = FrameReader(self.files, segment.handle, segment.header.segment_id)

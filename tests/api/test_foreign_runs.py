@@ -48,7 +48,7 @@ async def test_calls_from_another_run_are_refused(tmp_path: Path) -> None:
                 partial(runtime.__aexit__, None, None, None),
             ]
             for call in calls:
-                with pytest.raises(callboard.InvalidArgument, match="from_thread"):
+                with pytest.raises(callboard.WrongRun, match="from_thread"):
                     await in_thread(trio.run, call)
             await message.ack()
             await (await consumer.get()).ack()
@@ -68,7 +68,7 @@ async def test_calls_from_a_thread_without_a_run_are_refused(tmp_path: Path) -> 
             partial(topic.subscribe, "group"),
             topic.read,
         ):
-            with pytest.raises(callboard.InvalidArgument, match="from_thread"):
+            with pytest.raises(callboard.WrongRun, match="from_thread"):
                 await in_thread(call)
         receipt = await in_thread(trio.from_thread.run, topic.publish, b"x")
         assert receipt.offset == 0

@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 import callboard
+from callboard.actors.partition.commands import Flush
+from callboard.log.limits import Limits
 
 
 async def facts(runtime: Any) -> list[tuple[str, int, int]]:
@@ -248,3 +251,17 @@ async def test_an_idle_runtime_takes_no_steps(autojump_clock: Any, world: Any) -
         trio.lowlevel.remove_instrument(instrument)
         assert steps < 20
         nursery.cancel_scope.cancel()
+
+
+async def test_statistics_wait_for_room_in_a_busy_mailbox(autojump_clock: Any, world: Any) -> None:
+    """A partition with more to do than its mailbox holds is described all the same."""
+    async with world.open(limits=Limits(partition_mailbox=1)) as runtime:
+        topic = await runtime.create_topic("orders")
+        port = runtime._directory.find("orders").ports[0]
+        async with trio.open_nursery() as nursery:
+            for _ in range(5):
+                nursery.start_soon(topic.publish, b"1")
+            await trio.testing.wait_all_tasks_blocked()
+            port.ref.tell_nowait(Flush())
+            (part,) = (await runtime.stats()).partitions
+        assert (part.state, part.next_offset) == ("running", 5)

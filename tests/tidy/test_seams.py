@@ -28,6 +28,7 @@ BANNED = {
     "importlib.resources",
     "io",
     "linecache",
+    "logging",
     "mmap",
     "multiprocessing",
     "os",

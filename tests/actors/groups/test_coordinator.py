@@ -8,7 +8,8 @@ import pytest
 import trio
 
 import callboard
-from callboard.actors.groups.coordinator import Join, Leave, Members
+from callboard.actors.groups.coordinator import Fence, Join, Leave, Members
+from callboard.actors.groups.membership import MemberNews
 
 
 def coordinator(runtime: Any, group: str = "group") -> Any:
@@ -24,8 +25,9 @@ async def test_joining_and_leaving_may_be_repeated(autojump_clock: Any, in_memor
             ref = coordinator(runtime)
             (member,) = await ref.ask(Members())
             for _ in range(3):
-                group_id, settings = await ref.ask(Join(member, topic.topic_id))
-            assert (group_id, settings.visibility_timeout) == (1, 30.0)
+                joined = await ref.ask(Join(member, topic.topic_id))
+            assert (joined.group_id, joined.generation) == (1, 1)
+            assert joined.settings.visibility_timeout == 30.0
             assert await ref.ask(Members()) == (member,)
             for _ in range(2):
                 await ref.ask(Leave(member))
@@ -147,3 +149,106 @@ async def test_who_is_cancelled_before_its_turn_is_no_member(autojump_clock: Any
             await trio.sleep(1.0)
             (info,) = await runtime.groups()
             assert info.members == 1
+
+
+async def test_a_fenced_member_loses_its_leases_and_joins_again(autojump_clock: Any, in_memory: Any) -> None:
+    """Its receipts are void, what it had is leased to others at once, and it goes on as a new generation."""
+    async with in_memory.open() as runtime:
+        topic = await runtime.create_topic("orders", partitions=2)
+        for partition in range(2):
+            await topic.publish_batch([b"x"] * 2, partition=partition)
+        async with topic.subscribe("group", name="first") as fenced, topic.subscribe("group") as other:
+            held = [await fenced.get() for _ in range(4)]
+            first, second = (await runtime.groups())[0].consumers
+            assert (first.name, first.generation, first.topics) == ("first", 1, ("orders",))
+            assert second.consumer == first.consumer + 1
+            await coordinator(runtime).ask(Fence(first.consumer))
+            for message in held:
+                with pytest.raises(callboard.LeaseLost):
+                    await message.ack()
+            taken = [await other.get(timeout=1.0) for _ in range(4)]
+            assert all(message.attempt == 1 for message in taken)
+            for message in taken[:2]:
+                await message.ack()
+            for message in taken[2:]:
+                await message.release()
+            again = [await fenced.get(timeout=1.0) for _ in range(2)]
+            for message in again:
+                await message.ack()
+            assert (await runtime.groups())[0].consumers[0].generation == 2
+        assert [part.groups[0].pending for part in await topic.describe()] == [0, 0]
+
+
+async def test_a_fetch_of_an_earlier_generation_is_refused(autojump_clock: Any, in_memory: Any) -> None:
+    """Also by a partition that restarted since; a consumer that left and one of another id are no concern of it."""
+    async with in_memory.open() as runtime:
+        topic = await runtime.create_topic("orders")
+        await topic.publish_batch([b"x"] * 4)
+        async with topic.subscribe("group"):
+            (member,) = await coordinator(runtime).ask(Members())
+            await coordinator(runtime).ask(Fence(member))
+            for _ in range(2):
+                with pytest.raises(callboard.log.errors.ConsumerFenced):
+                    await in_memory.fetch(runtime, consumer=member).wait()
+                runtime.crash("topics/orders/0", RuntimeError("a drill"))
+                await trio.sleep(1.0)
+            handed = await in_memory.fetch(runtime, consumer=member + 1, records=1).wait()
+            assert in_memory.offsets(handed) == [0]
+
+
+async def test_a_fenced_member_that_sleeps_or_works_hears_of_it(autojump_clock: Any, in_memory: Any) -> None:
+    """A consumer that waits for messages joins again; the body of `receive` is cancelled when its lease is renewed."""
+    async with in_memory.open() as runtime:
+        topic = await runtime.create_topic("orders")
+        await topic.publish(b"one")
+        async with topic.subscribe("group", visibility_timeout=3.0) as consumer:
+            (member,) = await coordinator(runtime).ask(Members())
+            with pytest.raises(callboard.LeaseLost):
+                async with consumer.receive():
+                    await coordinator(runtime).ask(Fence(member))
+                    await trio.sleep(60.0)
+            await (await consumer.get()).ack()
+            async with trio.open_nursery() as nursery:
+
+                async def wait() -> None:
+                    assert (await consumer.get()).value == b"two"
+
+                nursery.start_soon(wait)
+                await trio.sleep(1.0)
+                await coordinator(runtime).ask(Fence(member))
+                await trio.sleep(1.0)
+                await topic.publish(b"two")
+
+
+async def test_news_for_a_member_coalesce(autojump_clock: Any, in_memory: Any) -> None:
+    """The last word about a partition counts, each wakes the consumer, and taking them leaves none behind."""
+    woken: list[int] = []
+    news = MemberNews(lambda: woken.append(1))
+    news.assign("topic", 0)
+    news.assign("topic", 1)
+    news.revoke("topic", 0)
+    news.fence(3)
+    news.fence(2)
+    assert news.generation == 3
+    assert news.take() == ([("topic", 1)], [("topic", 0)])
+    assert news.take() == ([], [])
+    assert len(woken) == 5
+
+
+async def test_consumer_ids_are_never_used_twice(autojump_clock: Any, in_memory: Any) -> None:
+    """Not in a later life either, nor after a crash of the catalog."""
+    seen: list[int] = []
+    for _ in range(3):
+        async with in_memory.open() as runtime:
+            topic = await runtime.create_topic("orders")
+            for _ in range(5):
+                async with topic.subscribe("group"):
+                    (info,) = await runtime.groups()
+                    seen += [consumer.consumer for consumer in info.consumers]
+            runtime.crash("catalog", RuntimeError("a drill"))
+            await trio.sleep(1.0)
+            async with topic.subscribe("group"):
+                (info,) = await runtime.groups()
+                seen += [consumer.consumer for consumer in info.consumers]
+    assert seen == sorted(set(seen))
+    assert len(seen) == 18

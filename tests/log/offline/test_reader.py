@@ -7,8 +7,8 @@ import pytest
 import trio
 
 from callboard.log.errors import InvalidArgument, LogCorrupt, OffsetOutOfRange, StorageError
-from callboard.log.format.scan import scan_segment
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES, decode_segment_header
+from callboard.log.format.walk_drivers import walk_buffer
 from callboard.log.offline.reader import LogReader
 from callboard.simulations.disk.memory_disk import Read
 
@@ -137,7 +137,7 @@ async def test_the_last_frame_behind_damage_is_read(writer):
     await writer.fill()
     data = writer.disk.files()[writer.path(12)]
     header = decode_segment_header(data[:SEGMENT_HEADER_BYTES])
-    writer.disk.plant_file(writer.path(12), data[: scan_segment(data, header.segment_id, 12).end])
+    writer.disk.plant_file(writer.path(12), data[: walk_buffer(data, header.segment_id, 12).end])
     writer.disk.flip(writer.path(12), data.index(b"value-19"))
     records, lost = await read_all(await open_reader(writer))
     assert expected(0, 18) + expected(21, 36) == records

@@ -1,0 +1,129 @@
+"""Reporting: what happens in a runtime's tree, told to `logging`.
+
+`open_runtime` subscribes `report` to the events of a runtime on a real directory; in a simulation nothing is logged.
+There is one line for each event, with its path, its cause, and what to do; the frames of a crash follow as a debug
+record. All fields of the event stand in the record's attribute `callboard`, beside its name. No handler is installed: a
+program that configures nothing sees warnings and errors on stderr, as `logging` does by itself.
+
+=======================  ===============================================================
+logger                   tells of
+=======================  ===============================================================
+`callboard.actors`       crashes, restarts, actors that stay down, dropped messages
+`callboard.partitions`   recovery that takes long, hung disks, full topics, damage, dropped records
+`callboard.groups`       groups that expired, leases that could not be released
+`callboard.catalog`      operations that could not be carried out
+=======================  ===============================================================
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Final, NamedTuple
+
+import attrs
+
+from callboard.actors import notices
+from callboard.actors.kernel import events
+
+
+class Line(NamedTuple):
+    """How an event is told: `text` is formatted with the event's fields."""
+
+    logger: str
+    level: int
+    text: str
+
+
+LINES: Final[dict[object, Line]] = {
+    events.IncarnationCrashed: Line(
+        "actors",
+        logging.WARNING,
+        "{path} crashed ({cause}). Its supervisor restarts it, or says that it does not.",
+    ),
+    events.ActorRestarted: Line(
+        "actors", logging.INFO, "{path} is restarted in {delay_s:.3g} s, after: {cause}"
+    ),
+    events.ActorFailed: Line(
+        "actors",
+        logging.ERROR,
+        "{path} failed more often than its supervisor allows and stays down ({cause}). Repair the cause, then call"
+        " runtime.restart({path!r}).",
+    ),
+    events.Escalated: Line(
+        "actors",
+        logging.ERROR,
+        "the supervisor {path!r} gave up: {child} failed more often than it allows ({cause}). All below it is"
+        " restarted, or ends with the runtime. Repair the cause.",
+    ),
+    events.MessageDropped: Line(
+        "actors",
+        logging.WARNING,
+        "{path} has dropped {dropped} messages ({reason}): its mailbox is full. Send less, or give it a larger one.",
+    ),
+    events.HookFailed: Line(
+        "actors", logging.WARNING, "a {hook} of {path!r} raised {cause}. Correct it; nothing else happened."
+    ),
+    events.ActorStopped: Line("actors", logging.DEBUG, "{path} has ended ({cause})"),
+    (notices.PartitionStuck, True): Line(
+        "partitions",
+        logging.WARNING,
+        "{path} is stuck: its disk does not answer, and publishes are refused. Look at the disk; it goes on by itself.",
+    ),
+    (notices.PartitionStuck, False): Line(
+        "partitions", logging.INFO, "{path} goes on: its disk answers again"
+    ),
+    notices.OpeningOverdue: Line(
+        "partitions",
+        logging.WARNING,
+        "{path} has been recovering for {after_s:g} s. Those who use it wait; look at its disk if this goes on.",
+    ),
+    notices.OpeningLacksSpace: Line(
+        "partitions",
+        logging.ERROR,
+        "{path} cannot recover on a full disk ({cause}). Free space: it goes on by itself, and those who use it wait.",
+    ),
+    notices.UnreadDropped: Line(
+        "partitions",
+        logging.WARNING,
+        "{path}: retention dropped {records} records that group {group_id} had not settled. Give the topic more"
+        " retention, or the group more consumers.",
+    ),
+    notices.JournalSalvaged: Line(
+        "partitions",
+        logging.ERROR,
+        "{path}: the delivery journal was damaged and was repaired ({damage}). Messages whose acks it lost are"
+        " delivered again.",
+    ),
+    notices.GroupExpired: Line(
+        "groups",
+        logging.WARNING,
+        "group {group} had no member for {after_s:g} s and was forgotten: its place is lost. Give it a longer"
+        " group_expiry if it was to come back.",
+    ),
+    notices.LeaseReleaseFailed: Line(
+        "groups",
+        logging.WARNING,
+        "group {group}: the leases of a consumer that left run out by themselves ({cause})",
+    ),
+    notices.OperationFailed: Line(
+        "catalog",
+        logging.WARNING,
+        "{subject} could not be carried out ({cause}). The next opening of the directory tries again.",
+    ),
+}
+
+
+def report(event: Any) -> None:
+    """Log one event, if it is of interest."""
+    line = LINES.get((type(event), event.stuck) if isinstance(event, notices.PartitionStuck) else type(event))
+    if line is None:
+        if isinstance(event, str):
+            logging.getLogger("callboard").warning("%s", event)
+        return
+    logger = logging.getLogger(f"callboard.{line.logger}")
+    if logger.isEnabledFor(line.level):
+        fields = {field.name: getattr(event, field.name) for field in attrs.fields(type(event))}
+        extra = {"callboard": {"event": type(event).__name__, **fields}}
+        logger.log(line.level, "%s", line.text.format(**fields), extra=extra)
+        if isinstance(event, events.IncarnationCrashed):
+            logger.debug("%s crashed at:\n  %s", event.path, "\n  ".join(event.frames), extra=extra)

@@ -1,0 +1,96 @@
+"""What a runtime on a real directory tells to `logging`."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+import callboard
+from callboard.actors import notices
+from callboard.actors.kernel import events
+from callboard.reporting import LINES, report
+from callboard.supervision import Backoff, ChildSpec
+
+
+def told(caplog: Any, level: int) -> list[str]:
+    """The lines of a level."""
+    return [record.getMessage() for record in caplog.records if record.levelno == level]
+
+
+async def test_a_worker_that_crashes_is_told_of(tmp_path: Path, caplog: Any) -> None:
+    """Each crash is a warning with path and cause; giving up is an error that says what to do; frames are for debug."""
+    caplog.set_level(logging.DEBUG, logger="callboard")
+    failed = trio.Event()
+
+    async def migration(context: callboard.Context) -> None:
+        raise LookupError("there is no such table")
+
+    def hear(event: Any) -> None:
+        if isinstance(event, events.ActorFailed):
+            failed.set()
+
+    async with callboard.open_runtime(tmp_path / "data", on_event=hear) as runtime:
+        spec = ChildSpec(
+            name="migration",
+            start=migration,
+            significant=False,
+            intensity=2,
+            backoff=Backoff(initial=0.001, maximum=0.001),
+        )
+        await runtime.spawn(spec)
+        await failed.wait()
+    warnings = [line for line in told(caplog, logging.WARNING) if line.startswith("user/migration crashed")]
+    assert len(warnings) == 3
+    assert "LookupError: there is no such table" in warnings[0]
+    (error,) = told(caplog, logging.ERROR)
+    assert "runtime.restart('user/migration')" in error
+    assert any("in migration" in line for line in told(caplog, logging.DEBUG))
+    record = next(each for each in caplog.records if each.levelno == logging.ERROR)
+    assert record.name == "callboard.actors"
+    assert record.callboard["event"] == "ActorFailed"
+    assert record.callboard["path"] == "user/migration"
+
+
+async def test_nothing_is_told_from_a_simulation(autojump_clock: Any, world: Any, caplog: Any) -> None:
+    """A runtime on a disk of its own making keeps its events to itself."""
+    caplog.set_level(logging.DEBUG, logger="callboard")
+    async with world.open() as runtime:
+        await runtime.create_topic("orders")
+        runtime.crash("topics/orders/0", RuntimeError("a drill"))
+        await trio.sleep(1.0)
+    assert caplog.records == []
+
+
+EXAMPLES: dict[Any, Any] = {
+    "after_s": 1.5,
+    "delay_s": 1.5,
+    "frames": ("a.py:1 in a",),
+    "damages": ("offset 3",),
+}
+
+
+@pytest.mark.parametrize("key", LINES, ids=str)
+def test_every_line_can_be_written(key: Any, caplog: Any) -> None:
+    """Each event that is told has the fields that its line names."""
+    caplog.set_level(logging.DEBUG, logger="callboard")
+    kind, *flags = key if isinstance(key, tuple) else (key,)
+    names = [field.name for field in attrs.fields(kind)]
+    values = {name: EXAMPLES.get(name, f"<{name}>") for name in names}
+    if flags:
+        values[names[-1]] = flags[0]
+    report(kind(**values))
+    record = caplog.records[0]
+    assert record.name == f"callboard.{LINES[key].logger}"
+    assert "{" not in record.getMessage()
+
+
+def test_every_notice_is_told() -> None:
+    """Whatever the broker puts into the event log for people has a line."""
+    kinds = {kind for kind in vars(notices).values() if isinstance(kind, type) and attrs.has(kind)}
+    lines = {key[0] if isinstance(key, tuple) else key for key in LINES}
+    assert kinds == {kind for kind in lines if kind.__module__ == notices.__name__}

@@ -180,6 +180,6 @@ async def test_a_committed_file_of_garbage_costs_nothing(
 ) -> None:
     """The file that says what is proven may be anything: then nothing is, and all is proven anew."""
     expected = await fill(world)
-    (path,) = (path for path in world.disk.files() if path.endswith("committed"))
+    (path,) = (path for path in world.disk.files() if path.endswith("/0/committed"))
     world.put(path, content)
     assert await check(world, expected, repr(content)) == set()

@@ -46,9 +46,11 @@ async def fill_large(world: Any) -> dict[int, bytes]:
 
 
 def named(part: Any) -> set[int]:
-    """The offsets that a partition's statistics name as lost."""
+    """The offsets that a partition's statistics name as lost; what a journal lost is no offset."""
     found: set[int] = set()
     for text in (*part.damages, *part.gaps):
+        if "first" not in text:
+            continue
         words = dict(word.split("=") for word in text[text.index("(") + 1 : -1].split(", ") if "=" in word)
         first = words.get("first_offset") or words["first"]
         last = words.get("last_offset") or words["last"]

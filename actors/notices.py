@@ -48,7 +48,7 @@ class OpeningOverdue:
 
 @attrs.frozen
 class OpeningLacksSpace:
-    """The disk is too full for what recovering a partition must write. It is tried again every few seconds."""
+    """The disk is too full for what recovering a partition must write. Until there is space, only what is proven is used."""
 
     path: str
     cause: str

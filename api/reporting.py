@@ -80,7 +80,8 @@ LINES: Final[dict[object, Line]] = {
     notices.OpeningLacksSpace: Line(
         "partitions",
         logging.ERROR,
-        "{path} cannot recover on a full disk ({cause}). Free space: it goes on by itself, and those who use it wait.",
+        "{path} cannot recover on a full disk ({cause}). What is proven can be read; publishes are refused. Free space: it"
+        " goes on by itself.",
     ),
     notices.UnreadDropped: Line(
         "partitions",

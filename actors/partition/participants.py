@@ -41,7 +41,7 @@ __all__ = ["JournalParticipant", "LogParticipant", "wall_offset"]
 
 OWED_RETRY_S: Final = 1.0
 OWED_RETRY_MAX_S: Final = 60.0
-"""How long after a refusal the journal is tried again although nobody asks; doubled each time, up to the second."""
+"""How long after a refusal the journal, or what recovery owes, is tried again although nobody asks; doubled each time, up to the second."""
 SNAPSHOT_SPACING: Final = 4
 """No snapshot before so many times the last one's size was journalled: large states are not written over and over."""
 CANCELLED_SIFT_BYTES: Final = 1 * MIB
@@ -79,14 +79,19 @@ class LogParticipant:
         self._is_cancelled = is_cancelled
         self._segments = log.segment_count
         self._is_maintenance_due = False
+        self._owed_until = clock.monotonic() + OWED_RETRY_S
+        """When to try again what recovery owes although nobody publishes."""
+        self._owed_delay_s = OWED_RETRY_S
         self.in_flight: Appends | None = None
         self.heals = 0
         self.failures = 0
 
     @property
     def due_at(self) -> float:
-        """At once when something is to be appended or flushed, or upkeep is asked for."""
-        return 0.0 if self._has_appends or self._is_maintenance_due else NEVER
+        """At once when something is to be appended or flushed, or upkeep is asked for; later for what is owed."""
+        if self._has_appends or self._is_maintenance_due:
+            return 0.0
+        return self._owed_until if self._log.owed_for is not None else NEVER
 
     @property
     def _has_appends(self) -> bool:
@@ -94,7 +99,8 @@ class LogParticipant:
 
     async def healed(self) -> bool:
         """Heal before the next append or flush; refuse what waits while the disk, or the topic's limit, does."""
-        if not self._has_appends:
+        is_owed = self._log.owed_for is not None and self._owed_until <= self._clock.monotonic()
+        if not self._has_appends and not is_owed:
             return not self._log.needs_healing
         obstacle: CallboardError | None = None
         if self._log.needs_healing:
@@ -102,6 +108,8 @@ class LogParticipant:
                 await self._log.heal()
             except StorageError as error:
                 obstacle = error
+                self._owed_until = self._clock.monotonic() + self._owed_delay_s
+                self._owed_delay_s = min(2 * self._owed_delay_s, OWED_RETRY_MAX_S)
             else:
                 self.heals += 1
                 self._moved()
@@ -206,8 +214,8 @@ class LogParticipant:
         self._moved()
 
     def closing(self) -> None:
-        """Upkeep is for the next start."""
-        self._is_maintenance_due = False
+        """Upkeep, and what recovery owes, is for the next start."""
+        self._is_maintenance_due, self._owed_until = False, NEVER
         self._segments = self._log.segment_count
 
 

@@ -47,7 +47,6 @@ from callboard.log.errors import (
     InternalError,
     InvalidArgument,
     LogCorrupt,
-    PlanFailed,
     StorageError,
     TopicFull,
 )
@@ -56,7 +55,8 @@ from callboard.log.journal.journal import Journal
 from callboard.log.limits import OPENING_BYTES_LEAST, OPENING_TURN_S, Limits
 from callboard.log.offline.repair import repair_log
 from callboard.log.partition.log_settings import LogSettings
-from callboard.log.partition.partition_log import NO_SPACE, PartitionLog
+from callboard.log.partition.partition_log import PartitionLog
+from callboard.log.partition.recovery import lacks_space
 from callboard.log.seams.disk import Incarnation
 
 SPACE_RETRY_S = 5.0
@@ -69,15 +69,6 @@ INFINITY = float("inf")
 
 Handler = Callable[[Any, Reply | None, float], object]
 Performer = Callable[[Any], None]
-
-
-def _is_for_space(error: BaseException | None) -> bool:
-    """Whether a full disk is the cause."""
-    while error is not None:
-        if isinstance(error, OSError) and error.errno in NO_SPACE:
-            return True
-        error = error.error if isinstance(error, PlanFailed) else error.__cause__
-    return False
 
 
 def log_settings(settings: TopicSettings, limits: Limits) -> LogSettings:
@@ -187,16 +178,19 @@ class Partition(Actor[c.PartitionCommand]):
         try:
             await self._recover(turn)
         except StorageError as error:
-            if not _is_for_space(error):
+            if not lacks_space(error):
                 raise
-            if not self._lacks_space:
-                self._lacks_space = True
-                self.context.emit(OpeningLacksSpace(self.context.path, str(error)))
+            self._tell_lack(error)
             return False
         finally:
             turn.end()
             overdue.cancel()
         return True
+
+    def _tell_lack(self, error: StorageError) -> None:
+        if not self._lacks_space:
+            self._lacks_space = True
+            self.context.emit(OpeningLacksSpace(self.context.path, str(error)))
 
     async def _tell_overdue(self, turn: Turn) -> None:
         """A recovery that takes long keeps nobody waiting but those who use the partition."""
@@ -222,6 +216,8 @@ class Partition(Actor[c.PartitionCommand]):
             named_end=states.named_end(),
             limits=context.limits,
         )
+        if log.owed_for is not None:
+            self._tell_lack(log.owed_for)
         core = self._core = PartitionCore(
             states,
             self._port.carried,

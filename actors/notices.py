@@ -48,7 +48,7 @@ class OpeningOverdue:
 
 @attrs.frozen
 class OpeningLacksSpace:
-    """The disk is too full for what recovering a partition must write. Until there is space, only what is proven is used."""
+    """The disk is too full for what recovering a partition must write; only what is proven is served until then."""
 
     path: str
     cause: str
@@ -60,6 +60,14 @@ class OperationFailed:
 
     subject: str
     cause: str
+
+
+@attrs.frozen
+class DamageFound:
+    """A partition was opened that has lost something, now or earlier: told until `callboard repair --accept`."""
+
+    path: str
+    damage: str
 
 
 @attrs.frozen

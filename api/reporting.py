@@ -80,8 +80,8 @@ LINES: Final[dict[object, Line]] = {
     notices.OpeningLacksSpace: Line(
         "partitions",
         logging.ERROR,
-        "{path} cannot recover on a full disk ({cause}). What is proven can be read; publishes are refused. Free space: it"
-        " goes on by itself.",
+        "{path} cannot recover on a full disk ({cause}). What is proven can be read; publishes are refused. Free space:"
+        " it goes on by itself.",
     ),
     notices.UnreadDropped: Line(
         "partitions",

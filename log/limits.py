@@ -92,6 +92,10 @@ SNAPSHOT_EVERY_BYTES: Final = 1 * MIB
 CATALOG_SNAPSHOT_EVERY_BYTES: Final = 256 * KIB
 SNAPSHOT_BYTES_MAX: Final = 256 * MIB
 
+# -- damage
+DAMAGES_KEPT: Final = 1000
+"""Damages that a partition remembers; the oldest stay, since the first is where to look for the cause."""
+
 # -- offsets
 OFFSET_MAX: Final = 2**62
 """Offsets beyond it are taken for damage: no log ever comes near it."""

@@ -41,7 +41,8 @@ __all__ = ["JournalParticipant", "LogParticipant", "wall_offset"]
 
 OWED_RETRY_S: Final = 1.0
 OWED_RETRY_MAX_S: Final = 60.0
-"""How long after a refusal the journal, or what recovery owes, is tried again although nobody asks; doubled each time, up to the second."""
+"""How long after a refusal the journal, or what recovery owes, is tried again unasked; doubled each time, up to the
+second."""
 SNAPSHOT_SPACING: Final = 4
 """No snapshot before so many times the last one's size was journalled: large states are not written over and over."""
 CANCELLED_SIFT_BYTES: Final = 1 * MIB
@@ -257,7 +258,7 @@ class JournalParticipant:
     @property
     def needs_sync(self) -> bool:
         """Acks, and leases of records that are not synced, name what the log holds."""
-        return self._core.journal_syncs
+        return self._core.journal_syncs(self._clock.monotonic())
 
     async def healed(self) -> bool:
         """After a failure, begin a new journal segment with the state in memory, when there is something to write."""
@@ -276,10 +277,10 @@ class JournalParticipant:
 
     def stage(self, commit: Commit) -> StagedJournal | None:
         """Everything that waits for the journal."""
-        work = self._core.take_journal()
+        work = self._core.take_journal(self._clock.monotonic())
         if work is None:
             return None
-        if not work.entries:
+        if not work.entries and not (work.sync and self._journal.is_dirty):
             self._core.journalled(work)
             self._perform()
             return None

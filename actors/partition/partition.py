@@ -23,6 +23,7 @@ import trio
 
 from callboard.actors.kernel import Actor, Batch, Reply
 from callboard.actors.notices import (
+    DamageFound,
     JournalSalvaged,
     OpeningLacksSpace,
     OpeningOverdue,
@@ -218,6 +219,8 @@ class Partition(Actor[c.PartitionCommand]):
         )
         if log.owed_for is not None:
             self._tell_lack(log.owed_for)
+        for damage in log.damages:
+            context.emit(DamageFound(context.path, str(damage)))
         core = self._core = PartitionCore(
             states,
             self._port.carried,
@@ -414,7 +417,7 @@ class Partition(Actor[c.PartitionCommand]):
                 commits=self._committer.commits,
                 failed_commits=log_part.failures + journal_part.failures,
                 heals=log_part.heals + journal_part.heals,
-                lost_records=core.lost_records,
+                lost_records=max(core.lost_records, log.record.lost_records),
                 cancelled_records=core.sequencer.cancelled,
                 gaps=tuple(str(gap) for gap in log.gaps),
                 damages=tuple(str(damage) for damage in log.damages),

@@ -14,6 +14,7 @@ from callboard.cli.onlooker import Onlooker
 from callboard.cli.options import directory_option, json_option
 from callboard.cli.output import Advance, print_json, progress, show
 from callboard.log.errors import CallboardError
+from callboard.log.host.clock import HostClock
 from callboard.log.offline.repair import RepairReport, repair_directory
 from callboard.log.offline.verify import LogReport, Problem, Progress, VerifyReport, verify_directory
 
@@ -52,13 +53,16 @@ def verify(directory: str, as_json: bool) -> int:
 
 @click.command()
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option("--accept", is_flag=True, help="Acknowledge what was lost: it is told no more.")
 @directory_option
 @json_option
-def repair(dry_run: bool, directory: str, as_json: bool) -> int:
+def repair(dry_run: bool, accept: bool, directory: str, as_json: bool) -> int:
     """Make damaged logs whole again without losing a record that can be read.
 
     Damaged files go to quarantine as they are; offsets that cannot be read become a recorded gap. No process may have
-    the directory open. With --dry-run nothing is changed, and the exit code is 4 when there is something to do.
+    the directory open. What was lost is told at every opening until --accept acknowledges it.
+
+    With --dry-run nothing is changed, and the exit code is 4 when there is something to do.
     """
 
     async def work() -> tuple[RepairReport, Names]:
@@ -66,7 +70,11 @@ def repair(dry_run: bool, directory: str, as_json: bool) -> int:
             names = await _names(onlooker)
             with progress("repairing", quiet=as_json) as advance:
                 report = await repair_directory(
-                    onlooker.disk, dry_run=dry_run, progress=_teller(advance, names)
+                    onlooker.disk,
+                    dry_run=dry_run,
+                    accept=accept,
+                    now_us=HostClock().wall_us(),
+                    progress=_teller(advance, names),
                 )
             return report, names
 

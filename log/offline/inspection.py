@@ -31,6 +31,7 @@ from callboard.log.journal.journal_records import Kind
 from callboard.log.journal.journal_recovery import snapshot_kind
 from callboard.log.offline.found import FramesFound, Inspection, Problem, SegmentState, tell
 from callboard.log.seams.disk import Close, Handle, Incarnation, Open
+from callboard.log.segments.damage_record import DamageRecord
 from callboard.log.segments.index_file import segment_id_in
 from callboard.log.segments.placing import TOO_FAR, is_within_reach, place_segments
 from callboard.log.segments.segment_file import index_path, segment_path
@@ -95,6 +96,7 @@ class Inspector:
         else:
             self._note_first_gap()
             self._check_committed()
+            await self._tell_recorded()
         for state in (*found.segments, *found.refused):
             found.problems += state.problems
         return found
@@ -323,6 +325,16 @@ class Inspector:
         elif committed.visible_end > end:
             message = "records that no sync had proven are missing at the end of the log"
             self.found.notes.append(Problem(path, "torn", None, end, committed.visible_end - 1, message))
+
+    async def _tell_recorded(self) -> None:
+        """What was lost earlier, and nobody has acknowledged."""
+        record = await DamageRecord.load(self.files, self.directory)
+        for damage in record.unaccepted:
+            first, last = damage.first_offset, damage.last_offset
+            words = damage.reason or f"bytes {damage.start} to {damage.end} could not be read"
+            message = f"{words}: found earlier; `callboard repair --accept` acknowledges it"
+            offsets = (first, last) if first <= last else (None, None)
+            self.found.notes.append(Problem(record.path, "recorded", None, offsets[0], offsets[1], message))
 
     def _top(self) -> int:
         return self.found.segments[-1].base if self.found.segments else 0

@@ -43,15 +43,20 @@ from callboard.log.seams.disk import (
     Verb,
     Write,
 )
+from callboard.log.segments.damage_record import DamageRecord
 from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.segment_file import INDEX_SUFFIX, SEGMENT_SUFFIX, index_path, segment_path
+from callboard.log.segments.segments import Damage
 
 __all__ = ["RepairAction", "RepairReport", "repair_directory", "repair_log"]
 
 
 @attrs.frozen
 class RepairAction:
-    """One thing done, or that would be done. `kind` is "fork", "rename", "quarantine", "index" or "committed"."""
+    """One thing done, or that would be done.
+
+    `kind` is "fork", "rename", "quarantine", "index", "committed" or "accept".
+    """
 
     path: str
     kind: str
@@ -76,9 +81,17 @@ class RepairReport:
 
 
 async def repair_directory(
-    disk: Disk, *, dry_run: bool = False, progress: Callable[[Progress], None] | None = None
+    disk: Disk,
+    *,
+    dry_run: bool = False,
+    accept: bool = False,
+    now_us: int = 0,
+    progress: Callable[[Progress], None] | None = None,
 ) -> RepairReport:
     """Repair every damaged log under the root of `disk`; with `dry_run` only say what would be done.
+
+    Partitions go on telling what they have lost, at every opening, until a repair with `accept` acknowledges it.
+    `now_us` is when this repair happens, microseconds since 1970.
 
     Takes the directory's lock, so no runtime may have it open: raises `DirectoryLocked` otherwise. Raises
     `StorageError` when the disk fails: repair again then. Needs free space for the damaged segments' readable part.
@@ -95,6 +108,8 @@ async def repair_directory(
             repair = LogRepair(files, found, dry_run=dry_run)
             if found.problems:
                 await repair.run()
+            if found.kind == "partition":
+                await repair.record(accept=accept, now_us=now_us)
             repairs.append(repair)
     finally:
         if lock is not None:
@@ -166,6 +181,19 @@ class LogRepair:
         for state in gone:
             await self._set_aside(state)
         await self._mend_rest(taken)
+
+    async def record(self, *, accept: bool, now_us: int) -> None:
+        """Remember what this repair gave up; with `accept`, that all of it is known."""
+        record = await DamageRecord.load(self.files, self.found.directory)
+        reason = "given up by repair"
+        directory = self.found.directory
+        record.add([Damage(directory, 0, 0, first, last, reason) for _, first, last in self.lost], now_us)
+        lost_records = record.lost_records
+        if accept and record.accept():
+            message = f"{lost_records} lost records are acknowledged: they are told no more"
+            self.actions.append(RepairAction(record.path, "accept", message))
+        if not self.dry_run:
+            await record.store()
 
     def _say(self, fork: Fork) -> None:
         source = fork.source.path if fork.source is not None else self.found.directory

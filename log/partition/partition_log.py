@@ -121,6 +121,7 @@ class PartitionLog:
         """Go on with what recovery found."""
         self.recovery: Recovery = opened.recovery
         self._segments = opened.segments
+        self.record = opened.record
         self._mark = opened.mark
         self.visible_end = self.durable_end = opened.next_offset
         self._tail = TailCache(opened.next_offset, self._limits.tail_cache_bytes)
@@ -222,11 +223,8 @@ class PartitionLog:
 
     @property
     def damages(self) -> tuple[Damage, ...]:
-        """What is known to be damaged: found at open, and by reads since."""
-        found = dict.fromkeys(self.recovery.damages)
-        for segment in self._segments:
-            found.update(dict.fromkeys(segment.damages or ()))
-        return tuple(found)
+        """What is known to be damaged, at this opening or an earlier one, and was not accepted yet."""
+        return self.record.unaccepted
 
     def alter(self, settings: LogSettings) -> None:
         """Use other settings from now on."""
@@ -483,9 +481,12 @@ class PartitionLog:
                 start=self.start_offset,
                 end=self.visible_end,
             )
-        return await self._reads.read(
+        reading = await self._reads.read(
             offset, self.visible_end, self.durable_end, max_records=max_records, max_bytes=max_bytes
         )
+        if reading.lost:
+            await self.record.note(self._segments.damages, self._clock.wall_us())
+        return reading
 
     async def offset_at(self, time_us: int) -> int:
         """The first offset whose append time, in microseconds, is at or after `time_us`; else the visible end."""

@@ -48,6 +48,7 @@ from callboard.log.partition.survey import COMMITTED_NAME, ensure_directory, sur
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Close, Incarnation, Mark, Open, SyncDirectory
 from callboard.log.seams.entropy import Entropy
+from callboard.log.segments.damage_record import DamageRecord
 from callboard.log.segments.index_file import load_index, new_index, proves_itself
 from callboard.log.segments.placing import TOO_FAR, is_within_reach
 from callboard.log.segments.quarantine import Quarantine
@@ -83,6 +84,7 @@ class Opened:
     """The `committed` file; None while recovery is owed: the log ends at `next_offset` for its readers only."""
     next_offset: int
     recovery: Recovery
+    record: DamageRecord
 
 
 async def open_partition(
@@ -135,7 +137,9 @@ async def open_partition(
         scanned_bytes=tail.scanned_bytes,
         ignored=found.ignored,
     )
-    return Opened(listed, mark, top, recovery)
+    record = await DamageRecord.load(files, directory)
+    await record.note(recovery.damages, clock.wall_us())
+    return Opened(listed, mark, top, recovery, record)
 
 
 async def open_proven(files: Incarnation, directory: str, *, label: str, segment_bytes: int) -> Opened | None:
@@ -168,7 +172,7 @@ async def open_proven(files: Incarnation, directory: str, *, label: str, segment
         scanned_bytes=tail.scanned_bytes,
         ignored=found.ignored,
     )
-    return Opened(segments, None, end, recovery)
+    return Opened(segments, None, end, recovery, await DamageRecord.load(files, directory))
 
 
 async def stored_committed(files: Incarnation, directory: str) -> Committed | None:

@@ -26,6 +26,7 @@ from callboard.log.seams.disk import (
     Unlink,
     Verb,
 )
+from callboard.log.segments.damage_record import DAMAGES_NAME
 from callboard.log.segments.index_file import read_index_bytes, segment_id_in
 from callboard.log.segments.placing import place_segments
 from callboard.log.segments.quarantine import Quarantine
@@ -78,7 +79,7 @@ async def survey(
     stale = leftovers(directory, entries, bases)
     if stale:
         await files.submit([Unlink(path) for path in stale])
-    known = {path.removeprefix(directory + "/") for path in stale} | {COMMITTED_NAME}
+    known = {path.removeprefix(directory + "/") for path in stale} | {COMMITTED_NAME, DAMAGES_NAME}
     ignored = tuple(
         entry.name
         for entry in entries
@@ -119,6 +120,7 @@ def leftovers(directory: str, entries: Sequence[Entry], bases: Sequence[int] | N
         and (
             base_offset_of(entry.name, NEW_SUFFIX) is not None
             or base_offset_of(entry.name, NEW_INDEX_SUFFIX) is not None
+            or entry.name == DAMAGES_NAME + ".new"
             or (bases is not None and base_offset_of(entry.name, INDEX_SUFFIX) not in (None, *bases))
         )
     ]

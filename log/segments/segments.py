@@ -42,6 +42,12 @@ class Damage:
     last_offset: int
     reason: str = ""
 
+    def __str__(self) -> str:
+        what = self.reason or f"bytes {self.start} to {self.end} cannot be read"
+        if self.last_offset < self.first_offset:
+            return f"{self.path}: {what}; no record is lost"
+        return f"{self.path}: {what}; offsets {self.first_offset} to {self.last_offset} are lost"
+
 
 @attrs.frozen
 class Gap:
@@ -50,6 +56,9 @@ class Gap:
     first: int
     last: int
     reason: str
+
+    def __str__(self) -> str:
+        return f"no record has the offsets {self.first} to {self.last} ({self.reason})"
 
 
 class StoredSegment:
@@ -169,6 +178,11 @@ class SegmentList:
     def size_bytes(self) -> int:
         """Bytes of all segments, without the zeros ahead."""
         return self._sealed_bytes + self._segments[-1].file.position
+
+    @property
+    def damages(self) -> list[Damage]:
+        """The damages that were found in the segments."""
+        return [damage for segment in self._segments for damage in segment.damages or ()]
 
     def append(self, segment: StoredSegment) -> None:
         """Take a new segment into use; it replaces the last one when it has the same base."""

@@ -58,7 +58,9 @@ class StagedLog:
 
 
 class LogParticipant:
-    """The partition's log. `perform` carries out what the core wants done; `make_room` drops what retention allows."""
+    """The partition's log. `perform` carries out what the core wants done; `make_room` drops what retention allows;
+    `recovered` is called when the log has healed.
+    """
 
     needs_sync = False
 
@@ -71,12 +73,14 @@ class LogParticipant:
         perform: Callable[[], None],
         make_room: Callable[[], Awaitable[CallboardError | None]],
         is_cancelled: Callable[[object], bool],
+        recovered: Callable[[], None] = lambda: None,
     ) -> None:
         self._core = core
         self._log = log
         self._clock = clock
         self._perform = perform
         self._make_room = make_room
+        self._recovered = recovered
         self._is_cancelled = is_cancelled
         self._segments = log.segment_count
         self._is_maintenance_due = False
@@ -113,6 +117,7 @@ class LogParticipant:
                 self._owed_delay_s = min(2 * self._owed_delay_s, OWED_RETRY_MAX_S)
             else:
                 self.heals += 1
+                self._recovered()
                 self._moved()
         if obstacle is None and self._core.sequencer.records and self._log.over_limit():
             try:

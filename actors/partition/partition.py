@@ -27,6 +27,7 @@ from callboard.actors.notices import (
     JournalSalvaged,
     OpeningLacksSpace,
     OpeningOverdue,
+    PartitionFull,
     PartitionStuck,
     UnreadDropped,
 )
@@ -59,6 +60,7 @@ from callboard.log.partition.log_settings import LogSettings
 from callboard.log.partition.partition_log import PartitionLog
 from callboard.log.partition.recovery import lacks_space
 from callboard.log.seams.disk import Incarnation
+from callboard.log.segments.segments import Damage
 
 SPACE_RETRY_S = 5.0
 """A recovery for which the disk was too full is tried again after this."""
@@ -193,6 +195,22 @@ class Partition(Actor[c.PartitionCommand]):
             self._lacks_space = True
             self.context.emit(OpeningLacksSpace(self.context.path, str(error)))
 
+    def _tell_damage(self, damage: Damage, *, is_new: bool) -> None:
+        told = f"{damage.path}, bytes {damage.start} to {damage.end}, cannot be read"
+        if damage.reason:
+            told = f"{damage.path}: {damage.reason}"
+        if damage.first_offset <= damage.last_offset:
+            told += f"; offsets {damage.first_offset} to {damage.last_offset} are lost"
+        self.context.emit(
+            DamageFound(
+                self.context.path, damage.path, damage.first_offset, damage.last_offset, told, is_new=is_new
+            )
+        )
+
+    def _tell_new_damage(self) -> None:
+        for damage in self._log.record.take_new():
+            self._tell_damage(damage, is_new=True)
+
     async def _tell_overdue(self, turn: Turn) -> None:
         """A recovery that takes long keeps nobody waiting but those who use the partition."""
         await trio.sleep(OPENING_TURN_S)
@@ -219,8 +237,9 @@ class Partition(Actor[c.PartitionCommand]):
         )
         if log.owed_for is not None:
             self._tell_lack(log.owed_for)
+        new = log.record.take_new()
         for damage in log.damages:
-            context.emit(DamageFound(context.path, str(damage)))
+            self._tell_damage(damage, is_new=damage in new)
         core = self._core = PartitionCore(
             states,
             self._port.carried,
@@ -235,6 +254,7 @@ class Partition(Actor[c.PartitionCommand]):
             context.clock,
             perform=self._perform,
             make_room=self._make_room,
+            recovered=self._tell_new_damage,
             is_cancelled=_is_abandoned,
         )
         self._journal_part = JournalParticipant(
@@ -513,6 +533,7 @@ class Partition(Actor[c.PartitionCommand]):
         except (StorageError, MemoryError) as error:
             self._core.lease_not_read(reading, self._read_error(error), clock.monotonic())
         else:
+            self._tell_new_damage()
             self._core.lease_read(reading, clock.monotonic())
         self._perform()
 
@@ -545,6 +566,7 @@ class Partition(Actor[c.PartitionCommand]):
         except (StorageError, MemoryError) as error:
             effect.token.fail(self._read_error(error))
         else:
+            self._tell_new_damage()
             effect.token.answer((found.batches, found.next_offset))
 
     def _read_error(self, error: StorageError | MemoryError) -> StorageError:
@@ -590,6 +612,16 @@ class Partition(Actor[c.PartitionCommand]):
 
     # -- what the committer's participants call
 
+    def _tell_fullness(self) -> None:
+        """Once when the topic's limit is reached, once when there is room again."""
+        log, port, limit = self._log, self._port, self._place.settings.retention_bytes
+        is_full = log.over_limit()
+        if is_full != port.is_full:
+            port.is_full = is_full
+            self.context.emit(
+                PartitionFull(self.context.path, log.size_bytes, 0 if limit is None else limit, is_full)
+            )
+
     async def _make_room(self) -> TopicFull | None:
         """Between commits: drop what retention allows; the error for publishers when the topic stays full."""
         core, log, settings = self._core, self._log, self._place.settings
@@ -600,6 +632,7 @@ class Partition(Actor[c.PartitionCommand]):
         )
         now = self.context.clock.monotonic()
         core.log_moved(log.start_offset, log.visible_end, log.durable_end, now)
+        self._tell_fullness()
         for group in core.states:
             if group.delivery.floor < log.start_offset:
                 dropped = core.drop_unread(group, now)

@@ -123,6 +123,8 @@ class PartitionPort:
         self.failure: BaseException | None = None
         """What the partition failed with last."""
         self.opened_before = False
+        self.is_full = False
+        """Whether `retention_bytes` was reached when that was looked at last."""
         self.budget = Budget(pending_bytes)
         self.sleepers = Sleepers()
         """Consumers who found the partition unavailable."""

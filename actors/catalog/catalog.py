@@ -59,6 +59,7 @@ from callboard.log.errors import (
     ActorCrashed,
     CallboardError,
     ConfigurationError,
+    DiskFull,
     GroupNotFound,
     InternalError,
     InvalidArgument,
@@ -117,8 +118,12 @@ class Catalog(Actor[CatalogCommand]):
             context.emit(f"the catalog was repaired: {passed_over}")
         await self._check_not_missing()
         if self._journal.needs_healing:
-            # What was read may be in the page cache only: nothing is launched on the strength of it.
-            await self._journal.heal(self._state.snapshot())
+            # What was read may be in the page cache only: it is written anew before anything else is decided. On a full
+            # disk that waits for the next decision, and until then only what is there is used.
+            try:
+                await self._journal.heal(self._state.snapshot())
+            except DiskFull as error:
+                self.context.emit(f"the catalog's journal must be healed before anything is changed: {error}")
         self._next_consumer = self._state.consumers_reserved
         await self._end_ephemeral_groups()
         for topic in list(self._state.topics.values()):

@@ -69,7 +69,7 @@ class Delivery(DeliveryState):
         rows: list[HistoryRow] = []
         room = max_records
         if self._ready.rows and room > 0:
-            rows = _joined((row[0], row[1], row[3]) for row in self._ready.take_front(room))
+            rows = _joined((row[0], row[1], row[3]) for row in self._ready.take_front(room, visible_end))
             room -= sum([stop - start for start, stop, _ in rows])
         while room > 0 and self.next < visible_end:
             start = self.next

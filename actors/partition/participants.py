@@ -41,7 +41,8 @@ __all__ = ["JournalParticipant", "LogParticipant", "wall_offset"]
 
 OWED_RETRY_S: Final = 1.0
 OWED_RETRY_MAX_S: Final = 60.0
-"""How long after a refusal the journal is tried again although nobody asks; doubled each time, up to the second."""
+"""How long after a refusal the journal, or what recovery owes, is tried again unasked; doubled each time, up to the
+second."""
 SNAPSHOT_SPACING: Final = 4
 """No snapshot before so many times the last one's size was journalled: large states are not written over and over."""
 CANCELLED_SIFT_BYTES: Final = 1 * MIB
@@ -57,7 +58,9 @@ class StagedLog:
 
 
 class LogParticipant:
-    """The partition's log. `perform` carries out what the core wants done; `make_room` drops what retention allows."""
+    """The partition's log. `perform` carries out what the core wants done; `make_room` drops what retention allows;
+    `recovered` is called when the log has healed.
+    """
 
     needs_sync = False
 
@@ -70,25 +73,31 @@ class LogParticipant:
         perform: Callable[[], None],
         make_room: Callable[[], Awaitable[CallboardError | None]],
         is_cancelled: Callable[[object], bool],
+        recovered: Callable[[], None] = lambda: None,
     ) -> None:
         self._core = core
         self._log = log
         self._clock = clock
         self._perform = perform
         self._make_room = make_room
+        self._recovered = recovered
         self._is_cancelled = is_cancelled
         self._segments = log.segment_count
         self._is_maintenance_due = False
+        self._owed_until = clock.monotonic() + OWED_RETRY_S
+        """When to try again what recovery owes although nobody publishes."""
+        self._owed_delay_s = OWED_RETRY_S
         self.in_flight: Appends | None = None
         self.heals = 0
         self.failures = 0
 
     @property
     def due_at(self) -> float:
-        """At once when something is to be flushed or upkeep is asked for; else as the sequencer says."""
+        """At once for a flush or upkeep that is asked for; else as the sequencer says, or when what is owed is due."""
         if self._is_maintenance_due or self._core.is_flushing:
             return 0.0
-        return self._core.sequencer.due_at
+        due = self._core.sequencer.due_at
+        return min(due, self._owed_until) if self._log.owed_for is not None else due
 
     @property
     def _has_appends(self) -> bool:
@@ -101,7 +110,8 @@ class LogParticipant:
 
     async def healed(self) -> bool:
         """Heal before the next append or flush; refuse what waits while the disk, or the topic's limit, does."""
-        if not self._has_appends:
+        is_owed = self._log.owed_for is not None and self._owed_until <= self._clock.monotonic()
+        if not self._has_appends and not is_owed:
             return not self._log.needs_healing
         obstacle: CallboardError | None = None
         if self._log.needs_healing:
@@ -109,8 +119,11 @@ class LogParticipant:
                 await self._log.heal()
             except StorageError as error:
                 obstacle = error
+                self._owed_until = self._clock.monotonic() + self._owed_delay_s
+                self._owed_delay_s = min(2 * self._owed_delay_s, OWED_RETRY_MAX_S)
             else:
                 self.heals += 1
+                self._recovered()
                 self._moved()
         if obstacle is None and self._core.sequencer.records and self._log.over_limit():
             try:
@@ -213,8 +226,8 @@ class LogParticipant:
         self._moved()
 
     def closing(self) -> None:
-        """Upkeep is for the next start."""
-        self._is_maintenance_due = False
+        """Upkeep, and what recovery owes, is for the next start."""
+        self._is_maintenance_due, self._owed_until = False, NEVER
         self._segments = self._log.segment_count
 
 

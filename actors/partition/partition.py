@@ -26,6 +26,7 @@ from callboard.actors.notices import (
     DamageFound,
     OpeningLacksSpace,
     OpeningOverdue,
+    PartitionFull,
     PartitionStuck,
     UnreadDropped,
 )
@@ -47,7 +48,6 @@ from callboard.log.errors import (
     CallboardError,
     InternalError,
     InvalidArgument,
-    PlanFailed,
     StorageError,
     TopicFull,
 )
@@ -55,7 +55,9 @@ from callboard.log.format.compression import Compression
 from callboard.log.journal.journal import Journal
 from callboard.log.limits import OPENING_BYTES_LEAST, OPENING_TURN_S, Limits
 from callboard.log.partition.log_settings import LogSettings
-from callboard.log.partition.partition_log import NO_SPACE, PartitionLog
+from callboard.log.partition.partition_log import PartitionLog
+from callboard.log.partition.recovery import lacks_space
+from callboard.log.segments.segments import Damage
 
 SPACE_RETRY_S = 5.0
 """A recovery for which the disk was too full is tried again after this."""
@@ -67,15 +69,6 @@ INFINITY = float("inf")
 
 Handler = Callable[[Any, Reply | None, float], object]
 Performer = Callable[[Any], None]
-
-
-def _is_for_space(error: BaseException | None) -> bool:
-    """Whether a full disk is the cause."""
-    while error is not None:
-        if isinstance(error, OSError) and error.errno in NO_SPACE:
-            return True
-        error = error.error if isinstance(error, PlanFailed) else error.__cause__
-    return False
 
 
 def log_settings(settings: TopicSettings, limits: Limits) -> LogSettings:
@@ -185,16 +178,35 @@ class Partition(Actor[c.PartitionCommand]):
         try:
             await self._recover(turn)
         except StorageError as error:
-            if not _is_for_space(error):
+            if not lacks_space(error):
                 raise
-            if not self._lacks_space:
-                self._lacks_space = True
-                self.context.emit(OpeningLacksSpace(self.context.path, str(error)))
+            self._tell_lack(error)
             return False
         finally:
             turn.end()
             overdue.cancel()
         return True
+
+    def _tell_lack(self, error: StorageError) -> None:
+        if not self._lacks_space:
+            self._lacks_space = True
+            self.context.emit(OpeningLacksSpace(self.context.path, str(error)))
+
+    def _tell_damage(self, damage: Damage, *, is_new: bool) -> None:
+        told = f"{damage.path}, bytes {damage.start} to {damage.end}, cannot be read"
+        if damage.reason:
+            told = f"{damage.path}: {damage.reason}"
+        if damage.first_offset <= damage.last_offset:
+            told += f"; offsets {damage.first_offset} to {damage.last_offset} are lost"
+        self.context.emit(
+            DamageFound(
+                self.context.path, damage.path, damage.first_offset, damage.last_offset, told, is_new=is_new
+            )
+        )
+
+    def _tell_new_damage(self) -> None:
+        for damage in self._log.record.take_new():
+            self._tell_damage(damage, is_new=True)
 
     async def _tell_overdue(self, turn: Turn) -> None:
         """A recovery that takes long keeps nobody waiting but those who use the partition."""
@@ -220,8 +232,11 @@ class Partition(Actor[c.PartitionCommand]):
             named_end=states.named_end(),
             limits=context.limits,
         )
+        if log.owed_for is not None:
+            self._tell_lack(log.owed_for)
+        new = log.record.take_new()
         for damage in log.damages:
-            context.emit(DamageFound(context.path, str(damage)))
+            self._tell_damage(damage, is_new=damage in new)
         core = self._core = PartitionCore(
             states,
             self._port.carried,
@@ -236,6 +251,7 @@ class Partition(Actor[c.PartitionCommand]):
             context.clock,
             perform=self._perform,
             make_room=self._make_room,
+            recovered=self._tell_new_damage,
             is_cancelled=_is_abandoned,
         )
         self._journal_part = JournalParticipant(
@@ -487,6 +503,7 @@ class Partition(Actor[c.PartitionCommand]):
         except (StorageError, MemoryError) as error:
             self._core.lease_not_read(reading, self._read_error(error), clock.monotonic())
         else:
+            self._tell_new_damage()
             self._core.lease_read(reading, clock.monotonic())
         self._perform()
 
@@ -519,6 +536,7 @@ class Partition(Actor[c.PartitionCommand]):
         except (StorageError, MemoryError) as error:
             effect.token.fail(self._read_error(error))
         else:
+            self._tell_new_damage()
             effect.token.answer((found.batches, found.next_offset))
 
     def _read_error(self, error: StorageError | MemoryError) -> StorageError:
@@ -564,6 +582,16 @@ class Partition(Actor[c.PartitionCommand]):
 
     # -- what the committer's participants call
 
+    def _tell_fullness(self) -> None:
+        """Once when the topic's limit is reached, once when there is room again."""
+        log, port, limit = self._log, self._port, self._place.settings.retention_bytes
+        is_full = log.over_limit()
+        if is_full != port.is_full:
+            port.is_full = is_full
+            self.context.emit(
+                PartitionFull(self.context.path, log.size_bytes, 0 if limit is None else limit, is_full)
+            )
+
     async def _make_room(self) -> TopicFull | None:
         """Between commits: drop what retention allows; the error for publishers when the topic stays full."""
         core, log, settings = self._core, self._log, self._place.settings
@@ -574,6 +602,7 @@ class Partition(Actor[c.PartitionCommand]):
         )
         now = self.context.clock.monotonic()
         core.log_moved(log.start_offset, log.visible_end, log.durable_end, now)
+        self._tell_fullness()
         for group in core.states:
             if group.delivery.floor < log.start_offset:
                 dropped = core.drop_unread(group, now)

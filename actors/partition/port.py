@@ -126,6 +126,8 @@ class PartitionPort:
         self.opened_before = False
         self.journal_end = ProvenEnd()
         """How far the delivery journal was proven, whatever the disk says of it after a restart."""
+        self.is_full = False
+        """Whether `retention_bytes` was reached when that was looked at last."""
         self.budget = Budget(pending_bytes)
         self.sleepers = Sleepers()
         """Consumers who found the partition unavailable."""

@@ -296,7 +296,7 @@ async def test_a_read_that_fails_under_a_lease_costs_no_delivery(autojump_clock:
         async with runtime.topic("orders").subscribe("group", visibility_timeout=60.0) as consumer:
             fault = world.disk.fail_read(log_path(world))
             message = await consumer.get(timeout=5.0)
-            assert world.disk.faults.hits["Read", errno.EIO] == 1, fault
+            assert world.disk.faults.hits["ReadVerb", errno.EIO] == 1, fault
             assert message is not None
             assert (message.value, message.attempt) == (b"0", 1)
             await message.ack()

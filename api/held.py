@@ -5,6 +5,8 @@ Invariants
 H1  `in_flight` is the number of messages that were handed over and neither settled, given back nor, once somebody
     waited for room, found to have run out.
 H2  Every `ack(wait=False)` has an outcome: it is told by the next `flush`, or by leaving the consumer.
+H3  Such acks are sent at the latest when the consumer fetches, flushes or ends, or `ACK_LINGER_S` have passed. Those of
+    neighbouring messages of a lease go as one command.
 """
 
 from __future__ import annotations
@@ -55,6 +57,19 @@ class _Lazy(NamedTuple):
     reply: Reply
 
 
+class _Gathered:
+    """Acks that are not sent yet, of neighbouring messages from `start` to before `stop`; `valid` as in `_Lazy`."""
+
+    __slots__ = ("lease_id", "port", "start", "stop", "valid")
+
+    def __init__(self, port: PartitionPort, lease_id: int, offset: int, valid: bool) -> None:
+        self.port = port
+        self.lease_id = lease_id
+        self.start = offset
+        self.stop = offset + 1
+        self.valid = valid
+
+
 class Held:
     """The holdings of one consumer."""
 
@@ -69,6 +84,8 @@ class Held:
         self._leases: dict[tuple[int, int], list[float]] = {}
         """By partition and lease: how many messages of it are held, and its deadline."""
         self._freed = trio.Event()
+        self._gathered: deque[_Gathered] = deque()
+        """The oldest first; the last one still grows."""
         self._lazy: deque[_Lazy] = deque()
         self._lazy_ports: dict[int, PartitionPort] = {}
         self._lost_lazily: list[tuple[int, int]] = []
@@ -151,6 +168,8 @@ class Held:
             message = c.Settle(self._group_id, verb, lease_id, ranges, delay_s, reason, not wait)
             if wait:
                 lost.extend(await self._settle_now(port, message, valid))
+            elif len(ranges) == 1 and ranges[0][1] == ranges[0][0] + 1:
+                await self._gather(port, lease_id, ranges[0][0], valid)
             else:
                 await self._settle_lazily(port, message, valid)
         if lost:
@@ -199,10 +218,78 @@ class Held:
 
     # -- acks that nobody waits for
 
-    async def _settle_lazily(self, port: PartitionPort, message: c.Settle, valid: bool) -> None:
+    def ack_quickly(self, port: PartitionPort, lease_id: int, offset: int) -> bool:
+        """Join an ack to those of its neighbours that are not sent yet; False, and nothing done, without any."""
+        gathered = self._gathered[-1] if self._gathered else None
+        lease = self._leases.get((port.index, lease_id))
+        if (
+            gathered is None
+            or lease is None
+            or gathered.stop != offset
+            or gathered.lease_id != lease_id
+            or gathered.port is not port
+            or gathered.valid is not (lease[1] > self._runtime.clock.monotonic())
+        ):
+            return False
+        self._runtime.check_open()
+        gathered.stop += 1
+        lease[0] -= 1
+        self.in_flight -= 1
+        if lease[0] <= 0:
+            del self._leases[port.index, lease_id]
+        self._freed.set()
+        return True
+
+    async def _gather(self, port: PartitionPort, lease_id: int, offset: int, valid: bool) -> None:
+        """Begin to gather, behind what cannot be joined: that is sent."""
+        await self._send_waiting()
+        await self._make_way()
+        self._gathered.append(_Gathered(port, lease_id, offset, valid))
+        self._runtime.lingers.add(self)
+
+    def send_gathered(self) -> bool:
+        """Send what was gathered, without waiting; False when a mailbox has no room."""
+        while self._gathered:
+            port, message, valid = self._next_gathered()
+            try:
+                reply = port.ref.ask_nowait(message)
+            except MailboxFull:
+                return False
+            except ActorStopped:
+                self._failed_lazily = self._failed_lazily or self.stopped()
+            except CallboardError as error:
+                self._failed_lazily = self._failed_lazily or error
+            else:
+                self._lazy.append(_Lazy(port, message, valid, reply))
+            self._gathered.popleft()
+        return True
+
+    async def _send_waiting(self) -> None:
+        """Send what was gathered, and wait for room if there is none."""
+        while not self.send_gathered():
+            port, message, valid = self._next_gathered()
+            gathered = self._gathered.popleft()
+            try:
+                self._lost_lazily.extend(await self._settle_now(port, message, valid))
+            except BaseException:
+                self._gathered.appendleft(gathered)
+                raise
+
+    def _next_gathered(self) -> tuple[PartitionPort, c.Settle, bool]:
+        gathered = self._gathered[0]
+        port = gathered.port
+        self._lazy_ports[port.index] = port
+        ranges = ((gathered.start, gathered.stop),)
+        return port, c.Settle(self._group_id, "ack", gathered.lease_id, ranges, lazy=True), gathered.valid
+
+    async def _make_way(self) -> None:
+        """Collect outcomes that are there, and wait for the oldest when there are too many."""
         lazy = self._lazy
         while lazy and (lazy[0].reply.done or len(lazy) >= self._runtime.limits.lazy_acks):
             await self._collect(lazy.popleft())
+
+    async def _settle_lazily(self, port: PartitionPort, message: c.Settle, valid: bool) -> None:
+        await self._make_way()
         self._lazy_ports[port.index] = port
         try:
             reply = port.ref.ask_nowait(message)
@@ -211,7 +298,7 @@ class Held:
         except ActorStopped as error:
             raise self.stopped() from error
         else:
-            lazy.append(_Lazy(port, message, valid, reply))
+            self._lazy.append(_Lazy(port, message, valid, reply))
 
     async def _collect(self, lazy: _Lazy) -> None:
         """Take the outcome of an ack; `flush` tells of it (H2)."""
@@ -232,6 +319,7 @@ class Held:
 
     async def flush(self) -> None:
         """See `Consumer.flush`."""
+        await self._send_waiting()
         for index, port in list(self._lazy_ports.items()):
             await self._flush_port(port)
             del self._lazy_ports[index]

@@ -31,7 +31,11 @@ class ReceivedMessage(Record):
         attempt: int,
         batch: ReceivedBatch | None = None,
     ) -> None:
-        super().__init__(port.topic, port.index, columns, index)
+        self.topic = port.topic
+        self.partition = port.index
+        self.offset = columns.offset(index)
+        self._columns = columns
+        self._index = index
         self._batch = batch
         self._held = held
         self._settled = False
@@ -43,10 +47,16 @@ class ReceivedMessage(Record):
     async def ack(self, *, wait: bool = True) -> None:
         """The message is done with. With `wait`, returns once that is synced; without, `Consumer.flush` does.
 
-        Without `wait` this is a checkpoint only while very many such acks are under way.
+        Without `wait` this is a checkpoint only while very many such acks are under way, and acks of neighbouring
+        messages are gathered for a few milliseconds and written as one.
 
         Raises `LeaseLost` when the message was leased again meanwhile: then this ack has no effect.
         """
+        if not wait and not self._settled and self._held.ack_quickly(self.port, self.lease_id, self.offset):
+            self._settled = True
+            if self._batch is not None:
+                self._batch.settled_singly[self.offset] = None
+            return
         await self._settle("ack", wait=wait)
 
     async def nack(self, *, delay: float | None = None, reason: str | None = None) -> None:

@@ -26,7 +26,7 @@ from callboard.actors.catalog.commands import (
     ListGroups,
 )
 from callboard.actors.catalog.directory import Directory, LiveTopic
-from callboard.actors.groups.renewals import Holds, Renewals
+from callboard.actors.groups.renewals import Holds, Lingers, Renewals
 from callboard.actors.kernel import ActorRef, ActorStart, Logged, MailboxSpec
 from callboard.actors.partition.commands import Describe, Flush, PartitionStatistics
 from callboard.actors.partition.port import PartitionPort
@@ -133,6 +133,7 @@ class Runtime:
         self.clock: Clock = clock or HostClock()
         self.entropy: Entropy = entropy or HostEntropy(seed)
         self.holds = Holds()
+        self.lingers = Lingers()
         self.limits = limits
         self._directory = Directory(limits)
         self._state = "new"
@@ -201,7 +202,7 @@ class Runtime:
                     mailbox=MailboxSpec(self.limits.mailbox),
                     shutdown_grace=30.0,
                 ),
-                ChildSpec(name="renewals", start=partial(Renewals, self.holds)),
+                ChildSpec(name="renewals", start=partial(Renewals, self.holds, self.lingers)),
             ),
         )
 

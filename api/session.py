@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from callboard.actors.groups.renewals import Holds
+from callboard.actors.groups.renewals import Holds, Lingers
 from callboard.actors.partition.commands import PartitionStatistics
 from callboard.actors.partition.port import PartitionPort
 from callboard.log.limits import Limits
@@ -17,6 +17,7 @@ class Session(Protocol):
 
     clock: Clock
     holds: Holds
+    lingers: Lingers
     limits: Limits
 
     def check_open(self) -> None:

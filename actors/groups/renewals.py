@@ -7,11 +7,14 @@ dictionary entry, and the actor wakes only when the earliest renewal is due. A h
 
 All that is due at about the same time is renewed at once, so a partition that does not answer costs its own holds
 their leases and no others.
+
+The same actor ends the linger of acks that nobody waits for (`Lingers`): consumers have no task of their own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 import attrs
 import trio
@@ -27,6 +30,8 @@ RETRY_AT: float = 1 / 10
 """The part of the visibility timeout after which a partition that did not answer is asked again."""
 EARLY_AT: float = 1 / 20
 """The part of the visibility timeout by which a hold is renewed early when others are due anyway."""
+ACK_LINGER_S: float = 0.005
+"""How long a consumer may gather acks that nobody waits for, before it sends them to the partition."""
 
 
 @attrs.define(eq=False)
@@ -82,17 +87,50 @@ class Holds:
                 await self._changed.wait()
 
 
+class Gatherer(Protocol):
+    """Somebody who gathers acks."""
+
+    def send_gathered(self) -> bool:
+        """Send what was gathered, without waiting; False when some could not be sent yet."""
+
+
+class Lingers:
+    """Who has gathered acks that are not sent yet."""
+
+    def __init__(self) -> None:
+        self._gatherers: dict[Gatherer, None] = {}
+        self._added = trio.Event()
+
+    def add(self, gatherer: Gatherer) -> None:
+        """`gatherer` sends within `ACK_LINGER_S`, whatever its task does meanwhile."""
+        self._gatherers[gatherer] = None
+        self._added.set()
+
+    async def end_each(self) -> None:
+        """Have everybody send in time, for ever."""
+        while True:
+            await self._added.wait()
+            await trio.sleep(ACK_LINGER_S)
+            self._added = trio.Event()
+            gatherers, self._gatherers = self._gatherers, {}
+            for gatherer in gatherers:
+                if not gatherer.send_gathered():
+                    self.add(gatherer)
+
+
 class Renewals(Actor[None]):
-    """The actor that renews. It has no messages of its own."""
+    """The actor that renews, and ends lingers. It has no messages of its own."""
 
     defers_interrupts = True
 
-    def __init__(self, holds: Holds) -> None:
+    def __init__(self, holds: Holds, lingers: Lingers) -> None:
         self._holds = holds
+        self._lingers = lingers
 
     async def started(self) -> None:
-        """Begin to renew."""
+        """Begin to renew, and to end lingers."""
         self.context.start_task(self._renew, name="renewals")
+        self.context.start_task(self._lingers.end_each, name="lingers")
 
     async def _renew(self) -> None:
         now = self.context.clock.monotonic

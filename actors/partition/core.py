@@ -25,7 +25,7 @@ P3  Deliveries in memory are the truth of this run; what changes there is journa
 P4  A group has never more notified consumers than records that are ready, when the last was notified; and never a
     waiting consumer while more records are ready than consumers are notified.
 P5  Every token that comes in goes out with one effect, at the latest when the commit after next has ended, or waits
-    for a notice.
+    for a notice. That of a lazy ack goes out with the first synced commit, at the latest the one after its linger.
 P6  What `Carried` holds is what a successor in the same process needs, and nothing of it is lost by dropping the core.
 """
 
@@ -130,6 +130,10 @@ class PartitionCore:
         self._answers: list[tuple[Token, object]] = []
         self._readings: list[LeaseReading] = []
         self._sync = False
+        self._lazy_acks: list[tuple[Token, object]] = []
+        """Acks that nobody waits for, and that no sync covers yet."""
+        self._lazy_until = INFINITY
+        """When such acks are to be synced."""
         self._pending: dict[tuple[int, int], LeaseReading] = {}
         """By group's and lease's id."""
         self._fetching: dict[tuple[int, int], LeaseReading] = {}
@@ -189,6 +193,9 @@ class PartitionCore:
         """Answer once all that was published before is durable, or has failed."""
         if token is not None:
             self._flushes.append((self._taken + self.sequencer.records, token))
+        if self._lazy_acks:
+            self._sync = True
+            self.commit_at = 0.0
 
     @property
     def is_flushing(self) -> bool:
@@ -243,16 +250,26 @@ class PartitionCore:
     @property
     def has_journal_work(self) -> bool:
         """Whether `take_journal` would find something."""
-        return bool(self._changed or self._answers or self._readings or self._entries)
+        return bool(self._changed or self._answers or self._readings or self._entries or self._lazy_acks)
 
-    @property
-    def journal_syncs(self) -> bool:
-        """Whether what waits for the journal is to be synced."""
-        return self._sync and bool(self._changed or self._entries)
+    def journal_syncs(self, now: float) -> bool:
+        """Whether the next `take_journal` is to be synced."""
+        return self.has_journal_work and self._is_sync_due(now)
 
-    def take_journal(self) -> JournalWork | None:
-        """What waits for the journal; None when that is nothing."""
-        self.commit_at = INFINITY
+    def _is_sync_due(self, now: float) -> bool:
+        return self._sync or (bool(self._lazy_acks) and now >= self._lazy_until)
+
+    def take_journal(self, now: float = INFINITY) -> JournalWork | None:
+        """What waits for the journal; None when that is nothing.
+
+        Lazy acks are written with the rest, and answered by the first commit that syncs: one that somebody waits for,
+        or the first after their linger.
+        """
+        sync = self._is_sync_due(now)
+        if sync and self._lazy_acks:
+            self._answers += self._lazy_acks
+            self._lazy_acks, self._lazy_until = [], INFINITY
+        self.commit_at = self._lazy_until
         if not (self._changed or self._answers or self._readings or self._entries):
             return None
         entries = self._entries
@@ -260,7 +277,7 @@ class PartitionCore:
             events = group.delivery.take_events()
             if events:
                 entries.append(GroupEvents(group.group_id, events))
-        work = JournalWork(entries, self._answers, self._readings, self._sync)
+        work = JournalWork(entries, self._answers, self._readings, sync)
         self._changed = {}
         self._entries, self._answers, self._readings, self._sync = [], [], [], False
         return work
@@ -561,7 +578,6 @@ class PartitionCore:
         delivery = group.delivery
         if verb == "ack":
             settlement = delivery.ack(lease_id, ranges, now)
-            self._sync = True
         elif verb == "nack":
             settlement = self._nack(group, message, now, chance)
         elif verb == "release":
@@ -570,8 +586,14 @@ class PartitionCore:
             raise InvalidArgument(f"{verb!r:.40} settles nothing. Ack, nack or release.")
         if delivery.events:
             self._changed[group_id] = group
-        if token is not None:
-            self._answers.append((token, settlement))
+        if lazy and verb == "ack" and token is not None:
+            if not self._lazy_acks:
+                self._lazy_until = now + LINGER_S
+            self._lazy_acks.append((token, settlement))
+        else:
+            self._sync = self._sync or verb == "ack"
+            if token is not None:
+                self._answers.append((token, settlement))
         if token is not None and not lazy:
             self.commit_at = 0.0
         elif self.commit_at == INFINITY:

@@ -251,7 +251,7 @@ class JournalParticipant:
     @property
     def needs_sync(self) -> bool:
         """Acks, and leases of records that are not synced, name what the log holds."""
-        return self._core.journal_syncs
+        return self._core.journal_syncs(self._clock.monotonic())
 
     async def healed(self) -> bool:
         """After a failure, begin a new journal segment with the state in memory, when there is something to write."""
@@ -270,10 +270,10 @@ class JournalParticipant:
 
     def stage(self, commit: Commit) -> StagedJournal | None:
         """Everything that waits for the journal."""
-        work = self._core.take_journal()
+        work = self._core.take_journal(self._clock.monotonic())
         if work is None:
             return None
-        if not work.entries:
+        if not work.entries and not (work.sync and self._journal.is_dirty):
             self._core.journalled(work)
             self._perform()
             return None

@@ -116,8 +116,17 @@ def empty_directory(path: str) -> str:
 
 @contextlib.contextmanager
 def temporary_directory(*, keep: bool, parent: str | None = None) -> Iterator[str]:
-    """A new directory (below `parent`, or in the system's folder for them), removed at the end unless `keep`."""
-    path = tempfile.mkdtemp(prefix="callboard-", dir=parent)
+    """A new directory (below `parent`, or in the system's folder for them), removed at the end unless `keep`.
+
+    Raises `InvalidArgument` where none can be made.
+    """
+    try:
+        path = tempfile.mkdtemp(prefix="callboard-", dir=parent)
+    except OSError as error:
+        where = parent or tempfile.gettempdir()
+        raise InvalidArgument(
+            f"no directory can be made in {where}: {error.strerror}. Name another directory."
+        ) from None
     try:
         yield path
     finally:

@@ -174,8 +174,9 @@ async def _publish_lines(feed: Feed, common: Common, *, json_lines: bool) -> Non
             await feed.publish(messages)
             refused = MessageTooLarge if isinstance(error, MessageTooLarge) else InvalidArgument
             place = number + len(messages)
+            reason = str(error).partition(" Nothing was written.")[0].rstrip(".")
             raise refused(
-                f"line {place} of standard input: {error}. It and what follows was not published."
+                f"line {place} of standard input: {reason}. It and what follows was not published."
             ) from error
         await feed.publish(messages)
         number += len(messages)
@@ -198,6 +199,8 @@ def _headers(given: tuple[str, ...]) -> dict[str, bytes]:
         name, equals, value = item.partition("=")
         if not equals or not name:
             raise InvalidArgument(f"header {item!r:.60} is not of the form NAME=VALUE. Nothing was written.")
+        if name in headers:
+            raise InvalidArgument(f"header {name!r:.60} is given twice. Nothing was written.")
         headers[name] = bytes_of(value)
     return headers
 

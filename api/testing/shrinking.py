@@ -7,7 +7,7 @@ import traceback
 
 import attrs
 
-from callboard.simulations.search.shrink import Budget, Case, shrink
+from callboard.simulations.search.shrink import Case, RunBudget, shrink
 from callboard.simulations.violations import Violation
 from callboard.simulations.world import Run, Tape
 from callboard.testing.trial import Trial
@@ -54,7 +54,7 @@ def smallest(trial: Trial, seed: int, case: Case, run: Run) -> Small | None:
 
     if fails(case, record=False) is None:
         return None
-    found = shrink(case, fails, Budget(out_of_time=lambda: ticks > TICKS_MAX))
+    found = shrink(case, fails, RunBudget(out_of_time=lambda: ticks > TICKS_MAX))
     return Small(found.case, trial.run(seed, found.case), found.runs)
 
 

@@ -80,7 +80,7 @@ _TABLE: Final = (
         "directory sync",
         "a power cut takes whole files whose content was synced",
         "the disk leaves out the sync of directories",
-        (_off(f"{DISK}.inodes.Directory.sync", wrong.never),),
+        (_off(f"{DISK}.inodes.MemoryDirectory.sync", wrong.never),),
     ),
     Safeguard(
         "checksum of bodies",

@@ -114,6 +114,62 @@ async def test_acks_without_waiting_are_written_together_soon(autojump_clock: An
             assert trio.current_time() == started
 
 
+async def test_lazy_acks_are_written_whatever_the_caller_does_next(autojump_clock: Any, world: Any) -> None:
+    """A caller that acks without waiting and then works for long, or is interrupted, leaves no ack unsent."""
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 20)
+        async with topic.subscribe("group", max_in_flight=20) as consumer:
+            for message in [await consumer.get() for _ in range(5)]:
+                await message.ack(wait=False)
+            await trio.sleep(0.02)
+            assert (await world.group_of(topic)).floor == 5
+        with pytest.raises(KeyError):
+            async with topic.subscribe("group", max_in_flight=20) as consumer:
+                for message in [await consumer.get() for _ in range(5)]:
+                    await message.ack(wait=False)
+                raise KeyError
+        await trio.sleep(0.02)
+        assert ((await world.group_of(topic)).floor, (await world.group_of(topic)).leased) == (10, 0)
+
+
+async def test_lazy_acks_of_neighbours_are_one_event(autojump_clock: Any, world: Any) -> None:
+    """In order they go as ranges, in any order all of them count; each is settled once."""
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 64)
+        async with topic.subscribe("group", max_in_flight=64) as consumer:
+            messages = [*(await consumer.get_batch(64, 0.0))]
+            before = runtime._system.actor("topics/jobs/0").statistics().received
+            for message in messages[:40]:
+                await message.ack(wait=False)
+            await consumer.flush()
+            after = runtime._system.actor("topics/jobs/0").statistics().received
+            assert after - before == 2  # one settlement, one flush
+            for message in reversed(messages[40:]):
+                await message.ack(wait=False)
+            with pytest.raises(callboard.InvalidArgument):
+                await messages[0].ack(wait=False)
+            await consumer.flush()
+        assert ((await world.group_of(topic)).floor, (await world.group_of(topic)).pending) == (64, 0)
+
+
+async def test_merged_acks_that_came_too_late_are_all_named(autojump_clock: Any, world: Any) -> None:
+    """`LeaseLost` at the flush names the message that was leased again, and none of its neighbours."""
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 6)
+        async with (
+            topic.subscribe("group", visibility_timeout=10.0) as slow,
+            topic.subscribe("group", visibility_timeout=10.0) as quick,
+        ):
+            stale = [*(await slow.get_batch(6, 0.0))]
+            await trio.sleep(11.0)
+            assert (await quick.get()).offset == 0
+            for message in stale:
+                await message.ack(wait=False)
+            with pytest.raises(callboard.LeaseLost) as lost:
+                await slow.flush()
+            assert lost.value.lost == ((0, 1),)
+
+
 async def test_flush_tells_of_lazy_acks_that_came_too_late(autojump_clock: Any, world: Any) -> None:
     """An `ack(wait=False)` whose message was leased again raises `LeaseLost` at the next flush, once."""
     async with world.open() as runtime:

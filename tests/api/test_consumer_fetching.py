@@ -340,3 +340,52 @@ async def test_a_batch_holds_nothing_whose_lease_has_run_out(autojump_clock: Any
             assert next(iter(batch)).deadline > runtime.clock.monotonic()
             await batch.ack()
             assert await consumer.get(timeout=5.0) is None
+
+
+# -- one pass of the loop for many messages
+
+
+async def test_other_tasks_run_at_least_once_in_64_messages(autojump_clock: Any, world: Any) -> None:
+    """Messages that are in the buffer already share a pass of the loop; no caller starves the others."""
+    passes = 0
+
+    async def count() -> None:
+        nonlocal passes
+        while True:
+            await trio.lowlevel.checkpoint()
+            passes += 1
+
+    async with world.open() as runtime, trio.open_nursery() as nursery:
+        topic = await world.topic_of(runtime, 2000)
+        async with topic.subscribe("group") as consumer:
+            for _ in range(PREFETCH_MAX * 2):
+                await (await consumer.get()).ack(wait=False)
+            nursery.start_soon(count)
+            await trio.lowlevel.checkpoint()
+            longest, seen = 0, 0
+            for _ in range(1000):
+                before = passes
+                await (await consumer.get()).ack(wait=False)
+                seen = seen + 1 if passes == before else 0
+                longest = max(longest, seen)
+            assert 32 <= longest <= 64
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_cancelled_get_loses_no_message_of_the_buffer(autojump_clock: Any, world: Any) -> None:
+    """Every `get` can be cancelled, also one that would not let others run; the message is there for the next."""
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 300)
+        async with topic.subscribe("group") as consumer:
+            seen = []
+            for number in range(600):
+                with trio.CancelScope() as scope:
+                    if number % 2:
+                        scope.cancel()
+                    message = await consumer.get()
+                    seen.append(message.offset)
+                    await message.ack(wait=False)
+                assert scope.cancelled_caught is bool(number % 2)
+            assert seen == list(range(300))
+            await consumer.flush()
+            assert (await world.group_of(topic)).pending == 0

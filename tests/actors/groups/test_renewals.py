@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import trio
 
-from callboard.actors.groups.renewals import Hold, Holds, Renewals
+from callboard.actors.groups.renewals import Hold, Holds, Lingers, Renewals
 from callboard.actors.kernel import Actor, Batch
 from callboard.actors.partition.commands import Settle
 from callboard.actors.partition.port import PartitionPort
@@ -79,7 +79,7 @@ async def on_bench(test: Any) -> None:
         name="root",
         children=(
             *(ChildSpec(name=f"p{n}", start=lambda n=n: Partition(answers[n])) for n in range(2)),
-            ChildSpec(name="renewals", start=lambda: Renewals(holds)),
+            ChildSpec(name="renewals", start=lambda: Renewals(holds, Lingers())),
         ),
     )
     ports = [PartitionPort("orders", n) for n in range(2)]

@@ -11,7 +11,15 @@ import attrs
 import pytest
 import trio
 
-from callboard.actors.partition.commands import Flush, Level, PublishMany, PublishOne
+from callboard.actors.partition.commands import (
+    Fetch,
+    Flush,
+    Level,
+    OpenGroup,
+    PublishMany,
+    PublishOne,
+    Settle,
+)
 from callboard.actors.partition.commit_plan import DiskEngine
 from callboard.actors.partition.committer import Commit, Committer
 from callboard.actors.partition.core import LINGER_S, Carried, PartitionCore
@@ -288,6 +296,57 @@ async def test_what_nobody_waits_for_lingers_for_company(autojump_clock: Any) ->
         bench.publish()
         await trio.sleep(LINGER_S / 10)
         assert (bench.committer.commits, lazy[0].answers) == (2, [None])
+
+
+async def test_lazy_acks_force_no_sync_before_their_linger_is_over(autojump_clock: Any) -> None:
+    """They are written with what is written anyway, and answered by the first sync: of their linger, or of a flush."""
+    async with on_bench() as bench:
+        core = bench.core
+        core.open_group(OpenGroup(1, True, "beginning"), Asker(), 0.0)
+        bench.publish(count=10)
+        await trio.sleep(1.0)
+
+        def leased() -> int:
+            grant = core.fetch(Fetch(1, 7, 1, 1000), Asker(), trio.current_time())
+            bench.perform()
+            return grant.lease_id
+
+        def acked(offset: int, lease_id: int) -> Asker:
+            asker = Asker()
+            core.settle(
+                Settle(1, "ack", lease_id, ((offset, offset + 1),), lazy=True), asker, trio.current_time()
+            )
+            bench.perform()
+            return asker
+
+        before, commits = len(bench.syncs()), bench.committer.commits
+        lazy = [acked(offset, leased()) for offset in range(2)]
+        await trio.sleep(LINGER_S / 2)
+        assert (bench.committer.commits, len(bench.syncs())) == (commits + 1, before)
+        assert [asker.answers for asker in lazy] == [[], []]
+        await trio.sleep(LINGER_S)
+        assert (bench.committer.commits, bench.syncs()[before:]) == (commits + 2, ["journal"])
+        assert [len(asker.answers) for asker in lazy] == [1, 1]
+        lazy = [acked(2, leased())]
+        await trio.sleep(LINGER_S / 4)
+        flush = bench.flush()
+        await trio.sleep(LINGER_S / 4)
+        assert ([len(asker.answers) for asker in lazy], flush.answers) == ([1], [None])
+        assert len(bench.syncs()) == before + 2
+
+
+async def test_a_lease_of_unsynced_records_syncs_them_beside_lazy_acks(autojump_clock: Any) -> None:
+    """What a consumer is to know of is durable first, whatever lingers (P2)."""
+    async with on_bench() as bench:
+        bench.core.open_group(OpenGroup(1, True, "beginning"), Asker(), 0.0)
+        await trio.sleep(1.0)
+        bench.publish(level=Level.LEADER)
+        await trio.sleep(0.1)
+        before = len(bench.syncs())
+        bench.core.fetch(Fetch(1, 7, 1, 1000), Asker(), trio.current_time())
+        bench.perform()
+        await trio.sleep(LINGER_S / 10)
+        assert bench.syncs()[before:] == ["log", "journal"]
 
 
 async def test_a_flush_waits_for_what_came_before_it_and_for_nothing_else(autojump_clock: Any) -> None:

@@ -10,7 +10,7 @@ from callboard.log.errors import InvalidArgument, LogCorrupt, OffsetOutOfRange, 
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES, decode_segment_header
 from callboard.log.format.walk_drivers import walk_buffer
 from callboard.log.offline.reader import LogReader
-from callboard.simulations.disk.memory_disk import Read
+from callboard.simulations.disk.memory_disk import ReadVerb
 
 
 async def open_reader(writer):
@@ -173,7 +173,7 @@ async def test_refused_reads_come_out(writer):
     """An error of the disk comes out as a StorageError."""
     await writer.append()
     reader = await open_reader(writer)
-    writer.disk.fail_next(Read, OSError(errno.EIO, "Input/output error"))
+    writer.disk.fail_next(ReadVerb, OSError(errno.EIO, "Input/output error"))
     with pytest.raises(StorageError):
         await reader.read(0)
 

@@ -85,12 +85,19 @@ class LogParticipant:
 
     @property
     def due_at(self) -> float:
-        """At once when something is to be appended or flushed, or upkeep is asked for."""
-        return 0.0 if self._has_appends or self._is_maintenance_due else NEVER
+        """At once when something is to be flushed or upkeep is asked for; else as the sequencer says."""
+        if self._is_maintenance_due or self._core.is_flushing:
+            return 0.0
+        return self._core.sequencer.due_at
 
     @property
     def _has_appends(self) -> bool:
         return self._core.sequencer.records > 0 or self._core.is_flushing
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether appends could be staged, or none wait and nothing failed."""
+        return not self._log.needs_healing and not (self._core.sequencer.records and self._log.over_limit())
 
     async def healed(self) -> bool:
         """Heal before the next append or flush; refuse what waits while the disk, or the topic's limit, does."""
@@ -251,7 +258,12 @@ class JournalParticipant:
     @property
     def needs_sync(self) -> bool:
         """Acks, and leases of records that are not synced, name what the log holds."""
-        return self._core.journal_syncs(self._clock.monotonic())
+        return self._core.has_journal_work and self._core.journal_syncs(self._clock.monotonic())
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether nothing failed."""
+        return not self._journal.needs_healing
 
     async def healed(self) -> bool:
         """After a failure, begin a new journal segment with the state in memory, when there is something to write."""
@@ -270,6 +282,9 @@ class JournalParticipant:
 
     def stage(self, commit: Commit) -> StagedJournal | None:
         """Everything that waits for the journal."""
+        if not self._core.has_journal_work:
+            self._core.commit_at = NEVER
+            return None
         work = self._core.take_journal(self._clock.monotonic())
         if work is None:
             return None

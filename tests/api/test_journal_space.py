@@ -66,7 +66,7 @@ async def test_without_retention_journal_segments_stay(tmp_path: Path) -> None:
             await stream(topic, consumer, 1000)
             bases = journal_bases(tmp_path)
     assert bases[0] == 0
-    assert len(bases) > 3
+    assert len(bases) > 1
 
 
 LITTLE_HISTORY = attrs.evolve(

@@ -87,6 +87,7 @@ class LogParticipant:
         self._owed_until = clock.monotonic() + OWED_RETRY_S
         """When to try again what recovery owes although nobody publishes."""
         self._owed_delay_s = OWED_RETRY_S
+        self._is_closing = False
         self.in_flight: Appends | None = None
         self.heals = 0
         self.failures = 0
@@ -96,7 +97,7 @@ class LogParticipant:
         """At once when something is to be appended or flushed, or upkeep is asked for; later for what is owed."""
         if self._has_appends or self._is_maintenance_due:
             return 0.0
-        return self._owed_until if self._log.owed_for is not None else NEVER
+        return NEVER if self._log.owed_for is None or self._is_closing else self._owed_until
 
     @property
     def _has_appends(self) -> bool:
@@ -221,7 +222,7 @@ class LogParticipant:
 
     def closing(self) -> None:
         """Upkeep, and what recovery owes, is for the next start."""
-        self._is_maintenance_due, self._owed_until = False, NEVER
+        self._is_maintenance_due, self._is_closing = False, True
         self._segments = self._log.segment_count
 
 
@@ -247,6 +248,7 @@ class JournalParticipant:
         self._owed_until = 0.0
         """When to try again to write what only the state in memory has; 0 when there is nothing."""
         self._owed_delay_s = OWED_RETRY_S
+        self._is_closing = False
         self._snapshot_every_bytes = limits.snapshot_every_bytes
         self._snapshot_beyond = limits.snapshot_every_bytes
         self._pruned_for = 0
@@ -325,7 +327,9 @@ class JournalParticipant:
 
     def _fail(self, work: JournalWork | None, error: StorageError) -> None:
         self.failures += 1
-        if self._journal.needs_healing:  # else the state was written, and what failed came after that
+        if self._is_closing:
+            self._owed_until = 0.0
+        elif self._journal.needs_healing:  # else the state was written, and what failed came after that
             self._owed_until = self._clock.monotonic() + self._owed_delay_s
             self._owed_delay_s = min(2 * self._owed_delay_s, OWED_RETRY_MAX_S)
         if work is not None:
@@ -389,6 +393,7 @@ class JournalParticipant:
     def closing(self) -> None:
         """The last try to write what is owed, if there is one to make."""
         self._owed_until = min(self._owed_until, self._clock.monotonic())
+        self._is_closing = True
 
 
 def wall_offset(clock: Clock) -> float:

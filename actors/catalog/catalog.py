@@ -108,9 +108,14 @@ class Catalog(Actor[CatalogCommand]):
             clock=context.clock,
             entropy=context.entropy,
             restore=self._state.restore,
-            apply=lambda record: self._state.apply(state.decode(record)),
+            apply=self._state.replay,
+            version=state.RECORDS_VERSION,
+            versioned=self._state.versioned,
+            lost=self._state.lost,
             limits=context.limits,
         )
+        for passed_over in self._state.passed_over:
+            context.emit(f"the catalog was repaired: {passed_over}")
         await self._check_not_missing()
         if self._journal.needs_healing:
             # What was read may be in the page cache only: it is written anew before anything else is decided. On a full
@@ -279,7 +284,7 @@ class Catalog(Actor[CatalogCommand]):
                 )
             altered = attrs.evolve(record.settings, **checked)
             contradictions(altered, where)
-            await self._decide((state.TOPIC_ALTERED, record.topic_id, state.changed(altered)))
+            await self._decide((state.TOPIC_ALTERED, record.topic_id, record.stored_settings(altered)))
         live = self._launch(record)
         live.alter(altered)
         with trio.move_on_after(ALTER_TIMEOUT_S):

@@ -94,14 +94,20 @@ class LogParticipant:
 
     @property
     def due_at(self) -> float:
-        """At once when something is to be appended or flushed, or upkeep is asked for; later for what is owed."""
-        if self._has_appends or self._is_maintenance_due:
+        """At once for a flush or upkeep that is asked for; else as the sequencer says, or when what is owed is due."""
+        if self._is_maintenance_due or self._core.is_flushing:
             return 0.0
-        return NEVER if self._log.owed_for is None or self._is_closing else self._owed_until
+        due = self._core.sequencer.due_at
+        return due if self._log.owed_for is None or self._is_closing else min(due, self._owed_until)
 
     @property
     def _has_appends(self) -> bool:
         return self._core.sequencer.records > 0 or self._core.is_flushing
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether appends could be staged, or none wait and nothing failed."""
+        return not self._log.needs_healing and not (self._core.sequencer.records and self._log.over_limit())
 
     async def healed(self) -> bool:
         """Heal before the next append or flush; refuse what waits while the disk, or the topic's limit, does."""
@@ -251,8 +257,10 @@ class JournalParticipant:
         self._is_closing = False
         self._snapshot_every_bytes = limits.snapshot_every_bytes
         self._snapshot_beyond = limits.snapshot_every_bytes
-        self._pruned_for = 0
-        """The log's first offset when the journal was pruned last."""
+        self._snapshots = 0
+        self._history_bytes = limits.journal_history_bytes
+        self._pruned_for = 0, 0
+        """The log's first offset, and how many snapshots there were, when the journal was pruned last."""
         self.heals = 0
         self.failures = 0
 
@@ -265,7 +273,12 @@ class JournalParticipant:
     @property
     def needs_sync(self) -> bool:
         """Acks, and leases of records that are not synced, name what the log holds."""
-        return self._core.journal_syncs(self._clock.monotonic())
+        return self._core.has_journal_work and self._core.journal_syncs(self._clock.monotonic())
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether nothing failed."""
+        return not self._journal.needs_healing
 
     async def healed(self) -> bool:
         """After a failure, begin a new journal segment with the state in memory, when there is something to write."""
@@ -284,6 +297,9 @@ class JournalParticipant:
 
     def stage(self, commit: Commit) -> StagedJournal | None:
         """Everything that waits for the journal."""
+        if not self._core.has_journal_work:
+            self._core.commit_at = NEVER
+            return None
         work = self._core.take_journal(self._clock.monotonic())
         if work is None:
             return None
@@ -353,6 +369,7 @@ class JournalParticipant:
                 return error
             raise
         self._owed_until, self._owed_delay_s = 0.0, OWED_RETRY_S
+        self._snapshots += 1
         self._snapshot_beyond = max(self._snapshot_every_bytes, SNAPSHOT_SPACING * len(state))
         if covered is not None:
             self._core.journalled(covered)
@@ -363,16 +380,16 @@ class JournalParticipant:
 
     @property
     def needs_upkeep(self) -> bool:
-        """When the reserve shrinks, a snapshot is due, or the log has dropped what the journal tells of."""
+        """When the reserve shrinks, a snapshot is due, or there may be segments that nobody needs."""
         journal = self._journal
         return not journal.needs_healing and (
             journal.needs_maintenance
             or journal.bytes_since_snapshot > self._snapshot_beyond
-            or self._log.start_offset != self._pruned_for
+            or self._is_to_prune
         )
 
     async def upkeep(self) -> None:
-        """Keep the reserve, shorten the next recovery, drop segments whose log segments are gone."""
+        """Keep the reserve, shorten the next recovery, drop segments that are too old or too many."""
         journal = self._journal
         try:
             if journal.needs_maintenance:
@@ -383,12 +400,24 @@ class JournalParticipant:
                 and await self._write_state(journal.snapshot) is not None
             ):
                 self._snapshot_beyond = journal.bytes_since_snapshot + self._snapshot_every_bytes
-            start = self._log.start_offset
-            if start != self._pruned_for and not journal.needs_healing:
-                await journal.prune(keep_from_us=self._log.oldest_us)
-                self._pruned_for = start
+            if self._is_to_prune and not journal.needs_healing:
+                await self._prune()
         except StorageError:
             self.failures += 1
+
+    @property
+    def _is_to_prune(self) -> bool:
+        return self._pruned_for != (self._log.start_offset, self._snapshots)
+
+    async def _prune(self) -> None:
+        """Segments go when a snapshot has replaced them, and the log segments that they tell of are gone.
+
+        There may be no more of them than a limit, and than `retention_bytes` leaves beside the log.
+        """
+        pruned_for, spare = (self._log.start_offset, self._snapshots), self._log.spare_bytes
+        kept = self._history_bytes if spare is None else min(spare, self._history_bytes)
+        await self._journal.prune(keep_from_us=self._log.oldest_us, keep_bytes=kept)
+        self._pruned_for = pruned_for
 
     def closing(self) -> None:
         """The last try to write what is owed, if there is one to make."""

@@ -24,7 +24,6 @@ import trio
 from callboard.actors.kernel import Actor, Batch, Reply
 from callboard.actors.notices import (
     DamageFound,
-    JournalSalvaged,
     OpeningLacksSpace,
     OpeningOverdue,
     PartitionFull,
@@ -36,10 +35,11 @@ from callboard.actors.partition import effects as e
 from callboard.actors.partition.commit_plan import DiskEngine
 from callboard.actors.partition.committer import Committer
 from callboard.actors.partition.core import PartitionCore
-from callboard.actors.partition.group_states import Group, GroupStates
+from callboard.actors.partition.delivery_journal import open_delivery_journal
+from callboard.actors.partition.group_states import Group
 from callboard.actors.partition.lease_reading import LeaseReading
 from callboard.actors.partition.openings import Turn
-from callboard.actors.partition.participants import JournalParticipant, LogParticipant, wall_offset
+from callboard.actors.partition.participants import JournalParticipant, LogParticipant
 from callboard.actors.partition.placement import Placement
 from callboard.actors.partition.sequencer import Appends, Singles
 from callboard.actors.settings import TopicSettings
@@ -48,18 +48,15 @@ from callboard.log.errors import (
     CallboardError,
     InternalError,
     InvalidArgument,
-    LogCorrupt,
     StorageError,
     TopicFull,
 )
 from callboard.log.format.compression import Compression
 from callboard.log.journal.journal import Journal
 from callboard.log.limits import OPENING_BYTES_LEAST, OPENING_TURN_S, Limits
-from callboard.log.offline.repair import repair_log
 from callboard.log.partition.log_settings import LogSettings
 from callboard.log.partition.partition_log import PartitionLog
 from callboard.log.partition.recovery import lacks_space
-from callboard.log.seams.disk import Incarnation
 from callboard.log.segments.segments import Damage
 
 SPACE_RETRY_S = 5.0
@@ -222,9 +219,9 @@ class Partition(Actor[c.PartitionCommand]):
         if context.disk is None:
             raise InternalError("a partition was started in a system without a disk", invariant="P0")
         files = await context.disk.incarnate(place.directory)
-        journal = await files.list(f"{place.directory}/delivery")
+        journal = await files.list(place.journal_directory)
         await turn.hold(OPENING_BYTES_LEAST + sum([entry.size_bytes for entry in journal]))
-        states = await self._replayed(files)
+        self._journal, states = await open_delivery_journal(files, place, context)
         log = self._log = await PartitionLog.open(
             files,
             place.directory,
@@ -261,35 +258,6 @@ class Partition(Actor[c.PartitionCommand]):
             core, self._journal, log, context.clock, perform=self._perform, limits=context.limits
         )
         self._committer = Committer((self._log_part, self._journal_part), DiskEngine(files), context.clock)
-
-    async def _replayed(self, files: Incarnation) -> GroupStates:
-        """Open the journal; a damaged one is repaired, and what it still says of settled messages is kept."""
-        try:
-            states = self._no_groups()
-            self._journal = await self._open_journal(files, states)
-        except LogCorrupt as damage:
-            await repair_log(files, f"{self._place.directory}/delivery")
-            states = self._no_groups(salvaging=True)
-            self._journal = await self._open_journal(files, states)
-            self.context.emit(JournalSalvaged(self.context.path, str(damage)))
-            await self._journal.snapshot(states.snapshot(wall_offset(self.context.clock)))
-        return states
-
-    def _no_groups(self, *, salvaging: bool = False) -> GroupStates:
-        clock = self.context.clock
-        return GroupStates(wall_offset(clock), opened_us=clock.wall_us(), salvaging=salvaging)
-
-    async def _open_journal(self, files: Incarnation, states: GroupStates) -> Journal:
-        return await Journal.open(
-            files,
-            f"{self._place.directory}/delivery",
-            clock=self.context.clock,
-            entropy=self.context.entropy,
-            restore=states.restore,
-            apply=states.apply,
-            written=states.written,
-            limits=self.context.limits,
-        )
 
     async def stopping(self) -> None:
         """Write what waits, close the files. Whoever waits looks again, and hears that nothing more will come."""
@@ -439,8 +407,10 @@ class Partition(Actor[c.PartitionCommand]):
                 heals=log_part.heals + journal_part.heals,
                 lost_records=max(core.lost_records, log.record.lost_records),
                 cancelled_records=core.sequencer.cancelled,
+                history_bytes=self._journal.history_bytes,
+                dropped_history_bytes=self._journal.dropped_history_bytes,
                 gaps=tuple(str(gap) for gap in log.gaps),
-                damages=tuple(str(damage) for damage in log.damages),
+                damages=(*map(str, log.damages), *core.states.losses),
                 groups=tuple(_group_statistics(group, log.visible_end) for group in core.states),
             )
         )

@@ -207,6 +207,12 @@ class PartitionLog:
         return self._segments.size_bytes
 
     @property
+    def spare_bytes(self) -> int | None:
+        """What `retention_bytes` leaves for others beside the log; None when there is no such limit."""
+        limit = self._settings.retention_bytes
+        return None if limit is None else max(0, limit - self.size_bytes)
+
+    @property
     def segment_count(self) -> int:
         """Segments, the one in use included."""
         return len(self._segments)

@@ -87,6 +87,7 @@ class LogParticipant:
         self._owed_until = clock.monotonic() + OWED_RETRY_S
         """When to try again what recovery owes although nobody publishes."""
         self._owed_delay_s = OWED_RETRY_S
+        self._is_closing = False
         self.in_flight: Appends | None = None
         self.heals = 0
         self.failures = 0
@@ -97,7 +98,7 @@ class LogParticipant:
         if self._is_maintenance_due or self._core.is_flushing:
             return 0.0
         due = self._core.sequencer.due_at
-        return min(due, self._owed_until) if self._log.owed_for is not None else due
+        return due if self._log.owed_for is None or self._is_closing else min(due, self._owed_until)
 
     @property
     def _has_appends(self) -> bool:
@@ -227,7 +228,7 @@ class LogParticipant:
 
     def closing(self) -> None:
         """Upkeep, and what recovery owes, is for the next start."""
-        self._is_maintenance_due, self._owed_until = False, NEVER
+        self._is_maintenance_due, self._is_closing = False, True
         self._segments = self._log.segment_count
 
 
@@ -253,6 +254,7 @@ class JournalParticipant:
         self._owed_until = 0.0
         """When to try again to write what only the state in memory has; 0 when there is nothing."""
         self._owed_delay_s = OWED_RETRY_S
+        self._is_closing = False
         self._snapshot_every_bytes = limits.snapshot_every_bytes
         self._snapshot_beyond = limits.snapshot_every_bytes
         self._snapshots = 0
@@ -341,7 +343,9 @@ class JournalParticipant:
 
     def _fail(self, work: JournalWork | None, error: StorageError) -> None:
         self.failures += 1
-        if self._journal.needs_healing:  # else the state was written, and what failed came after that
+        if self._is_closing:
+            self._owed_until = 0.0
+        elif self._journal.needs_healing:  # else the state was written, and what failed came after that
             self._owed_until = self._clock.monotonic() + self._owed_delay_s
             self._owed_delay_s = min(2 * self._owed_delay_s, OWED_RETRY_MAX_S)
         if work is not None:
@@ -418,6 +422,7 @@ class JournalParticipant:
     def closing(self) -> None:
         """The last try to write what is owed, if there is one to make."""
         self._owed_until = min(self._owed_until, self._clock.monotonic())
+        self._is_closing = True
 
 
 def wall_offset(clock: Clock) -> float:

@@ -344,3 +344,22 @@ async def test_a_partition_opens_although_its_journal_cannot_be_healed_on_a_full
         world.disk.free()
         world.disk.faults.clear()
         assert await world.drain(runtime) == {1: b"two", 2: b"three", 3: b"four"}
+
+
+async def test_closing_on_a_full_disk_waits_for_no_space(autojump_clock: Any, world: Any) -> None:
+    """What a journal owes is tried once more, and left to the next opening: closing takes no time."""
+    async with world.open() as runtime:
+        topic = await begin(runtime)
+        await trio.sleep(1.0)
+        async with topic.subscribe("group") as consumer:
+            world.disk.fill()
+            world.disk.fail_next(Write, "ENOSPC", path_contains=DELIVERY, times=1_000)
+            for _ in range(3):
+                with pytest.raises(callboard.DiskFull):
+                    await consumer.get(timeout=5.0)
+        closes_at = trio.current_time()
+    assert trio.current_time() - closes_at < 1.0
+    world.disk.free()
+    world.disk.faults.clear()
+    async with world.open() as runtime:
+        assert len(await world.drain(runtime)) == 3

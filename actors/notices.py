@@ -47,11 +47,27 @@ class OpeningOverdue:
 
 
 @attrs.frozen
+class OpeningLacksSpace:
+    """The disk is too full for what recovering a partition must write. It is tried again every few seconds."""
+
+    path: str
+    cause: str
+
+
+@attrs.frozen
 class OperationFailed:
     """The catalog could not carry out what nobody was waiting for; it is tried again at the next opening."""
 
     subject: str
     cause: str
+
+
+@attrs.frozen
+class DamageFound:
+    """A partition was opened that has lost something, now or earlier: told until `callboard repair --accept`."""
+
+    path: str
+    damage: str
 
 
 @attrs.frozen

@@ -15,6 +15,7 @@ U3  Only one task fetches at a time.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
@@ -46,7 +47,7 @@ from callboard.log.errors import (
     TopicNotFound,
 )
 from callboard.received import ReceivedBatch, ReceivedMessage, attempts, check_seconds
-from callboard.receiving import Receiving
+from callboard.receiving import Batches, Receiving
 
 if TYPE_CHECKING:
     from callboard.session import Session
@@ -56,7 +57,7 @@ PASS_MESSAGES = 64
 PASS_S = 0.001
 """Other tasks run at the latest after so many messages that were there already, and after so many seconds."""
 LOOK_S = 0.05
-"""What a consumer that does not want to wait allows for asking the partitions."""
+"""How long a consumer that does not want to wait allows the partitions for their answers."""
 
 
 class Consumer:
@@ -197,7 +198,10 @@ class Consumer:
         return self
 
     async def __anext__(self) -> ReceivedMessage:
-        return await self._next()
+        message = await self._next(math.inf)
+        if message is None:
+            raise StopAsyncIteration
+        return message
 
     @overload
     async def get(self, *, timeout: None = None) -> ReceivedMessage: ...
@@ -206,30 +210,37 @@ class Consumer:
     async def get(self, *, timeout: float | None = None) -> ReceivedMessage | None:
         """The next message; None when there is none within `timeout` seconds (None: wait for ever).
 
-        Looking takes a moment itself: a timeout below 50 ms is taken for 50 ms, so that `timeout=0` looks once.
+        `timeout=0` looks once: it waits for the partitions' answers, for 50 ms at most, and for nothing else.
 
         Every call is a checkpoint where it can be cancelled, and a cancelled call loses no message. It is not always a
         schedule point: of messages that were fetched together, up to 64 come in one pass of the loop, within a
         millisecond. So is iterating.
         """
         if timeout is None:
-            return await self._next()
+            return await self._next(math.inf)
         check_seconds("timeout", timeout)
+        until = trio.current_time() + timeout
         with trio.move_on_after(max(timeout, LOOK_S)):
-            return await self._next()
+            return await self._next(until)
         return None
 
-    async def _next(self) -> ReceivedMessage:
-        """The next message. After it is taken from the buffer there is no checkpoint any more (U1)."""
+    async def _next(self, until: float) -> ReceivedMessage | None:
+        """The next message; None when there was none by `until`.
+
+        After it is taken from the buffer there is no checkpoint any more (U1).
+        """
         self._check_open()
         while True:
             if self._buffer:
                 await self._pass()
             else:
-                await self._begin_turn()
+                with trio.move_on_at(until) as waiting:
+                    await self._begin_turn()
+                if waiting.cancelled_caught:
+                    return None
                 try:
-                    if not self._buffer:
-                        await self._fill_buffer()
+                    if not self._buffer and not await self._fill_buffer(until):
+                        return None
                 finally:
                     self._turn.release()
             message = self._buffered()
@@ -256,10 +267,14 @@ class Consumer:
         else:
             self._turn.acquire_nowait()
 
-    async def _fill_buffer(self) -> None:
+    async def _fill_buffer(self, until: float) -> bool:
+        """Fetch a few messages; False when there was none by `until`."""
         clock = self.runtime.clock
         self._adapt_prefetch(clock.monotonic())
-        port, handed = await self._fetch(self._prefetch)
+        found = await self._fetch(self._prefetch, until)
+        if found is None:
+            return False
+        port, handed = found
         self._begin_pass()
         self._fetched_at = clock.monotonic()
         numbers = iter(attempts(handed))
@@ -268,6 +283,7 @@ class Consumer:
             for columns in handed.batches
             for index in range(columns.count)
         )
+        return True
 
     def _buffered(self) -> ReceivedMessage | None:
         """The next of the buffer. When too little is left of its lease, all that is there is given back."""
@@ -344,7 +360,10 @@ class Consumer:
                 self.give_back_buffer()  # fetched for one-by-one iteration: it comes again, as part of a batch
             parts: list[c.Handed] = []
             while not parts:
-                port, handed = await self._fetch(max_records)
+                found = await self._fetch(max_records, math.inf)
+                if found is None:
+                    continue
+                port, handed = found
                 parts.append(handed)
                 try:
                     count = await self._fill_batch(port, parts, max_records, max_wait)
@@ -400,8 +419,8 @@ class Consumer:
 
     # -- fetching
 
-    async def _fetch(self, wanted: int) -> tuple[PartitionPort, c.Handed]:
-        """Lease up to `wanted` messages from the next partition that has some; waits until one has."""
+    async def _fetch(self, wanted: int, until: float) -> tuple[PartitionPort, c.Handed] | None:
+        """Lease up to `wanted` messages from the next partition that has some; None when none had any by `until`."""
         self.held.send_gathered()
         if self._is_fenced:
             self._ahead = None
@@ -414,7 +433,10 @@ class Consumer:
                 await self._join()
             limit = min(wanted, self.held.room())
             if limit <= 0:
-                await self.held.wait_for_room()
+                with trio.move_on_at(until) as waiting:
+                    await self.held.wait_for_room()
+                if waiting.cancelled_caught:
+                    return None
                 continue
             self._maybe.update(dict.fromkeys(self._awaited.take()))
             for index in list(self._maybe):
@@ -427,7 +449,10 @@ class Consumer:
                 await self._await(port)
                 self._maybe.pop(index, None)
             self._check_any_available()
-            await self._awaited.wait()
+            with trio.move_on_at(until) as waiting:
+                await self._awaited.wait()
+            if waiting.cancelled_caught:
+                return None
 
     async def _await(self, port: PartitionPort) -> None:
         """Have a partition in which nothing was ready say when something is."""
@@ -498,18 +523,3 @@ class Consumer:
         ports = self._live.ports
         if all(port.state == "failed" for port in ports):
             raise ports[0].unavailable()
-
-
-class Batches:
-    """Asynchronous iterator of batches; made by `Consumer.batches`."""
-
-    def __init__(self, consumer: Consumer, max_records: int, max_wait: float) -> None:
-        self._consumer = consumer
-        self._max_records = max_records
-        self._max_wait = max_wait
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> ReceivedBatch:
-        return await self._consumer.get_batch(self._max_records, self._max_wait)

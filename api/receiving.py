@@ -1,9 +1,12 @@
-"""`async with consumer.receive() as message`: the lease lives as long as the body, which decides how it is settled."""
+"""What `Consumer.receive` and `Consumer.batches` give.
+
+`async with consumer.receive() as message`: the lease lives as long as the body, which decides how it is settled.
+"""
 
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar, cast
 
 import trio
 
@@ -13,7 +16,7 @@ from callboard.log.errors import CallboardError, InvalidArgument, LeaseLost
 if TYPE_CHECKING:
     from callboard.actors.settings import GroupSettings
     from callboard.held import Held
-    from callboard.received import ReceivedMessage
+    from callboard.received import ReceivedBatch, ReceivedMessage
     from callboard.session import Session
 
 M = TypeVar("M", bound="ReceivedMessage | None", covariant=True)
@@ -30,6 +33,9 @@ class Receiver(Protocol):
 
     async def get(self, *, timeout: float | None) -> ReceivedMessage | None:
         """The next message; None when there is none in time."""
+
+    async def get_batch(self, max_records: int, max_wait: float) -> ReceivedBatch:
+        """One batch; see `Batches`."""
 
     def give_back_buffer(self) -> None:
         """Release what was fetched and not yet asked for."""
@@ -126,3 +132,18 @@ class Receiving(Generic[M]):
             lost=((message.offset, message.offset + 1),),
             group=self._consumer.group,
         )
+
+
+class Batches:
+    """Asynchronous iterator of batches; made by `Consumer.batches`."""
+
+    def __init__(self, consumer: Receiver, max_records: int, max_wait: float) -> None:
+        self._consumer = consumer
+        self._max_records = max_records
+        self._max_wait = max_wait
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ReceivedBatch:
+        return await self._consumer.get_batch(self._max_records, self._max_wait)

@@ -77,6 +77,11 @@ LINES: Final[dict[object, Line]] = {
         logging.WARNING,
         "{path} has been recovering for {after_s:g} s. Those who use it wait; look at its disk if this goes on.",
     ),
+    notices.OpeningLacksSpace: Line(
+        "partitions",
+        logging.ERROR,
+        "{path} cannot recover on a full disk ({cause}). Free space: it goes on by itself, and those who use it wait.",
+    ),
     notices.UnreadDropped: Line(
         "partitions",
         logging.WARNING,

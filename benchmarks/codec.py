@@ -12,8 +12,9 @@ from collections.abc import Callable
 from callboard.log.format.columns import Columns
 from callboard.log.format.compression import NONE, Compression
 from callboard.log.format.frame import decode_frame, encode_frame
-from callboard.log.format.scan import scan_segment
+from callboard.log.format.frame_walk import EVERYTHING, NOTHING
 from callboard.log.format.segment import encode_segment_header
+from callboard.log.format.walk_drivers import walk_buffer
 
 SEGMENT = 7
 VALUE_BYTES = 100
@@ -82,11 +83,9 @@ def main() -> None:
             bytes, encode_frame(columns, segment_id=SEGMENT, base_offset=offset, append_time_us=offset)
         )
     segment = b"".join(parts)
-    for check_bodies in (True, False):
-        took = seconds(
-            lambda check_bodies=check_bodies: scan_segment(segment, SEGMENT, 0, check_bodies=check_bodies)
-        )
-        what = "frames with bodies" if check_bodies else "headers only"
+    for check_from in (EVERYTHING, NOTHING):
+        took = seconds(lambda check_from=check_from: walk_buffer(segment, SEGMENT, 0, check_from=check_from))
+        what = "headers only" if check_from else "frames with bodies"
         print(f"scan, {what}: {FRAMES / took / 1e6:.2f} M frames/s of {len(segment) // FRAMES} B")
 
 

@@ -19,8 +19,8 @@ import trio
 
 from callboard.simulations.faults import After, CrashActor, Plan, PowerCut, Survival
 from callboard.simulations.scenarios import SCENARIOS, run_scenario
+from callboard.simulations.scenarios.actor_workload import ActorTraffic
 from callboard.simulations.scenarios.traffic import Traffic
-from callboard.simulations.scenarios.troupe import Cast
 from callboard.simulations.world import Machine, Settings, World, run
 
 BROKER = Traffic(
@@ -69,7 +69,7 @@ def broker(settings: Settings) -> Callable[[int], Any]:
 def actors(settings: Settings) -> Callable[[int], Any]:
     """Ten actors, 200 questions, one crash; all promises checked."""
     scenario = SCENARIOS["plain-actors"]
-    return lambda seed: run_scenario(scenario, seed, plan=CRASH, workload=Cast(), settings=settings)
+    return lambda seed: run_scenario(scenario, seed, plan=CRASH, workload=ActorTraffic(), settings=settings)
 
 
 def _runs_in(seconds: float) -> int:

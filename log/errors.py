@@ -1,8 +1,8 @@
 """Every error that Callboard raises on purpose, named by what the reader should do next.
 
-Each message has three parts: what happened, where, and what to do. The fields hold the same facts for programs.
-An error marked *indefinite* means that the operation may or may not have happened: ask the log, or repeat the
-operation if repeating it is harmless.
+Each message has three parts: what happened, where, and what to do. The fields contain the same facts for programs.
+An error marked *indefinite* means that the operation may or may not have happened: read the log to find out, or
+repeat the operation if repeating it is harmless.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ __all__ = [
     "GroupNotFound",
     "InternalError",
     "InvalidArgument",
+    "JournalInvalid",
     "LeaseLost",
     "LogCorrupt",
     "MailboxFull",
@@ -45,7 +46,7 @@ __all__ = [
 
 
 class CallboardError(Exception):
-    """The root of the tree. `indefinite` is True when the operation may have happened all the same."""
+    """The base class of all errors. `indefinite` is True when the operation may have happened."""
 
     indefinite: bool = False
 
@@ -56,7 +57,7 @@ class CallboardError(Exception):
             setattr(self, name, value)
 
     def again(self) -> Self:
-        """The same error as a new object, for each of several tasks to raise: tracebacks are not shared."""
+        """A copy of the error, so that several tasks can raise it without sharing a traceback."""
         copy = type(self).__new__(type(self), *self.args)
         copy.args = self.args
         copy.__dict__.update(self.__dict__)
@@ -78,7 +79,7 @@ class ConfigurationError(InvalidArgument):
 
 
 class NotInThisVersion(ConfigurationError):
-    """The setting exists in the design but its feature is not built in this version."""
+    """The setting is known, but this version does not have its feature."""
 
 
 class MessageTooLarge(InvalidArgument):
@@ -86,7 +87,7 @@ class MessageTooLarge(InvalidArgument):
 
 
 class TopicNotFound(CallboardError, LookupError):
-    """No topic of that name (`topic`). Create it first."""
+    """There is no topic of that name (`topic`). Create it first."""
 
 
 class TopicExists(CallboardError):
@@ -94,7 +95,7 @@ class TopicExists(CallboardError):
 
 
 class GroupNotFound(CallboardError, LookupError):
-    """No consumer group of that name (`group`)."""
+    """There is no consumer group of that name (`group`)."""
 
 
 class OffsetOutOfRange(CallboardError, LookupError):
@@ -128,14 +129,14 @@ class ConsumerFenced(CallboardError):
 
 
 class LeaseLost(CallboardError):
-    """The message is no longer this consumer's: its lease ran out and it was leased again, or it was settled.
+    """The lease has ended: it expired and the message was leased again, or the message was settled.
 
-    The settlement had no effect. Somebody else has, or had, the message.
+    The call had no effect. If the lease expired, another consumer has, or had, the message.
     """
 
 
 class TopicFull(CallboardError):
-    """Retention may not drop what a durable group has not settled, and the limit is reached (`topic`)."""
+    """The topic has reached its limit, and retention may not drop what a durable group has not settled (`topic`)."""
 
 
 class PartitionUnavailable(CallboardError):
@@ -149,7 +150,7 @@ class PartitionUnavailable(CallboardError):
 class ControlError(CallboardError):
     """The control socket of a running runtime could not be reached, or refused the request.
 
-    `is_listening` tells which; `kind` names the error by which the runtime refused, where there was one.
+    `is_listening` is True when the runtime refused; `kind` names its error, if there was one.
     """
 
     is_listening: bool = False
@@ -160,11 +161,11 @@ class ControlError(CallboardError):
 
 
 class MailboxFull(CallboardError):
-    """A bounded mailbox is full and its policy is to fail (`path`, `capacity`). Slow down, then try again."""
+    """A mailbox is full and its policy does not let the sender wait (`path`, `capacity`). Slow down, then try again."""
 
 
 class AskTimeout(CallboardError):
-    """No answer in time (`path`, `timeout`). Indefinite: the actor may still act on the question."""
+    """There was no answer in time (`path`, `timeout`). Indefinite: the actor may still act on the question."""
 
     indefinite = True
 
@@ -174,7 +175,7 @@ class ActorStopped(CallboardError):
 
 
 class ActorCrashed(CallboardError):
-    """The actor crashed with the question in hand (`path`). Indefinite: it may have acted on it."""
+    """The actor crashed before it answered the question (`path`). Indefinite: it may have acted on it."""
 
     indefinite = True
 
@@ -187,7 +188,7 @@ class RestartLimitReached(CallboardError):
 
 
 class StorageError(CallboardError):
-    """The disk refused or failed. The message names the file and the system's own words."""
+    """The disk failed or refused an operation. The message names the file and the operating system's error."""
 
 
 class PlanFailed(StorageError):
@@ -203,13 +204,13 @@ class PublishFailed(StorageError):
 
 
 class DiskFull(PublishFailed):
-    """No space is left; nothing was stored. Reads, leases and acknowledgements go on. Free space: it heals."""
+    """No space is left; nothing was stored. Reads, leases and acknowledgements continue. Free some space: it heals."""
 
 
 class PartialPublish(CallboardError):
     """A batch over several partitions was stored in part.
 
-    `receipts` holds, per record in the order given, a receipt or the error that befell it.
+    `receipts` has a receipt or an error for each record, in the order given.
     """
 
     indefinite = True
@@ -220,12 +221,22 @@ class LogCorrupt(StorageError):
     """Bytes that were stored are damaged (`path`, `offsets`: first and last offset lost, where known)."""
 
 
+class JournalInvalid(StorageError):
+    """A journal's bytes are whole, but what they say makes no sense (`path`, `group`: its id, or None).
+
+    This is the symptom of a bug, not damage, so nothing is changed and nothing is repaired by itself.
+    """
+
+    path: str
+    group: int | None = None
+
+
 class FormatTooNew(StorageError):
     """The directory was written by a newer Callboard (`found`, `supported`). Upgrade Callboard to read it."""
 
 
 class StaleIncarnation(StorageError):
-    """A disk handle outlived its owner's restart. Only a bug or a fenced, dying actor sees this (`owner`)."""
+    """A disk handle was used after its owner's restart. Only a bug or a fenced, ending actor gets this (`owner`)."""
 
 
 class InternalError(CallboardError):

@@ -85,12 +85,24 @@ CONSUMER_IDS_PER_BLOCK: Final = 1000
 JOURNAL_RESERVE_BYTES: Final = 256 * KIB
 """Zeroed space a journal keeps ahead of itself, so that acknowledgements go on when the disk is full."""
 JOURNAL_SEGMENT_BYTES: Final = 8 * MIB
+JOURNAL_HISTORY_BYTES: Final = 8 * MIB
+"""Segments of a partition's journal that only tell of the past; `retention_bytes` counts them too."""
 JOURNAL_UNPROVEN_BYTES_MAX: Final = 1 * MIB
 """Appends without a sync are synced all the same beyond this: what an unclean open rewrites stays small."""
 SNAPSHOT_EVERY_BYTES: Final = 1 * MIB
 """Bytes of a delivery journal after which a snapshot shortens the next recovery; they replay in under half a second."""
 CATALOG_SNAPSHOT_EVERY_BYTES: Final = 256 * KIB
 SNAPSHOT_BYTES_MAX: Final = 256 * MIB
+
+# -- damage
+DAMAGES_KEPT: Final = 1000
+"""Damages that a partition remembers; the oldest stay, since the first is where to look for the cause."""
+
+# -- offsets
+OFFSET_MAX: Final = 2**62
+"""Offsets beyond it are taken for damage: no log ever comes near it."""
+OFFSET_JUMP_MAX: Final = 2**40
+"""Offsets that a log may be missing at a time: what claims more lost records than a disk could hold is damage."""
 
 # -- disk
 STUCK_AFTER_S: Final = 5.0
@@ -159,6 +171,7 @@ class Limits:
     journal_segment_bytes: int = JOURNAL_SEGMENT_BYTES
     journal_reserve_bytes: int = JOURNAL_RESERVE_BYTES
     journal_unproven_bytes: int = JOURNAL_UNPROVEN_BYTES_MAX
+    journal_history_bytes: int = JOURNAL_HISTORY_BYTES
     snapshot_every_bytes: int = SNAPSHOT_EVERY_BYTES
     catalog_snapshot_every_bytes: int = CATALOG_SNAPSHOT_EVERY_BYTES
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from callboard.log.errors import CallboardError
 
 if TYPE_CHECKING:
-    from callboard.simulations.history.entry import Entry
+    from callboard.simulations.history.entry import HistoryEntry
 
 __all__ = ["Violation"]
 
@@ -17,11 +17,11 @@ class Violation(CallboardError):
 
     promise: str
     words: str
-    first: Entry | None
+    first: HistoryEntry | None
 
-    def __init__(self, promise: str, words: str, first: Entry | None = None) -> None:
+    def __init__(self, promise: str, words: str, first: HistoryEntry | None = None) -> None:
         super().__init__(f"{promise}: {words}", promise=promise, words=words, first=first)
 
-    def __reduce__(self) -> tuple[type[Violation], tuple[str, str, Entry | None]]:
+    def __reduce__(self) -> tuple[type[Violation], tuple[str, str, HistoryEntry | None]]:
         """Fields are arguments too: violations travel between the processes of a sweep."""
         return Violation, (self.promise, self.words, self.first)

@@ -78,7 +78,7 @@ class ActorChild:
 
     @property
     def terms(self) -> RestartTerms:
-        """From the actor's specification, for the roster."""
+        """The part of the specification that the roster needs."""
         spec = self._spec
         return RestartTerms(
             spec.restart, spec.significant, spec.shutdown_grace, spec.backoff, spec.intensity, spec.awaited

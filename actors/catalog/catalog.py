@@ -107,9 +107,14 @@ class Catalog(Actor[CatalogCommand]):
             clock=context.clock,
             entropy=context.entropy,
             restore=self._state.restore,
-            apply=lambda record: self._state.apply(state.decode(record)),
+            apply=self._state.replay,
+            version=state.RECORDS_VERSION,
+            versioned=self._state.versioned,
+            lost=self._state.lost,
             limits=context.limits,
         )
+        for passed_over in self._state.passed_over:
+            context.emit(f"the catalog was repaired: {passed_over}")
         await self._check_not_missing()
         if self._journal.needs_healing:
             # What was read may be in the page cache only: nothing is launched on the strength of it.
@@ -274,7 +279,7 @@ class Catalog(Actor[CatalogCommand]):
                 )
             altered = attrs.evolve(record.settings, **checked)
             contradictions(altered, where)
-            await self._decide((state.TOPIC_ALTERED, record.topic_id, state.changed(altered)))
+            await self._decide((state.TOPIC_ALTERED, record.topic_id, record.stored_settings(altered)))
         live = self._launch(record)
         live.alter(altered)
         with trio.move_on_after(ALTER_TIMEOUT_S):

@@ -75,6 +75,7 @@ class DeliveryState:
         "lost",
         "next",
         "next_lease_id",
+        "unknown_fields",
     )
 
     delivered: int
@@ -97,6 +98,8 @@ class DeliveryState:
         self.lost = 0
         """Offsets that a settlement named and no longer held; since this object was made."""
         self.events: list[tuple[object, ...]] = []
+        self.unknown_fields: dict[str, object] = {}
+        """What a later version has in its snapshots."""
         self._settled = IntervalSet()
         self._ready = IntervalMap("qq")  # start, stop, tag, history
         self._delayed = IntervalMap("qd")  # start, stop, history, not_before

@@ -64,7 +64,7 @@ class Context(Generic[M]):
     def until_stop(self) -> trio.CancelScope:
         """A scope that a request to stop cancels: for waiting in `started` that is not worth its shutdown grace.
 
-        Enter it once, and return from `started` when it caught something.
+        There is one at a time: the last counts. Return from `started` when it caught something.
         """
         return self._incarnation.until_stop()
 

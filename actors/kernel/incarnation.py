@@ -66,7 +66,7 @@ class Incarnation(Generic[M]):
         self._batch: Batch[M] | None = None
         self._items: Iterator[Envelope[M]] | None = None
         self._main = trio.CancelScope()
-        self._until_stop: list[trio.CancelScope] = []
+        self._until_stop: trio.CancelScope | None = None
         self._stop_requested = False
         self._killed = False
         self._open: list[Reply] = []
@@ -82,8 +82,8 @@ class Incarnation(Generic[M]):
         self.cell.state = "stopping"
         if self._batch is not None:
             self._batch.halt()
-        for scope in self._until_stop:
-            scope.cancel()
+        if self._until_stop is not None:
+            self._until_stop.cancel()
         self.cell.mailbox.interrupt()
 
     def kill(self) -> None:
@@ -196,8 +196,7 @@ class Incarnation(Generic[M]):
 
     def until_stop(self) -> trio.CancelScope:
         """For `Context.until_stop`."""
-        scope = trio.CancelScope()
-        self._until_stop.append(scope)
+        scope = self._until_stop = trio.CancelScope()
         if self._stop_requested:
             scope.cancel()
         return scope

@@ -242,8 +242,10 @@ class JournalParticipant:
         self._owed_delay_s = OWED_RETRY_S
         self._snapshot_every_bytes = limits.snapshot_every_bytes
         self._snapshot_beyond = limits.snapshot_every_bytes
-        self._pruned_for = 0
-        """The log's first offset when the journal was pruned last."""
+        self._snapshots = 0
+        self._history_bytes = limits.journal_history_bytes
+        self._pruned_for = 0, 0
+        """The log's first offset, and how many snapshots there were, when the journal was pruned last."""
         self.heals = 0
         self.failures = 0
 
@@ -350,6 +352,7 @@ class JournalParticipant:
                 return error
             raise
         self._owed_until, self._owed_delay_s = 0.0, OWED_RETRY_S
+        self._snapshots += 1
         self._snapshot_beyond = max(self._snapshot_every_bytes, SNAPSHOT_SPACING * len(state))
         if covered is not None:
             self._core.journalled(covered)
@@ -360,16 +363,16 @@ class JournalParticipant:
 
     @property
     def needs_upkeep(self) -> bool:
-        """When the reserve shrinks, a snapshot is due, or the log has dropped what the journal tells of."""
+        """When the reserve shrinks, a snapshot is due, or there may be segments that nobody needs."""
         journal = self._journal
         return not journal.needs_healing and (
             journal.needs_maintenance
             or journal.bytes_since_snapshot > self._snapshot_beyond
-            or self._log.start_offset != self._pruned_for
+            or self._is_to_prune
         )
 
     async def upkeep(self) -> None:
-        """Keep the reserve, shorten the next recovery, drop segments whose log segments are gone."""
+        """Keep the reserve, shorten the next recovery, drop segments that are too old or too many."""
         journal = self._journal
         try:
             if journal.needs_maintenance:
@@ -380,12 +383,24 @@ class JournalParticipant:
                 and await self._write_state(journal.snapshot) is not None
             ):
                 self._snapshot_beyond = journal.bytes_since_snapshot + self._snapshot_every_bytes
-            start = self._log.start_offset
-            if start != self._pruned_for and not journal.needs_healing:
-                await journal.prune(keep_from_us=self._log.oldest_us)
-                self._pruned_for = start
+            if self._is_to_prune and not journal.needs_healing:
+                await self._prune()
         except StorageError:
             self.failures += 1
+
+    @property
+    def _is_to_prune(self) -> bool:
+        return self._pruned_for != (self._log.start_offset, self._snapshots)
+
+    async def _prune(self) -> None:
+        """Segments go when a snapshot has replaced them, and the log segments that they tell of are gone.
+
+        There may be no more of them than a limit, and than `retention_bytes` leaves beside the log.
+        """
+        pruned_for, spare = (self._log.start_offset, self._snapshots), self._log.spare_bytes
+        kept = self._history_bytes if spare is None else min(spare, self._history_bytes)
+        await self._journal.prune(keep_from_us=self._log.oldest_us, keep_bytes=kept)
+        self._pruned_for = pruned_for
 
     def closing(self) -> None:
         """The last try to write what is owed, if there is one to make."""

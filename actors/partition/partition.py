@@ -22,16 +22,23 @@ from typing import Any
 import trio
 
 from callboard.actors.kernel import Actor, Batch, Reply
-from callboard.actors.notices import JournalSalvaged, OpeningOverdue, PartitionStuck, UnreadDropped
+from callboard.actors.notices import (
+    DamageFound,
+    OpeningLacksSpace,
+    OpeningOverdue,
+    PartitionStuck,
+    UnreadDropped,
+)
 from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
 from callboard.actors.partition.commit_plan import DiskEngine
 from callboard.actors.partition.committer import Committer
 from callboard.actors.partition.core import PartitionCore
-from callboard.actors.partition.group_states import Group, GroupStates
+from callboard.actors.partition.delivery_journal import open_delivery_journal
+from callboard.actors.partition.group_states import Group
 from callboard.actors.partition.lease_reading import LeaseReading
 from callboard.actors.partition.openings import Turn
-from callboard.actors.partition.participants import JournalParticipant, LogParticipant, wall_offset
+from callboard.actors.partition.participants import JournalParticipant, LogParticipant
 from callboard.actors.partition.placement import Placement
 from callboard.actors.partition.sequencer import Appends, Singles
 from callboard.actors.settings import TopicSettings
@@ -40,18 +47,18 @@ from callboard.log.errors import (
     CallboardError,
     InternalError,
     InvalidArgument,
-    LogCorrupt,
+    PlanFailed,
     StorageError,
     TopicFull,
 )
 from callboard.log.format.compression import Compression
 from callboard.log.journal.journal import Journal
 from callboard.log.limits import OPENING_BYTES_LEAST, OPENING_TURN_S, Limits
-from callboard.log.offline.repair import repair_log
 from callboard.log.partition.log_settings import LogSettings
-from callboard.log.partition.partition_log import PartitionLog
-from callboard.log.seams.disk import Incarnation
+from callboard.log.partition.partition_log import NO_SPACE, PartitionLog
 
+SPACE_RETRY_S = 5.0
+"""A recovery for which the disk was too full is tried again after this."""
 UPKEEP_RETRY_S = 60.0
 """Upkeep that is due but cannot be done (retention that waits for a group) is looked at again after this."""
 READERS_SIFT_AT = 64
@@ -60,6 +67,15 @@ INFINITY = float("inf")
 
 Handler = Callable[[Any, Reply | None, float], object]
 Performer = Callable[[Any], None]
+
+
+def _is_for_space(error: BaseException | None) -> bool:
+    """Whether a full disk is the cause."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in NO_SPACE:
+            return True
+        error = error.error if isinstance(error, PlanFailed) else error.__cause__
+    return False
 
 
 def log_settings(settings: TopicSettings, limits: Limits) -> LogSettings:
@@ -89,6 +105,7 @@ class Partition(Actor[c.PartitionCommand]):
         self._core: PartitionCore
         self._committer: Committer
         self._has_started = False
+        self._lacks_space = False
         self._handlers: dict[type, Handler] = {}
         self._performers: dict[type, Performer] = {}
         self._alarm = trio.CancelScope()
@@ -106,16 +123,11 @@ class Partition(Actor[c.PartitionCommand]):
         if port.state == "failed":
             port.budget.clear()
         port.state = "recovering"
-        with context.until_stop() as waiting:
-            turn = await self._place.openings.wait_turn(self._place.topic_id)
-        if waiting.cancelled_caught:
+        turn = await self._turn_after(0.0)
+        while turn is not None and not await self._has_recovered(turn):
+            turn = await self._turn_after(SPACE_RETRY_S)
+        if turn is None:
             return
-        overdue = context.start_task(self._tell_overdue, turn, name="opening")
-        try:
-            await self._recover(turn)
-        finally:
-            turn.end()
-            overdue.cancel()
         self._has_started = True
         core = self._core
         self._handlers = {
@@ -160,6 +172,30 @@ class Partition(Actor[c.PartitionCommand]):
         port.sleepers.wake(self._place.index)
         self._maintain()
 
+    async def _turn_after(self, pause_s: float) -> Turn | None:
+        """This partition's turn to recover; None when it is to stop instead."""
+        with self.context.until_stop():
+            await trio.sleep(pause_s)
+            return await self._place.openings.wait_turn(self._place.topic_id)
+        return None
+
+    async def _has_recovered(self, turn: Turn) -> bool:
+        """Recover; False when the disk is too full for what recovery must write."""
+        overdue = self.context.start_task(self._tell_overdue, turn, name="opening")
+        try:
+            await self._recover(turn)
+        except StorageError as error:
+            if not _is_for_space(error):
+                raise
+            if not self._lacks_space:
+                self._lacks_space = True
+                self.context.emit(OpeningLacksSpace(self.context.path, str(error)))
+            return False
+        finally:
+            turn.end()
+            overdue.cancel()
+        return True
+
     async def _tell_overdue(self, turn: Turn) -> None:
         """A recovery that takes long keeps nobody waiting but those who use the partition."""
         await trio.sleep(OPENING_TURN_S)
@@ -171,9 +207,9 @@ class Partition(Actor[c.PartitionCommand]):
         if context.disk is None:
             raise InternalError("a partition was started in a system without a disk", invariant="P0")
         files = await context.disk.incarnate(place.directory)
-        journal = await files.list(f"{place.directory}/delivery")
+        journal = await files.list(place.journal_directory)
         await turn.hold(OPENING_BYTES_LEAST + sum([entry.size_bytes for entry in journal]))
-        states = await self._replayed(files)
+        self._journal, states = await open_delivery_journal(files, place, context)
         log = self._log = await PartitionLog.open(
             files,
             place.directory,
@@ -184,6 +220,8 @@ class Partition(Actor[c.PartitionCommand]):
             named_end=states.named_end(),
             limits=context.limits,
         )
+        for damage in log.damages:
+            context.emit(DamageFound(context.path, str(damage)))
         core = self._core = PartitionCore(
             states,
             self._port.carried,
@@ -204,35 +242,6 @@ class Partition(Actor[c.PartitionCommand]):
             core, self._journal, log, context.clock, perform=self._perform, limits=context.limits
         )
         self._committer = Committer((self._log_part, self._journal_part), DiskEngine(files), context.clock)
-
-    async def _replayed(self, files: Incarnation) -> GroupStates:
-        """Open the journal; a damaged one is repaired, and what it still says of settled messages is kept."""
-        try:
-            states = self._no_groups()
-            self._journal = await self._open_journal(files, states)
-        except LogCorrupt as damage:
-            await repair_log(files, f"{self._place.directory}/delivery")
-            states = self._no_groups(salvaging=True)
-            self._journal = await self._open_journal(files, states)
-            self.context.emit(JournalSalvaged(self.context.path, str(damage)))
-            await self._journal.snapshot(states.snapshot(wall_offset(self.context.clock)))
-        return states
-
-    def _no_groups(self, *, salvaging: bool = False) -> GroupStates:
-        clock = self.context.clock
-        return GroupStates(wall_offset(clock), opened_us=clock.wall_us(), salvaging=salvaging)
-
-    async def _open_journal(self, files: Incarnation, states: GroupStates) -> Journal:
-        return await Journal.open(
-            files,
-            f"{self._place.directory}/delivery",
-            clock=self.context.clock,
-            entropy=self.context.entropy,
-            restore=states.restore,
-            apply=states.apply,
-            written=states.written,
-            limits=self.context.limits,
-        )
 
     async def stopping(self) -> None:
         """Write what waits, close the files. Whoever waits looks again, and hears that nothing more will come."""
@@ -380,10 +389,12 @@ class Partition(Actor[c.PartitionCommand]):
                 commits=self._committer.commits,
                 failed_commits=log_part.failures + journal_part.failures,
                 heals=log_part.heals + journal_part.heals,
-                lost_records=core.lost_records,
+                lost_records=max(core.lost_records, log.record.lost_records),
                 cancelled_records=core.sequencer.cancelled,
+                history_bytes=self._journal.history_bytes,
+                dropped_history_bytes=self._journal.dropped_history_bytes,
                 gaps=tuple(str(gap) for gap in log.gaps),
-                damages=tuple(str(damage) for damage in log.damages),
+                damages=(*map(str, log.damages), *core.states.losses),
                 groups=tuple(_group_statistics(group, log.visible_end) for group in core.states),
             )
         )

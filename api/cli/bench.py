@@ -1,4 +1,4 @@
-"""`callboard bench`: what this machine and disk give, as ratios to a bare file on the same disk."""
+"""`callboard bench`: how fast this machine and disk are, as ratios to a bare file on the same disk."""
 
 from __future__ import annotations
 
@@ -8,12 +8,27 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from callboard.cli.bench_measures import Bench, Latency, Measured, Plan
+from callboard.cli.bench_measures import KEY_BYTES, Bench, Latency, Measured, Plan
 from callboard.cli.files import BareFile, temporary_directory
 from callboard.cli.group import run
 from callboard.cli.options import json_option, print_json
 from callboard.control import plain
+from callboard.log.errors import InvalidArgument
+from callboard.log.limits import BATCH_BYTES_MAX
 from callboard.runtime import open_runtime
+
+SIZE_MAX = BATCH_BYTES_MAX // 1000 - KEY_BYTES
+"""Bytes of a value, so that a batch of 1,000 is allowed."""
+NAMES = (
+    "publish_batch of 1,000",
+    "publish_batch of 100",
+    "single publishes, 1 task",
+    "single publishes, 64 tasks",
+    "single publishes, 512 tasks",
+    "consume in 1,000s",
+    "consume in 1s",
+    "end to end",
+)
 
 
 @click.command()
@@ -24,7 +39,7 @@ from callboard.runtime import open_runtime
     "--seconds", type=click.FloatRange(0.05, 600), default=0.5, show_default=True, help="Length of each run."
 )
 @click.option(
-    "--size", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="Bytes of a value."
+    "--size", type=click.IntRange(1, SIZE_MAX), default=100, show_default=True, help="Bytes of a value."
 )
 @click.option("--inline", is_flag=True, help="Sync in the event loop's own thread.")
 @click.option("--only", multiple=True, help="Only lines whose name contains this.")
@@ -41,8 +56,13 @@ def bench(
     folder: str | None,
     as_json: bool,
 ) -> None:
-    """Measure publishing, consuming and latency, beside a bare write + fdatasync of the same bytes."""
+    """Measure publishing, consuming and latency, compared with a bare write + fdatasync of the same bytes."""
     console = Console(stderr=True)
+    unknown = [part for part in only if not any(part in name for name in NAMES)]
+    if unknown:
+        raise InvalidArgument(
+            f"no line's name contains {unknown[0]!r:.60}. The lines are: {'; '.join(NAMES)}."
+        )
 
     async def work() -> tuple[list[Measured], list[Latency]]:
         measured: list[Measured] = []
@@ -53,7 +73,7 @@ def bench(
         ):
             async with open_runtime(directory + "/runtime", sync_inline=inline) as runtime:
                 made = Bench(runtime, BareFile(directory), Plan(pairs, seconds, size), status.update)
-                for name, measure in lines(made):
+                for name, measure in zip(NAMES, measures(made), strict=True):
                     if not only or any(part in name for part in only):
                         found = await measure()
                         if isinstance(found, Measured):
@@ -86,15 +106,15 @@ def bench(
         )
 
 
-def lines(made: Bench) -> list[tuple[str, Callable[[], Awaitable[Measured | Latency]]]]:
-    """Everything that can be measured, by name."""
+def measures(made: Bench) -> list[Callable[[], Awaitable[Measured | Latency]]]:
+    """Everything that can be measured, in the order of `NAMES`."""
     return [
-        ("publish_batch of 1,000", lambda: made.publish_batches(1000)),
-        ("publish_batch of 100", lambda: made.publish_batches(100)),
-        ("single publishes, 1 task", lambda: made.publish_singly(1)),
-        ("single publishes, 64 tasks", lambda: made.publish_singly(64)),
-        ("single publishes, 512 tasks", lambda: made.publish_singly(512)),
-        ("consume in 1,000s", lambda: made.consume(1000)),
-        ("consume in 1s", lambda: made.consume(1)),
-        ("end to end", made.latency),
+        lambda: made.publish_batches(1000),
+        lambda: made.publish_batches(100),
+        lambda: made.publish_singly(1),
+        lambda: made.publish_singly(64),
+        lambda: made.publish_singly(512),
+        lambda: made.consume(1000),
+        lambda: made.consume(1),
+        made.latency,
     ]

@@ -1,7 +1,7 @@
 """`callboard consume` and `callboard peek`: messages on standard output.
 
-Without a group the files are read as they lie, beside whoever has the directory open. With a group this process opens
-the directory; a message is acknowledged once it is printed.
+Without a group this process only reads the files, and another process may have the directory open. With a group it
+opens the directory and acknowledges each message after printing it.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from callboard.topic import Topic
 
 BATCH_RECORDS: Final = 1000
 POLL_S: Final = 0.1
-"""How often a follower without a group looks for more."""
+"""How often `--follow` without a group looks for more messages."""
 READERS_OPEN_MAX: Final = 64
-"""Partitions whose files a follower keeps open between looks."""
+"""Partitions whose files `--follow` keeps open between two looks."""
 Show = Callable[[Sequence[Record]], bytes]
 place_option = click.option(
     "--from", "start", default="beginning", show_default=True, help="beginning, end, an offset or an instant."
@@ -42,17 +42,17 @@ place_option = click.option(
 @click.command()
 @click.argument("topic")
 @click.option(
-    "--group", default=None, help="Consume as a member of this group, acknowledging what was printed."
+    "--group", default=None, help="Consume as a member of this group; acknowledge printed messages."
 )
-@click.option(
-    "--durable", is_flag=True, help="Keep a new group afterwards; without it, it ends with the command."
-)
+@click.option("--durable", is_flag=True, help="Keep a new group; otherwise it ends with the command.")
 @place_option
 @click.option(
     "--partition", type=click.IntRange(min=0), default=None, help="Only this partition (without --group)."
 )
-@click.option("--follow", "-f", is_flag=True, help="Go on when the end is reached.")
-@click.option("--max", "limit", type=click.IntRange(min=1), default=None, help="Stop after so many messages.")
+@click.option("--follow", "-f", is_flag=True, help="Wait for more messages at the end.")
+@click.option(
+    "--max", "limit", type=click.IntRange(min=1), default=None, help="Stop after this many messages."
+)
 @directory_option
 @json_option
 def consume(
@@ -66,10 +66,10 @@ def consume(
     directory: str,
     as_json: bool,
 ) -> None:
-    """Print messages: without a group those stored now, with one those that the group has not settled.
+    """Print messages: all stored ones or, with a group, those that the group has not settled.
 
-    Without a group, a process that has the directory open is not disturbed, and nothing is acknowledged. A message's
-    bytes are printed as they are, a line per message; --json prints all that belongs to it.
+    Without a group, nothing is acknowledged, and another process may have the directory open. Each message's bytes are
+    printed unchanged on a line; --json also prints its other attributes.
     """
     if group is None and durable:
         raise InvalidArgument("--durable needs --group.")
@@ -93,13 +93,13 @@ def consume(
 @directory_option
 @json_option
 def peek(topic: str, partition: int, start: str, limit: int, directory: str, as_json: bool) -> None:
-    """Look at a few messages of one partition without disturbing anybody."""
+    """Print a few messages of one partition. Another process may have the directory open."""
     show = _as_json if as_json else _as_lines
     run(Reading(directory, topic, parse_place(start), partition, show, limit=limit, follow=False).run)
 
 
 class Reading:
-    """Messages without a group, from the files."""
+    """Reads messages without a group, from the files."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class Reading:
         self._follow = follow
 
     async def run(self) -> None:
-        """Print from the place on to the end, or for ever."""
+        """Print from the start position to the end, or for ever."""
         async with Onlooker(self._directory) as onlooker:
             topic = await onlooker.topic(self._topic)
             onlooker.check_partition(topic, self._partition)
@@ -149,7 +149,7 @@ class Reading:
             await reader.close()
 
     async def _look_again(self, readers: list[LogReader]) -> None:
-        """See what was committed since. The marks go away with the topic only."""
+        """Read the `committed` files again. They are removed only with the topic."""
         ends = [reader.visible_end for reader in readers]
         for reader in readers:
             await reader.refresh()
@@ -157,7 +157,7 @@ class Reading:
             raise TopicNotFound(f"topic {self._topic!r} was deleted; there is nothing more to read.")
 
     async def _read_to_end(self, index: int, reader: LogReader, offset: int) -> int:
-        """Print one partition from `offset` to the end as it is now; returns where that is."""
+        """Print one partition from `offset` to its current end; returns that end."""
         end = reader.visible_end
         while offset < end and self._left != 0:
             count = BATCH_RECORDS if self._left is None else min(BATCH_RECORDS, self._left)
@@ -196,7 +196,7 @@ async def _resolved(reader: LogReader, place: int | str | datetime) -> int:
 
 
 class Leasing:
-    """Messages as a member of a group."""
+    """Consumes messages as a member of a group."""
 
     def __init__(
         self,
@@ -220,7 +220,7 @@ class Leasing:
         self._follow = follow
 
     async def run(self) -> None:
-        """Print and acknowledge until nothing is ready, or for ever."""
+        """Print and acknowledge messages until none is ready, or for ever."""
         control = self._follow and socket_problem(self._directory) is None
         async with open_runtime(self._directory, control=control) as runtime:
             topic = await self._find(runtime)
@@ -243,7 +243,7 @@ class Leasing:
             raise topic_not_found(self._topic, known, self._directory) from None
 
     async def _settings(self, runtime: Runtime) -> dict[str, Any]:
-        """A group that is there goes on as it is; a new one is ephemeral unless it was asked to stay."""
+        """An existing group keeps its settings; a new one is ephemeral unless it is to be kept."""
         for group in await runtime.groups():
             if group.name == self._group:
                 if self._topic in group.topics and self._place != "beginning":
@@ -253,7 +253,7 @@ class Leasing:
 
 
 async def _available(topic: Topic, consumer: Consumer) -> int:
-    """How many messages the group could have now, with those that its only member has looked ahead at."""
+    """How many messages the group could lease now, with those that its only member has fetched ahead."""
     statistics = await topic.describe()
     return sum(
         group.ready + group.leased

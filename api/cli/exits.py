@@ -1,4 +1,4 @@
-"""Exit codes of the command, one meaning each; the table in the docs is made from this one."""
+"""Exit codes of the command, one meaning each. The table in the docs is generated from this one."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ MEANINGS: Final = {
     USAGE: "the command was not understood, or an argument or setting is not acceptable; standard error says what"
     " was written before that, if anything",
     UNBALANCED: "`demo`: the account does not balance",
-    DAMAGED: "stored bytes are damaged: `verify` or another command met damage, or `repair --dry-run` found"
-    " something to do",
+    DAMAGED: "stored bytes are damaged: `verify` or another command found damage, or `repair --dry-run` found"
+    " something to repair",
     LOCKED: "another process has the directory open; standard error names it",
     VIOLATED: "`simulate`: a promise was broken, or a stored failure was reproduced; the story says what happened",
     UNCOVERED: "`simulate`: nothing was broken, but a sweep of standard size never met a fault or a point",
     STALE: "`simulate --repro`: the stored failure no longer fits this version, and says nothing about it",
     NONDETERMINISTIC: "`simulate --check-determinism`: two runs of one seed differ; the first line that does is shown",
-    UNPROVED: "`simulate --prove`: a safeguard was switched off and no seed noticed",
-    UNFINISHED: "`simulate --time-limit`: the time was over before any seed had ended",
+    UNPROVED: "`simulate --prove`: a safeguard was disabled and no seed failed without it",
+    UNFINISHED: "`simulate --time-limit`: the time limit came before any seed had ended",
     INTERRUPTED: "interrupted from the keyboard; the directory was closed cleanly",
-    PIPE_CLOSED: "whoever read standard output went away, as `head` does",
+    PIPE_CLOSED: "the reader of standard output closed it, as `head` does",
     TERMINATED: "ended by SIGTERM; the directory was closed cleanly",
 }

@@ -23,7 +23,7 @@ from callboard.log.limits import GIB, KIB
 __all__ = ["RecordFile", "empty_directory", "read_lines", "read_record_lines", "temporary_directory"]
 
 UNPACKED_BYTES_MAX = 64 * GIB
-"""A compressed file that unpacks to more is refused there."""
+"""A compressed file that unpacks to more than this is refused."""
 RECORD_LINE_BYTES_MAX = 1024 * KIB
 _SNIFF_BYTES = 8 * KIB
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -32,7 +32,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 def read_lines(path: str, *, line_bytes_max: int) -> Iterator[bytes]:
     """The lines of a text file, gzip or plain, with their line ends.
 
-    Of a line longer than `line_bytes_max` the first `line_bytes_max + 1` bytes are given, the rest is dropped.
+    A line longer than `line_bytes_max` is cut to its first `line_bytes_max + 1` bytes.
     Raises `InvalidArgument` for a file that is missing, unreadable or binary, `StorageError` when reading fails.
     """
     with _opened(path) as stream:
@@ -79,7 +79,7 @@ def _check_unpacked(path: str, unpacked_bytes: int) -> None:
 
 
 class RecordFile:
-    """Lines appended one by one, each handed to the system at once: what was written survives the process."""
+    """Lines appended one by one, each written to the operating system at once, so that it survives the process."""
 
     def __init__(self, path: str) -> None:
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -116,8 +116,17 @@ def empty_directory(path: str) -> str:
 
 @contextlib.contextmanager
 def temporary_directory(*, keep: bool, parent: str | None = None) -> Iterator[str]:
-    """A new directory (below `parent`, or where the system keeps such), removed at the end unless `keep`."""
-    path = tempfile.mkdtemp(prefix="callboard-", dir=parent)
+    """A new directory (below `parent`, or in the system's folder for them), removed at the end unless `keep`.
+
+    Raises `InvalidArgument` where none can be made.
+    """
+    try:
+        path = tempfile.mkdtemp(prefix="callboard-", dir=parent)
+    except OSError as error:
+        where = parent or tempfile.gettempdir()
+        raise InvalidArgument(
+            f"no directory can be made in {where}: {error.strerror}. Name another directory."
+        ) from None
     try:
         yield path
     finally:
@@ -134,7 +143,7 @@ class BareFile:
         self._path = os.path.join(folder, "bare")
 
     def rate(self, size_bytes: int, seconds: float, *, overwrite: bool = False) -> float:
-        """Writes of `size_bytes` with a sync each, per second; appended, or over a preallocated file."""
+        """Synced writes of `size_bytes` per second, appended or into a preallocated file."""
         data = os.urandom(size_bytes)
         descriptor = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:

@@ -1,4 +1,4 @@
-"""`callboard stats` and `callboard tree`: look at a runtime, running or not."""
+"""`callboard stats` and `callboard tree`: inspect a runtime."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def live_or_opened(
 @directory_option
 @json_option
 def stats(directory: str, as_json: bool) -> None:
-    """Offsets, sizes, states and groups of every partition."""
+    """Show offsets, sizes, states and groups of every partition."""
 
     async def asked(client: ControlClient) -> Any:
         return await client.request("stats")
@@ -78,10 +78,12 @@ def stats(directory: str, as_json: bool) -> None:
 
 @click.command()
 @directory_option
-@click.option("--events", is_flag=True, help="Also what happened lately: restarts with their causes.")
+@click.option(
+    "--events", is_flag=True, help="Also show the latest events, such as restarts with their causes."
+)
 @json_option
 def tree(directory: str, events: bool, as_json: bool) -> None:
-    """The live tree of actors in a running runtime: states, restarts and their causes, mailboxes."""
+    """Show the tree of actors in a running runtime: states, restarts and their causes, mailboxes."""
     require_directory(directory)
 
     async def work() -> tuple[Any, Any]:

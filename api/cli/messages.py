@@ -16,7 +16,7 @@ from callboard.message import ATTRIBUTES, Message, Record, to_us
 __all__ = ["FIELDS", "message_from_json", "record_to_json"]
 
 FIELDS = frozenset({"value", *(attribute.name for attribute in ATTRIBUTES)})
-"""What a message to publish may have."""
+"""The fields of a message to publish."""
 
 
 def record_to_json(record: Record) -> dict[str, Any]:

@@ -82,5 +82,5 @@ def _value(text: str, kind: str) -> Any:
 
 
 def bytes_of(text: str) -> bytes:
-    """An argument's bytes exactly as they were typed, UTF-8 or not."""
+    """An argument's bytes exactly as typed, UTF-8 or not."""
     return text.encode("utf-8", "surrogateescape")

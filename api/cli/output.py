@@ -1,4 +1,4 @@
-"""What commands print: lines on standard output, tables for people, JSON for scripts, progress on terminals.
+"""What commands print: lines on standard output, tables on terminals, JSON for scripts, and progress.
 
 Text that comes from data (names, causes of failures) is never read as markup. A reader that went away raises
 `BrokenPipeError`, which ends the command quietly; any other failure to print is a `StorageError`.
@@ -22,13 +22,13 @@ from callboard.log.errors import StorageError
 __all__ = ["output_failed", "plain_bytes", "print_json", "progress", "say", "show", "to_json"]
 
 PIPE_WIDTH = 240
-"""Columns of tables that nobody's terminal limits."""
+"""The width of tables that are not printed on a terminal."""
 
 Advance = Callable[[str, int, int | None], None]
 
 
 class Paper(Console):
-    """Standard output, without Rich's own ideas about markup, emoji and readers that went away."""
+    """Standard output, without Rich's handling of markup, emoji and closed pipes."""
 
     def on_broken_pipe(self) -> None:
         """Called while the `BrokenPipeError` is being handled: let it pass."""
@@ -61,7 +61,7 @@ def _printing() -> Iterator[None]:
 
 
 def say(text: str) -> None:
-    """A line for people on standard error."""
+    """Print a line on standard error."""
     click.echo(text, err=True)
 
 
@@ -90,7 +90,7 @@ def plain_bytes(data: bytes | None) -> str | dict[str, str] | None:
 
 
 def output_failed(error: OSError) -> StorageError:
-    """The error for standard output that takes no more."""
+    """The error for standard output that cannot be written."""
     return StorageError(
         f"standard output cannot be written: {error.strerror}. What was printed before is not complete. Free space,"
         " or write elsewhere.",
@@ -125,4 +125,4 @@ def progress(what: str, *, quiet: bool = False) -> Iterator[Advance]:
 
 
 def _nothing(text: str, done: int, total: int | None) -> None:
-    """Where no terminal is, there is nobody to show progress to."""
+    """Shows nothing: there is no terminal."""

@@ -1,4 +1,4 @@
-"""Child processes of the command line: Callboard itself, run once more, to be watched and killed."""
+"""Child processes of the command line: a second `callboard`, which can be watched and killed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ERRORS_KEPT_BYTES = 16 * KIB
 
 
 class Child:
-    """A running `callboard` of ours. Its standard input stays open until we go, so that it can notice."""
+    """A running child `callboard`. Its standard input stays open until this process ends, so that it notices."""
 
     def __init__(self, process: trio.Process, line_bytes_max: int = _LINE_BYTES_MAX) -> None:
         self._process = process
@@ -37,7 +37,7 @@ class Child:
 
     @property
     def errors(self) -> str:
-        """The last of what it wrote to standard error; complete once it is gone."""
+        """The end of what it wrote to standard error; complete after it has ended."""
         return self._errors.decode("utf-8", "replace")
 
     async def read_line(self) -> str | None:
@@ -54,7 +54,7 @@ class Child:
         return line.decode("utf-8", "replace")
 
     async def write_line(self, line: str) -> None:
-        """Write a line to its standard input. Raises `trio.BrokenResourceError` when it is gone."""
+        """Write a line to its standard input. Raises `trio.BrokenResourceError` when it has ended."""
         if self._process.stdin is not None:
             await self._process.stdin.send_all(line.encode() + b"\n")
 
@@ -65,7 +65,7 @@ class Child:
                 self._errors = (self._errors + data)[-_ERRORS_KEPT_BYTES:]
 
     async def kill(self) -> int:
-        """SIGKILL, at once and without any notice to it; returns the exit status once it is gone."""
+        """Kill it at once with SIGKILL; returns its exit status."""
         if self._process.returncode is not None:
             return self._process.returncode
         with contextlib.suppress(ProcessLookupError):
@@ -73,7 +73,7 @@ class Child:
         return await self._process.wait()
 
     async def wait(self) -> int:
-        """Its exit status, once it is gone by itself."""
+        """Wait until it ends by itself; returns its exit status."""
         return await self._process.wait()
 
 
@@ -102,7 +102,7 @@ async def spawn_callboard(
 
 
 async def wait_for_parent_to_go() -> None:
-    """Returns when standard input ends, which is when the process that spawned us is gone."""
+    """Return when standard input ends, which means that the parent process has ended."""
     async with trio.lowlevel.FdStream(0) as stream:
         async for _ in stream:
             pass

@@ -24,15 +24,15 @@ from callboard.topic import Topic
 
 BATCH_RECORDS: Final = 1000
 JSON_LINE_BYTES_MAX: Final = 4 * MESSAGE_BYTES_MAX
-"""Of a JSON line: escapes and base64 make it longer than what it says."""
+"""Limit of a JSON line: escapes and base64 make it longer than its message."""
 PASSED_OVER: Final = frozenset({"topic", "partition", "offset", "append_time", "attempt"})
-"""What `consume --json` prints beside them, so that its output can be published again."""
+"""The other fields that `consume --json` prints; they are ignored, so that its output can be published again."""
 Parse = Callable[[bytes], Message]
 
 
 @attrs.frozen
 class Common:
-    """What the options say of every message."""
+    """The attributes that the options give to every message."""
 
     key: bytes | None
     headers: dict[str, bytes]
@@ -43,14 +43,19 @@ class Common:
 @click.argument("values", nargs=-1)
 @click.option("--key", default=None, help="Key of every message.")
 @click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="Header of every message.")
-@click.option("--partition", type=click.IntRange(min=0), default=None, help="Instead of choosing by key.")
+@click.option(
+    "--partition",
+    type=click.IntRange(min=0),
+    default=None,
+    help="The partition, instead of choosing by key.",
+)
 @click.option("--acks", type=click.Choice(["none", "leader", "all"]), default="all", show_default=True)
 @click.option(
     "--json-lines",
     is_flag=True,
     help='Standard input holds JSON: {"value", "key", "headers", "timestamp"}, as `consume --json` prints it.',
 )
-@click.option("--create", is_flag=True, help="Create the topic when it is missing.")
+@click.option("--create", is_flag=True, help="Create the topic if it is missing.")
 @directory_option
 @json_option
 def publish(
@@ -65,9 +70,9 @@ def publish(
     directory: str,
     as_json: bool,
 ) -> None:
-    """Publish VALUES, or without any the lines of standard input, in batches.
+    """Publish VALUES or, without any, the lines of standard input, in batches.
 
-    A line that is not acceptable ends the command and is named; the lines before it are stored.
+    The first invalid line ends the command, which names it; the lines before it are stored.
     """
     check_name(topic, "topic")
     common = Common(None if key is None else bytes_of(key), _headers(headers))
@@ -169,8 +174,9 @@ async def _publish_lines(feed: Feed, common: Common, *, json_lines: bool) -> Non
             await feed.publish(messages)
             refused = MessageTooLarge if isinstance(error, MessageTooLarge) else InvalidArgument
             place = number + len(messages)
+            reason = str(error).partition(" Nothing was written.")[0].rstrip(".")
             raise refused(
-                f"line {place} of standard input: {error}. It and what follows was not published."
+                f"line {place} of standard input: {reason}. It and what follows was not published."
             ) from error
         await feed.publish(messages)
         number += len(messages)
@@ -193,6 +199,8 @@ def _headers(given: tuple[str, ...]) -> dict[str, bytes]:
         name, equals, value = item.partition("=")
         if not equals or not name:
             raise InvalidArgument(f"header {item!r:.60} is not of the form NAME=VALUE. Nothing was written.")
+        if name in headers:
+            raise InvalidArgument(f"header {name!r:.60} is given twice. Nothing was written.")
         headers[name] = bytes_of(value)
     return headers
 

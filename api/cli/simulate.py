@@ -24,14 +24,14 @@ from callboard.cli.simulate_scenes import (
     weights,
 )
 from callboard.cli.simulate_show import scenario_table, searched_lines, searched_to_dict
-from callboard.cli.simulate_sweep import Limits, Searched, search
+from callboard.cli.simulate_sweep import Searched, SweepLimits, search
 from callboard.cli.streams import check_directory
 from callboard.log.errors import InvalidArgument, StorageError
 from callboard.simulations.machines import MACHINES
-from callboard.simulations.search.capsule import StaleCapsule
 from callboard.simulations.search.coverage import STANDARD_SEEDS, Row, table, uncovered
 from callboard.simulations.search.replay import Verdict
 from callboard.simulations.search.shrink import RUNS_MAX
+from callboard.simulations.search.stored_failure import StaleFailure
 from callboard.simulations.search.sweep import Sweep, shares
 
 SEEDS: Final = 200
@@ -94,7 +94,7 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
             ),
             click.option("--exhaustive", type=click.IntRange(0, 3), help="Every short history of the log."),
             click.option("--machines", is_flag=True, help="The pure state machines alone, very fast."),
-            click.option("--repro", metavar="CAPSULE", help="Run a stored failure again."),
+            click.option("--repro", metavar="FILE", help="Run a stored failure again."),
             click.option("--report", metavar="FILE.html", help="Draw the (first) failure there."),
             click.option(
                 "--adopt", metavar="FILE.json", help="With --repro, when fixed: keep it as a regression."
@@ -182,7 +182,7 @@ def _sweep(scenarios: tuple[str, ...], jobs: int, as_json: bool, given: dict[str
     sweep, sizes = _planned(
         scenarios, seeds, given["first_seed"], machines=given["machines"], is_standard=is_standard
     )
-    limits = Limits(
+    limits = SweepLimits(
         jobs=min(jobs, sweep.seeds),
         time_limit_s=given["time_limit"],
         keep_going=given["keep_going"],
@@ -267,14 +267,14 @@ def _covered(found: Searched, rows: list[Row], *, is_standard: bool) -> int:
 # -- stored failures
 
 
-def _reproduce(capsule: str, report: str | None, adopt: str | None, as_json: bool) -> int:
+def _reproduce(file: str, report: str | None, adopt: str | None, as_json: bool) -> int:
     async def work() -> dict[str, Any]:
         async with one_worker() as worker:
-            return await worker.whole(do="repro", capsule=capsule, report=report, adopt=adopt)
+            return await worker.whole(do="repro", file=file, report=report, adopt=adopt)
 
     try:
         found = run(work)
-    except StaleCapsule as error:
+    except StaleFailure as error:
         found = {"verdict": Verdict.STALE.value, "words": str(error), "story": ""}
     verdict = Verdict(found["verdict"])
     if as_json:
@@ -286,7 +286,7 @@ def _reproduce(capsule: str, report: str | None, adopt: str | None, as_json: boo
         if report is not None and verdict is not Verdict.STALE:
             say(f"report: {report}")
     if verdict is Verdict.STALE:
-        say(f"callboard: {capsule} is stale: it says nothing about this version.")
+        say(f"callboard: {file} is stale: it says nothing about this version.")
     if adopt is not None and verdict is not Verdict.FIXED:
         say("callboard: nothing was adopted: only a failure that is fixed can be a regression.")
     return VERDICTS[verdict]

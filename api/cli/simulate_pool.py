@@ -14,9 +14,9 @@ from callboard.cli.output import to_json
 from callboard.cli.processes import Child, spawn_callboard
 from callboard.log.errors import CallboardError, InvalidArgument, StorageError
 from callboard.log.limits import MIB
-from callboard.simulations.search.capsule import StaleCapsule
+from callboard.simulations.search.stored_failure import StaleFailure
 
-__all__ = ["SimulationFailed", "Worker", "WorkerGone", "one_worker", "run_all"]
+__all__ = ["SimulationFailed", "WorkerProcess", "WorkerGone", "one_worker", "run_all"]
 
 LINE_BYTES_MAX: Final = 8 * MIB
 PATIENCE_S: Final = 240.0
@@ -32,7 +32,7 @@ class WorkerGone(CallboardError):
     """A worker process ended, or was silent for so long that it was killed."""
 
 
-class Worker:
+class WorkerProcess:
     """One worker process. One request at a time."""
 
     def __init__(self, child: Child) -> None:
@@ -77,7 +77,7 @@ class Worker:
 
 
 ERRORS: Final[dict[str, type[CallboardError]]] = {
-    "StaleCapsule": StaleCapsule,
+    "StaleFailure": StaleFailure,
     "InvalidArgument": InvalidArgument,
     "StorageError": StorageError,
     "PlanError": InvalidArgument,
@@ -87,7 +87,7 @@ ERRORS: Final[dict[str, type[CallboardError]]] = {
 @asynccontextmanager
 async def one_worker(
     *, environment: Mapping[str, str] = FIXED_HASHES, perturb: bool = False
-) -> AsyncIterator[Worker]:
+) -> AsyncIterator[WorkerProcess]:
     """A new worker process, killed at the end of the body."""
     with first_error():
         async with trio.open_nursery() as nursery:
@@ -96,7 +96,7 @@ async def one_worker(
                 nursery, arguments, environment=environment, line_bytes_max=LINE_BYTES_MAX
             )
             try:
-                yield Worker(child)
+                yield WorkerProcess(child)
             finally:
                 with trio.CancelScope(shield=True):
                     await child.kill()

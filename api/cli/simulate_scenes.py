@@ -13,7 +13,7 @@ from callboard.simulations.scenarios import registry
 from callboard.simulations.scenarios.points import POINTS
 from callboard.simulations.scenarios.registry import Weights
 from callboard.simulations.scenarios.scenario import Scenario
-from callboard.simulations.search.capsule import StaleCapsule
+from callboard.simulations.search.stored_failure import StaleFailure
 
 __all__ = [
     "check_names",
@@ -26,10 +26,10 @@ __all__ = [
 
 
 def find_scenario(name: str) -> Scenario:
-    """The scenario of that name. Raises `StaleCapsule`, for a name comes here from a checked argument or a capsule."""
+    """The scenario of that name. Raises `StaleFailure`, for names come from checked arguments and stored failures."""
     found = registry.SCENARIOS.get(name)
     if found is None:
-        raise StaleCapsule(
+        raise StaleFailure(
             f"there is no scenario {name!r:.60} in this version. Nothing was run. callboard simulate --list names them."
         )
     return found

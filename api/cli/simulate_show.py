@@ -138,7 +138,7 @@ def searched_to_dict(found: Searched, rows: Sequence[Row]) -> dict[str, Any]:
                 "seed": failure.result.seed,
                 "promise": failure.result.promise,
                 "words": failure.result.words,
-                "capsule": failure.capsule,
+                "stored_in": failure.stored_in,
                 "report": failure.report,
                 "command": failure.command,
                 "story": failure.story,

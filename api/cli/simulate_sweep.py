@@ -13,13 +13,13 @@ import trio
 from callboard.cli.group import first_error
 from callboard.cli.output import Advance, progress, say
 from callboard.cli.simulate_files import find_file, prepare_folder, write_whole
-from callboard.cli.simulate_pool import Worker, WorkerGone, one_worker, run_all
+from callboard.cli.simulate_pool import WorkerGone, WorkerProcess, one_worker, run_all
 from callboard.log.errors import InvalidArgument
 from callboard.simulations.machines import MACHINES
-from callboard.simulations.search.capsule import StaleCapsule
+from callboard.simulations.search.stored_failure import StaleFailure
 from callboard.simulations.search.sweep import Result, Sweep
 
-__all__ = ["Limits", "Searched", "Shrunk", "search"]
+__all__ = ["SweepLimits", "Searched", "ShrunkFailure", "search"]
 
 SAVE_EVERY_S: Final = 2.0
 STUCK_AFTER_S: Final = 10.0
@@ -32,13 +32,13 @@ UnderWay = tuple[str, int, float]
 
 
 @attrs.frozen
-class Shrunk:
+class ShrunkFailure:
     """A failure as it is told."""
 
     result: Result
     story: str
     command: str
-    capsule: str = ""
+    stored_in: str = ""
     report: str = ""
     note: str = ""
 
@@ -51,7 +51,7 @@ class Searched:
     seconds: float = 0.0
     done_before: int = 0
     resumed: str = ""
-    failures: list[Shrunk] = attrs.field(factory=list)
+    failures: list[ShrunkFailure] = attrs.field(factory=list)
 
     @property
     def rate(self) -> float:
@@ -60,7 +60,7 @@ class Searched:
 
 
 @attrs.frozen(kw_only=True)
-class Limits:
+class SweepLimits:
     """When a sweep, and shrinking, end early."""
 
     jobs: int
@@ -73,7 +73,7 @@ class Limits:
     """How long a seed of a scenario takes."""
 
 
-async def search(sweep: Sweep, limits: Limits, folder: str, *, fresh: bool, quiet: bool) -> Searched:
+async def search(sweep: Sweep, limits: SweepLimits, folder: str, *, fresh: bool, quiet: bool) -> Searched:
     """Run the sweep to its end, its first failure or its limit; then make what failed small.
 
     State is in `folder`, and is stored on the way and whatever ends this: a sweep that was interrupted goes on there.
@@ -120,7 +120,7 @@ def _kinds(faults: Mapping[str, int]) -> dict[str, int]:
     return kinds
 
 
-async def _run_workers(found: Searched, limits: Limits, folder: str, show: Any) -> None:
+async def _run_workers(found: Searched, limits: SweepLimits, folder: str, show: Any) -> None:
     sweep = found.sweep
     limit_s = float("inf") if limits.time_limit_s is None else limits.time_limit_s
     async with trio.open_nursery() as nursery:
@@ -147,7 +147,7 @@ async def _save_now_and_then(sweep: Sweep, path: str) -> None:
         write_whole(path, sweep.to_json().encode())
 
 
-async def _work(sweep: Sweep, limits: Limits, folder: str, show: Any, under_way: list[UnderWay]) -> None:
+async def _work(sweep: Sweep, limits: SweepLimits, folder: str, show: Any, under_way: list[UnderWay]) -> None:
     """Run chunks until there are none; with a new process after one that was lost."""
     while True:
         under_way.clear()
@@ -165,9 +165,9 @@ async def _work(sweep: Sweep, limits: Limits, folder: str, show: Any, under_way:
 
 
 async def _chunks(
-    worker: Worker,
+    worker: WorkerProcess,
     sweep: Sweep,
-    limits: Limits,
+    limits: SweepLimits,
     folder: str,
     show: Any,
     under_way: list[UnderWay],
@@ -190,24 +190,24 @@ async def _chunks(
         under_way.clear()
 
 
-def _take(sweep: Sweep, limits: Limits, result: Result) -> None:
+def _take(sweep: Sweep, limits: SweepLimits, result: Result) -> None:
     sweep.add(result)
     if result.promise and not limits.keep_going:
         sweep.stopped = True
 
 
-async def _shrink_all(found: Searched, limits: Limits, *, quiet: bool) -> None:
+async def _shrink_all(found: Searched, limits: SweepLimits, *, quiet: bool) -> None:
     """Make the first failure of each broken promise small, several at once."""
     firsts: dict[tuple[str, str], Result] = {}
     for result in found.sweep.failures:
         firsts.setdefault((result.scenario, result.promise), result)
-    shrunk: dict[tuple[str, str], Shrunk] = {}
+    shrunk: dict[tuple[str, str], ShrunkFailure] = {}
 
     async def make_small(which: tuple[str, str], advance: Advance) -> None:
         result = firsts[which]
         if not quiet:
             say(f"{result.scenario}, seed {result.seed}: broken promise: {result.promise}. Making it small.")
-        shrunk[which] = await _shrink(result, limits, advance) if result.capsule else _unstored(result)
+        shrunk[which] = await _shrink(result, limits, advance) if result.stored_in else _unstored(result)
 
     if firsts:
         with progress("shrinking", quiet=quiet) as advance:
@@ -215,15 +215,15 @@ async def _shrink_all(found: Searched, limits: Limits, *, quiet: bool) -> None:
     found.failures = [shrunk[which] for which in firsts]
 
 
-def _unstored(result: Result) -> Shrunk:
-    """A failure without a capsule: the run never ended, or it was one of the pure machines."""
+def _unstored(result: Result) -> ShrunkFailure:
+    """A failure that is not stored: the run never ended, or it was one of the pure machines."""
     name = "--machines" if result.scenario == MACHINES else result.scenario
     command = f"callboard simulate {name} --first-seed {result.seed} --seeds 1 --fresh"
     head = f"{result.scenario}, seed {result.seed}: broken promise: {result.promise}"
-    return Shrunk(result, f"{head}\n  {result.words}\n\nTo see it again:\n  {command}", command)
+    return ShrunkFailure(result, f"{head}\n  {result.words}\n\nTo see it again:\n  {command}", command)
 
 
-async def _shrink(result: Result, limits: Limits, advance: Advance) -> Shrunk:
+async def _shrink(result: Result, limits: SweepLimits, advance: Advance) -> ShrunkFailure:
     """Make a stored failure small."""
     runs = limits.shrink_runs
 
@@ -234,11 +234,11 @@ async def _shrink(result: Result, limits: Limits, advance: Advance) -> Shrunk:
     try:
         async with one_worker() as worker:
             answer = await worker.whole(
-                heard, do="shrink", capsule=result.capsule, runs=runs, seconds=limits.shrink_s
+                heard, do="shrink", file=result.stored_in, runs=runs, seconds=limits.shrink_s
             )
-    except (InvalidArgument, StaleCapsule, WorkerGone) as error:
+    except (InvalidArgument, StaleFailure, WorkerGone) as error:
         note = f"it could not be made small: {error}"
-        return attrs.evolve(_unstored(result), note=note, capsule=result.capsule)
-    return Shrunk(
-        result, answer["story"], answer["command"], answer["capsule"], answer["report"], answer["note"]
+        return attrs.evolve(_unstored(result), note=note, stored_in=result.stored_in)
+    return ShrunkFailure(
+        result, answer["story"], answer["command"], answer["stored_in"], answer["report"], answer["note"]
     )

@@ -4,7 +4,7 @@ It takes one request per line of standard input, as JSON, and answers in lines o
 of an answer has `done`. What simulated code prints goes to standard error. Runs are in processes of their own so that
 one that never ends can be killed, and so that every run has the same surroundings.
 
-Requests: `run` (seeds of a scenario), `shrink` and `repro` (a capsule), `trace` (one seed with its whole trace),
+Requests: `run` (seeds of a scenario), `shrink` and `repro` (a stored failure), `trace` (one seed with its whole trace),
 `explore` (a share of the exhaustive mode), `prove` (one safeguard).
 """
 
@@ -31,24 +31,24 @@ from callboard.cli.streams import input_lines
 from callboard.log.errors import CallboardError
 from callboard.log.host.entropy import HostEntropy
 from callboard.simulations.entropy import SeededEntropy
-from callboard.simulations.exhaustive.exploring import Progress, explore
+from callboard.simulations.exhaustive.exploring import Exploration, explore
 from callboard.simulations.machines import MACHINES
 from callboard.simulations.proof import prove
 from callboard.simulations.scenarios.scenario import Scenario, draw, run_scenario
-from callboard.simulations.search.capsule import CAPSULE_BYTES_MAX, StaleCapsule, read_capsule
 from callboard.simulations.search.replay import (
     RunCase,
     Verdict,
-    capsule_of,
     case_of,
     judge,
     promise_of,
     remarks,
+    stored_failure_of,
     trial_of,
     words_of,
 )
 from callboard.simulations.search.report_html import report_page
-from callboard.simulations.search.shrink import Budget, Case, shrink
+from callboard.simulations.search.shrink import Case, RunBudget, shrink
+from callboard.simulations.search.stored_failure import STORED_BYTES_MAX, StaleFailure, read_stored_failure
 from callboard.simulations.search.story import Story, tell
 from callboard.simulations.violations import Violation
 from callboard.simulations.world import Run, Settings, SimulationStuck
@@ -76,7 +76,7 @@ def simulate_worker(perturb: bool) -> None:
     out = sys.stdout
 
     def watch() -> None:
-        faulthandler.dump_traceback_later(SILENT_S, exit=True, file=sys.__stderr__)
+        faulthandler.dump_traceback_later(SILENT_S, exit=True, file=sys.stderr)
 
     def answer(**fields: Any) -> None:
         watch()
@@ -145,10 +145,10 @@ def _store_failure(
         words = f"{words} ({note})"
     else:
         case = attrs.evolve(case, tape=again.tape)
-    capsule = capsule_of(scenario.name, case, run, version=callboard.__version__, note=note)
-    path = f"{folder}/{scenario.name}-{seed}.found.capsule"
-    write_whole(path, capsule.to_cbor())
-    return {"promise": promise[:200], "words": words[:4_000], "capsule": path}
+    stored = stored_failure_of(scenario.name, case, run, version=callboard.__version__, note=note)
+    path = f"{folder}/{scenario.name}-{seed}.found.failure"
+    write_whole(path, stored.to_cbor())
+    return {"promise": promise[:200], "words": words[:4_000], "stored_in": path}
 
 
 def _runner(scenario: Scenario, seed: int) -> RunCase:
@@ -164,18 +164,18 @@ def _runner(scenario: Scenario, seed: int) -> RunCase:
 # -- stored failures
 
 
-def shrink_capsule(answer: Answer, *, capsule: str, runs: int, seconds: float) -> None:
+def shrink_stored(answer: Answer, *, file: str, runs: int, seconds: float) -> None:
     """Make a stored failure small, store it beside with its story and report, and tell the story."""
-    stored = read_capsule(read_whole(capsule, CAPSULE_BYTES_MAX))
+    stored = read_stored_failure(read_whole(file, STORED_BYTES_MAX))
     scenario = find_scenario(stored.scenario)
     run_case = _runner(scenario, stored.seed)
     end = seconds_now() + seconds
-    budget = Budget(runs, lambda: seconds_now() > end)
+    budget = RunBudget(runs, lambda: seconds_now() > end)
     case = case_of(stored, _workload_type(scenario, stored.seed))
     first = run_case(case, QUIET)
     if first.failure is None or promise_of(first.failure) != stored.promise:
-        raise StaleCapsule(
-            f"{capsule} does not break its promise again. callboard simulate {stored.scenario} --check-determinism"
+        raise StaleFailure(
+            f"{file} does not break its promise again. callboard simulate {stored.scenario} --check-determinism"
             f" --first-seed {stored.seed} says whether runs of this seed differ."
         )
     # A case that takes much longer is no simpler one; only what is stuck may take as long as there is.
@@ -185,17 +185,17 @@ def shrink_capsule(answer: Answer, *, capsule: str, runs: int, seconds: float) -
     shrunk = shrink(case, trial, budget, lambda what, spent: answer(shrinking=what, runs=spent))
     run = run_case(shrunk.case, QUIET)
     note = f"made small in {shrunk.runs} runs" + ("" if shrunk.complete else "; there was more to try")
-    small = capsule_of(
+    small = stored_failure_of(
         stored.scenario,
         shrunk.case,
         run,
         version=callboard.__version__,
         note=note,
     )
-    base = capsule.removesuffix(".found.capsule")
-    write_whole(f"{base}.capsule", small.to_cbor())
+    base = file.removesuffix(".found.failure")
+    write_whole(f"{base}.failure", small.to_cbor())
     write_whole(f"{base}.json", small.to_json().encode("utf-8", "surrogatepass"))
-    command = reproduction(f"{base}.capsule")
+    command = reproduction(f"{base}.failure")
     about = [*remarks(shrunk.case), f"Seed {stored.seed}, {note}."]
     story = tell(run, command, stored.scenario, about)
     text = _text(run, story)
@@ -203,7 +203,7 @@ def shrink_capsule(answer: Answer, *, capsule: str, runs: int, seconds: float) -
     write_whole(f"{base}.html", report_page(run, story).encode("utf-8", "replace"))
     answer(
         done=True,
-        capsule=f"{base}.capsule",
+        stored_in=f"{base}.failure",
         report=f"{base}.html",
         command=command,
         story=text,
@@ -216,19 +216,19 @@ def reproduction(path: str) -> str:
     return f"callboard simulate --repro {shlex.quote(path)}"
 
 
-def repro(answer: Answer, *, capsule: str, report: str | None, adopt: str | None) -> None:
+def repro(answer: Answer, *, file: str, report: str | None, adopt: str | None) -> None:
     """Run a stored failure again, and say what it says about this version."""
-    stored = read_capsule(read_whole(capsule, CAPSULE_BYTES_MAX))
+    stored = read_stored_failure(read_whole(file, STORED_BYTES_MAX))
     scenario = find_scenario(stored.scenario)
     case = case_of(stored, _workload_type(scenario, stored.seed))
     run = _runner(scenario, stored.seed)(case, QUIET)
     found = judge(stored, run)
     is_stale = found.verdict is Verdict.STALE
-    story = tell(run, reproduction(capsule), stored.scenario, remarks(case))
+    story = tell(run, reproduction(file), stored.scenario, remarks(case))
     if report is not None and not is_stale:
         write_whole(report, report_page(run, story).encode("utf-8", "replace"))
     if adopt is not None and found.verdict is Verdict.FIXED:
-        kept = capsule_of(
+        kept = stored_failure_of(
             stored.scenario,
             case,
             run,
@@ -276,7 +276,7 @@ def trace_seed(answer: Answer, *, scenario: str, seed: int, path: str) -> None:
 def explore_share(answer: Answer, *, length: int, share: list[int]) -> None:
     """This process's share of all short histories of the log."""
 
-    def tell(at: Progress) -> None:
+    def tell(at: Exploration) -> None:
         answer(sequences=at.done, of=at.sequences, states=at.states)
 
     found = explore(length, tell, share=(share[0], share[1]))
@@ -301,7 +301,7 @@ def prove_safeguard(answer: Answer, *, name: str) -> None:
 
 WORK: Final[dict[str, Callable[..., None]]] = {
     "run": run_seeds,
-    "shrink": shrink_capsule,
+    "shrink": shrink_stored,
     "repro": repro,
     "trace": trace_seed,
     "explore": explore_share,

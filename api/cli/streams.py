@@ -1,8 +1,8 @@
-"""Standard input and output as trio wants them, and the look at a directory before anything is opened in it.
+"""Standard input and output for trio, and checks of a directory before a command opens it.
 
-Neither stream is made non-blocking: the terminal, or another process, may share it. Where the system can tell, it is
-asked whether a read or write would block; plain files never do for long. So timers go on and Ctrl-C works whatever the
-pipe does, without a thread that nobody can interrupt.
+Neither stream is made non-blocking, because the terminal or another process may share it. Where possible, the system is
+asked whether a read or write would block; plain files never block for long. So timers run and Ctrl-C works whatever the
+pipe does, without a thread that cannot be interrupted.
 
 Vocabulary: a *line* ends with a newline, or with carriage return and newline; neither belongs to it.
 """
@@ -33,7 +33,7 @@ __all__ = [
 
 READ_BYTES: Final = 256 * KIB
 WRITE_BYTES: Final = 4 * KIB
-"""A pipe that can be written at all takes so much without blocking (PIPE_BUF)."""
+"""A writable pipe accepts this many bytes without blocking (PIPE_BUF)."""
 GATHER_BYTES: Final = 1 * MIB
 LINGER_S: Final = 0.01
 """How long a batch that is not full waits for more lines."""
@@ -41,7 +41,7 @@ OURS: Final = frozenset({"catalog", "topics"})
 
 
 class LineReader:
-    """The lines of standard input, as many at a time as have come."""
+    """The lines of standard input, as many at a time as have arrived."""
 
     def __init__(self, *, line_bytes_max: int) -> None:
         if sys.stdin is None:
@@ -54,12 +54,12 @@ class LineReader:
         self._at_end = False
         self.bytes_read = 0
         self.number = 0
-        """How many lines were given out."""
+        """How many lines were returned."""
 
     async def next_lines(self, count: int) -> list[bytes]:
         """One to `count` lines; none at the end.
 
-        Raises `InvalidArgument` for a line that is much too long to be kept, once those before it were given out.
+        Raises `InvalidArgument` for a line that is too long to be kept, after the lines before it were returned.
         """
         while not self._lines and not self._at_end:
             await self._receive()
@@ -121,7 +121,7 @@ async def _readable(descriptor: int) -> None:
 
 
 async def write_out(data: bytes) -> None:
-    """Write to standard output, all of it. Raises `BrokenPipeError` when the reader went away, `StorageError`."""
+    """Write all of it to standard output. Raises `BrokenPipeError` when the reader has closed it, `StorageError`."""
     if sys.stdout is None:
         raise StorageError("standard output is closed. Nothing was printed.")
     sys.stdout.flush()
@@ -146,14 +146,14 @@ async def write_out(data: bytes) -> None:
 
 
 def drop_standard_output() -> None:
-    """From now on nothing that is still buffered fails for want of a reader."""
+    """Discard buffered output from now on, because its reader has closed the pipe."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.close(nowhere)
 
 
 def input_lines() -> Iterator[bytes]:
-    """The lines of standard input as they come, for a process that does nothing else meanwhile."""
+    """The lines of standard input as they arrive, for a process that does nothing else meanwhile."""
     if sys.stdin is not None:
         yield from sys.stdin.buffer
 
@@ -164,14 +164,14 @@ def is_interactive() -> bool:
 
 
 def check_directory(path: str) -> str:
-    """`path`, unless nothing could be a directory of that name. Nothing is made."""
+    """`path`, if it can name a directory. Nothing is created."""
     if not path or "\0" in path:
         raise InvalidArgument(f"{path!r} is no name of a directory. Nothing was written.")
     return path
 
 
 def require_directory(path: str) -> None:
-    """Raise `StorageError` unless `path` is a runtime's directory that can be read. Nothing is made."""
+    """Raise `StorageError` unless `path` is a runtime's directory that can be read. Nothing is created."""
     try:
         if not stat.S_ISDIR(os.stat(path).st_mode):
             raise StorageError(f"{path} is not a directory. Name a runtime's directory with -d.", path=path)

@@ -25,7 +25,7 @@ from callboard.runtime import Runtime, open_runtime
 def topic() -> None:
     """Create, list, describe, alter and delete topics.
 
-    Settings are given as name=value, by the same names as in Python: partitions=4 retention_age=3600.
+    Settings are name=value, with the same names as in Python: partitions=4 retention_age=3600.
     """
 
 
@@ -54,7 +54,7 @@ def create(name: str, settings: tuple[str, ...], directory: str, as_json: bool) 
 @directory_option
 @json_option
 def alter(name: str, settings: tuple[str, ...], directory: str, as_json: bool) -> None:
-    """Change settings of a topic (all but its partitions)."""
+    """Change settings of a topic (all except `partitions`)."""
     given = parse_settings(settings)
     check("topic", TOPIC_FIELDS, given, f"topic {name!r}")
     require_directory(directory)

@@ -1,7 +1,7 @@
 """`simulate`: makes a plain pytest test out of `async def test_x(world)`.
 
-The test that pytest sees is an ordinary function: whatever runs async tests (pytest-trio, anyio) leaves it alone, and
-Hypothesis can stand above it. Its arguments are those of the body without `world` (and `workload`).
+For pytest the test is an ordinary function: plugins for async tests (pytest-trio, anyio) ignore it, and `@given` can
+be above it. Its arguments are those of the body without `world` (and `workload`).
 """
 
 from __future__ import annotations
@@ -54,22 +54,22 @@ def simulate(
 ) -> Test | Callable[[Body], Test]:
     """Run the test `async def test_x(world, ...)` in a simulated world, once for each of `seeds` seeds: 0, 1, 2, ...
 
-    - `faults`: a `FaultSpace`, out of which each seed draws a plan, or a `Plan`, the same for all seeds. None: no
-      faults, only schedules. A `Plan` that the test takes as its argument `plan` (from Hypothesis, say) goes before it.
+    - `faults`: a `FaultSpace`, from which each seed draws a plan, or a `Plan`, the same for all seeds. None: no faults,
+      only schedules. If the test has an argument `plan` (for example from Hypothesis), that plan is used instead.
     - `scheduler`: "fifo", "shuffle", "walk", "pct:3" or "starve:<actor path>". None: each seed draws its own.
-    - `within`: virtual seconds after which a run that has not ended has failed. None: 30 days.
+    - `within`: virtual seconds after which a run that has not ended fails. None: 30 days.
     - `escapes`: what to do about calls that no seed decides, such as `time.time()`: "refuse" fails the test and
-      names the call and its place; "control" gives virtual time and seeded randomness. Threads, processes and
-      sockets are refused either way.
+      names the call and its line; "control" gives virtual time and seeded randomness. Threads, processes and
+      sockets are refused in both cases.
     - `workload`: a function `f(entropy)` that draws what the test does, as numbers, strings, tuples and frozen attrs
-      classes; the test takes it as its argument `workload`, and it is shrunk when the test fails.
+      classes. The test gets it as its argument `workload`, and it is shrunk when the test fails.
 
-    Other arguments of the test are pytest's: parameters, and fixtures that are not async; all seeds share their
+    Other arguments of the test are pytest's: parameters, and fixtures that are not async. All seeds share their
     values.
 
     The first seed that fails is shrunk: fewer faults, a smaller workload, a simpler schedule. The test then fails
-    with what its body raised; a note has the story, the seed and the command that runs this seed again. Raises
-    `ConfigurationError` with every problem of the decorator when the module is imported.
+    with the exception of its body; a note contains the story, the seed and the command that runs this seed again.
+    Importing the module raises `ConfigurationError` with every problem of the decorator.
     """
 
     def decorate(body: Body) -> Test:
@@ -125,14 +125,14 @@ def _test(
         search(trial, asked.only(seeds), asked)
 
     test.__signature__ = signature  # type: ignore[attr-defined]
-    # Where a module or a class is marked for pytest-trio as a whole, this says that there is nothing left to wrap.
+    # If a whole module or class is marked for pytest-trio, this says that the test is wrapped already.
     test._trio_test_runner_wrapped = True  # type: ignore[attr-defined]
     return test
 
 
 def _body_problems(body: Any, workload: Workload | None) -> list[str]:
     if getattr(body, "is_hypothesis_test", False):
-        return ["@given stands below it: put @given above @simulate, so that it draws before the run"]
+        return ["@given is below it: put @given above @simulate, so that it draws before the run"]
     if not inspect.iscoroutinefunction(body):
         return ["the test is not an `async def` function"]
     parameters = inspect.signature(body).parameters

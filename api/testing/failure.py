@@ -1,4 +1,4 @@
-"""What a failing simulated test says: its body's error, with a note of the seed, the story and the way back."""
+"""What a failing simulated test shows: its body's error, with a note of the seed, the story and the command."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def way_back(asked: Asked, seed: int) -> str:
 
 
 def account(name: str, case: Case, run: Run, small: Small, command: str) -> str:
-    """All that is known about a failure, in words: how it was found, and the story of what is left of it."""
+    """The text about a failure: how it was found, and the story of its shrunk run."""
     lines = ["", f"Found with scheduler {run.scheduler!r}. {_shrunk(case, small)}"]
     if small.case.workload is not None:
         lines.append(f"Workload: {small.case.workload!r}")
@@ -41,7 +41,7 @@ def _shrunk(case: Case, small: Small) -> str:
 
 
 def without_machinery(failure: BaseException, file: str) -> BaseException:
-    """The failure with a traceback that begins in `file` and leaves out trio and the simulator: they help nobody."""
+    """The failure with a traceback that begins in `file` and leaves out frames of trio and the simulator."""
     if isinstance(failure, BaseExceptionGroup):
         for inner in failure.exceptions:
             without_machinery(inner, file)

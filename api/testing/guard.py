@@ -1,4 +1,4 @@
-"""Hypothesis beside the simulator: is it at work, and does it keep out of the run?"""
+"""Hypothesis and the simulator: whether Hypothesis runs the test, and a guard against draws inside the run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def is_drawing() -> bool:
 
 
 def is_control(failure: BaseException) -> bool:
-    """Whether this is no failure but how pytest or Hypothesis ends a test: skipped, or its assumption is not met."""
+    """Whether pytest or Hypothesis ends a test with this exception, for example because it is skipped."""
     if type(failure).__module__.partition(".")[0] == "hypothesis":
         return True
     return type(failure).__name__ in ("Skipped", "XFailed", "Exit") and not isinstance(failure, Exception)
@@ -27,10 +27,10 @@ def is_control(failure: BaseException) -> bool:
 
 @contextmanager
 def no_draws() -> Iterator[None]:
-    """For as long as this lasts, drawing from Hypothesis raises `DrawnInside`, with what to do instead.
+    """Inside this context, drawing from Hypothesis raises `DrawnInside`, which says what to do instead.
 
-    There is no public way to be asked: the one method through which every draw goes is replaced. Where a release of
-    Hypothesis has no such method, nothing is detected.
+    There is no public hook: the one method that every draw calls is replaced. If a release of Hypothesis has no such
+    method, nothing is detected.
     """
     data: Any = sys.modules.get("hypothesis.internal.conjecture.data")
     drawer = getattr(data, "ConjectureData", None)

@@ -1,7 +1,6 @@
 """The pytest plugin: options, the fixture `simulation`, and the list of `sometimes` points that were never hit.
 
-pytest loads it in every run of everybody who has Callboard installed: it imports next to nothing until a simulated
-test runs.
+pytest loads it in every run wherever Callboard is installed, so it imports almost nothing until a simulated test runs.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 NEVER_HIT = "callboard_never_hit"
 """The property of a report that names a point; reports also travel between processes."""
 POINTS_SHOWN = 20
-"""Of points that were never hit; of others the number."""
+"""How many points that were never hit are listed; the rest are counted."""
 
 
 def _count(text: str) -> int:
@@ -48,13 +47,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--callboard-strict",
         action="store_true",
-        help="fail a simulated test in which a sometimes() point was hit under no seed",
+        help="fail a simulated test if no seed hit one of its sometimes() points",
     )
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Let a simulated test know the options and its name, and keep what it counted."""
+    """Pass the options and the test's name to a simulated test, and report the points that it never hit."""
     __tracebackhide__ = True
     option = item.config.getoption
     asked = Asked(
@@ -76,7 +75,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 
 
 def _node(item: pytest.Item) -> str:
-    """What to type for this test in the folder that pytest was called in: its own name for it begins at its root."""
+    """The test's name relative to the folder in which pytest was called, which may not be pytest's root."""
     called_in = item.config.invocation_params.dir
     if called_in == item.config.rootpath or not item.path.is_relative_to(called_in):
         return item.nodeid
@@ -97,7 +96,7 @@ def _never_hit(points: tuple[str, ...]) -> Exception:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """List the points that were never hit, by test: the first, and the number of the others."""
+    """List the points that were never hit, by test, at most `POINTS_SHOWN`."""
     missed: dict[str, list[str]] = {}
     for reports in terminalreporter.stats.values():
         for report in reports:

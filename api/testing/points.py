@@ -1,7 +1,7 @@
-"""Words for tests, and for the code under test: they find the simulated world that they are in by themselves.
+"""Functions for tests and for the code under test. They find the current simulated world by themselves.
 
-So they can stand in what several tests share, simulated and plain, and in the program itself: each says what it
-does outside a world. Nothing of the simulator is imported for them; where no world was ever made, they cost a look-up.
+So helpers of simulated and plain tests, and the program itself, can call them: each says what it does outside a world.
+They do not import the simulator; where no world was ever made, a call costs one look-up.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 __all__ = ["always", "eventually", "note", "sometimes"]
 
 LOOK_EVERY_S = 0.01
-"""How often `eventually` looks, outside a world."""
+"""How often `eventually` checks its predicate outside a world."""
 
 
 def sometimes(name: str, condition: bool = True) -> None:
     """Say that this should happen under some seed: counts a hit of the point `name` if `condition` holds.
 
-    A point that was reached or stands in the body of the test, and was hit under no seed, is listed at the end of
-    the pytest run, and fails the test with `--callboard-strict`. So a test cannot quietly cease to test what it is
-    there for. Outside a simulated world nothing happens.
+    A point that a run reached, or that is in the body of the test, and that no seed hit is listed at the end of the
+    pytest run and, with `--callboard-strict`, fails the test. So you notice when a test no longer reaches its case.
+    Outside a simulated world nothing happens.
     """
     world = _world()
     if world is not None:
@@ -36,8 +36,8 @@ def sometimes(name: str, condition: bool = True) -> None:
 def always(condition: bool, words: str) -> None:
     """Demand `condition`, in a simulated world and outside; `words` say what was promised.
 
-    Raises `Violation`. In a world it ends the run as a failure, also when the code under test, or a supervisor,
-    catches it; that is what it has over an `assert`.
+    Raises `Violation`. Unlike an `assert`, it fails the run in a world even when the code under test, or a supervisor,
+    catches the exception.
     """
     if not condition:
         raise _violation("always", words)
@@ -46,7 +46,7 @@ def always(condition: bool, words: str) -> None:
 async def eventually(predicate: Callable[[], bool], *, within: float, words: str) -> None:
     """Wait until `predicate()` is true, for at most `within` seconds; in a simulated world they are virtual.
 
-    Say `world.heal()` before it if faults may go on for ever. Outside a world it looks every 10 ms of trio's clock.
+    Call `world.heal()` first if faults may continue for ever. Outside a world it checks every 10 ms of trio's clock.
     Raises `Violation` with `words` when the time is up.
     """
     world = _world()
@@ -62,7 +62,7 @@ async def eventually(predicate: Callable[[], bool], *, within: float, words: str
 
 
 def note(words: str, **fields: object) -> None:
-    """Write a line into the history of the run, so that it stands in the story of a failure.
+    """Write a line into the history of the run, so that the story of a failure shows it.
 
     `fields` are small values: numbers, short strings. Outside a simulated world nothing happens.
     """
@@ -79,7 +79,7 @@ def _world() -> World | None:
 
 
 def _violation(promise: str, words: str) -> Exception:
-    """The violation, told to the world as well: it then counts even if somebody catches it."""
+    """The violation, also reported to the world, so that it counts even if it is caught."""
     from callboard.simulations.violations import Violation
 
     world = _world()

@@ -1,4 +1,4 @@
-"""Searching the seeds of a trial for one that fails, and saying so."""
+"""Runs a trial under its seeds until one fails, and raises that failure with an explanation."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ __all__ = ["search"]
 
 
 def search(trial: Trial, seeds: Iterable[int], asked: Asked) -> None:
-    """Run the trial under each seed; raises what the first that fails raised, with a note of all that is known."""
+    """Run the trial under each seed; raises the first failure, with a note that explains it."""
     __tracebackhide__ = True
     for seed in seeds:
         case = trial.case(seed)
         try:
             run = trial.run(seed, case)
-        except KeyboardInterrupt as pressed:  # pytest names the place: that of a loop without end is wanted
+        except KeyboardInterrupt as pressed:  # pytest shows its line: that of an endless loop
             raise without_machinery(pressed, trial.file) from None
         for name, hits in points(run.probes).items():
             asked.points[name] = asked.points.get(name, 0) + hits

@@ -1,8 +1,8 @@
-"""What the pytest plugin tells a simulated test, and what the test tells back. Imports nothing: every pytest run
-loads it.
+"""What the pytest plugin passes to a simulated test, and what the test reports. It imports almost nothing, because
+every pytest run loads it.
 
-pytest has no way to hand a test something that the test did not ask for by name, and Hypothesis stands between them
-besides: so a context variable, set by the plugin around the call of each test.
+pytest can pass a test only the arguments that the test names, and Hypothesis may be between them. So the plugin sets a
+context variable around the call of each test.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ class Asked:
         self.node = node
         """What pytest calls the test: "tests/test_bank.py::test_transfer[3]"; empty outside pytest."""
         self.seeds = seeds
-        """Instead of the decorator's number."""
+        """How many seeds to run, instead of the decorator's number."""
         self.seed = seed
-        """Only this one."""
+        """The only seed to run."""
         self.points: dict[str, int] = {}
         """Hits of every `sometimes` point over all seeds of this call."""
 
     def only(self, seeds: int) -> range:
-        """The seeds to run, where the decorator says `seeds`."""
+        """The seeds to run, when the decorator's number is `seeds`."""
         if self.seed is not None:
             return range(self.seed, self.seed + 1)
         return range(self.seeds or seeds)

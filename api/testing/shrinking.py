@@ -1,4 +1,4 @@
-"""Making a failure small: fewer faults, less work, a plainer schedule, as long as the same promise breaks."""
+"""Shrinks a failure: fewer faults, a smaller workload, a simpler schedule, as long as the same promise breaks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import traceback
 
 import attrs
 
-from callboard.simulations.search.shrink import Budget, Case, shrink
+from callboard.simulations.search.shrink import Case, RunBudget, shrink
 from callboard.simulations.violations import Violation
 from callboard.simulations.world import Run, Tape
 from callboard.testing.trial import Trial
@@ -17,15 +17,15 @@ NUMBER = re.compile(r"\d+(\.\d+)?")
 __all__ = ["LEAST_TICKS", "TICKS_MAX", "Small", "smallest"]
 
 TICKS_MAX = 2_000_000
-"""Scheduler ticks of all attempts together, some ten or twenty seconds; as a time, the same failure would not always
-shrink to the same."""
+"""Scheduler ticks of all attempts together, about ten to twenty seconds. With a limit in seconds, the same failure
+would not always shrink to the same result."""
 LEAST_TICKS = 100_000
-"""An attempt may take so many at least."""
+"""The minimum of an attempt's limit."""
 
 
 @attrs.frozen
 class Small:
-    """A failure made small: what is left of the case and its schedule, and a run of that."""
+    """A shrunk failure: the smaller case with its schedule, and a run of it."""
 
     case: Case
     run: Run
@@ -33,15 +33,15 @@ class Small:
 
 
 def smallest(trial: Trial, seed: int, case: Case, run: Run) -> Small | None:
-    """Make this failed run small. None if the same seed does not fail in the same way again.
+    """Shrink this failed run. None if the same seed does not fail in the same way again.
 
-    A run that alone takes more than all attempts may, one that spins without end mostly, is left as it is.
+    A run that alone takes more ticks than all attempts may take, usually an endless loop, is not shrunk.
     """
     if run.ticks > TICKS_MAX:
         return Small(case, run, 0)
     failure = run.failure
     wanted = _kind(failure, trial.file)
-    limit = 4 * run.ticks + LEAST_TICKS  # what takes much longer is no simpler, and may never end
+    limit = 4 * run.ticks + LEAST_TICKS  # a run that takes much longer is not simpler, and may never end
     ticks = 0
 
     def fails(tried: Case, *, record: bool) -> Tape | None:
@@ -54,12 +54,12 @@ def smallest(trial: Trial, seed: int, case: Case, run: Run) -> Small | None:
 
     if fails(case, record=False) is None:
         return None
-    found = shrink(case, fails, Budget(out_of_time=lambda: ticks > TICKS_MAX))
+    found = shrink(case, fails, RunBudget(out_of_time=lambda: ticks > TICKS_MAX))
     return Small(found.case, trial.run(seed, found.case), found.runs)
 
 
 def _kind(failure: BaseException | None, file: str) -> object:
-    """What must stay the same: the promise, numbers in its words apart; of other errors the type and the place."""
+    """What must stay the same: the promise and its words without numbers; for other errors, the type and the line."""
     if failure is None:
         return None
     if isinstance(failure, Violation):

@@ -1,4 +1,4 @@
-"""What the pytest fixture `simulation` gives: runs of the simulated world, one at a time or searched."""
+"""The pytest fixture `simulation`: single runs and searches in the simulated world."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Simulation:
         trace: Literal["off", "digest", "full"] = "digest",
         record_schedule: bool = False,
     ) -> Run:
-        """Run `await main(world)` once and return all that is known of it; what `main` raised is in `run.failure`.
+        """Run `await main(world)` once and return all that is known of it; `run.failure` is the exception of `main`.
 
         `faults`, `scheduler`, `within` (virtual seconds) and `escapes` are those of `simulate`. `trace` says how
         much of the run to keep: nothing, a digest that is the same for the same run, or every line. With
         `record_schedule` the run has a `tape`, which replays its schedule. Raises `ConfigurationError` for
-        arguments that cannot be.
+        invalid arguments.
         """
         trial = _trial(main, faults, scheduler, within, None, escapes)
         case = attrs.evolve(trial.case(seed), tape=tape)
@@ -77,7 +77,7 @@ def _trial(
     problems = trial_problems(faults, scheduler, within, workload, escapes, seeds)
     if problems:
         raise ConfigurationError(
-            f"This simulation cannot be: {'; '.join(problems)}.", problems=tuple(problems)
+            f"This simulation is not possible: {'; '.join(problems)}.", problems=tuple(problems)
         )
 
     async def body(world: World, drawn: Any) -> None:

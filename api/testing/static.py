@@ -1,4 +1,4 @@
-"""Which `sometimes` points stand in the body of a test: one that is never even reached must be missed too."""
+"""The `sometimes` points in the body of a test, so that points that no run reaches are reported too."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["points_in"]
 
 
 def points_in(body: Callable[..., Any]) -> tuple[str, ...]:
-    """Names of the points in the source of `body`, where they are written as plain strings; none without source."""
+    """Names of the points in the source of `body` that are plain strings; none when there is no source."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(body)))
     except (OSError, SyntaxError, TypeError):

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for what a simulated test takes: `plans` of faults. Needs Hypothesis to be installed."""
+"""Hypothesis strategies for simulated tests: `plans` of faults. Needs Hypothesis."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ MASK_BITS = 16
 
 
 def plans(space: FaultSpace) -> st.SearchStrategy[Plan]:
-    """Fault plans out of `space`. Shrinks to fewer faults, and to none.
+    """Fault plans from `space`. Shrinks to fewer faults, and to none.
 
-    A test that takes an argument `plan` runs under it; `@given` stands above `@simulate`:
+    A test with an argument `plan` runs with that plan; `@given` is above `@simulate`:
 
         @given(plan=plans(FaultSpace(...)), amounts=st.lists(st.integers(1, 50)))
         @simulate(seeds=5)

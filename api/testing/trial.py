@@ -1,7 +1,7 @@
 """A trial: a user's function with everything that one seed needs to run it.
 
 Vocabulary: a *case* is what a seed draws before the run, the fault plan and the workload. It is plain data, so that
-it can be printed, and made smaller. The *schedule* is what the seed decides during the run; a case with a tape
+it can be printed and shrunk. The *schedule* is what the seed decides during the run; a case with a tape
 replays one.
 """
 
@@ -24,7 +24,7 @@ from callboard.testing.guard import no_draws
 __all__ = ["SEEDS", "Body", "Escapes", "Trial", "Workload", "trial_problems"]
 
 SEEDS: Final = 100
-"""Runs of a test that does not say how many."""
+"""Seeds of a test that does not say how many."""
 
 Escapes = Literal["refuse", "control"]
 Body = Callable[[World, Any], Awaitable[object]]
@@ -33,11 +33,11 @@ Workload = Callable[[SeededEntropy], Any]
 
 @attrs.frozen(kw_only=True)
 class Trial:
-    """`body(world, workload)` and how it is to be run."""
+    """`body(world, workload)` and how to run it."""
 
     name: str
     file: str
-    """Where the body stands, for tracebacks."""
+    """The source file of the body, for tracebacks."""
     body: Body
     faults: FaultSpace | Plan | None = None
     scheduler: str | None = None
@@ -46,7 +46,7 @@ class Trial:
     escapes: Escapes = "refuse"
 
     def case(self, seed: int) -> Case:
-        """What this seed draws: the same always."""
+        """What this seed draws, always the same."""
         entropy = SeededEntropy(seed)
         plan = NO_FAULTS
         if isinstance(self.faults, FaultSpace):
@@ -65,7 +65,7 @@ class Trial:
         record_schedule: bool = False,
         tick_limit: int = Settings().tick_limit,
     ) -> Run:
-        """One run. What the body raised is in its `failure`, but for Ctrl-C, which is for pytest."""
+        """One run. Its `failure` is the exception of the body, except `KeyboardInterrupt`, which is raised."""
         if trio.lowlevel.in_trio_run():
             raise InvalidArgument(
                 "a simulated world cannot run inside another trio run. Call it from a plain `def` test."

@@ -32,6 +32,8 @@ class Fault(enum.Enum):
     BODY = "body"
     """The body's checksum holds (or was not asked for), but the columns are not well-formed."""
     CHECKSUM = "checksum"
+    FOREIGN = "foreign"
+    """A valid segment, but of another log."""
 
 
 class FormatFault(Exception):

@@ -23,7 +23,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
@@ -37,16 +37,22 @@ from callboard.log.format.layout import Field, Layout
 from callboard.log.seams.disk import Buffer
 
 __all__ = [
+    "BASE_OFFSET",
+    "COUNT",
     "FRAME_HEADER_BYTES",
     "FRAME_LAYOUT",
     "FRAME_MAGIC",
     "FRAME_VERSION",
+    "FrameFields",
     "FrameHeader",
+    "LAST_OFFSET",
+    "MAX_TIME",
     "decode_body",
     "decode_frame",
     "decode_header",
     "encode_frame",
     "frame_length",
+    "header_of",
     "plain_body",
     "reseal",
     "seed_of",
@@ -73,7 +79,12 @@ FRAME_LAYOUT: Final = Layout(
 )
 FRAME_HEADER_BYTES: Final = FRAME_LAYOUT.size_bytes
 SEALED_BYTES: Final = FRAME_HEADER_BYTES - 4
-BODY_CHECKSUM_AT: Final = 12
+COUNT: Final = 4
+BODY_CHECKSUM: Final = 5
+BASE_OFFSET: Final = 8
+LAST_OFFSET: Final = 9
+MAX_TIME: Final = 11
+"""Places in the unpacked fields of a header."""
 HEADER: Final = FRAME_LAYOUT.struct
 SEALED: Final = struct.Struct(HEADER.format[:-1])
 CHECKSUM: Final = struct.Struct("<I")
@@ -102,6 +113,16 @@ class FrameHeader:
     def frame_bytes(self) -> int:
         """Header and body together: the next frame begins this far on."""
         return FRAME_HEADER_BYTES + self.body_bytes
+
+
+FrameFields = tuple[Any, ...]
+"""What `HEADER` unpacks: the fields of `FRAME_LAYOUT`, in order."""
+
+
+def header_of(fields: FrameFields, seed: int) -> FrameHeader:
+    """The header of a frame that was found valid, from its unpacked fields."""
+    _, _, codec, _, count, body_sum, body_bytes, plain_bytes, base, last, first_us, max_us, _ = fields
+    return FrameHeader(codec, count, body_sum, body_bytes, plain_bytes, base, last, first_us, max_us, seed)
 
 
 def seed_of(segment_id: int) -> int:
@@ -170,19 +191,10 @@ def frame_length(buffers: Iterable[Buffer]) -> int:
     return sum(map(len, buffers))
 
 
-def reseal(frame: Buffer | Iterable[Buffer], old_segment_id: int, new_segment_id: int) -> bytes:
-    """The same frame for another segment: both checksums are computed anew, nothing is decoded.
-
-    Raises `FrameInvalid` when the frame is not a valid one of the old segment.
-    """
-    whole = bytes(frame) if isinstance(frame, (bytes, bytearray, memoryview)) else b"".join(frame)
-    header = decode_header(whole, 0, old_segment_id)
-    body = memoryview(whole)[FRAME_HEADER_BYTES:]
-    check_body(header, body)
-    seed = seed_of(new_segment_id)
-    sealed = bytearray(whole[:SEALED_BYTES])
-    CHECKSUM.pack_into(sealed, BODY_CHECKSUM_AT, zlib.crc32(body, seed))
-    return b"".join((sealed, CHECKSUM.pack(zlib.crc32(sealed, seed)), body))
+def reseal(fields: FrameFields, body: Buffer, seed: int) -> bytes:
+    """The header of the same frame in the segment with this seed; `fields` and `body` were found valid elsewhere."""
+    sealed = SEALED.pack(*fields[:BODY_CHECKSUM], zlib.crc32(body, seed), *fields[BODY_CHECKSUM + 1 : -1])
+    return sealed + CHECKSUM.pack(zlib.crc32(sealed, seed))
 
 
 # -- reading -------------------------------------------------------------------------------------------------

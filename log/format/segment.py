@@ -38,7 +38,7 @@ SEGMENT_LAYOUT: Final = Layout(
     Field("version", "H", "1; magic, version and checksum keep their places for ever"),
     Field("kind", "B", "1 log of a partition, 2 journal"),
     Field("flags", "B", "0"),
-    Field("reserved", "I", "0"),
+    Field("identity", "I", "CRC-32 of the path of the log's folder; 0: the segment is bound to no log"),
     Field("segment_id", "Q", "random, never 0"),
     Field("base_offset", "Q", "offset of the first record, or of the one that would be first"),
     Field("created_us", "q", "microseconds since 1970"),
@@ -49,7 +49,8 @@ SEGMENT_LAYOUT: Final = Layout(
     ),
     Field("previous_base", "Q", "base offset of the segment before; of this one when it was the first"),
     Field("gap", "B", "why previous_end is below the base offset: 0 it is not, 1 unsynced records, 2 damage"),
-    Field("reserved_too", "3s", "zeros"),
+    Field("records_version", "B", "version of what the records hold; in a journal its owner's, else 0"),
+    Field("reserved_too", "2s", "zeros"),
     Field("checksum", "I", "CRC-32 of the 60 bytes before"),
 )
 COPY_BYTES: Final = SEGMENT_LAYOUT.size_bytes
@@ -87,8 +88,11 @@ class SegmentHeader:
     previous_end: int = 0
     previous_base: int = 0
     gap: GapReason = GapReason.NONE
+    records_version: int = 0
     version: int = SEGMENT_VERSION
     intact: bool = True
+    identity: int = 0
+    """Which log the segment belongs to (see `identity`); 0: any."""
 
 
 def encode_segment_header(
@@ -100,6 +104,8 @@ def encode_segment_header(
     previous_end: int | None = None,
     previous_base: int | None = None,
     gap: GapReason = GapReason.NONE,
+    records_version: int = 0,
+    identity: int = 0,
 ) -> bytes:
     """The first `SEGMENT_HEADER_BYTES` of a segment; by default it continues the one before, or is the first."""
     packed = SEGMENT_LAYOUT.struct.pack(
@@ -107,14 +113,15 @@ def encode_segment_header(
         SEGMENT_VERSION,
         kind,
         0,
-        0,
+        identity,
         segment_id,
         base_offset,
         created_us,
         base_offset if previous_end is None else previous_end,
         base_offset if previous_base is None else previous_base,
         gap,
-        bytes(3),
+        records_version,
+        bytes(2),
         0,
     )
     sealed = packed[:SEALED_BYTES]
@@ -150,13 +157,14 @@ def decode_copy(copy: memoryview) -> SegmentHeader:
         version,
         kind,
         flags,
-        reserved,
+        identity,
         segment_id,
         base_offset,
         created_us,
         previous_end,
         previous_base,
         gap,
+        records_version,
         rest,
         checksum,
     ) = SEGMENT_LAYOUT.struct.unpack(copy)
@@ -164,7 +172,8 @@ def decode_copy(copy: memoryview) -> SegmentHeader:
         raise SegmentHeaderInvalid(Fault.MAGIC)
     if zlib.crc32(copy[:SEALED_BYTES]) != checksum:
         raise SegmentHeaderInvalid(Fault.HEADER_CHECKSUM)
-    known = kind in (1, 2) and gap <= max(GapReason) and not flags and not reserved and not any(rest)
+    known = kind in (1, 2) and gap <= max(GapReason) and not flags and not any(rest)
+    known = known and (kind == SegmentKind.JOURNAL or not records_version)
     if version > SEGMENT_VERSION or (version == SEGMENT_VERSION and not known):
         raise FormatTooNew(
             f"a segment has format version {version}, kind {kind}: a newer Callboard wrote it. "
@@ -184,5 +193,7 @@ def decode_copy(copy: memoryview) -> SegmentHeader:
         previous_end,
         previous_base,
         GapReason(gap),
+        records_version,
         version,
+        identity=identity,
     )

@@ -1,4 +1,4 @@
-"""The real Disk: a folder of the operating system's, reached through a few threads of its own.
+"""The real Disk: a folder of the operating system, accessed by a few threads of its own.
 
 A plan is one hop into a thread (`threads.py` says how it is waited for), where `verbs.py` runs it. With `inline=True`
 plans and reads run in the loop's own thread instead: a single publisher gains up to a third, but every timer and every
@@ -68,7 +68,7 @@ class HostFlight:
 
 
 class HostIncarnation:
-    """The disk as one owner's one life sees it."""
+    """One owner's access to the disk during one life."""
 
     __slots__ = (
         "_disk", "_drained", "_flights", "_flown", "_handles", "_marks", "executor", "is_fenced", "owner"
@@ -166,7 +166,7 @@ class HostIncarnation:
         return await self._call("reading", file.path, _read, file, offset, length)
 
     def read_cached(self, handle: Handle, offset: int, length: int) -> bytes | None:
-        """What is in memory, None when not all of it is (or the system cannot tell)."""
+        """The bytes, if all of them are in memory; None if not, or if the system cannot tell."""
         file = self._own(handle)
         if not self._disk.reads_cached or offset < 0:
             return None  # preadv takes -1 for "where the last read ended"
@@ -342,7 +342,7 @@ class HostDisk:
         return await self._pool.finish(job, in_place=in_place and self._in_place)
 
     async def hop(self, function: Callable[[*Ts], T], *arguments: *Ts, in_place: bool = False) -> T:
-        """Call `function` where this disk's work is done, and wait for it to the end (D1)."""
+        """Call `function` in one of this disk's threads (or in place), and wait until it has ended (D1)."""
         if not self._inline:
             return await self._pool.run(function, *arguments, in_place=in_place and self._in_place)
         self.check_run()
@@ -369,7 +369,7 @@ class HostDisk:
             return born
 
     async def forget(self, owner: str) -> None:
-        """`owner` is gone for good: fence its incarnation, wait for its last plan, keep nothing of it."""
+        """`owner` has ended for good: fence its incarnation, wait for its last plan, and forget it."""
         self.check_run()
         await trio.lowlevel.checkpoint_if_cancelled()
         births = self._births.setdefault(owner, trio.Lock())

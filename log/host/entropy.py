@@ -8,7 +8,7 @@ __all__ = ["HostEntropy"]
 
 
 class HostEntropy:
-    """Randomness from the operating system, or from `seed` where a run shall be repeatable."""
+    """Randomness from the operating system, or from `seed` if a run must be repeatable."""
 
     __slots__ = ("_source",)
 
@@ -20,9 +20,9 @@ class HostEntropy:
         return self._source.random()
 
     def integer(self, bits: int) -> int:
-        """An unsigned integer of that many random bits."""
+        """An unsigned integer of `bits` random bits."""
         return self._source.getrandbits(bits)
 
     def bytes(self, count: int) -> bytes:
-        """That many random bytes."""
+        """`count` random bytes."""
         return self._source.randbytes(count)

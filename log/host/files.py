@@ -41,7 +41,7 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 IDLE_S: Final = 10.0
-"""A handle that was not used for so long is put away."""
+"""The descriptor of a handle that was not used for this long is closed."""
 GONE: Final = frozenset({errno.EBADF, errno.ENOENT, errno.ESTALE})
 TOO_MANY: Final = frozenset({errno.EMFILE, errno.ENFILE})
 
@@ -70,7 +70,7 @@ class File:
         self.unsynced = self.is_written = False
 
     def raise_failure(self) -> None:
-        """Tell once of a failed sync that nobody was told of (F3). Called under the guard."""
+        """Raise a failed sync that was not reported yet, once (F3). Called under the guard."""
         failure, self.failure = self.failure, None
         if failure is not None:
             raise OSError(failure.errno, failure.strerror)
@@ -178,7 +178,7 @@ class FileTable:
         return max(0.0, self._sweep_at - now) if self._opened else None
 
     def keep(self, path: str, *, below: bool = False) -> None:
-        """The name is about to change its meaning: its handles, and those below it, hold on to their files (F4)."""
+        """The name is about to be changed: its handles, and those below it, keep their files open (F4)."""
         with self._guard:
             handles = list(self._named.get(path, ()))
             if below:
@@ -307,7 +307,7 @@ class HostHandle:
         return self.put_away(None)
 
     def keep(self) -> None:
-        """Hold on to the file until the handle is closed: its path will not lead there any more (F4)."""
+        """Keep the file open until the handle is closed: its path will no longer lead to it (F4)."""
         try:
             self.pin()
         except OSError as error:
@@ -318,7 +318,7 @@ class HostHandle:
         self.unpin()
 
     def pin_now(self) -> int | None:
-        """Like `pin` but without waiting for anybody: None when the file was put away."""
+        """Like `pin`, without waiting: None when the file was put away."""
         if not self._guard.acquire(blocking=False):
             return None
         try:
@@ -333,7 +333,7 @@ class HostHandle:
             self._guard.release()
 
     def unpin(self) -> None:
-        """Let go of the descriptor, and close it if that was asked for meanwhile."""
+        """End a `pin`, and close the descriptor if that was requested meanwhile."""
         with self._guard:
             self._pins -= 1
             if self._pins or not self._doomed:

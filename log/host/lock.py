@@ -1,4 +1,4 @@
-"""The real directory lock: flock on a file named `lock`, which the system lets go of when the process dies.
+"""The real directory lock: flock on a file named `lock`, which the system releases when the process dies.
 
 The file holds who has the lock, as JSON for people to read. It is never removed: a process that waits on a removed file
 would lock a file that nobody else sees. flock belongs to the open file, so a second disk on the same root is
@@ -30,7 +30,7 @@ HELD: Final = frozenset({errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES})
 
 
 class HostLock:
-    """The held lock."""
+    """The lock of the root directory."""
 
     __slots__ = ("__weakref__", "_descriptor")
 
@@ -39,7 +39,7 @@ class HostLock:
         _held_here.add(self)
 
     def release(self) -> None:
-        """Let go, also of what forked children have inherited. Releasing twice does nothing, nor does a child's."""
+        """Release the lock, also for forked children that inherited it. A second call, or a child's, does nothing."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             _held_here.discard(self)
@@ -88,7 +88,7 @@ def make_root(root: str) -> None:
 
 
 def acquire(root: str, holder: dict[str, Any]) -> HostLock:
-    """Lock `root` for writing, or raise `DirectoryLocked` with the holder's own words."""
+    """Lock `root` for writing, or raise `DirectoryLocked` with what the holder wrote about itself."""
     path = f"{root}/{LOCK_NAME}"
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -109,7 +109,7 @@ def acquire(root: str, holder: dict[str, Any]) -> HostLock:
 
 
 def _read_holder(descriptor: int) -> dict[str, Any]:
-    """What the holder wrote; nothing when it is just writing it."""
+    """What the holder wrote about itself; empty while it is writing."""
     try:
         words = json.loads(os.pread(descriptor, HOLDER_BYTES_MAX, 0))
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""What kind of place a root folder is: the platform, the file system, and whether it may be trusted with a lock."""
+"""Checks of a root folder: the platform, the file system, and whether its locks can be relied on."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ class Executor:
         return None
 
     def close_handles(self, handles: Sequence[HostHandle]) -> None:
-        """Close what a fenced incarnation left open. Errors are of no use to anybody: its owner is gone."""
+        """Close what a fenced incarnation left open. Errors are ignored, because its owner has ended."""
         for handle in handles:
             try:
                 self._detach(handle)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+from functools import partial
 from typing import Final
 
 import attrs
 
-from callboard.log.format.frame import encode_frame, frame_length, reseal
+from callboard.log.format.frame import FrameFields, encode_frame, frame_length, header_of, reseal, seed_of
+from callboard.log.format.frame_walk import FrameWalk
+from callboard.log.format.identity import identity_of
 from callboard.log.format.index import SegmentIndex
 from callboard.log.format.segment import GapReason, SegmentKind, encode_segment_header
 from callboard.log.journal.journal_records import Kind, columns_of_control
 from callboard.log.limits import INDEX_INTERVAL_BYTES, MIB, SEGMENT_BYTES_MAX
-from callboard.log.offline.inspection import Inspection, Run, SegmentState
+from callboard.log.offline.found import Inspection, Run, SegmentState
 from callboard.log.seams.disk import (
     Buffer,
     Close,
@@ -27,7 +30,6 @@ from callboard.log.seams.disk import (
     Write,
 )
 from callboard.log.segments.segment_file import SegmentFile, index_path
-from callboard.log.segments.segment_walk import FrameReader
 
 __all__ = ["Fork", "plan_journal", "plan_partition", "write_fork", "write_index"]
 
@@ -97,6 +99,9 @@ def gap_before(state: SegmentState, run: Run, end: int) -> tuple[GapReason, tupl
 def plan_journal(found: Inspection) -> list[Fork]:
     """A segment for each damaged one, under the same name, with gap frames for what is lost."""
     forks: list[Fork] = []
+    if not found.segments:
+        end = found.journal_end
+        return [Fork(0, end, None, ((0, end - 1),), ((0, end - 1),))] if end else []
     first = found.segments[0]
     if first.base > 0 and any(
         problem.kind == "snapshot" and problem.first_offset == 0 for problem in first.problems
@@ -113,6 +118,9 @@ def plan_journal(found: Inspection) -> list[Fork]:
                 parts.append((end, run.base - 1))
             parts.append(run)
             end = run.end
+        if following is None and end < found.journal_end:
+            parts.append((end, found.journal_end - 1))
+            end = found.journal_end
         if state.lost_snapshot and end == state.base + 1:
             end += 1
         if following is not None and end < following.base and not following.heals:
@@ -146,6 +154,8 @@ async def write_fork(
         previous_end=fork.previous_end,
         previous_base=fork.previous_base,
         gap=fork.gap,
+        records_version=0 if header is None else header.records_version,
+        identity=identity_of(found.directory),
     )
     await files.submit(file.start_verbs(files, encoded))
     writer = ForkWriter(files, file, SegmentIndex(segment_id, fork.base, interval_bytes=INDEX_INTERVAL_BYTES))
@@ -166,6 +176,7 @@ class ForkWriter:
         self.files = files
         self.file = file
         self.index = index
+        self._seed = seed_of(file.segment_id)
         self._buffers: list[Buffer] = []
         self._size = 0
 
@@ -173,52 +184,56 @@ class ForkWriter:
         """The parts of `fork`, frames resealed for the new segment."""
         handle = self.files.handle(source.path)
         await self.files.submit((Open(handle),))
-        reader = FrameReader(self.files, handle, source_id)
+        take = partial(self._take, source)
         for part in fork.parts:
             if isinstance(part, tuple):
                 await self.gap(part)
                 continue
             for start, end in part.spans:
-                position = start
-                while position < end:
-                    header = await reader.header(position)
-                    if source.lost_snapshot and header.base_offset == source.base:
-                        # An announcement without its snapshot would announce whatever follows.
-                        await self.gap((header.base_offset, header.base_offset))
-                    else:
-                        frame = reseal(
-                            await reader.raw(position, header.frame_bytes), source_id, self.file.segment_id
-                        )
-                        await self._add(
-                            [frame], header.base_offset, header.last_offset, header.count, header.max_time_us
-                        )
-                    position += header.frame_bytes
+                walk = FrameWalk(source_id, part.base, position=start, file_end=end, visit=take)
+                while (need := walk.need) is not None:
+                    walk.feed(await self.files.read(handle, need.position, need.length))
+                    if self._size >= CHUNK_BYTES:
+                        await self.flush()
         await self.files.submit((Close(handle),))
+
+    def _take(self, source: SegmentState, position: int, fields: FrameFields, body: memoryview) -> bool:
+        """A frame of the old segment, for the new one."""
+        del position
+        header = header_of(fields, 0)
+        if source.lost_snapshot and header.base_offset == source.base:
+            # An announcement without its snapshot would announce whatever follows.
+            self._add(*gap_frame(self.file.segment_id, header.base_offset, header.base_offset))
+        else:
+            frame: list[Buffer] = [reseal(fields, body, self._seed), bytes(body)]
+            self._add(frame, header.base_offset, header.last_offset, header.count, header.max_time_us)
+        return False
 
     async def gap(self, part: Run | Gap) -> None:
         """A frame that records what a journal lost."""
-        if not isinstance(part, tuple):
-            return
-        first, last = part
-        columns = columns_of_control(Kind.GAP, first)
-        columns.span = last - first
-        columns.offset_deltas = [0] if last > first else None
-        frame = encode_frame(columns, segment_id=self.file.segment_id, base_offset=first, append_time_us=0)
-        await self._add(frame, first, last, 1, 0)
+        if isinstance(part, tuple):
+            self._add(*gap_frame(self.file.segment_id, *part))
 
-    async def _add(self, frame: list[Buffer], base: int, last: int, count: int, time_us: int) -> None:
+    def _add(self, frame: list[Buffer], base: int, last: int, count: int, time_us: int) -> None:
         size = frame_length(frame)
         self.index.note(self.file.position + self._size, size, base, last, count, time_us)
         self._buffers += frame
         self._size += size
-        if self._size >= CHUNK_BYTES:
-            await self.flush()
 
     async def flush(self) -> None:
         """Write what was collected."""
         if self._buffers:
             await self.files.submit(self.file.fill_verbs(self._buffers, self._size))
             self._buffers, self._size = [], 0
+
+
+def gap_frame(segment_id: int, first: int, last: int) -> tuple[list[Buffer], int, int, int, int]:
+    """A frame that says that a journal's records `first` to `last` are lost, and what an index notes of it."""
+    columns = columns_of_control(Kind.GAP, first)
+    columns.span = last - first
+    columns.offset_deltas = [0] if last > first else None
+    frame = encode_frame(columns, segment_id=segment_id, base_offset=first, append_time_us=0)
+    return frame, first, last, 1, 0
 
 
 async def write_index(files: Incarnation, directory: str, base: int, index: SegmentIndex) -> None:

@@ -1,7 +1,7 @@
 """Looking at one log, byte by byte: what verify reports and repair acts on.
 
-`inspect_log` reads the headers of all segments, then each segment twice: a scan finds the valid frames and the damage
-between them, a second pass decodes every column. Memory is bounded: of each segment only the *runs* are kept, ranges
+`inspect_log` reads the headers of all segments, then each segment once: a walk finds the valid frames and the damage
+between them, and each frame is decoded on the way. Memory is bounded: of each segment only the *runs* are kept, ranges
 of frames whose offsets continue one another.
 
 A segment ends where its successor begins. A successor's header may explain that the offsets before it hold no
@@ -13,15 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import attrs
-
 from callboard.log.errors import PlanFailed
-from callboard.log.format.columns import Columns
-from callboard.log.format.committed import COMMITTED_BYTES, Committed, decode_committed
-from callboard.log.format.faults import CommittedInvalid, FrameInvalid, IndexInvalid, SegmentHeaderInvalid
-from callboard.log.format.frame import FrameHeader
+from callboard.log.format.committed import COMMITTED_BYTES, decode_committed
+from callboard.log.format.faults import CommittedInvalid, IndexInvalid, SegmentHeaderInvalid
+from callboard.log.format.frame_walk import FrameWalk, Tail
+from callboard.log.format.identity import kind_of
 from callboard.log.format.index import INDEX_HEADER_BYTES, SegmentIndex
-from callboard.log.format.scan import SegmentScan, Tail
 from callboard.log.format.segment import (
     SEGMENT_HEADER_BYTES,
     GapReason,
@@ -30,78 +27,19 @@ from callboard.log.format.segment import (
     decode_segment_header,
 )
 from callboard.log.journal.journal_disk import segment_bases
-from callboard.log.journal.journal_records import Kind, decode_control
+from callboard.log.journal.journal_records import Kind
+from callboard.log.journal.journal_recovery import snapshot_kind
+from callboard.log.offline.found import FramesFound, Inspection, Problem, SegmentState, tell
 from callboard.log.seams.disk import Close, Handle, Incarnation, Open
+from callboard.log.segments.damage_record import DamageRecord
 from callboard.log.segments.index_file import segment_id_in
+from callboard.log.segments.placing import TOO_FAR, is_within_reach, place_segments
 from callboard.log.segments.segment_file import index_path, segment_path
-from callboard.log.segments.segment_walk import FrameReader, OpenSegment, scan_file
+from callboard.log.segments.segment_walk import OpenSegment, scan_file
 
-__all__ = ["Inspection", "Problem", "Run", "SegmentState", "inspect_log", "read_whole"]
+__all__ = ["Inspection", "Problem", "inspect_log", "read_whole"]
 
 Tell = Callable[[int], None]
-
-
-@attrs.frozen
-class Problem:
-    """Something found. `kind` is one of the words listed in the how-to; offsets are None when no record is lost."""
-
-    path: str
-    kind: str
-    position: int | None
-    first_offset: int | None
-    last_offset: int | None
-    message: str
-
-
-@attrs.define
-class Run:
-    """Frames whose offsets continue one another: bytes `spans` hold offsets `base` to `end` (exclusive)."""
-
-    base: int
-    end: int
-    spans: list[tuple[int, int]]
-
-
-@attrs.define
-class SegmentState:
-    """One segment as found. `segment_id` is None when nothing in it can be read."""
-
-    base: int
-    path: str
-    size_bytes: int
-    header: SegmentHeader | None
-    segment_id: int | None
-    runs: list[Run] = attrs.Factory(list)
-    problems: list[Problem] = attrs.Factory(list)
-    records: int = 0
-    index_is_sound: bool = True
-    lost_snapshot: bool = False
-    """The segment announces a snapshot that cannot be read."""
-    heals: bool = False
-    """The segment begins with a snapshot that replaces whatever is missing before it."""
-
-    @property
-    def end(self) -> int:
-        """One above the last readable record's offset."""
-        return self.runs[-1].end if self.runs else self.base
-
-
-@attrs.define
-class Inspection:
-    """A whole log as found."""
-
-    directory: str
-    kind: str
-    segments: list[SegmentState]
-    committed: Committed | None = None
-    problems: list[Problem] = attrs.Factory(list)
-    notes: list[Problem] = attrs.Factory(list)
-    has_snapshot: bool = False
-
-    @property
-    def end(self) -> int:
-        """One above the last readable record's offset in the log."""
-        return max((segment.end for segment in self.segments), default=0)
 
 
 async def inspect_log(files: Incarnation, directory: str, *, progress: Tell | None = None) -> Inspection:
@@ -137,15 +75,20 @@ class Inspector:
         found = self.found
         # First, so that a log that grows meanwhile holds at least what the file says.
         committed = await read_whole(self.files, f"{self.directory}/committed")
+        states: dict[int, SegmentState] = {}
         for base in await segment_bases(self.files, self.directory):
             state = await self._look(base)
             if state is not None:
-                found.segments.append(state)
-        kinds = {state.header.kind for state in found.segments if state.header is not None}
+                states[base] = state
+        kinds = {state.header.kind for state in states.values() if state.header is not None}
+        expected = kind_of(self.directory)
+        if expected is not None:
+            kinds = {expected}
         if SegmentKind.JOURNAL in kinds and SegmentKind.LOG not in kinds:
             found.kind = "journal"
-        elif committed is not None:
+        if committed is not None:
             self._read_committed(committed)
+        self._place(states)
         for place in range(len(found.segments)):
             await self._segment(place)
         if found.kind == "journal":
@@ -153,9 +96,39 @@ class Inspector:
         else:
             self._note_first_gap()
             self._check_committed()
-        for state in found.segments:
+            await self._tell_recorded()
+        for state in (*found.segments, *found.refused):
             found.problems += state.problems
         return found
+
+    def _place(self, states: dict[int, SegmentState]) -> None:
+        """Sort out which files are segments of this log, as opening does, and where they belong."""
+        found = self.found
+        headers = {name: state.header for name, state in states.items()}
+        placing = place_segments(self.directory, headers, found.committed)
+        for name, state in states.items():
+            refusal = placing.refused.get(name)
+            if refusal is not None:
+                tell(state, "stray", 0, None, None, f"the file is no part of the log: {refusal}")
+                found.refused.append(state)
+                continue
+            if name in placing.renamed:
+                state.base, state.is_misnamed = placing.renamed[name], True
+                message = f"the segment has a wrong name: its header says that it begins at {state.base}"
+                tell(state, "name", 0, None, None, message)
+            found.segments.append(state)
+        found.segments.sort(key=lambda state: state.base)
+        committed = found.committed
+        known = self._top() if found.segments else None
+        if committed is not None and not is_within_reach(
+            max(committed.visible_end, committed.durable_end), known
+        ):
+            path = f"{self.directory}/committed"
+            message = (
+                f"the ends that it names are {TOO_FAR}: {committed.visible_end} and {committed.durable_end}"
+            )
+            found.problems.append(Problem(path, "committed", 0, None, None, message))
+            found.committed = None
 
     # -- headers ------------------------------------------------------------------------------------------------
 
@@ -170,9 +143,8 @@ class Inspector:
             base, SegmentState(base, path, await self.files.size(handle), None, None), data
         )
         if state.header is not None and state.header.kind is SegmentKind.JOURNAL:
-            first = await FrameReader(self.files, handle, state.header.segment_id).valid()
-            control = None if first is None else decode_control(first[1].value(0))
-            state.heals = control is not None and control.kind is Kind.HEAL
+            opened = OpenSegment(handle, state.header, state.size_bytes)
+            state.heals = await snapshot_kind(self.files, opened) is Kind.HEAL
         await self.files.submit((Close(handle),))
         return state
 
@@ -181,19 +153,12 @@ class Inspector:
             header = decode_segment_header(data)
         except SegmentHeaderInvalid as fault:
             state.segment_id = await self._id_from_index(base)
-            self._tell(
-                state, "header", 0, None, None, f"both copies of the segment's header are damaged ({fault})"
-            )
+            tell(state, "header", 0, None, None, f"both copies of the segment's header are damaged ({fault})")
             return state
         state.segment_id = header.segment_id
-        if header.base_offset != base:
-            self._tell(
-                state, "header", 0, None, None, f"the header says that it begins at {header.base_offset}"
-            )
-            return state
         state.header = header
         if not header.intact:
-            self._tell(state, "header-copy", 0, None, None, "one of the two copies of the header is damaged")
+            tell(state, "header-copy", 0, None, None, "one of the two copies of the header is damaged")
         return state
 
     async def _open(self, handle: Handle) -> bool:
@@ -216,76 +181,79 @@ class Inspector:
         following = self.found.segments[place + 1] if place + 1 < len(self.found.segments) else None
         if state.segment_id is None:
             last = None if following is None else following.base - 1
-            self._tell(
-                state, "lost", 0, state.base, last, "without its header nothing in the segment can be read"
-            )
+            tell(state, "lost", 0, state.base, last, "without its header nothing in the segment can be read")
             return
         header = state.header or SegmentHeader(state.segment_id, state.base, 0)
         handle = self.files.handle(state.path)
         if not await self._open(handle):
             return
-        opened = OpenSegment(handle, header, state.size_bytes)
-        scan = await scan_file(self.files, opened, progress=self.progress)
         index = await self._index(state) if self.found.kind == "partition" else None
-        walk = FramesWalk(self, state, opened, None if following is None else following.base)
+        frames = FramesFound(self.found, state, None if following is None else following.base)
         if index is not None:
-            walk.entries = dict(zip(index.positions, index.offsets, strict=True))
-        await walk.run(scan)
-        self._check_damages(state, scan, walk, following)
-        self._check_end(state, scan, walk, following)
+            frames.entries = dict(zip(index.positions, index.offsets, strict=True))
+        opened = OpenSegment(handle, header, state.size_bytes)
+        walk = await scan_file(self.files, opened, visit=frames.visit, progress=self.progress)
+        frames.check_snapshot()
+        self._check_damages(state, walk, frames, following)
+        self._check_end(state, walk, frames, following)
         if index is not None:
-            self._check_index(state, index, scan, walk)
+            self._check_index(state, index, walk, frames)
         await self.files.submit((Close(handle),))
 
     def _check_damages(
-        self, state: SegmentState, scan: SegmentScan, walk: FramesWalk, following: SegmentState | None
+        self, state: SegmentState, walk: FrameWalk, frames: FramesFound, following: SegmentState | None
     ) -> None:
-        for damage in scan.damages:
+        for damage in walk.damages:
             first, last = damage.first_offset_lost, damage.last_offset_lost
-            if damage.start >= walk.superseded_at:
+            if damage.start >= frames.superseded_at:
                 continue
             if following is not None:
                 last = min(last, following.base - 1)
             words = f"bytes {damage.start} to {damage.end} are damaged"
             if last < first:
-                self._tell(state, "damage", damage.start, None, None, words + "; no record is lost")
-            elif self._is_unproven(first, walk, following):
-                self._note(state, "torn", damage.start, first, last, words + "; nothing had proven them yet")
+                tell(state, "damage", damage.start, None, None, words + "; no record is lost")
+            elif self._is_unproven(first, frames, following):
+                self.found.note(
+                    state, "torn", damage.start, first, last, words + "; nothing had proven them yet"
+                )
             elif following is not None and explains(following, first):
-                self._note(
+                self.found.note(
                     state, "gap", damage.start, first, last, words + "; the next segment explains the gap"
                 )
             else:
-                self._tell(state, "damage", damage.start, first, last, words)
+                tell(state, "damage", damage.start, first, last, words)
 
-    def _is_unproven(self, first: int, walk: FramesWalk, following: SegmentState | None) -> bool:
+    def _is_unproven(self, first: int, frames: FramesFound, following: SegmentState | None) -> bool:
         """Whether power loss alone may have taken the record: nobody was told that it is durable."""
         if following is not None and not following.heals:
             return False
-        if self.found.kind == "journal":
-            return walk.proven <= first
-        return self.found.committed is not None and first >= self.found.committed.durable_end
+        if self.found.committed is None:
+            return self.found.kind == "journal" and first >= frames.proven
+        return first >= max(frames.proven, self.found.committed.durable_end)
 
     def _check_end(
-        self, state: SegmentState, scan: SegmentScan, walk: FramesWalk, following: SegmentState | None
+        self, state: SegmentState, walk: FrameWalk, frames: FramesFound, following: SegmentState | None
     ) -> None:
         """What lies behind the last frame, and whether the next segment continues it."""
         end = state.end if state.runs else state.base
-        is_torn = scan.tail is Tail.TORN and walk.superseded_at > scan.end
-        words = f"bytes {scan.end} to {scan.tail_end} are no frame" if is_torn else "records are missing"
+        is_torn = walk.tail is Tail.TORN and frames.superseded_at > walk.end
+        words = f"bytes {walk.end} to {walk.tail_end} are no frame" if is_torn else "records are missing"
         if following is None:
-            if is_torn:
-                first, last = scan.torn_offsets or (None, None)
-                self._note(state, "torn", scan.end, first, last, words + ": a torn tail")
+            proven = self.found.journal_end
+            if end + (state.lost_snapshot and end == state.base + 1) < proven:
+                tell(state, "damage", walk.end, end, proven - 1, words + ", and were synced")
+            elif is_torn:
+                first, last = walk.torn_offsets or (None, None)
+                self.found.note(state, "torn", walk.end, first, last, words + ": a torn tail")
         elif end >= following.base:
             if is_torn:
-                self._note(state, "torn", scan.end, None, None, words + "; no record is missing")
+                self.found.note(state, "torn", walk.end, None, None, words + "; no record is missing")
         elif explains(following, end):
             reason = f"explained by the next segment ({gap_name(following)})"
-            self._note(state, "gap", scan.end, end, following.base - 1, f"a gap, {reason}")
+            self.found.note(state, "gap", walk.end, end, following.base - 1, f"a gap, {reason}")
         elif not any(problem.last_offset == following.base - 1 for problem in state.problems):
             kind = "damage" if is_torn else "lost"
-            self._tell(state, kind, scan.end, end, following.base - 1, words + " before the next segment")
+            tell(state, kind, walk.end, end, following.base - 1, words + " before the next segment")
 
     def _note_first_gap(self) -> None:
         """A log may begin with a gap: when its only segment could not be read, and was taken out of service whole."""
@@ -297,7 +265,7 @@ class Inspector:
         ):
             state = self.found.segments[0]
             message = f"a gap, explained by the first segment ({gap_name(state)})"
-            self._note(state, "gap", None, header.previous_end, header.base_offset - 1, message)
+            self.found.note(state, "gap", None, header.previous_end, header.base_offset - 1, message)
 
     async def _index(self, state: SegmentState) -> SegmentIndex | None:
         """The stored index; None when there is none, or only what a crash leaves of one."""
@@ -314,11 +282,11 @@ class Inspector:
             return None
 
     def _check_index(
-        self, state: SegmentState, index: SegmentIndex, scan: SegmentScan, walk: FramesWalk
+        self, state: SegmentState, index: SegmentIndex, walk: FrameWalk, frames: FramesFound
     ) -> None:
         """Every entry leads to a frame with its offset, unless that frame is damaged, or power loss took it."""
-        is_whole = not state.problems and not scan.damages and index.end_position <= scan.end
-        wrong = [*walk.wrong_entries, *(walk.entries.values() if is_whole else ())]
+        is_whole = not state.problems and not walk.damages and index.end_position <= walk.end
+        wrong = [*frames.wrong_entries, *(frames.entries.values() if is_whole else ())]
         if wrong:
             state.index_is_sound = False
             path = index_path(self.directory, state.base)
@@ -331,7 +299,7 @@ class Inspector:
         segments = self.found.segments
         if segments and segments[0].base > 0 and not self.found.has_snapshot:
             message = "the journal's beginning was pruned, and no snapshot that replaces it can be read"
-            self._tell(segments[0], "snapshot", None, 0, segments[0].base - 1, message)
+            tell(segments[0], "snapshot", None, 0, segments[0].base - 1, message)
 
     def _read_committed(self, data: bytes) -> None:
         path = f"{self.directory}/committed"
@@ -361,125 +329,18 @@ class Inspector:
             message = "records that no sync had proven are missing at the end of the log"
             self.found.notes.append(Problem(path, "torn", None, end, committed.visible_end - 1, message))
 
+    async def _tell_recorded(self) -> None:
+        """What was lost earlier, and nobody has acknowledged."""
+        record = await DamageRecord.load(self.files, self.directory)
+        for damage in record.unaccepted:
+            first, last = damage.first_offset, damage.last_offset
+            words = damage.reason or f"bytes {damage.start} to {damage.end} could not be read"
+            message = f"{words}: found earlier; `callboard repair --accept` acknowledges it"
+            offsets = (first, last) if first <= last else (None, None)
+            self.found.notes.append(Problem(record.path, "recorded", None, offsets[0], offsets[1], message))
+
     def _top(self) -> int:
         return self.found.segments[-1].base if self.found.segments else 0
-
-    # -- telling ------------------------------------------------------------------------------------------------
-
-    def _tell(
-        self,
-        state: SegmentState,
-        kind: str,
-        position: int | None,
-        first: int | None,
-        last: int | None,
-        message: str,
-    ) -> None:
-        state.problems.append(Problem(state.path, kind, position, first, last, message))
-
-    def _note(
-        self,
-        state: SegmentState,
-        kind: str,
-        position: int | None,
-        first: int | None,
-        last: int | None,
-        message: str,
-    ) -> None:
-        self.found.notes.append(Problem(state.path, kind, position, first, last, message))
-
-
-class FramesWalk:
-    """The second pass over a segment: decode each frame that counts, and note the runs."""
-
-    def __init__(
-        self, inspector: Inspector, state: SegmentState, opened: OpenSegment, until: int | None
-    ) -> None:
-        self.inspector = inspector
-        self.state = state
-        self.reader = FrameReader(inspector.files, opened.handle, opened.header.segment_id)
-        self.until = until
-        self.superseded_at = opened.size_bytes + 1
-        """Byte from which on all belongs to the successor."""
-        self.proven = 0
-        """Journals: the highest sequence that a frame calls proven."""
-        self.entries: dict[int, int] = {}
-        """Of the index: offset by position, until the frame was met."""
-        self.wrong_entries: list[int] = []
-
-    async def run(self, scan: SegmentScan) -> FramesWalk:
-        """Decode the frames that the scan found, up to the first that is superseded."""
-        behind_damage = {damage.end for damage in scan.damages}
-        for position in scan.positions:
-            try:
-                header, columns = await self.reader.frame(position)
-            except FrameInvalid as fault:
-                await self._undecodable(position, fault)
-                continue
-            if self.until is not None and header.last_offset >= self.until:
-                self.superseded_at = position
-                self.entries = {at: offset for at, offset in self.entries.items() if at < position}
-                break
-            end = self.state.end
-            if header.base_offset > end and position not in behind_damage:
-                message = "records are missing between two frames"
-                self.inspector._tell(self.state, "lost", position, end, header.base_offset - 1, message)
-            self._take(position, header, columns)
-        self._check_snapshot()
-        return self
-
-    async def _undecodable(self, position: int, fault: FrameInvalid) -> None:
-        header = await self.reader.header(position)
-        message = f"the frame's checksums hold, but it cannot be decoded ({fault})"
-        self.inspector._tell(
-            self.state, "undecodable", position, header.base_offset, header.last_offset, message
-        )
-
-    def _take(self, position: int, header: FrameHeader, columns: Columns) -> None:
-        state, end = self.state, position + header.frame_bytes
-        state.records += columns.count
-        if self.inspector.found.kind == "partition":
-            if self.entries.pop(position, header.base_offset) != header.base_offset:
-                self.wrong_entries.append(header.base_offset)
-        elif not self._take_control(position, header, columns):
-            return
-        run = state.runs[-1] if state.runs else None
-        if run is None or run.end != header.base_offset:
-            run = Run(header.base_offset, header.base_offset, [])
-            state.runs.append(run)
-        run.end = header.last_offset + 1
-        if run.spans and run.spans[-1][1] == position:
-            run.spans[-1] = run.spans[-1][0], end
-        else:
-            run.spans.append((position, end))
-
-    def _take_control(self, position: int, header: FrameHeader, columns: Columns) -> bool:
-        """Note what a journal's frame says of itself; False when it cannot be made sense of."""
-        if self.state.lost_snapshot and header.base_offset == self.state.base + 1:
-            # The snapshot itself: it has no control record.
-            self.state.lost_snapshot = False
-            self.inspector.found.has_snapshot = True
-            return True
-        control = decode_control(columns.value(0))
-        if control is None:
-            message = "a frame of the journal has no control record"
-            self.inspector._tell(
-                self.state, "undecodable", position, header.base_offset, header.last_offset, message
-            )
-            return False
-        self.proven = max(self.proven, control.proven)
-        if control.kind in (Kind.SNAPSHOT, Kind.HEAL):
-            self.state.lost_snapshot = True
-        elif control.kind is Kind.GAP:
-            message = "a gap, recorded by repair"
-            self.inspector._note(self.state, "gap", position, header.base_offset, header.last_offset, message)
-        return True
-
-    def _check_snapshot(self) -> None:
-        state = self.state
-        if state.lost_snapshot:
-            message = "the snapshot that the segment begins with cannot be read"
-            self.inspector._tell(state, "snapshot", None, state.base + 1, state.base + 1, message)
 
 
 def explains(following: SegmentState, end: int) -> bool:

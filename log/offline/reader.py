@@ -15,24 +15,26 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict
+from functools import partial
 from typing import Final
 
 import attrs
 
 from callboard.log.errors import InvalidArgument, LogCorrupt, OffsetOutOfRange, PlanFailed
 from callboard.log.format.committed import COMMITTED_BYTES, decode_committed
-from callboard.log.format.faults import CommittedInvalid, FrameInvalid, SegmentHeaderInvalid
-from callboard.log.format.frame import FrameHeader, seed_of
+from callboard.log.format.faults import CommittedInvalid, SegmentHeaderInvalid
+from callboard.log.format.frame_walk import CHUNK_BYTES, FrameWalk
 from callboard.log.format.index import SegmentIndex
-from callboard.log.format.scan import SegmentScan
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
+from callboard.log.format.walk_drivers import run_walk_async
 from callboard.log.journal.journal_disk import segment_bases
 from callboard.log.limits import KIB, READ_BYTES_DEFAULT
 from callboard.log.seams.disk import Close, Incarnation, Open
 from callboard.log.segments.index_file import load_index
-from callboard.log.segments.reading import Outcome, Reading, Wish, walk
+from callboard.log.segments.reading import Reading, ReadRequest, TimeSearch
 from callboard.log.segments.segment_file import segment_path
-from callboard.log.segments.segment_walk import CHUNK_BYTES, FrameReader, OpenSegment, open_segment
+from callboard.log.segments.segment_walk import OpenSegment, open_segment
+from callboard.log.segments.segments import position_of_time
 
 __all__ = ["LogReader", "Reading"]
 
@@ -49,7 +51,6 @@ class View:
     """A segment open for reading, and where the last read of it ended."""
 
     opened: OpenSegment
-    seed: int
     index: SegmentIndex | None
     offset: int
     position: int
@@ -74,6 +75,8 @@ class LogReader:
         self.directory = directory
         self._files = files
         self._bases: list[int] = []
+        self._genuine: dict[int, bool] = {}
+        """Of the files seen so far: whether the header says what the name says. Others are no part of the log."""
         self._visible_end = 0
         self._views: OrderedDict[int, View] = OrderedDict()
 
@@ -115,21 +118,21 @@ class LogReader:
             raise InvalidArgument("a read of nothing: max_records and max_bytes are at least 1.")
         if offset >= self._visible_end:
             await self.refresh()
-        wish = Wish(offset, max_records, max_bytes)
+        request = ReadRequest(offset, max_records, max_bytes)
         for is_retry in (False, True):
             try:
-                await self._read(wish, is_retry=is_retry)
+                await self._read(request, is_retry=is_retry)
             except MovedError:
                 # Rolled, forked or removed since the directory was listed: look again, once.
                 await self._list()
                 continue
             break
-        return wish.reading()
+        return request.reading()
 
     async def offset_at(self, time_us: int) -> int:
         """The first offset appended at or after `time_us` (microseconds since 1970), else `visible_end`."""
         await self.refresh()
-        for place, base in enumerate(list(self._bases)):
+        for base in tuple(self._bases):
             if base >= self._visible_end:
                 break
             try:
@@ -139,7 +142,7 @@ class LogReader:
             index = view.index
             if index is not None and index.sealed and index.max_time_us < time_us:
                 continue
-            found = await self._find_time(view, time_us, min(self._end_of(place), self._visible_end))
+            found = await self._find_time(view, time_us, await self._end_of(base))
             if found is not None:
                 return found
         return self._visible_end
@@ -182,11 +185,23 @@ class LogReader:
     async def _list(self) -> None:
         """List the segments (L1), and forget the open files: some may have been replaced."""
         await self.close()
-        self._bases = await segment_bases(self._files, self.directory)
+        found = await segment_bases(self._files, self.directory)
+        self._bases = [base for base in found if self._genuine.get(base, True)]
 
-    def _end_of(self, place: int) -> int:
-        """Where a segment ends (L2): no end is known for the last one."""
-        return self._bases[place + 1] if place + 1 < len(self._bases) else self._visible_end
+    async def _end_of(self, base: int) -> int:
+        """Where a segment ends (L2), by its successor's header; the last one at the visible end."""
+        place = bisect_right(self._bases, base)
+        while place < len(self._bases) and self._bases[place] < self._visible_end:
+            successor = self._bases[place]
+            if successor not in self._genuine:
+                try:
+                    await self._view(successor)
+                except (LogCorrupt, MovedError):
+                    self._genuine.setdefault(successor, True)
+            if self._genuine[successor]:
+                return successor
+            del self._bases[place]
+        return self._visible_end
 
     async def _view(self, base: int) -> View:
         view = self._views.get(base)
@@ -205,11 +220,15 @@ class LogReader:
                 f"the header of {path} is damaged ({fault}): none of its records can be read. Run `callboard verify`, "
                 "then `callboard repair`.",
                 path=path,
-                offsets=(base, self._end_of(bisect_right(self._bases, base) - 1) - 1),
+                offsets=(base, min([*self._bases[bisect_right(self._bases, base) :], self._visible_end]) - 1),
             ) from fault
+        self._genuine[base] = opened.header.base_offset == base
+        if not self._genuine[base]:
+            await self._files.submit((Close(opened.handle),))
+            raise MovedError
         segment_id = opened.header.segment_id
         index = await load_index(self._files, self.directory, base, segment_id)
-        view = View(opened, seed_of(segment_id), index, base, SEGMENT_HEADER_BYTES)
+        view = View(opened, index, base, SEGMENT_HEADER_BYTES)
         self._views[base] = view
         while len(self._views) > OPEN_SEGMENTS_MAX:
             _, old = self._views.popitem(last=False)
@@ -218,106 +237,58 @@ class LogReader:
 
     # -- reading ------------------------------------------------------------------------------------------------
 
-    async def _read(self, wish: Wish, *, is_retry: bool) -> None:
-        if not self.start_offset <= wish.offset <= self._visible_end:
+    async def _read(self, request: ReadRequest, *, is_retry: bool) -> None:
+        if not self.start_offset <= request.offset <= self._visible_end:
             raise OffsetOutOfRange(
-                f"offset {wish.offset} is not in {self.directory}: it holds {self.start_offset} to "
+                f"offset {request.offset} is not in {self.directory}: it holds {self.start_offset} to "
                 f"{self._visible_end}. Read from within, or from `start_offset`.",
-                offset=wish.offset,
+                offset=request.offset,
                 start=self.start_offset,
                 end=self._visible_end,
             )
-        while wish.offset < self._visible_end and not wish.is_fulfilled:
-            place = bisect_right(self._bases, wish.offset) - 1
-            view = await self._view(self._bases[place])
-            wish.limit = min(self._end_of(place), self._visible_end)
-            wish.position, wish.expected = view.start(wish.offset)
-            await self._read_segment(view, wish, is_retry=is_retry)
-            view.offset, view.position = wish.expected, wish.position
+        while request.offset < self._visible_end and not request.is_fulfilled:
+            base = self._bases[bisect_right(self._bases, request.offset) - 1]
+            limit = await self._end_of(base)
+            view = await self._view(base)
+            await self._read_segment(view, request, limit, is_retry=is_retry)
 
-    async def _read_segment(self, view: View, wish: Wish, *, is_retry: bool) -> None:
-        """Walk one segment until the wish is fulfilled or the segment ends."""
-        wish.needed_bytes = 0
-        while True:
-            length = max(min(wish.size_bytes + AHEAD_BYTES, CHUNK_BYTES), wish.needed_bytes)
-            chunk = await self._files.read(view.opened.handle, wish.position, length)
-            before = wish.position
-            outcome = walk(memoryview(chunk), view.seed, wish)
-            if outcome is Outcome.DONE:
-                return
-            if outcome is Outcome.MORE and (len(chunk) == length or wish.position > before):
-                continue
-            if not is_retry:
-                raise MovedError
-            if not await self._skip_damage(view, wish):
-                wish.lose(wish.expected, wish.limit - 1)
-                wish.expected = wish.limit
-                return
-
-    async def _skip_damage(self, view: View, wish: Wish) -> bool:
-        """Move the wish to the next valid frame below its limit; False when there is none."""
-        scan = SegmentScan(view.opened.header.segment_id, wish.expected, position=wish.position)
-        at = wish.position
-        while not scan.positions:
-            chunk = await self._files.read(view.opened.handle, at, CHUNK_BYTES)
-            if not chunk:
-                scan.finish()  # the file's last frame is only sure when nothing more can come
-                break
-            scan.feed(chunk)
-            at += len(chunk)
-        if not scan.positions:
-            return False
-        position = scan.positions[0]
-        reader = FrameReader(self._files, view.opened.handle, view.opened.header.segment_id)
-        header = await reader.header(position)
-        if header.last_offset >= wish.limit:
-            return False
-        wish.lose(wish.expected, header.base_offset - 1)
-        wish.position, wish.expected, wish.needed_bytes = position, header.base_offset, 0
-        return True
+    async def _read_segment(self, view: View, request: ReadRequest, limit: int, *, is_retry: bool) -> None:
+        """Walk one segment until the request is fulfilled or the segment ends."""
+        position, expected = view.start(request.offset)
+        chunk_bytes = min(request.size_bytes + AHEAD_BYTES, CHUNK_BYTES)
+        walk = FrameWalk(
+            view.opened.header.segment_id,
+            expected,
+            position=position,
+            limit=limit,
+            check_from=request.offset,
+            visit=request.visit,
+            visit_from=request.offset,
+            resync=is_retry,
+            chunk_bytes=chunk_bytes,
+            first_bytes=chunk_bytes,
+        )
+        await run_walk_async(walk, partial(self._files.read, view.opened.handle))
+        view.offset, view.position = walk.next_offset, walk.end
+        if request.is_fulfilled:
+            return
+        if walk.next_offset < limit and not is_retry:
+            raise MovedError
+        request.lose(request.offset, limit - 1)
 
     # -- finding a time -----------------------------------------------------------------------------------------
 
     async def _find_time(self, view: View, time_us: int, limit: int) -> int | None:
         """The first offset below `limit` in this segment appended at or after `time_us`."""
-        position = SEGMENT_HEADER_BYTES
-        if view.index is not None and view.index.positions:
-            position = view.index.find_time(time_us)
-        reader = FrameReader(self._files, view.opened.handle, view.opened.header.segment_id)
-        expected = 0
-        while True:
-            header = await self._header(view, reader, position, expected)
-            if header is None or header[1].base_offset >= limit:
-                return None
-            position, found = header
-            if found.max_time_us >= time_us:
-                offset = await self._time_in_frame(reader, position, time_us)
-                if offset is not None:
-                    return min(offset, limit)
-            position += found.frame_bytes
-            expected = found.last_offset + 1
-
-    async def _header(
-        self, view: View, reader: FrameReader, position: int, expected: int
-    ) -> tuple[int, FrameHeader] | None:
-        """The frame at `position`, or the next one behind damage; None at the end."""
-        try:
-            return position, await reader.header(position)
-        except FrameInvalid:
-            wish = Wish(expected, 1, 1, limit=self._visible_end, position=position, expected=expected)
-            if not await self._skip_damage(view, wish):
-                return None
-            return wish.position, await reader.header(wish.position)
-
-    async def _time_in_frame(self, reader: FrameReader, position: int, time_us: int) -> int | None:
-        found = await reader.valid(position)
-        if found is None:
-            return None
-        columns = found[1]
-        for index, offset in enumerate(columns.offset_list()):
-            if columns.append_time(index) >= time_us:
-                return offset
-        return None
+        position, expected = SEGMENT_HEADER_BYTES, view.opened.header.base_offset
+        if view.index is not None:
+            position, expected = position_of_time(view.index, time_us)
+        search = TimeSearch(time_us)
+        walk = FrameWalk(
+            view.opened.header.segment_id, expected, position=position, limit=limit, visit=search.visit
+        )
+        await run_walk_async(walk, partial(self._files.read, view.opened.handle))
+        return search.offset
 
 
 class MovedError(Exception):

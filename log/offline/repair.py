@@ -28,7 +28,8 @@ import attrs
 from callboard.log.format.committed import encode_committed
 from callboard.log.journal.journal_disk import remove_unfinished
 from callboard.log.offline.forking import Fork, plan_journal, plan_partition, write_fork, write_index
-from callboard.log.offline.inspection import Inspection, SegmentState, inspect_log
+from callboard.log.offline.found import Inspection, SegmentState
+from callboard.log.offline.inspection import inspect_log
 from callboard.log.offline.verify import LogReport, Meter, Progress, find_logs, report_of
 from callboard.log.seams.disk import (
     Close,
@@ -42,15 +43,20 @@ from callboard.log.seams.disk import (
     Verb,
     Write,
 )
+from callboard.log.segments.damage_record import DamageRecord
 from callboard.log.segments.quarantine import Quarantine
-from callboard.log.segments.segment_file import index_path
+from callboard.log.segments.segment_file import INDEX_SUFFIX, SEGMENT_SUFFIX, index_path, segment_path
+from callboard.log.segments.segments import Damage
 
-__all__ = ["RepairAction", "RepairReport", "repair_directory", "repair_log"]
+__all__ = ["RepairAction", "RepairReport", "repair_directory", "repair_journal"]
 
 
 @attrs.frozen
 class RepairAction:
-    """One thing done, or that would be done. `kind` is "fork", "quarantine", "index", "committed" or "gap"."""
+    """One thing done, or that would be done.
+
+    `kind` is "fork", "rename", "quarantine", "index", "committed" or "accept".
+    """
 
     path: str
     kind: str
@@ -75,9 +81,17 @@ class RepairReport:
 
 
 async def repair_directory(
-    disk: Disk, *, dry_run: bool = False, progress: Callable[[Progress], None] | None = None
+    disk: Disk,
+    *,
+    dry_run: bool = False,
+    accept: bool = False,
+    now_us: int = 0,
+    progress: Callable[[Progress], None] | None = None,
 ) -> RepairReport:
     """Repair every damaged log under the root of `disk`; with `dry_run` only say what would be done.
+
+    Partitions go on telling what they have lost, at every opening, until a repair with `accept` acknowledges it.
+    `now_us` is when this repair happens, microseconds since 1970.
 
     Takes the directory's lock, so no runtime may have it open: raises `DirectoryLocked` otherwise. Raises
     `StorageError` when the disk fails: repair again then. Needs free space for the damaged segments' readable part.
@@ -94,6 +108,8 @@ async def repair_directory(
             repair = LogRepair(files, found, dry_run=dry_run)
             if found.problems:
                 await repair.run()
+            if found.kind == "partition":
+                await repair.record(accept=accept, now_us=now_us)
             repairs.append(repair)
     finally:
         if lock is not None:
@@ -107,13 +123,14 @@ async def repair_directory(
     )
 
 
-async def repair_log(files: Incarnation, directory: str) -> tuple[tuple[str, int, int], ...]:
-    """Repair one log whose owner has the lock, before it is opened; returns what is lost, as `RepairReport.lost`.
+async def repair_journal(files: Incarnation, directory: str) -> tuple[tuple[str, int, int], ...]:
+    """Repair a journal whose owner has the lock, before it is opened; returns what is lost, as `RepairReport.lost`.
 
-    Raises `StorageError` when the disk fails: repair again then.
+    One whose segments are gone, although records in them were synced, begins anew with a gap. Raises
+    `StorageError` when the disk fails: repair again then.
     """
     repair = LogRepair(files, await inspect_log(files, directory), dry_run=False)
-    if repair.found.problems:
+    if repair.found.problems or not repair.found.segments:
         await repair.run()
     return tuple(repair.lost)
 
@@ -132,7 +149,11 @@ class LogRepair:
     async def run(self) -> None:
         """Plan, say, and do it."""
         found = self.found
-        forks = plan_journal(found) if found.kind == "journal" else plan_partition(found)
+        forks: list[Fork] = []
+        if found.kind == "journal":
+            forks = plan_journal(found)
+        elif found.segments:
+            forks = plan_partition(found)
         taken = {fork.base for fork in forks}
         used = {fork.source.base for fork in forks if fork.source is not None}
         gone = [
@@ -140,20 +161,42 @@ class LogRepair:
             for state in found.segments
             if state.base not in taken and (state.base in used or (not state.runs and state.problems))
         ]
+        misnamed = [state for state in found.segments if state.is_misnamed]
+        for state in misnamed:
+            name = segment_path(found.directory, state.base).rpartition("/")[2]
+            self.actions.append(RepairAction(state.path, "rename", f"named {name}, as its header says"))
         for fork in forks:
             self._say(fork)
         self.actions += [
-            RepairAction(state.path, "quarantine", "moved to quarantine whole") for state in gone
+            RepairAction(state.path, "quarantine", "moved to quarantine whole")
+            for state in (*found.refused, *gone)
         ]
         if self.dry_run:
             await self._mend_rest(taken)
             return
         await remove_unfinished(self.files, found.directory)
+        for state in found.refused:
+            await self._set_aside(state)
+        for state in misnamed:
+            await self._rename(state)
         for place in reversed(range(len(forks))):
             await self._fork(forks[place])
         for state in gone:
             await self._set_aside(state)
         await self._mend_rest(taken)
+
+    async def record(self, *, accept: bool, now_us: int) -> None:
+        """Remember what this repair gave up; with `accept`, that all of it is known."""
+        record = await DamageRecord.load(self.files, self.found.directory)
+        reason = "given up by repair"
+        directory = self.found.directory
+        record.add([Damage(directory, 0, 0, first, last, reason) for _, first, last in self.lost], now_us)
+        lost_records = record.lost_records
+        if accept and record.accept():
+            message = f"{lost_records} lost records are acknowledged: they are told no more"
+            self.actions.append(RepairAction(record.path, "accept", message))
+        if not self.dry_run:
+            await record.store()
 
     def _say(self, fork: Fork) -> None:
         source = fork.source.path if fork.source is not None else self.found.directory
@@ -175,12 +218,18 @@ class LogRepair:
         if self.found.kind == "partition":
             await write_index(self.files, self.found.directory, fork.base, index)
 
+    async def _rename(self, state: SegmentState) -> None:
+        """Give a segment the name that its header asks for; nothing else has it."""
+        target = segment_path(self.found.directory, state.base)
+        await self.files.submit((Rename(state.path, target), SyncDirectory(self.found.directory)))
+        state.path, state.is_misnamed = target, False
+
     async def _set_aside(self, state: SegmentState) -> None:
         verbs = [
             *await self.quarantine.move_verbs(state.path, state.base, state.size_bytes, state.segment_id or 0)
         ]
         names = {entry.name for entry in await self.files.list(self.found.directory)}
-        index = index_path(self.found.directory, state.base)
+        index = state.path.removesuffix(SEGMENT_SUFFIX) + INDEX_SUFFIX
         if index.rpartition("/")[2] in names:
             verbs.append(Unlink(index))
         await self.files.submit((*verbs, SyncDirectory(self.found.directory)))

@@ -15,7 +15,8 @@ from typing import Final
 
 import attrs
 
-from callboard.log.offline.inspection import Inspection, Problem, inspect_log
+from callboard.log.offline.found import Inspection, Problem
+from callboard.log.offline.inspection import inspect_log
 from callboard.log.seams.disk import Disk, Incarnation
 from callboard.log.segments.segment_file import base_offset_of
 

@@ -7,20 +7,27 @@ on behind it: the offsets lost are named, the others are served.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 import trio
 
-from callboard.log.errors import InternalError, LogCorrupt
+from callboard.log.errors import LogCorrupt
 from callboard.log.format.columns import Columns
-from callboard.log.format.frame import FrameHeader, seed_of
+from callboard.log.format.frame_walk import FrameWalk
+from callboard.log.format.walk_drivers import run_walk_async, run_walk_cached
 from callboard.log.limits import KIB
 from callboard.log.partition.tail_cache import TailCache
 from callboard.log.seams.disk import Close, Incarnation, Open, Verb
-from callboard.log.segments.reading import Outcome, Reading, Wish, walk
+from callboard.log.segments.reading import Reading, ReadRequest, TimeSearch
 from callboard.log.segments.scanning import index_stored, scan_stored
-from callboard.log.segments.segment_walk import FrameReader
-from callboard.log.segments.segments import SegmentList, StoredSegment, position_of_offset, position_of_time
+from callboard.log.segments.segments import (
+    Damage,
+    SegmentList,
+    StoredSegment,
+    position_of_offset,
+    position_of_time,
+)
 
 __all__ = ["LogReads"]
 
@@ -60,32 +67,37 @@ class LogReads:
             return None
         if not segment.base_offset <= offset < segment.end_offset:
             return None
-        wish = self._wish(segment, offset, durable_end, max_records, max_bytes)
-        end = segment.file.position
-        length = min(HOT_CHUNK_BYTES, end - wish.position)
-        while length > 0:
-            at = wish.position
-            data = self._files.read_cached(segment.file.handle, wish.position, length)
-            if data is None:
-                break
-            outcome = walk(memoryview(data), seed_of(segment.segment_id), wish)
-            if outcome is not Outcome.MORE:
-                break
-            if len(data) < length or wish.batches:
-                break
-            tried, length = length, min(max(HOT_CHUNK_BYTES, wish.needed_bytes), end - wish.position)
-            if wish.position == at and length <= tried:
-                break  # a frame that reaches beyond the segment's end: damage, which `read` passes
-        return wish.batches if wish.batches and not wish.lost else None
+        request = ReadRequest(offset, max_records, max_bytes)
+        limit = min(durable_end, segment.end_offset)
+        walk = self._walk(
+            segment, request, *position_of_offset(segment.index, offset), limit, HOT_CHUNK_BYTES
+        )
+        run_walk_cached(walk, partial(self._files.read_cached, segment.file.handle))
+        return request.batches if request.batches and not request.lost else None
 
     @staticmethod
-    def _wish(segment: StoredSegment, offset: int, durable_end: int, records: int, size: int) -> Wish:
-        """A wish placed at the frame that the index names for `offset`."""
-        if segment.index is None:
-            raise InternalError(f"{segment!r} is read without an index", invariant="L4")
-        wish = Wish(offset, records, size, limit=min(durable_end, segment.end_offset))
-        wish.position, wish.expected = position_of_offset(segment.index, offset)
-        return wish
+    def _walk(
+        segment: StoredSegment,
+        request: ReadRequest,
+        position: int,
+        expected: int,
+        limit: int,
+        chunk_bytes: int,
+    ) -> FrameWalk:
+        """A walk for `request` that ends where no valid frame follows."""
+        return FrameWalk(
+            segment.segment_id,
+            expected,
+            position=position,
+            file_end=segment.file.position,
+            limit=limit,
+            check_from=request.offset,
+            visit=request.visit,
+            visit_from=request.offset,
+            resync=False,
+            chunk_bytes=chunk_bytes,
+            first_bytes=chunk_bytes,
+        )
 
     # -- from the disk --------------------------------------------------------------------------------------------
 
@@ -93,75 +105,70 @@ class LogReads:
         self, offset: int, visible_end: int, durable_end: int, *, max_records: int, max_bytes: int
     ) -> Reading:
         """The batches from `offset` on; offsets that hold no record are named, and passed."""
-        wish = Wish(offset, max_records, max_bytes)
-        while wish.offset < visible_end and not wish.is_fulfilled:
-            tail = self._tail.read(wish.offset, max_records=wish.records, max_bytes=wish.size_bytes)
+        request = ReadRequest(offset, max_records, max_bytes)
+        while request.offset < visible_end and not request.is_fulfilled:
+            tail = self._tail.read(request.offset, max_records=request.records, max_bytes=request.size_bytes)
             if tail is not None:
                 for columns in tail:
-                    wish.take(columns)
+                    request.take(columns)
                 break
-            segment, following = self._segments.holding(wish.offset)
-            if wish.offset < segment.base_offset:
-                wish.lose(wish.offset, segment.base_offset - 1)
-            elif wish.offset >= segment.end_offset:
+            segment, following = self._segments.holding(request.offset)
+            if request.offset < segment.base_offset:
+                request.lose(request.offset, segment.base_offset - 1)
+            elif request.offset >= segment.end_offset:
                 end = visible_end if following is None else min(following.base_offset, visible_end)
-                wish.lose(wish.offset, end - 1)
+                request.lose(request.offset, end - 1)
             else:
-                await self._read_segment(segment, wish, durable_end)
+                await self._read_segment(segment, request, durable_end)
         await self._close_dropped()
-        return wish.reading()
+        return request.reading()
 
-    async def _read_segment(self, segment: StoredSegment, wish: Wish, durable_end: int) -> None:
-        """Walk through one segment until the wish is fulfilled or the segment ends."""
+    async def _read_segment(self, segment: StoredSegment, request: ReadRequest, durable_end: int) -> None:
+        """Walk through one segment until the request is fulfilled or the segment ends."""
         segment.readers += 1
         try:
             await self._open(segment)
             index = await index_stored(self._files, segment)
-            wish.limit = min(durable_end, segment.end_offset)
-            wish.position, wish.expected = position_of_offset(index, wish.offset)
-            seed = seed_of(segment.segment_id)
-            length = CHUNK_BYTES
+            limit = min(durable_end, segment.end_offset)
+            position, expected = position_of_offset(index, request.offset)
+            is_index_new = False
             while True:
-                end = segment.file.position
-                length = min(length, max(0, end - wish.position))
-                data = await self._files.read(segment.file.handle, wish.position, length)
-                outcome = walk(memoryview(data), seed, wish)
-                if outcome is Outcome.DONE:
+                walk = self._walk(segment, request, position, expected, limit, CHUNK_BYTES)
+                await run_walk_async(walk, partial(self._files.read, segment.file.handle))
+                if request.is_fulfilled:
                     return
-                is_whole = len(data) == length and wish.position + wish.needed_bytes <= end
-                if outcome is Outcome.MORE and is_whole:
-                    length = max(CHUNK_BYTES, wish.needed_bytes)
-                else:
-                    await self._pass_damage(segment, wish)
-                    length = CHUNK_BYTES
+                if walk.next_offset >= limit:
+                    # What is still wanted lies in damage before the first frame that the index names.
+                    request.lose(request.offset, limit - 1)
+                    return
+                damage = await self._damage_at(segment, walk, limit)
+                if damage is not None:
+                    if damage.last_offset >= damage.first_offset:
+                        request.lose(damage.first_offset, damage.last_offset)
+                    position, expected = damage.end, max(walk.next_offset, damage.last_offset + 1)
+                    continue
+                if segment.index is not None:
+                    # The stored index may have been wrong; it was rebuilt, so the walk begins anew where it says.
+                    position, expected = position_of_offset(segment.index, request.offset)
+                if (position, expected) == (walk.end, walk.next_offset) or is_index_new:
+                    raise LogCorrupt(
+                        f"{segment.file.path} cannot be read at byte {walk.end}, offset {walk.next_offset}. "
+                        "Run `callboard verify`, then `callboard repair`.",
+                        path=segment.file.path,
+                        offsets=(walk.next_offset, walk.next_offset),
+                    )
+                is_index_new = True
         finally:
             segment.readers -= 1
 
-    async def _pass_damage(self, segment: StoredSegment, wish: Wish) -> None:
-        """No valid frame lies at the wish's position: find out how far the damage goes, and pass it."""
-        damage = segment.damage_at(wish.position, wish.expected)
+    async def _damage_at(self, segment: StoredSegment, walk: FrameWalk, limit: int) -> Damage | None:
+        """The damage at which a walk ended; the segment is scanned for it when it is not known yet."""
+        damage = segment.damage_at(walk.end, walk.next_offset)
         if damage is None:
             keep_index = segment is self._segments.active
-            await scan_stored(self._files, segment, limit=wish.limit, keep_index=keep_index)
-            damage = segment.damage_at(wish.position, wish.expected)
-        if damage is not None:
-            if damage.last_offset >= damage.first_offset:
-                wish.lose(damage.first_offset, damage.last_offset)
-            wish.position = damage.end
-            wish.expected = max(wish.expected, damage.last_offset + 1)
-            return
-        position, expected = wish.position, wish.expected
-        if segment.index is not None:
-            # The stored index may have been wrong; it was rebuilt, so the walk begins anew where it says.
-            wish.position, wish.expected = position_of_offset(segment.index, wish.offset)
-        if (wish.position, wish.expected) == (position, expected) or wish.restarted:
-            raise LogCorrupt(
-                f"{segment.file.path} cannot be read at byte {position}, offset {expected}. "
-                "Run `callboard verify`, then `callboard repair`.",
-                path=segment.file.path,
-                offsets=(expected, expected),
-            )
-        wish.restarted = True
+            await scan_stored(self._files, segment, limit=limit, keep_index=keep_index)
+            damage = segment.damage_at(walk.end, walk.next_offset)
+        return damage
 
     # -- by time --------------------------------------------------------------------------------------------------
 
@@ -200,27 +207,18 @@ class LogReads:
     async def _first_at(self, segment: StoredSegment, time_us: int, limit: int) -> int | None:
         """The first offset at or after `time_us`, below `limit`."""
         position, expected = position_of_time(await index_stored(self._files, segment), time_us)
-        reader = FrameReader(self._files, segment.file.handle, segment.segment_id)
-        is_scanned = False
-        while expected < limit:
-            damage = segment.damage_at(position, expected)
-            if damage is not None:
-                position, expected = damage.end, max(expected, damage.last_offset + 1)
-                continue
-            found = await reader.valid(position)
-            if found is None:
-                if is_scanned:
-                    return None
-                keep_index = segment is self._segments.active
-                await scan_stored(self._files, segment, limit=limit, keep_index=keep_index)
-                is_scanned = True
-                position, expected = position_of_time(await index_stored(self._files, segment), time_us)
-                continue
-            header, columns = found
-            if header.max_time_us >= time_us:
-                return first_in_frame(header, columns, time_us)
-            position, expected = position + header.frame_bytes, header.last_offset + 1
-        return None
+        search = TimeSearch(time_us)
+        walk = FrameWalk(
+            segment.segment_id,
+            expected,
+            position=position,
+            file_end=segment.file.position,
+            limit=limit,
+            visit=search.visit,
+            chunk_bytes=CHUNK_BYTES,
+        )
+        await run_walk_async(walk, partial(self._files.read, segment.file.handle))
+        return search.offset
 
     # -- open files -----------------------------------------------------------------------------------------------
 
@@ -268,13 +266,3 @@ class LogReads:
 
 def last_used(segment: StoredSegment) -> int:
     return segment.last_used
-
-
-def first_in_frame(header: FrameHeader, columns: Columns, time_us: int) -> int:
-    """The first offset of a frame whose append time is at or after `time_us`; there is one."""
-    if columns.append_times is None or header.base_time_us >= time_us:
-        return columns.offset(0)
-    for place in range(columns.count):
-        if columns.append_times[place] >= time_us:
-            return columns.offset(place)
-    return columns.last_offset

@@ -102,6 +102,7 @@ class PartitionLog:
         self._clock = clock
         self._entropy = entropy
         self._segments = opened.segments
+        self.record = opened.record
         self._mark = opened.mark
         self.visible_end = opened.next_offset
         self.durable_end = opened.next_offset
@@ -171,6 +172,12 @@ class PartitionLog:
         return self._segments.size_bytes
 
     @property
+    def spare_bytes(self) -> int | None:
+        """What `retention_bytes` leaves for others beside the log; None when there is no such limit."""
+        limit = self._settings.retention_bytes
+        return None if limit is None else max(0, limit - self.size_bytes)
+
+    @property
     def segment_count(self) -> int:
         """Segments, the one in use included."""
         return len(self._segments)
@@ -187,11 +194,8 @@ class PartitionLog:
 
     @property
     def damages(self) -> tuple[Damage, ...]:
-        """What is known to be damaged: found at open, and by reads since."""
-        found = dict.fromkeys(self.recovery.damages)
-        for segment in self._segments:
-            found.update(dict.fromkeys(segment.damages or ()))
-        return tuple(found)
+        """What is known to be damaged, at this opening or an earlier one, and was not accepted yet."""
+        return self.record.unaccepted
 
     def alter(self, settings: LogSettings) -> None:
         """Use other settings from now on."""
@@ -424,9 +428,12 @@ class PartitionLog:
                 start=self.start_offset,
                 end=self.visible_end,
             )
-        return await self._reads.read(
+        reading = await self._reads.read(
             offset, self.visible_end, self.durable_end, max_records=max_records, max_bytes=max_bytes
         )
+        if reading.lost:
+            await self.record.note(self._segments.damages, self._clock.wall_us())
+        return reading
 
     async def offset_at(self, time_us: int) -> int:
         """The first offset whose append time, in microseconds, is at or after `time_us`; else the visible end."""

@@ -26,22 +26,24 @@ R3  Recovery repeated finds the same records at the same offsets.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 
 import attrs
 
 from callboard.log.format.committed import COMMITTED_BYTES, Committed, decode_committed, encode_committed
 from callboard.log.format.faults import CommittedInvalid
-from callboard.log.format.frame import FRAME_HEADER_BYTES, HEADER, decode_header
-from callboard.log.format.scan import SegmentScan, Tail
+from callboard.log.format.frame import BASE_OFFSET, LAST_OFFSET, FrameFields
+from callboard.log.format.frame_walk import NOTHING, FrameWalk, Tail
 from callboard.log.format.segment import GapReason
-from callboard.log.partition.frame_chunks import BASE_OFFSET, LAST_OFFSET, FrameChunks
 from callboard.log.partition.rewriting import Run, Writer
-from callboard.log.partition.survey import COMMITTED_NAME, survey
+from callboard.log.partition.survey import COMMITTED_NAME, ensure_directory, survey
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Incarnation, Mark, SyncDirectory
 from callboard.log.seams.entropy import Entropy
+from callboard.log.segments.damage_record import DamageRecord
 from callboard.log.segments.index_file import load_index, new_index, proves_itself
+from callboard.log.segments.placing import TOO_FAR, is_within_reach
 from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.scanning import ensure_open, scan_from
 from callboard.log.segments.segments import Damage, Gap, SegmentList, StoredSegment, cut_index
@@ -72,6 +74,7 @@ class Opened:
     mark: Mark
     next_offset: int
     recovery: Recovery
+    record: DamageRecord
 
 
 async def open_partition(
@@ -90,11 +93,18 @@ async def open_partition(
     `FormatTooNew`.
     """
     quarantine = Quarantine(files, label)
-    found = await survey(files, directory, quarantine, limit_bytes=segment_bytes)
+    await ensure_directory(files, directory)
     mark = await files.mark(f"{directory}/{COMMITTED_NAME}", COMMITTED_BYTES)
     await files.submit((SyncDirectory(directory),))
+    committed = committed_in(mark)
+    found = await survey(files, directory, quarantine, limit_bytes=segment_bytes, committed=committed)
+    damages = list(found.damages)
+    if committed is not None and not explains_ends(found.segments, committed):
+        path = f"{directory}/{COMMITTED_NAME}"
+        damages.append(Damage(path, 0, COMMITTED_BYTES, 0, -1, f"its ends are {TOO_FAR}"))
+        committed = None
     writer = Writer(files, directory, quarantine, clock=clock, entropy=entropy, segment_bytes=segment_bytes)
-    tail = TailRecovery(files, found.segments, committed_in(mark), quarantine)
+    tail = TailRecovery(files, found.segments, committed or Committed(0, 0), quarantine)
     await tail.scan()
     top = tail.plan_top(directory, named_end)
     segments = SegmentList(await writer.replace(found.segments, tail.runs))
@@ -103,22 +113,30 @@ async def open_partition(
     recovery = Recovery(
         segments=len(segments),
         torn_bytes=tail.torn_bytes,
-        damages=(*found.damages, *tail.damages),
+        damages=(*damages, *tail.damages),
         gaps=gaps_between(segments),
         rewritten_records=writer.rewritten_records,
         quarantined=tuple(quarantine.kept),
         scanned_bytes=tail.scanned_bytes,
         ignored=found.ignored,
     )
-    return Opened(segments, mark, top, recovery)
+    record = await DamageRecord.load(files, directory)
+    await record.note(recovery.damages, clock.wall_us())
+    return Opened(segments, mark, top, recovery, record)
 
 
-def committed_in(mark: Mark) -> Committed:
-    """What the `committed` file proves: nothing when it is missing or garbage."""
+def committed_in(mark: Mark) -> Committed | None:
+    """What the `committed` file proves; None when it is missing or garbage."""
     try:
         return decode_committed(mark.load())
     except CommittedInvalid:
-        return Committed(0, 0)
+        return None
+
+
+def explains_ends(segments: Sequence[StoredSegment], committed: Committed) -> bool:
+    """Whether the ends that `committed` names are within reach of the log that was found."""
+    known = segments[-1].base_offset if segments else None
+    return is_within_reach(max(committed.visible_end, committed.durable_end), known)
 
 
 def gaps_between(segments: SegmentList) -> tuple[Gap, ...]:
@@ -128,6 +146,25 @@ def gaps_between(segments: SegmentList) -> tuple[Gap, ...]:
         for segment in segments
         if segment.previous_end < segment.base_offset
     )
+
+
+class Unproven:
+    """The frames of a segment that no sync is known to cover: the visitor of a scan. Twenty-four bytes for each."""
+
+    __slots__ = ("bases", "lasts", "positions")
+
+    def __init__(self) -> None:
+        self.positions: array[int] = array("Q")
+        self.bases: array[int] = array("Q")
+        self.lasts: array[int] = array("Q")
+
+    def visit(self, position: int, fields: FrameFields, body: memoryview) -> bool:
+        """Note a frame."""
+        del body
+        self.positions.append(position)
+        self.bases.append(fields[BASE_OFFSET])
+        self.lasts.append(fields[LAST_OFFSET])
+        return False
 
 
 class TailRecovery:
@@ -166,18 +203,15 @@ class TailRecovery:
 
     async def _scan_segment(self, segment: StoredSegment, limit: int | None) -> None:
         await ensure_open(self._files, segment)
-        scan = await self._scan_unproven(segment)
-        stop = len(scan.positions) if limit is None else await self._count_below(segment, scan, limit)
-        superseded_from = scan.positions[stop] if stop < len(scan.positions) else segment.file.position
-        self._note_damages(segment, scan, superseded_from)
-        first = min(stop, await self._count_below(segment, scan, self._proven))
-        positions = scan.positions[first:stop]
+        unproven = Unproven()
+        scan = await self._scan_unproven(segment, NOTHING if limit is None else limit, unproven)
+        self._note_damages(segment, scan)
         if limit is None and scan.tail is Tail.TORN:
             await self._keep_torn(segment, scan)
-        if positions:
-            segment.file.position = positions[0]
+        if unproven.positions:
+            segment.file.position = unproven.positions[0]
             segment.index, segment.is_indexed = None, False
-            await self._group(segment, list(positions))
+            self._group(segment, unproven)
             return
         self.end = max(self.end, scan.next_offset if limit is None else min(scan.next_offset, limit))
         if limit is None:
@@ -186,8 +220,8 @@ class TailRecovery:
             if scan.tail is Tail.TORN:
                 self._new_run(segment, self.end, self.end)
 
-    async def _scan_unproven(self, segment: StoredSegment) -> SegmentScan:
-        """Scan from where the stored index is proven to reach, else from the first frame."""
+    async def _scan_unproven(self, segment: StoredSegment, limit: int, unproven: Unproven) -> FrameWalk:
+        """Scan from where the stored index is proven to reach, else from the first frame, up to offset `limit`."""
         file = segment.file
         index = await load_index(self._files, file.directory, segment.base_offset, segment.segment_id)
         if index is not None:
@@ -201,49 +235,26 @@ class TailRecovery:
         segment.index, segment.is_indexed = index, True
         segment.index_stored_to = index.end_position
         self.scanned_bytes += file.position - index.end_position
-        return await scan_from(self._files, segment, index)
+        return await scan_from(
+            self._files, segment, index, limit=limit, visit=unproven.visit, visit_from=self._proven
+        )
 
-    async def _count_below(self, segment: StoredSegment, scan: SegmentScan, offset: int) -> int:
-        """How many of the frames found lie wholly below `offset`."""
-        if scan.next_offset <= offset:
-            return len(scan.positions)
-        low, high = 0, len(scan.positions)
-        while low < high:
-            middle = (low + high) // 2
-            data = await self._files.read(segment.file.handle, scan.positions[middle], FRAME_HEADER_BYTES)
-            if decode_header(data, 0, segment.segment_id).last_offset < offset:
-                low = middle + 1
-            else:
-                high = middle
-        return low
-
-    def _note_damages(self, segment: StoredSegment, scan: SegmentScan, end: int) -> None:
+    def _note_damages(self, segment: StoredSegment, scan: FrameWalk) -> None:
         segment.damages = tuple(
-            Damage(segment.file.path, hurt.start, hurt.end, hurt.first_offset_lost, hurt.last_offset_lost)
-            for hurt in scan.damages
-            if hurt.end <= end
+            Damage(segment.file.path, found.start, found.end, found.first_offset_lost, found.last_offset_lost)
+            for found in scan.damages
         )
         self.damages += segment.damages
 
-    async def _group(self, segment: StoredSegment, positions: Sequence[int]) -> None:
+    def _group(self, segment: StoredSegment, unproven: Unproven) -> None:
         """Group unproven frames into runs that continue without a gap."""
-        chunks = FrameChunks(self._files, segment.file.handle, positions)
         end = max(self.end, self._proven)
         run: Run | None = None
-        done = 0
-        while True:
-            view, starts = await chunks.next()
-            for at in starts:
-                fields = HEADER.unpack_from(view, at)
-                base = fields[BASE_OFFSET]
-                if run is None or base != end:
-                    run = self._new_run(segment, base, end)
-                run.positions.append(positions[done])
-                done += 1
-                end = fields[LAST_OFFSET] + 1
-                run.end_offset = end
-            if not starts:
-                break
+        for position, base, last in zip(unproven.positions, unproven.bases, unproven.lasts, strict=True):
+            if run is None or base != end:
+                run = self._new_run(segment, base, end)
+            run.positions.append(position)
+            run.end_offset = end = last + 1
         self.end = end
 
     def _new_run(self, segment: StoredSegment, base: int, end: int) -> Run:
@@ -257,7 +268,7 @@ class TailRecovery:
         self.runs.append(run)
         return run
 
-    async def _keep_torn(self, segment: StoredSegment, scan: SegmentScan) -> None:
+    async def _keep_torn(self, segment: StoredSegment, scan: FrameWalk) -> None:
         size_bytes = scan.tail_end - scan.end
         self.torn_bytes += size_bytes
         await self._quarantine.copy(
@@ -267,7 +278,12 @@ class TailRecovery:
     def plan_top(self, directory: str, named_end: int) -> int:
         """Step 4: the next offset, and a segment that begins there when no other can take it."""
         committed, end = self._committed, self.end
-        top = max(end, named_end, committed.visible_end, committed.durable_end)
+        top = max(end, committed.visible_end, committed.durable_end)
+        if is_within_reach(named_end, top):
+            top = max(top, named_end)
+        else:
+            reason = f"offset {named_end - 1}, named by a journal, is {TOO_FAR}"
+            self.damages.append(Damage(directory, 0, 0, top, top - 1, reason))
         if self._segments and end == top:
             return top
         gap = GapReason.NONE

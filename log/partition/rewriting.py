@@ -7,7 +7,7 @@ before it; the frames between its own and the next name are still served from wh
 from __future__ import annotations
 
 import itertools
-import zlib
+from array import array
 from collections.abc import Sequence
 from typing import Final
 
@@ -15,17 +15,20 @@ import attrs
 
 from callboard.log.errors import LogCorrupt, PlanFailed
 from callboard.log.format.frame import (
-    CHECKSUM,
+    BASE_OFFSET,
+    COUNT,
     FRAME_HEADER_BYTES,
-    HEADER,
-    SEALED,
-    SEALED_BYTES,
+    LAST_OFFSET,
+    MAX_TIME,
+    FrameFields,
+    reseal,
     seed_of,
 )
+from callboard.log.format.frame_walk import FrameWalk
+from callboard.log.format.identity import identity_of
 from callboard.log.format.index import SegmentIndex
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES, GapReason, encode_segment_header
 from callboard.log.limits import MIB
-from callboard.log.partition.frame_chunks import FrameChunks
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Buffer, Close, Incarnation, Truncate, Verb
 from callboard.log.seams.entropy import Entropy
@@ -54,7 +57,7 @@ class Run:
     end_offset: int
     previous_end: int
     gap: GapReason
-    positions: list[int] = attrs.Factory(list)
+    positions: array[int] = attrs.Factory(lambda: array("Q"))
     """Where the frames are in `source`, none for an empty segment."""
 
 
@@ -120,11 +123,12 @@ class Writer:
             previous_end=run.previous_end,
             previous_base=previous_base,
             gap=run.gap,
+            identity=identity_of(self._directory),
         )
         await self._files.submit(file.start_verbs(self._files, header))
         index = new_index(file.segment_id, run.base_offset)
         if run.source is not None and run.positions:
-            await self._copy(run.source, run.positions, file, index)
+            await self._copy(run, run.source, file, index)
         await self._files.submit(file.naming_verbs(before_naming=await self._keep_replaced(run, segments)))
         made = StoredSegment(
             file, created_us=created_us, previous_end=run.previous_end, gap=run.gap, index=index
@@ -133,17 +137,43 @@ class Writer:
         made.damages = ()
         return made
 
-    async def _copy(
-        self, source: StoredSegment, positions: Sequence[int], file: SegmentFile, index: SegmentIndex
-    ) -> None:
-        """Reseal the frames at `positions` of `source` into `file`."""
-        chunks = FrameChunks(self._files, source.file.handle, positions)
-        while True:
-            view, starts = await chunks.next()
-            if not starts:
-                break
-            data = reseal_frames(view, starts, source, file, index)
-            await self._files.submit(file.fill_verbs((data,), len(data)))
+    async def _copy(self, run: Run, source: StoredSegment, file: SegmentFile, index: SegmentIndex) -> None:
+        """Reseal the frames of `run` into `file`, a chunk at a time."""
+        parts: list[Buffer] = []
+        seed, note = seed_of(file.segment_id), index.note
+        position = file.position
+
+        def take(_: int, fields: FrameFields, body: memoryview) -> bool:
+            """The loop that a million frames go through."""
+            nonlocal position
+            parts.append(reseal(fields, body, seed))
+            parts.append(body)
+            size = FRAME_HEADER_BYTES + len(body)
+            note(position, size, fields[BASE_OFFSET], fields[LAST_OFFSET], fields[COUNT], fields[MAX_TIME])
+            position += size
+            return False
+
+        walk = FrameWalk(
+            source.segment_id,
+            run.base_offset,
+            position=run.positions[0],
+            limit=run.end_offset,
+            visit=take,
+            chunk_bytes=CHUNK_BYTES,
+        )
+        while (need := walk.need) is not None:
+            walk.feed(await self._files.read(source.file.handle, need.position, need.length))
+            if parts:
+                data = b"".join(parts)
+                parts.clear()
+                await self._files.submit(file.fill_verbs((data,), len(data)))
+        if walk.positions != run.positions:
+            raise LogCorrupt(
+                f"{source.file.path} gave other bytes than a moment ago: frames are not valid any more. "
+                "Check the disk, then open it again.",
+                path=source.file.path,
+                offsets=(run.base_offset, run.end_offset - 1),
+            )
         self.rewritten_records += index.records
 
     async def _keep_replaced(self, run: Run, segments: Sequence[StoredSegment]) -> tuple[Verb, ...]:
@@ -171,39 +201,3 @@ class Writer:
         except PlanFailed:
             return
         file.allocated_to = file.position
-
-
-def reseal_frames(
-    view: memoryview, starts: Sequence[int], source: StoredSegment, file: SegmentFile, index: SegmentIndex
-) -> bytes:
-    """The frames of `source` that begin at `starts`, sealed for `file`, whose `index` notes them.
-
-    The same as `format.frame.reseal` for each: a loop that a million frames go through.
-    """
-    old_seed, new_seed = seed_of(source.segment_id), seed_of(file.segment_id)
-    unpack, pack, crc32, note = HEADER.unpack_from, SEALED.pack, zlib.crc32, index.note
-    parts: list[Buffer] = []
-    position = file.position
-    for at in starts:
-        *fields, header_checksum = unpack(view, at)
-        length = fields[6]
-        body_at = at + FRAME_HEADER_BYTES
-        body = view[body_at : body_at + length]
-        if (
-            crc32(view[at : at + SEALED_BYTES], old_seed) != header_checksum
-            or crc32(body, old_seed) != fields[5]
-        ):
-            raise LogCorrupt(
-                f"{source.file.path} gave other bytes than a moment ago: a frame is not valid any more. "
-                "Check the disk, then open it again.",
-                path=source.file.path,
-                offsets=(fields[8], fields[9]),
-            )
-        fields[5] = crc32(body, new_seed)
-        sealed = pack(*fields)
-        parts.append(sealed)
-        parts.append(CHECKSUM.pack(crc32(sealed, new_seed)))
-        parts.append(body)
-        note(position, FRAME_HEADER_BYTES + length, fields[8], fields[9], fields[4], fields[11])
-        position += FRAME_HEADER_BYTES + length
-    return b"".join(parts)

@@ -13,6 +13,7 @@ import attrs
 from callboard.log.format.columns import Columns
 from callboard.log.format.compression import Compression
 from callboard.log.format.frame import encode_frame
+from callboard.log.format.identity import identity_of
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES, GapReason, encode_segment_header
 from callboard.log.partition.rewriting import new_segment_id
 from callboard.log.seams.disk import Buffer, Incarnation, Verb, Write
@@ -90,6 +91,7 @@ def make_segment(
         previous_end=previous_end,
         previous_base=previous_base,
         gap=gap,
+        identity=identity_of(directory),
     )
     made = StoredSegment(
         file,

@@ -7,6 +7,7 @@ from typing import Final
 
 import attrs
 
+from callboard.log.format.committed import COMMITTED_NAME, Committed
 from callboard.log.format.faults import SegmentHeaderInvalid
 from callboard.log.format.segment import (
     SEGMENT_HEADER_BYTES,
@@ -20,11 +21,14 @@ from callboard.log.seams.disk import (
     Incarnation,
     MakeDirectory,
     Open,
+    Rename,
     SyncDirectory,
     Unlink,
     Verb,
 )
+from callboard.log.segments.damage_record import DAMAGES_NAME
 from callboard.log.segments.index_file import read_index_bytes, segment_id_in
+from callboard.log.segments.placing import place_segments
 from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.scanning import scan_stored
 from callboard.log.segments.segment_file import (
@@ -36,9 +40,8 @@ from callboard.log.segments.segment_file import (
 )
 from callboard.log.segments.segments import Damage, StoredSegment
 
-__all__ = ["COMMITTED_NAME", "Survey", "leftovers", "survey"]
+__all__ = ["COMMITTED_NAME", "Survey", "ensure_directory", "leftovers", "survey"]
 
-COMMITTED_NAME: Final = "committed"
 NEW_INDEX_SUFFIX: Final = INDEX_SUFFIX + ".new"
 
 
@@ -51,27 +54,45 @@ class Survey:
     ignored: tuple[str, ...]
 
 
-async def survey(files: Incarnation, directory: str, quarantine: Quarantine, *, limit_bytes: int) -> Survey:
-    """Read the directory, made when missing. Only the last two segments are left open."""
-    entries = await files.list(directory)
-    if not entries:
-        await files.submit(make_directory_verbs(directory))
-    bases = [base for entry in entries if (base := segment_base(entry)) is not None]
-    sizes = {entry.name: entry.size_bytes for entry in entries}
+async def survey(
+    files: Incarnation,
+    directory: str,
+    quarantine: Quarantine,
+    *,
+    limit_bytes: int,
+    committed: Committed | None,
+) -> Survey:
+    """Read the directory, which exists. Only the last two segments are left open.
+
+    `committed` is what the file of that name says, None when it cannot be read.
+    """
+    while True:
+        entries = await files.list(directory)
+        bases = [base for entry in entries if (base := segment_base(entry)) is not None]
+        sizes = {entry.name: entry.size_bytes for entry in entries}
+        surveyor = Surveyor(files, directory, quarantine, limit_bytes)
+        for base in bases:
+            await surveyor.visit(base, sizes[segment_path("", base)[1:]])
+        if not await surveyor.rename(committed):
+            break
     stale = leftovers(directory, entries, bases)
     if stale:
         await files.submit([Unlink(path) for path in stale])
-    known = {path.removeprefix(directory + "/") for path in stale} | {COMMITTED_NAME}
+    known = {path.removeprefix(directory + "/") for path in stale} | {COMMITTED_NAME, DAMAGES_NAME}
     ignored = tuple(
         entry.name
         for entry in entries
         if not entry.is_directory and entry.name not in known and not is_ours(entry.name)
     )
-    surveyor = Surveyor(files, directory, quarantine, limit_bytes)
-    for base in bases:
-        await surveyor.visit(base, sizes[segment_path("", base)[1:]])
+    await surveyor.take_out()
     await surveyor.settle_ends()
     return Survey(surveyor.segments, tuple(surveyor.damages), ignored)
+
+
+async def ensure_directory(files: Incarnation, directory: str) -> None:
+    """Make the directory, durably, unless it holds something."""
+    if not await files.list(directory):
+        await files.submit(make_directory_verbs(directory))
 
 
 def make_directory_verbs(directory: str) -> list[Verb]:
@@ -98,19 +119,34 @@ def leftovers(directory: str, entries: Sequence[Entry], bases: Sequence[int] | N
         and (
             base_offset_of(entry.name, NEW_SUFFIX) is not None
             or base_offset_of(entry.name, NEW_INDEX_SUFFIX) is not None
+            or entry.name == DAMAGES_NAME + ".new"
             or (bases is not None and base_offset_of(entry.name, INDEX_SUFFIX) not in (None, *bases))
         )
     ]
 
 
+@attrs.define
+class Visited:
+    """A file named like a segment."""
+
+    file: SegmentFile
+    size_bytes: int
+    is_blank: bool
+    """Nothing but zeros, or nothing at all: its creation did not end."""
+    header: SegmentHeader | None
+    """None when both copies are lost, and when it is no part of a partition's log."""
+
+
 class Surveyor:
-    """Visits the segments in offset order."""
+    """Visits the files in the order of their names, then judges them together."""
 
     def __init__(self, files: Incarnation, directory: str, quarantine: Quarantine, limit_bytes: int) -> None:
         self._files = files
         self._directory = directory
         self._quarantine = quarantine
         self._limit_bytes = limit_bytes
+        self._visited: dict[int, Visited] = {}
+        self._refused: dict[int, str] = {}
         self._headers: list[SegmentHeader] = []
         self.segments: list[StoredSegment] = []
         self.damages: list[Damage] = []
@@ -118,7 +154,7 @@ class Surveyor:
         """Places in `damages` of the segments set aside before any could be read."""
 
     async def visit(self, base: int, size_bytes: int) -> None:
-        """Open the segment and read its header; the segment before the last one is closed."""
+        """Open the file and read its header; all but the last two files are closed."""
         file = SegmentFile(
             self._files,
             self._directory,
@@ -127,49 +163,79 @@ class Surveyor:
             limit_bytes=self._limit_bytes,
             position=size_bytes,
         )
-        closing = [segment for segment in self.segments[-2:-1] if segment.is_open]
-        await self._files.submit([Open(file.handle), *(Close(segment.file.handle) for segment in closing)])
-        for segment in closing:
-            segment.is_open = False
+        closing = [visited.file for visited in list(self._visited.values())[-2:-1]]
+        await self._files.submit([Open(file.handle), *(Close(earlier.handle) for earlier in closing)])
         data = await self._files.read(file.handle, 0, SEGMENT_HEADER_BYTES)
-        header = await self._header(file, data)
-        if header is None:
-            await self._set_aside(file, any(data) or size_bytes > SEGMENT_HEADER_BYTES)
-            return
-        file.segment_id = header.segment_id
-        found = StoredSegment(
-            file, created_us=header.created_us, previous_end=header.previous_end, gap=header.gap
-        )
-        found.is_open = True
-        self._headers.append(header)
-        self.segments.append(found)
-
-    async def _header(self, file: SegmentFile, data: bytes) -> SegmentHeader | None:
-        """The header; when both copies are lost, what the index knows of it; None when that is lost too."""
+        is_blank = not any(data) and size_bytes <= SEGMENT_HEADER_BYTES
         try:
-            header = decode_segment_header(data)
-            if header.base_offset == file.base_offset and header.kind is SegmentKind.LOG:
-                return header
+            header: SegmentHeader | None = decode_segment_header(data)
         except SegmentHeaderInvalid:
-            if not any(data):
-                return None
-            index = await read_index_bytes(self._files, self._directory, file.base_offset)
-            segment_id = None if index is None else segment_id_in(index)
-            if segment_id is not None:
-                base = file.base_offset
-                self.damages.append(Damage(file.path, 0, SEGMENT_HEADER_BYTES, base, base - 1))
-                return SegmentHeader(segment_id, base, 0, previous_end=base, previous_base=base)
-        return None
+            header = None
+        self._visited[base] = Visited(file, size_bytes, is_blank, header)
 
-    async def _set_aside(self, file: SegmentFile, holds_bytes: bool) -> None:
-        """Take a segment that cannot be read out of service, and its index with it."""
+    async def rename(self, committed: Committed | None) -> bool:
+        """Give segments under a wrong name the right one; True when there were any: look again then."""
+        found = {base: visited.header for base, visited in self._visited.items()}
+        placing = place_segments(self._directory, found, committed)
+        self._refused = placing.refused
+        for name, base in placing.renamed.items():
+            visited = self._visited[name]
+            target = segment_path(self._directory, base)
+            await self._files.submit(
+                (
+                    Close(visited.file.handle),
+                    Rename(visited.file.path, target),
+                    SyncDirectory(self._directory),
+                )
+            )
+        if placing.renamed:
+            await self._files.submit([Close(visited.file.handle) for visited in self._visited.values()])
+        return bool(placing.renamed)
+
+    async def take_out(self) -> None:
+        """Take out of service what is no segment of this log, or cannot be read; keep the others."""
+        last_two = list(self._visited.values())[-2:]
+        for base, visited in self._visited.items():
+            file = visited.file
+            header = None if base in self._refused else await self._header(visited)
+            if header is None:
+                await self._set_aside(visited, self._refused.get(base, ""))
+                continue
+            file.segment_id = header.segment_id
+            found = StoredSegment(
+                file, created_us=header.created_us, previous_end=header.previous_end, gap=header.gap
+            )
+            found.is_open = any(visited is one for one in last_two)
+            self._headers.append(header)
+            self.segments.append(found)
+
+    async def _header(self, visited: Visited) -> SegmentHeader | None:
+        """The header; when both copies are lost, what the index knows of it; None when that is lost too."""
+        header, file = visited.header, visited.file
+        if header is not None:
+            return header if header.kind is SegmentKind.LOG else None
+        if visited.is_blank:
+            return None
+        index = await read_index_bytes(self._files, self._directory, file.base_offset)
+        segment_id = None if index is None else segment_id_in(index)
+        if segment_id is None:
+            return None
+        base = file.base_offset
+        self.damages.append(Damage(file.path, 0, SEGMENT_HEADER_BYTES, base, base - 1))
+        return SegmentHeader(segment_id, base, 0, previous_end=base, previous_base=base)
+
+    async def _set_aside(self, visited: Visited, reason: str) -> None:
+        """Take a file out of service."""
+        file = visited.file
         verbs: list[Verb] = [Close(file.handle)]
-        if holds_bytes:
-            verbs += await self._quarantine.move_verbs(file.path, file.base_offset, file.position, 0)
+        if not visited.is_blank:
+            segment_id = 0 if visited.header is None else visited.header.segment_id
+            verbs += await self._quarantine.move_verbs(file.path, file.base_offset, file.position, segment_id)
             verbs.append(SyncDirectory(self._directory))
-            if not self.segments:
+            if not self.segments and not reason:
                 self._leading.append(len(self.damages))
-            self.damages.append(Damage(file.path, 0, file.position, file.base_offset, file.base_offset - 1))
+            base = file.base_offset
+            self.damages.append(Damage(file.path, 0, file.position, base, base - 1, reason))
         else:
             verbs.append(Unlink(file.path))
         await self._files.submit(verbs)

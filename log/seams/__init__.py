@@ -1,1 +1,1 @@
-"""The three seams: contracts for everything that the runtime asks of the outside world."""
+"""The three seams: protocols for everything that the runtime needs from the outside world."""

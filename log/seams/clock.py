@@ -1,4 +1,4 @@
-"""The Clock seam: the only way the runtime learns what time it is.
+"""The Clock seam: the only way in which the runtime reads the time.
 
 *Monotonic* time (float seconds, arbitrary origin) decides deadlines within one run. *Wall* time (integer
 microseconds since the Unix epoch) stamps records and survives restarts. Sleeping is trio's own
@@ -11,12 +11,12 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What time it is."""
+    """Monotonic and wall time."""
 
     def monotonic(self) -> float:
         """Seconds on the clock that `trio.sleep_until` uses."""
         ...
 
     def wall_us(self) -> int:
-        """Microseconds since 1970-01-01T00:00:00Z; may jump either way."""
+        """Microseconds since 1970-01-01T00:00:00Z; may jump forwards or backwards."""
         ...

@@ -2,13 +2,13 @@
 
 Theory of operation
 -------------------
-An owner (a partition, the catalog, a journal) asks the disk for an *incarnation*. All its files are reached through
-that object. When the owner is restarted it asks again: the earlier incarnation is *fenced*, its last plan is waited
-for, and from then on every call on it raises `StaleIncarnation`, so a thread of the dead can never write after its
-successor has truncated.
+An owner (a partition, the catalog, a journal) asks the disk for an *incarnation* and reaches all its files through
+that object. When the owner is restarted, it asks again: the disk *fences* the earlier incarnation and waits for its
+last plan. From then on every call on the earlier one raises `StaleIncarnation`, so a thread of a crashed owner can
+never write after its successor has truncated.
 
-A *plan* is a tuple of *verbs*, run in order in one thread hop. Every verb is a point at which a crash may happen.
-A plan that was submitted always runs to its end or to its first failing verb: cancellation waits for it.
+A *plan* is a tuple of *verbs*, run in order in one thread hop. A crash may happen at every verb. A submitted plan
+always runs to its end or to its first failing verb: cancellation waits for it.
 
 Paths are `/`-separated, relative to the disk's root, without empty, `.` or `..` components.
 
@@ -16,10 +16,10 @@ Invariants
 ----------
 D1  A plan, once submitted, is never abandoned: `submit` returns or raises only when no thread works on it.
 D2  Verbs run in order; after the first failure none runs. `PlanFailed` names the verb.
-D3  A fenced incarnation reaches the disk never again, and its successor is handed out only after its last plan ended.
-D4  What `Sync` returned for survives power loss; what is written but unsynced may be lost in any part. A new, renamed,
-    linked or unlinked name survives power loss only after `SyncDirectory` of its folder.
-D5  A failed `Sync` proves nothing about any byte written since the last good one, and neither does a later good one.
+D3  A fenced incarnation never reaches the disk again, and its successor is returned only after its last plan has ended.
+D4  After `Sync` has returned, the bytes survive a power loss. Any part of what is written but not synced may be lost. A
+    new, renamed, linked or unlinked name survives a power loss only after `SyncDirectory` of its folder.
+D5  A failed `Sync` proves nothing about any byte written since the last successful one, nor does a later success.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ __all__ = [
 
 
 class Handle(Protocol):
-    """A file of one incarnation. Made closed; `Open` or `Create` in a plan opens it."""
+    """A file of one incarnation. A new handle is closed; `Open` or `Create` in a plan opens it."""
 
     @property
     def path(self) -> str: ...
@@ -80,7 +80,7 @@ class Create:
 
 @attrs.frozen
 class Write:
-    """Write `buffers` one after the other from byte `offset` on; short writes are continued."""
+    """Write `buffers` one after the other, starting at byte `offset`; a short write is continued."""
 
     handle: Handle
     offset: int
@@ -89,7 +89,7 @@ class Write:
 
 @attrs.frozen
 class Zero:
-    """Preallocate: write zeros over `length` bytes from `offset` on, so that later syncs change no metadata."""
+    """Preallocate: write `length` zero bytes, starting at `offset`, so that later syncs change no metadata."""
 
     handle: Handle
     offset: int
@@ -98,7 +98,7 @@ class Zero:
 
 @attrs.frozen
 class Sync:
-    """Make the file's bytes, and the size needed to read them, survive power loss (fdatasync, F_FULLFSYNC)."""
+    """Make the file's bytes, and the size needed to read them, survive a power loss (fdatasync, F_FULLFSYNC)."""
 
     handle: Handle
 
@@ -120,7 +120,7 @@ class Close:
 
 @attrs.frozen
 class Rename:
-    """Give the file (or directory) another name, replacing a file that has it."""
+    """Rename the file (or directory), replacing a file that has the new name."""
 
     source: str
     target: str
@@ -143,7 +143,7 @@ class Unlink:
 
 @attrs.frozen
 class MakeDirectory:
-    """Make a directory and the missing ones above it. An existing directory is no error."""
+    """Make a directory and its missing parents. An existing directory is not an error."""
 
     path: str
 
@@ -157,7 +157,7 @@ class RemoveDirectory:
 
 @attrs.frozen
 class SyncDirectory:
-    """Make the names in a directory survive power loss. The root is `""`."""
+    """Make the names in a directory survive a power loss. The root is `""`."""
 
     path: str
 
@@ -190,14 +190,14 @@ class Entry:
 
 
 class Mark(Protocol):
-    """A small mapped file: other processes see a store at once, and the OS writes it to disk when it likes."""
+    """A small mapped file: other processes see a store at once, and the OS writes it to disk at some later time."""
 
     def store(self, data: bytes) -> None:
-        """Replace the content. `data` has the length the mark was opened with. Never blocks."""
+        """Replace the content. `data` has the length with which the mark was opened. Never blocks."""
         ...
 
     def load(self) -> bytes:
-        """The content now."""
+        """The current content."""
         ...
 
     def close(self) -> None:
@@ -214,7 +214,7 @@ class Flight(Protocol):
 
 
 class Incarnation(Protocol):
-    """The disk as one owner's one life sees it. Every method raises `StaleIncarnation` once fenced."""
+    """One owner's access to the disk during one life. After it is fenced, every method raises `StaleIncarnation`."""
 
     @property
     def owner(self) -> str: ...
@@ -240,11 +240,11 @@ class Incarnation(Protocol):
         ...
 
     async def read(self, handle: Handle, offset: int, length: int) -> bytes:
-        """Up to `length` bytes from `offset`; fewer only at the end of the file. Raises `StorageError`."""
+        """`length` bytes from `offset`; fewer only at the end of the file. Raises `StorageError`."""
         ...
 
     def read_cached(self, handle: Handle, offset: int, length: int) -> bytes | None:
-        """Like `read` but without waiting: None when not all of it is in memory. May be shorter at the file's end."""
+        """Like `read`, without waiting: None unless all of it is in memory. May be shorter at the end of the file."""
         ...
 
     async def size(self, handle: Handle) -> int:
@@ -265,7 +265,7 @@ class Incarnation(Protocol):
 
 
 class Lock(Protocol):
-    """The held directory lock."""
+    """The lock of the root directory."""
 
     def release(self) -> None: ...
 
@@ -275,7 +275,7 @@ class Disk(Protocol):
 
     @property
     def root(self) -> str:
-        """How messages name the root, for people."""
+        """The name of the root in messages."""
         ...
 
     async def incarnate(self, owner: str) -> Incarnation:
@@ -283,7 +283,7 @@ class Disk(Protocol):
         ...
 
     async def forget(self, owner: str) -> None:
-        """`owner` is gone for good: fence its incarnation, wait for its last plan, keep nothing of it."""
+        """`owner` has ended for good: fence its incarnation, wait for its last plan, and forget it."""
         ...
 
     async def lock(self, holder: dict[str, Any]) -> Lock:

@@ -13,9 +13,9 @@ class Entropy(Protocol):
         ...
 
     def integer(self, bits: int) -> int:
-        """An unsigned integer of that many random bits."""
+        """An unsigned integer of `bits` random bits."""
         ...
 
     def bytes(self, count: int) -> bytes:
-        """That many random bytes."""
+        """`count` random bytes."""
         ...

@@ -1,7 +1,7 @@
-"""What both disks, the real and the simulated one, do with a plan before and after running it.
+"""What both the real and the simulated disk do with a plan before and after running it.
 
-Checking comes before anything runs, so a malformed plan changes nothing. Wording comes after, so that a failure
-reads the same whichever disk it met.
+They check a plan before anything runs, so an invalid plan changes nothing. Their error messages are made here, so a
+failure reads the same on both disks.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def check_path(path: str, *, root_allowed: bool = False) -> None:
 
 
 def check_plan(plan: tuple[Verb, ...], incarnation: object) -> None:
-    """Refuse a plan with foreign handles, bad paths or things that are no verbs. Nothing has run then."""
+    """Refuse a plan with handles of another incarnation, invalid paths or values that are not verbs."""
     for verb in plan:
         kind = type(verb)
         if kind in HANDLE_VERBS:
@@ -74,7 +74,7 @@ def _foreign(handle: Any) -> InvalidArgument:
 
 
 def path_of(verb: Verb) -> str:
-    """The path that a verb is about; the source of a rename or link."""
+    """The path of a verb; the source of a rename or link."""
     kind = type(verb)
     if kind in HANDLE_VERBS:
         return verb.handle.path  # type: ignore[union-attr]

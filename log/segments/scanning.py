@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
+from functools import partial
 
+from callboard.log.format.frame_walk import EVERYTHING, NOTHING, FrameWalk, Visit
 from callboard.log.format.index import SegmentIndex
-from callboard.log.format.scan import SegmentScan
-from callboard.log.limits import MIB
+from callboard.log.format.walk_drivers import run_walk_async
 from callboard.log.seams.disk import Incarnation, Open
 from callboard.log.segments.index_file import load_index, new_index, proves_itself
 from callboard.log.segments.segments import Damage, StoredSegment, cut_index
 
 __all__ = ["ensure_open", "index_stored", "scan_from", "scan_stored"]
-
-CHUNK_BYTES: Final = 1 * MIB
 
 
 async def ensure_open(files: Incarnation, segment: StoredSegment) -> None:
@@ -24,25 +22,28 @@ async def ensure_open(files: Incarnation, segment: StoredSegment) -> None:
 
 
 async def scan_from(
-    files: Incarnation, segment: StoredSegment, index: SegmentIndex, *, check_bodies: bool = True
-) -> SegmentScan:
-    """Scan the file from where `index` ends to its position, and note the frames found in `index`."""
-    scan = SegmentScan(
+    files: Incarnation,
+    segment: StoredSegment,
+    index: SegmentIndex,
+    *,
+    check_bodies: bool = True,
+    limit: int = NOTHING,
+    visit: Visit | None = None,
+    visit_from: int = EVERYTHING,
+) -> FrameWalk:
+    """Walk through the file from where `index` ends to its position, and note the frames found in `index`."""
+    walk = FrameWalk(
         segment.segment_id,
         index.next_offset,
         position=index.end_position,
+        file_end=segment.file.position,
         index=index,
-        check_bodies=check_bodies,
+        limit=limit,
+        check_from=EVERYTHING if check_bodies else NOTHING,
+        visit=visit,
+        visit_from=visit_from,
     )
-    at, end = index.end_position, segment.file.position
-    while at < end:
-        chunk = await files.read(segment.file.handle, at, min(CHUNK_BYTES, end - at))
-        if not chunk:
-            break
-        scan.feed(chunk)
-        at += len(chunk)
-    scan.finish()
-    return scan
+    return await run_walk_async(walk, partial(files.read, segment.file.handle))
 
 
 async def scan_stored(
@@ -58,9 +59,9 @@ async def scan_stored(
     scan = await scan_from(files, segment, index)
     path = segment.file.path
     damages = [
-        Damage(path, hurt.start, hurt.end, hurt.first_offset_lost, min(hurt.last_offset_lost, limit - 1))
-        for hurt in scan.damages
-        if hurt.first_offset_lost < limit
+        Damage(path, found.start, found.end, found.first_offset_lost, min(found.last_offset_lost, limit - 1))
+        for found in scan.damages
+        if found.first_offset_lost < limit
     ]
     if scan.next_offset < limit:
         damages.append(Damage(path, scan.end, end, scan.next_offset, limit - 1))

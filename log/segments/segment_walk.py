@@ -1,8 +1,4 @@
-"""Reading a segment file from end to end in bounded chunks: for journals, verify and repair.
-
-`scan_file` finds the valid frames, `FrameReader` then reads them one after the other. Both hold a chunk, or one frame
-when that is larger, in memory.
-"""
+"""Opening a segment file and walking through it: for journals, verify, repair and readers without the lock."""
 
 from __future__ import annotations
 
@@ -12,11 +8,12 @@ from typing import Final
 import attrs
 
 from callboard.log.format.columns import Columns
-from callboard.log.format.faults import FrameInvalid
+from callboard.log.format.faults import Fault, FrameInvalid, SegmentHeaderInvalid
 from callboard.log.format.frame import FRAME_HEADER_BYTES, FrameHeader, decode_body, read_header, seed_of
-from callboard.log.format.index import SegmentIndex
-from callboard.log.format.scan import SegmentScan
+from callboard.log.format.frame_walk import FrameWalk, Visit
+from callboard.log.format.identity import belongs_to
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES, SegmentHeader, decode_segment_header
+from callboard.log.format.walk_drivers import run_walk_async
 from callboard.log.limits import KIB, MIB
 from callboard.log.seams.disk import Close, Handle, Incarnation, Open
 
@@ -39,12 +36,15 @@ class OpenSegment:
 async def open_segment(files: Incarnation, path: str) -> OpenSegment:
     """Open the segment at `path` and read its header.
 
-    Raises `PlanFailed` (missing, refused), `SegmentHeaderInvalid`, `FormatTooNew`; the file is closed then.
+    Raises `PlanFailed` (missing, refused), `SegmentHeaderInvalid` (a segment of another log, too), `FormatTooNew`; the
+    file is closed then.
     """
     handle = files.handle(path)
     await files.submit((Open(handle),))
     try:
         header = decode_segment_header(await files.read(handle, 0, SEGMENT_HEADER_BYTES))
+        if not belongs_to(header, path.rpartition("/")[0]):
+            raise SegmentHeaderInvalid(Fault.FOREIGN, "the segment belongs to another log")
         return OpenSegment(handle, header, await files.size(handle))
     except BaseException:
         await files.submit((Close(handle),))
@@ -55,23 +55,20 @@ async def scan_file(
     files: Incarnation,
     segment: OpenSegment,
     *,
-    index: SegmentIndex | None = None,
+    visit: Visit | None = None,
     progress: Callable[[int], None] | None = None,
-) -> SegmentScan:
-    """Check every byte of the segment. `progress` is told the bytes of each chunk."""
-    header = segment.header
-    scan = SegmentScan(header.segment_id, header.base_offset, index=index)
-    at = SEGMENT_HEADER_BYTES
-    while at < segment.size_bytes:
-        chunk = await files.read(segment.handle, at, min(CHUNK_BYTES, segment.size_bytes - at))
-        if not chunk:
-            break
-        scan.feed(chunk)
-        at += len(chunk)
+) -> FrameWalk:
+    """Walk through the whole segment, checking every byte. `progress` is told the bytes of each chunk."""
+
+    async def pread(position: int, length: int) -> bytes:
+        data = await files.read(segment.handle, position, length)
         if progress is not None:
-            progress(len(chunk))
-    scan.finish()
-    return scan
+            progress(len(data))
+        return data
+
+    header = segment.header
+    walk = FrameWalk(header.segment_id, header.base_offset, file_end=segment.size_bytes, visit=visit)
+    return await run_walk_async(walk, pread)
 
 
 class FrameReader:

@@ -31,7 +31,8 @@ __all__ = [
 class Damage:
     """Bytes `start` to `end` of a segment cannot be read; offsets `first_offset` to `last_offset` were in them.
 
-    No offset is lost when `last_offset` is below `first_offset`.
+    No offset is lost when `last_offset` is below `first_offset`. `reason` says why the bytes do not count, where it is
+    not that they cannot be read.
     """
 
     path: str
@@ -39,6 +40,13 @@ class Damage:
     end: int
     first_offset: int
     last_offset: int
+    reason: str = ""
+
+    def __str__(self) -> str:
+        what = self.reason or f"bytes {self.start} to {self.end} cannot be read"
+        if self.last_offset < self.first_offset:
+            return f"{self.path}: {what}; no record is lost"
+        return f"{self.path}: {what}; offsets {self.first_offset} to {self.last_offset} are lost"
 
 
 @attrs.frozen
@@ -48,6 +56,9 @@ class Gap:
     first: int
     last: int
     reason: str
+
+    def __str__(self) -> str:
+        return f"no record has the offsets {self.first} to {self.last} ({self.reason})"
 
 
 class StoredSegment:
@@ -167,6 +178,11 @@ class SegmentList:
     def size_bytes(self) -> int:
         """Bytes of all segments, without the zeros ahead."""
         return self._sealed_bytes + self._segments[-1].file.position
+
+    @property
+    def damages(self) -> list[Damage]:
+        """The damages that were found in the segments."""
+        return [damage for segment in self._segments for damage in segment.damages or ()]
 
     def append(self, segment: StoredSegment) -> None:
         """Take a new segment into use; it replaces the last one when it has the same base."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from callboard.simulations.checkers.terms import DEFAULT, Terms
-from callboard.simulations.history.entry import Entry
+from callboard.simulations.history.entry import HistoryEntry
 from callboard.simulations.history.recorder import History
 from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.violations import Violation
@@ -72,7 +72,9 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     return found
 
 
-def _problem(before: _Last, attempt: int, entry: Entry, opening: int, visibility_s: float) -> str | None:
+def _problem(
+    before: _Last, attempt: int, entry: HistoryEntry, opening: int, visibility_s: float
+) -> str | None:
     if attempt < 1:
         return "attempts begin at 1"
     if attempt < before.least:

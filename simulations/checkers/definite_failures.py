@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 
 from callboard.simulations.checkers.terms import DEFAULT, Terms
-from callboard.simulations.history.entry import Entry
+from callboard.simulations.history.entry import HistoryEntry
 from callboard.simulations.history.recorder import History
 from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.violations import Violation
@@ -21,7 +21,7 @@ PROMISE = "what failed definitely did not happen"
 def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:
     """One violation per message that is there more often than it can be."""
     may: Counter[int] = Counter()
-    last: dict[int, Entry] = {}
+    last: dict[int, HistoryEntry] = {}
     publishes = set()
     for entry in history.of("publish"):
         publishes.add(entry.operation)

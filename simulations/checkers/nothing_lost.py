@@ -12,7 +12,7 @@ from __future__ import annotations
 from callboard.simulations.checkers.conservation import known_since
 from callboard.simulations.checkers.definite_failures import places
 from callboard.simulations.checkers.terms import DEFAULT, Terms
-from callboard.simulations.history.entry import Entry
+from callboard.simulations.history.entry import HistoryEntry
 from callboard.simulations.history.recorder import History
 from callboard.simulations.history.surviving import PartitionLeft, Surviving
 from callboard.simulations.violations import Violation
@@ -57,7 +57,9 @@ def _looks_torn(left: PartitionLeft, offset: int, was_cut: bool) -> bool:
     return was_cut and (offset > max(left.records, default=-1) or "unsynced" in (left.explains(offset) or ""))
 
 
-def _missing(entry: Entry, left: PartitionLeft, number: int, offset: int, terms: Terms) -> list[Violation]:
+def _missing(
+    entry: HistoryEntry, left: PartitionLeft, number: int, offset: int, terms: Terms
+) -> list[Violation]:
     if offset in left.records:
         words = (
             f"{left.label}@{offset} holds message {left.records[offset]}, and {entry.who} was told {number}"

@@ -12,7 +12,7 @@ from bisect import bisect_left
 from itertools import pairwise
 
 from callboard.simulations.checkers.terms import DEFAULT, Terms
-from callboard.simulations.history.entry import Entry
+from callboard.simulations.history.entry import HistoryEntry
 from callboard.simulations.history.recorder import History
 from callboard.simulations.history.surviving import PartitionLeft, Surviving
 from callboard.simulations.violations import Violation
@@ -66,7 +66,7 @@ def _last_cut(history: History) -> int:
 def _out_of_turn(history: History, terms: Terms) -> list[Violation]:
     """Publishes that got an offset below one that had been told before they began."""
     begun = {entry.operation: entry.number for entry in history.of("publish")}
-    ends: dict[tuple[str, int], list[Entry]] = {}
+    ends: dict[tuple[str, int], list[HistoryEntry]] = {}
     vanished = _last_cut(history)
     for entry in history.of("published"):
         if entry.number < vanished and (entry.detail == "leader" or terms.beyond):

@@ -7,7 +7,7 @@ dies, or the machine does. Until then nobody of the group is handed it.
 from __future__ import annotations
 
 from callboard.simulations.checkers.terms import DEFAULT, Terms
-from callboard.simulations.history.entry import Entry
+from callboard.simulations.history.entry import HistoryEntry
 from callboard.simulations.history.recorder import History
 from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.violations import Violation
@@ -22,7 +22,7 @@ SLACK_S = 1e-6
 def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:
     """One violation per delivery of what somebody else still held."""
     salvaged = terms.salvaged(history)
-    held: dict[tuple[str, str, int, int], Entry] = {}
+    held: dict[tuple[str, str, int, int], HistoryEntry] = {}
     gone: set[int] = set()
     found = []
     for entry in history.of("delivered", "ack", "nack", "release", "left"):
@@ -49,7 +49,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     return found
 
 
-def _holds(holder: Entry, entry: Entry, gone: set[int]) -> bool:
+def _holds(holder: HistoryEntry, entry: HistoryEntry, gone: set[int]) -> bool:
     return (
         holder.machine == entry.machine
         and holder.operation not in gone

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from callboard.simulations.checkers.terms import DEFAULT, Terms
-from callboard.simulations.history.entry import Entry
+from callboard.simulations.history.entry import HistoryEntry
 from callboard.simulations.history.recorder import History
 from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.violations import Violation
@@ -16,7 +16,7 @@ PROMISE = "no delivery after a settled ack"
 def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:
     """One violation per delivery of what was settled. Acks that are not known to have happened promise nothing."""
     salvaged = terms.salvaged(history)
-    settled: dict[tuple[str, str, int, int], Entry] = {}
+    settled: dict[tuple[str, str, int, int], HistoryEntry] = {}
     found = []
     for entry in history.of("acked", "delivered", "power cut"):
         if entry.kind == "power cut":

@@ -12,7 +12,7 @@ from typing import TypeVar
 from callboard.simulations.checkers.attempts import REOPENED
 from callboard.simulations.checkers.intensity import Intensity
 from callboard.simulations.checkers.terms import DEFAULT, Terms
-from callboard.simulations.history.entry import Entry
+from callboard.simulations.history.entry import HistoryEntry
 from callboard.simulations.history.recorder import History
 from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.violations import Violation
@@ -39,7 +39,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     return found
 
 
-def _too_many(stated: Intensity, events: list[Entry]) -> list[Violation]:
+def _too_many(stated: Intensity, events: list[HistoryEntry]) -> list[Violation]:
     windows: dict[tuple[int, str], deque[float]] = {}
     found = []
     supervisor = stated.path.rstrip("/")
@@ -70,7 +70,7 @@ def _too_many(stated: Intensity, events: list[Entry]) -> list[Violation]:
     return found
 
 
-def _outside(entry: Entry, kept: dict[tuple[int, str], T]) -> dict[tuple[int, str], T]:
+def _outside(entry: HistoryEntry, kept: dict[tuple[int, str], T]) -> dict[tuple[int, str], T]:
     """Of what is kept by machine and path, all that goes on when somebody gave up.
 
     Who gave up, and whoever is below, begins anew; everybody is below the root, whose path is empty.
@@ -83,7 +83,7 @@ def _outside(entry: Entry, kept: dict[tuple[int, str], T]) -> dict[tuple[int, st
     }
 
 
-def _started_early(events: list[Entry]) -> list[Violation]:
+def _started_early(events: list[HistoryEntry]) -> list[Violation]:
     due: dict[tuple[int, str], float] = {}
     found = []
     for entry in events:
@@ -104,8 +104,8 @@ def _started_early(events: list[Entry]) -> list[Violation]:
     return found
 
 
-def _unanswered(history: History, events: list[Entry]) -> list[Violation]:
-    crashed: dict[tuple[int, str], Entry] = {}
+def _unanswered(history: History, events: list[HistoryEntry]) -> list[Violation]:
+    crashed: dict[tuple[int, str], HistoryEntry] = {}
     for entry in events:
         actor = (entry.machine, entry.who)
         if entry.kind == "IncarnationCrashed":

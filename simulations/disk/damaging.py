@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from .atlas import Atlas
 from .content import Content
+from .damage_budget import DamageBudget
 from .file_tree import FileTree
 from .inodes import SECTOR_BYTES, Inode
 
 __all__ = ["flip_a_bit", "put_elsewhere"]
 
 
-def flip_a_bit(tree: FileTree, path_contains: str, draw: int, atlas: Atlas) -> bool:
-    """Flip one bit of a durable byte that is not zero, and that the atlas gives free. False when there is none."""
+def flip_a_bit(tree: FileTree, path_contains: str, draw: int, damage_budget: DamageBudget) -> bool:
+    """Flip one bit of a durable byte that is not zero and that may be damaged. False when there is none."""
     candidates = [
         (path, node)
         for path, node in tree.walk()
-        if isinstance(node, Inode) and path_contains in path and atlas.may_spoil(path) and any(_shared(node))
+        if isinstance(node, Inode)
+        and path_contains in path
+        and damage_budget.may_spoil(path)
+        and any(_shared(node))
     ]
     if not candidates:
         return False
@@ -26,7 +29,7 @@ def flip_a_bit(tree: FileTree, path_contains: str, draw: int, atlas: Atlas) -> b
     mask = 1 << draw // len(places) % 8
     for content in (inode.volatile, inode.durable):
         content.stored[at] ^= mask
-    atlas.note("rot", path, at, at + 1)
+    damage_budget.note("rot", path, at, at + 1)
     return True
 
 
@@ -36,7 +39,7 @@ def _shared(inode: Inode) -> bytearray:
 
 
 def put_elsewhere(
-    inode: Inode, path: str, offset: int, data: memoryview, draw: int, atlas: Atlas
+    inode: Inode, path: str, offset: int, data: memoryview, draw: int, damage_budget: DamageBudget
 ) -> tuple[int, bool] | None:
     """Write over other sectors of the file than those meant. Returns where, and whether also where it belongs.
 
@@ -57,7 +60,7 @@ def put_elsewhere(
         return None
     for content in (inode.volatile, inode.durable):
         _overwrite(content, place, piece)
-    atlas.note("misdirected", path, place, end)
+    damage_budget.note("misdirected", path, place, end)
     return place, as_well
 
 

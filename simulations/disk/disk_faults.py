@@ -32,28 +32,28 @@ from callboard.log.seams.disk import (
 __all__ = [
     "VERB_NAMES",
     "VERB_TYPES",
-    "Fault",
-    "Faults",
-    "Mapping",
+    "PlantedFault",
+    "PlantedFaults",
+    "MapMark",
     "Misdirection",
-    "Read",
-    "ShortRead",
+    "ReadVerb",
+    "CutRead",
     "Slowness",
-    "Stall",
+    "Standstill",
 ]
 
 
 @attrs.frozen
-class Read:
+class ReadVerb:
     """Stands for a read where a verb type is asked for; reads are no verbs of a plan."""
 
 
 @attrs.frozen
-class Mapping:
+class MapMark:
     """Stands for the mapping of a mark where a verb type is asked for."""
 
 
-class ShortRead:
+class CutRead:
     """The kind of a fault that cuts a read short."""
 
 
@@ -65,7 +65,7 @@ class Slowness:
     """The kind of a fault that makes plans and reads take time."""
 
 
-class Stall:
+class Standstill:
     """The kind of a fault that stops plans and reads."""
 
 
@@ -83,8 +83,8 @@ VERB_NAMES: Final[dict[type, str]] = {
     MakeDirectory: "make_directory",
     RemoveDirectory: "remove_directory",
     SyncDirectory: "sync_directory",
-    Read: "read",
-    Mapping: "mark",
+    ReadVerb: "read",
+    MapMark: "mark",
 }
 """What observers and fault plans call each verb; reads and marks are no verbs of a plan, but are observed, too."""
 
@@ -95,7 +95,7 @@ NO_ERROR: Final = OSError()
 
 
 @attrs.define(eq=False)
-class Fault:
+class PlantedFault:
     """Something that waits for verbs of one type, or another kind of thing, on paths that contain `path_contains`.
 
     The first `after` matching verbs pass, the next `times` are hit: they fail with `error`. A write, or zeroing, puts
@@ -124,24 +124,24 @@ class Fault:
         return OSError(self.error.errno, self.error.strerror or str(self.error), path)
 
 
-class Faults:
+class PlantedFaults:
     """The planted faults of one disk, and what they did."""
 
     __slots__ = ("counts", "hits", "planted")
 
     def __init__(self) -> None:
-        self.planted: list[Fault] = []
+        self.planted: list[PlantedFault] = []
         self.hits: Counter[tuple[str, int | None]] = Counter()
         """Verbs that failed: by the verb's type name and the error's number."""
         self.counts: Counter[str] = Counter()
         """Everything that had an effect, in words: "sync EIO", "sectors lost", "names lost", "rot"..."""
 
-    def plant(self, fault: Fault) -> Fault:
+    def plant(self, fault: PlantedFault) -> PlantedFault:
         """Add a fault; the earliest planted that matches wins."""
         self.planted.append(fault)
         return fault
 
-    def withdraw(self, fault: Fault) -> None:
+    def withdraw(self, fault: PlantedFault) -> None:
         """Take back a fault; one that is spent already is no error."""
         if fault in self.planted:
             self.planted.remove(fault)
@@ -150,14 +150,14 @@ class Faults:
         """Heal: forget every planted fault. The counts stay."""
         self.planted.clear()
 
-    def find(self, kind: type, path: str) -> Fault | None:
+    def find(self, kind: type, path: str) -> PlantedFault | None:
         """The fault that waits for this, if any; it goes on waiting."""
         for fault in self.planted:
             if fault.verb_type is kind and fault.path_contains in path:
                 return fault
         return None
 
-    def take(self, kind: type, path: str) -> Fault | None:
+    def take(self, kind: type, path: str) -> PlantedFault | None:
         """The fault that befalls this now, if any: one of its times is used up. The caller counts the hit."""
         for fault in self.planted:
             if fault.verb_type is not kind or fault.path_contains not in path:
@@ -171,7 +171,7 @@ class Faults:
             return fault
         return None
 
-    def count(self, fault: Fault | None, words: str) -> None:
+    def count(self, fault: PlantedFault | None, words: str) -> None:
         """Something had an effect."""
         self.counts[words] += 1
         if fault is not None:
@@ -179,7 +179,7 @@ class Faults:
             if fault.on_hit is not None:
                 fault.on_hit()
 
-    def count_failure(self, fault: Fault | None, kind: type, number: int | None) -> None:
+    def count_failure(self, fault: PlantedFault | None, kind: type, number: int | None) -> None:
         """A verb of this type failed with this error."""
         self.hits[kind.__name__, number] += 1
         self.count(fault, f"{VERB_NAMES[kind]} {errorcode.get(number or 0, 'error')}")

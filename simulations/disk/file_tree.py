@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from .inodes import LENGTH, Choose, Directory, Garbage, Inode, Node, Unsynced
+from .inodes import LENGTH, Choose, Garbage, Inode, MemoryDirectory, Node, Unsynced
 
 __all__ = ["FileTree", "failure"]
 
@@ -42,8 +42,8 @@ class FileTree:
 
     __slots__ = ("root",)
 
-    def __init__(self, root: Directory | None = None) -> None:
-        self.root = Directory() if root is None else root
+    def __init__(self, root: MemoryDirectory | None = None) -> None:
+        self.root = MemoryDirectory() if root is None else root
 
     # -- looking
 
@@ -60,18 +60,18 @@ class FileTree:
     def inode(self, path: str) -> Inode:
         """The file of that name. Raises IsADirectoryError for a directory."""
         found = self.node(path)
-        if isinstance(found, Directory):
+        if isinstance(found, MemoryDirectory):
             raise failure(errno.EISDIR, path)
         return found
 
-    def directory(self, path: str) -> Directory:
+    def directory(self, path: str) -> MemoryDirectory:
         """The directory of that name. Raises NotADirectoryError for a file."""
         found = self.node(path)
         if isinstance(found, Inode):
             raise failure(errno.ENOTDIR, path)
         return found
 
-    def _parent(self, path: str) -> tuple[Directory, str]:
+    def _parent(self, path: str) -> tuple[MemoryDirectory, str]:
         *folders, name = path.split("/")
         place: Node = self.root
         for folder in folders:
@@ -91,7 +91,7 @@ class FileTree:
         while waiting:
             path, node = waiting.pop()
             yield path, node
-            if isinstance(node, Directory):
+            if isinstance(node, MemoryDirectory):
                 entries = node.durable if durable else node.volatile
                 below = [
                     (f"{path}/{name}" if path else name, entries[name])
@@ -126,7 +126,7 @@ class FileTree:
             raise failure(errno.ENOENT, source)
         if to_name in to_folder.volatile:
             raise failure(errno.EEXIST, target)
-        if isinstance(found, Directory):
+        if isinstance(found, MemoryDirectory):
             raise failure(errno.EPERM, source)
         to_folder.change({to_name: found})
 
@@ -136,7 +136,7 @@ class FileTree:
         found = folder.volatile.get(name)
         if found is None:
             raise failure(errno.ENOENT, path)
-        if isinstance(found, Directory):
+        if isinstance(found, MemoryDirectory):
             raise failure(errno.EISDIR, path)
         folder.change({name: None})
 
@@ -147,7 +147,7 @@ class FileTree:
         moved, replaced = from_folder.volatile.get(from_name), to_folder.volatile.get(to_name)
         if moved is None:
             raise failure(errno.ENOENT, source)
-        if isinstance(moved, Directory) and target.startswith(source + "/"):
+        if isinstance(moved, MemoryDirectory) and target.startswith(source + "/"):
             raise failure(errno.EINVAL, source)
         if replaced is not None:
             if replaced is moved:
@@ -166,7 +166,7 @@ class FileTree:
         for position, name in enumerate(components, 1):
             found = place.volatile.get(name)
             if found is None:
-                found = Directory()
+                found = MemoryDirectory()
                 place.change({name: found})
             elif isinstance(found, Inode):
                 raise failure(errno.EEXIST if position == len(components) else errno.ENOTDIR, path)
@@ -200,7 +200,7 @@ class FileTree:
                 continue
             done.add(id(node))
             items = node.unsynced
-            if isinstance(node, Directory):
+            if isinstance(node, MemoryDirectory):
                 kept = tuple(choose(Unsynced(path, True, items))) if items else ()
                 _count_names(counts, items, kept)
             else:
@@ -237,10 +237,10 @@ def _count_sectors(counts: Counter[str], items: tuple[int, ...], kept: tuple[int
 def _check_replaceable(moved: Node, replaced: Node, target: str, *, inside: bool) -> None:
     if inside:
         raise failure(errno.ENOTEMPTY, target)
-    if isinstance(moved, Directory):
+    if isinstance(moved, MemoryDirectory):
         if isinstance(replaced, Inode):
             raise failure(errno.ENOTDIR, target)
         if replaced.volatile:
             raise failure(errno.ENOTEMPTY, target)
-    elif isinstance(replaced, Directory):
+    elif isinstance(replaced, MemoryDirectory):
         raise failure(errno.EISDIR, target)

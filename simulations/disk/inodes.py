@@ -31,7 +31,7 @@ __all__ = [
     "LENGTH",
     "SECTOR_BYTES",
     "Choose",
-    "Directory",
+    "MemoryDirectory",
     "Garbage",
     "Inode",
     "Node",
@@ -210,7 +210,7 @@ class Inode:
             self.durable.write(start, data)
 
 
-class Directory:
+class MemoryDirectory:
     """The names in a directory."""
 
     __slots__ = ("changes", "durable", "volatile")
@@ -220,11 +220,11 @@ class Directory:
         self.volatile: dict[str, Node] = {}
         self.changes: list[dict[str, Node | None]] = []
 
-    def clone(self, memo: dict[int, Node]) -> Directory:
+    def clone(self, memo: dict[int, Node]) -> MemoryDirectory:
         """A copy of it and of all below it, links kept."""
         twin = memo.get(id(self))
         if twin is None:
-            twin = memo[id(self)] = made = Directory()
+            twin = memo[id(self)] = made = MemoryDirectory()
             made.durable = {name: node.clone(memo) for name, node in self.durable.items()}
             made.volatile = {name: node.clone(memo) for name, node in self.volatile.items()}
             made.changes = [
@@ -257,7 +257,7 @@ class Directory:
         self.volatile = dict(self.durable)
 
 
-Node = Inode | Directory
+Node = Inode | MemoryDirectory
 
 
 def _apply(entries: dict[str, Node], names: dict[str, Node | None]) -> None:

@@ -29,7 +29,7 @@ from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Verb
 from callboard.log.seams.plans import path_of, plan_failed, stale
 
-from .disk_faults import VERB_NAMES, Read, ShortRead
+from .disk_faults import VERB_NAMES, CutRead, ReadVerb
 from .file_tree import FileTree
 from .inodes import Choose, Inode, keep_unsynced, lose_unsynced
 from .memory_incarnation import MemoryHandle, MemoryIncarnation, MemoryMark
@@ -41,7 +41,7 @@ __all__ = [
     "MemoryHandle",
     "MemoryIncarnation",
     "MemoryMark",
-    "Read",
+    "ReadVerb",
     "keep_unsynced",
     "lose_unsynced",
 ]
@@ -76,8 +76,8 @@ class MemoryDisk(VerbRunner):
 
     Knobs, to be turned at any time: `capacity_bytes` (None: no limit), `cold` (`read_cached` finds nothing),
     `latency_s` (how long each plan and read takes, on trio's clock), `instant` (plans and reads are no checkpoints: for
-    a single task that goes through many disks), `atlas` (what may be damaged). `planting.py` has the calls that let
-    things fail.
+    a single task that goes through many disks), `damage_budget` (what may be damaged). `planting.py` has the
+    calls that let things fail.
 
     `observer` is called with the owner, the verb's name in `VERB_NAMES` and the path before each verb of a plan, each
     read that is answered, and each mapping and store of a mark. It may `kill` or `crash`: the verb does not run then.
@@ -299,7 +299,7 @@ class MemoryDisk(VerbRunner):
         if reads and self.observer is not None:
             self.observer(incarnation.owner, "read", path)
         if reads and self.faults.planted:
-            fault = self.faults.take(ShortRead, path)
+            fault = self.faults.take(CutRead, path)
             if fault is not None:
                 self.faults.count(fault, "short read")
                 await self.pause(path)
@@ -313,7 +313,7 @@ class MemoryDisk(VerbRunner):
         if self.observer is not None:
             self.look_out(incarnation, "read", path)
         if self.faults.planted:
-            fault = self.faults.take(ShortRead, path)
+            fault = self.faults.take(CutRead, path)
             if fault is not None:
                 self.faults.count(fault, "short read")
                 return False

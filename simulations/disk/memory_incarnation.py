@@ -14,9 +14,9 @@ from callboard.log.errors import InvalidArgument
 from callboard.log.seams.disk import Entry, Handle, Plan
 from callboard.log.seams.plans import check_path, check_plan, path_of, stale, storage_error
 
-from .disk_faults import Mapping, Read
+from .disk_faults import MapMark, ReadVerb
 from .file_tree import failure
-from .inodes import Directory, Inode, Node
+from .inodes import Inode, MemoryDirectory, Node
 
 if TYPE_CHECKING:
     from .memory_disk import MemoryDisk
@@ -155,7 +155,7 @@ class MemoryIncarnation:
         inode = file.opened()
         if offset < 0 or length < 0:
             raise failure(errno.EINVAL, file.path)
-        self._meet_fault(Read, file.path)
+        self._meet_fault(ReadVerb, file.path)
         return inode.volatile.read(offset, offset + length)
 
     def _meet_fault(self, kind: type, path: str) -> None:
@@ -201,7 +201,7 @@ class MemoryIncarnation:
         await self._disk.visit(self, path)
         self.look_out("mark", path)
         try:
-            self._meet_fault(Mapping, path)
+            self._meet_fault(MapMark, path)
             inode = self._disk.map(path, length)
         except OSError as error:
             raise storage_error("mapping", self._disk.root, path, error) from error
@@ -243,5 +243,5 @@ class MemoryIncarnation:
 
 
 def _entry(name: str, node: Node) -> Entry:
-    is_directory = isinstance(node, Directory)
-    return Entry(name, is_directory, 0 if isinstance(node, Directory) else len(node.volatile))
+    is_directory = isinstance(node, MemoryDirectory)
+    return Entry(name, is_directory, 0 if isinstance(node, MemoryDirectory) else len(node.volatile))

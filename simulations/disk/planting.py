@@ -1,8 +1,8 @@
 """What may go wrong on a memory disk while it runs: the calls that plant faults, and those that damage at once.
 
-Every call returns a `Fault`, whose `hits` tells how often it really had an effect, or whether it had one at once.
-`path_contains` is a part of the paths that are meant; `""` means all. `draw` is any number: it chooses among the
-possibilities, the same on the same disk.
+Every call returns a `PlantedFault`, whose `hits` tells how often it really had an effect. `path_contains` is a part of
+the paths that are meant; `""` means all. `draw` is any number: it chooses among the possibilities, the same on the
+same disk.
 """
 
 from __future__ import annotations
@@ -13,9 +13,18 @@ from typing import Final, Literal
 
 import trio
 
-from .atlas import Atlas
+from .damage_budget import DamageBudget
 from .damaging import flip_a_bit
-from .disk_faults import VERB_TYPES, Fault, Faults, Misdirection, Read, ShortRead, Slowness, Stall
+from .disk_faults import (
+    VERB_TYPES,
+    CutRead,
+    Misdirection,
+    PlantedFault,
+    PlantedFaults,
+    ReadVerb,
+    Slowness,
+    Standstill,
+)
 from .file_tree import FileTree, failure
 from .inodes import Inode
 
@@ -30,13 +39,13 @@ class Planting:
 
     def __init__(self) -> None:
         self.tree = FileTree()
-        self.faults = Faults()
-        self.atlas = Atlas()
+        self.faults = PlantedFaults()
+        self.damage_budget = DamageBudget()
         self.capacity_bytes: int | None = None
         self.latency_s = 0.0
-        self._slow: list[Fault] = []
-        self._hung: list[Fault] = []
-        self._full: Fault | None = None
+        self._slow: list[PlantedFault] = []
+        self._hung: list[PlantedFault] = []
+        self._full: PlantedFault | None = None
         self._hanging = trio.lowlevel.ParkingLot()
 
     # -- verbs that fail
@@ -51,21 +60,21 @@ class Planting:
         after: int = 0,
         pages: Literal["kept", "reverted"] = "kept",
         partial: int = 0,
-    ) -> Fault:
-        """Let verbs of a type fail, see `Fault`: `verb` is a verb type, `Read`, `Mapping`, or a name in `VERB_NAMES`.
+    ) -> PlantedFault:
+        """Let verbs of a type fail, see `PlantedFault`: `verb` is a verb type, `ReadVerb`, `MapMark`, or a name.
 
         `error` is an OSError, or the name of its number: "EIO", "ENOSPC"...
         """
         if isinstance(error, str):
             error = failure(getattr(errno, error), path_contains)
         kind = VERB_TYPES[verb] if isinstance(verb, str) else verb
-        return self.faults.plant(Fault(kind, error, path_contains, times, after, pages, partial))
+        return self.faults.plant(PlantedFault(kind, error, path_contains, times, after, pages, partial))
 
-    def fail_read(self, path_contains: str = "", *, times: int = 1) -> Fault:
+    def fail_read(self, path_contains: str = "", *, times: int = 1) -> PlantedFault:
         """Let the next reads, of both kinds, fail with EIO."""
-        return self.fail_next(Read, "EIO", path_contains=path_contains, times=times)
+        return self.fail_next(ReadVerb, "EIO", path_contains=path_contains, times=times)
 
-    def short_write_next(self, path_contains: str = "", draw: int = 0, *, error: str = "EIO") -> Fault:
+    def short_write_next(self, path_contains: str = "", draw: int = 0, *, error: str = "EIO") -> PlantedFault:
         """Let the next write put down some of its bytes, but not all, and then fail.
 
         A short write that the system lets go on is none: the contract has it continued. This is one that ends there.
@@ -75,36 +84,36 @@ class Planting:
         fault.partial = -1
         return fault
 
-    def short_read_next(self, path_contains: str = "", *, times: int = 1) -> Fault:
+    def short_read_next(self, path_contains: str = "", *, times: int = 1) -> PlantedFault:
         """Let the next reads come back short: a cached one finds nothing, a waiting one takes its time twice."""
-        return self.faults.plant(Fault(ShortRead, path_contains=path_contains, times=times))
+        return self.faults.plant(PlantedFault(CutRead, path_contains=path_contains, times=times))
 
-    def misdirect_next(self, path_contains: str = "", draw: int = 0) -> Fault:
+    def misdirect_next(self, path_contains: str = "", draw: int = 0) -> PlantedFault:
         """Let the next write land elsewhere in its file: instead of where it belongs, or, with an odd `draw`, as well.
 
-        It hits only where it changes bytes that are there already, and only files that the atlas gives free; it waits
-        for a write where both hold.
+        It hits only where it changes bytes that are there already, and only files that may be damaged; it waits for
+        a write where both hold.
         """
-        return self.faults.plant(Fault(Misdirection, path_contains=path_contains, draw=draw))
+        return self.faults.plant(PlantedFault(Misdirection, path_contains=path_contains, draw=draw))
 
     # -- damage at once
 
     def rot(self, path_contains: str = "", draw: int = 0) -> bool:
         """Flip one bit of a durable byte that is not zero, in the page cache as well. False when there is none.
 
-        Which ones, the atlas decides: see `atlas.py`.
+        Which ones, the damage budget decides: see `damage_budget.py`.
         """
-        spoiled = flip_a_bit(self.tree, path_contains, draw, self.atlas)
+        spoiled = flip_a_bit(self.tree, path_contains, draw, self.damage_budget)
         if spoiled:
             self.faults.count(None, "rot")
         return spoiled
 
     # -- space
 
-    def fill(self, slack_bytes: int = 0) -> Fault:
+    def fill(self, slack_bytes: int = 0) -> PlantedFault:
         """Leave space for `slack_bytes` more and no more, until `free`. `hits` counts what failed for want of it."""
         self.capacity_bytes = self.used_bytes + slack_bytes
-        self._full = Fault(VERB_TYPES["write"], failure(errno.ENOSPC, ""))
+        self._full = PlantedFault(VERB_TYPES["write"], failure(errno.ENOSPC, ""))
         return self._full
 
     def free(self) -> None:
@@ -130,23 +139,23 @@ class Planting:
 
     # -- time
 
-    def slow(self, path_contains: str, latency_s: float) -> Fault:
+    def slow(self, path_contains: str, latency_s: float) -> PlantedFault:
         """Let every plan and read that touches such a path take `latency_s` seconds longer, until `unslow`."""
-        fault = Fault(Slowness, path_contains=path_contains, latency_s=latency_s)
+        fault = PlantedFault(Slowness, path_contains=path_contains, latency_s=latency_s)
         self._slow.append(fault)
         return fault
 
-    def unslow(self, fault: Fault | None = None) -> None:
+    def unslow(self, fault: PlantedFault | None = None) -> None:
         """End one slowness, or all."""
         self._slow = [] if fault is None else [other for other in self._slow if other is not fault]
 
-    def hang(self, path_contains: str = "") -> Fault:
+    def hang(self, path_contains: str = "") -> PlantedFault:
         """Let plans and reads that touch such a path wait until `unhang`; no cancellation ends that (D1)."""
-        fault = Fault(Stall, path_contains=path_contains)
+        fault = PlantedFault(Standstill, path_contains=path_contains)
         self._hung.append(fault)
         return fault
 
-    def unhang(self, fault: Fault | None = None) -> None:
+    def unhang(self, fault: PlantedFault | None = None) -> None:
         """End one stall, or all: what waits goes on."""
         self._hung = [] if fault is None else [other for other in self._hung if other is not fault]
         self._hanging.unpark_all()
@@ -177,6 +186,6 @@ class Planting:
                 self.faults.count(fault, "slow")
         return delay
 
-    def _stall(self, path: str) -> Fault | None:
+    def _stall(self, path: str) -> PlantedFault | None:
         """What stops something on this path."""
         return next((fault for fault in self._hung if fault.path_contains in path), None)

@@ -22,7 +22,7 @@ import attrs
 
 from callboard.simulations.entropy import SeededEntropy
 
-from .atlas import Atlas
+from .damage_budget import DamageBudget
 from .inodes import LENGTH, SECTOR_BYTES, Garbage, Inode, Unsynced
 
 __all__ = ["Choosing", "Survival"]
@@ -44,19 +44,19 @@ class Survival:
     names: float = attrs.field(default=0.0, validator=_check_probability)
     zeros: bool = True
 
-    def choosing(self, atlas: Atlas | None = None) -> Choosing:
-        """A `Choose` for `MemoryDisk.crash`. `atlas` bounds the garbage: give it the disk's (`disk.atlas`)."""
-        return Choosing(self, Atlas() if atlas is None else atlas)
+    def choosing(self, damage_budget: DamageBudget | None = None) -> Choosing:
+        """A `Choose` for `MemoryDisk.crash`. `damage_budget`, the disk's, bounds the garbage."""
+        return Choosing(self, DamageBudget() if damage_budget is None else damage_budget)
 
 
 class Choosing:
     """A `Choose` that draws as a `Survival` says, and counts what it decided."""
 
-    __slots__ = ("_atlas", "_survival", "counts")
+    __slots__ = ("_damage_budget", "_survival", "counts")
 
-    def __init__(self, survival: Survival, atlas: Atlas) -> None:
+    def __init__(self, survival: Survival, damage_budget: DamageBudget) -> None:
         self._survival = survival
-        self._atlas = atlas
+        self._damage_budget = damage_budget
         self.counts: Counter[str] = Counter()
         """"applied", "lost", "trashed" sectors, "torn" files, "names kept", "names lost"."""
 
@@ -106,9 +106,9 @@ class Choosing:
     def _garbage(self, path: str, inode: Inode, sector: int, entropy: SeededEntropy) -> Garbage:
         """Neither the old bytes nor the new: noise, zeros, or the new ones up to some byte only."""
         old, new = inode.sector(sector)
-        start, end = self._atlas.span(old, new)
-        if self._atlas.beyond and any(old):
-            self._atlas.note("trashed", path, sector * SECTOR_BYTES, sector * SECTOR_BYTES + len(old))
+        start, end = self._damage_budget.span(old, new)
+        if self._damage_budget.beyond and any(old):
+            self._damage_budget.note("trashed", path, sector * SECTOR_BYTES, sector * SECTOR_BYTES + len(old))
         length = end - start
         match entropy.integer(2):
             case 0 | 1:

@@ -24,7 +24,7 @@ from callboard.log.seams.disk import (
 )
 
 from .damaging import put_elsewhere
-from .disk_faults import Fault, Misdirection
+from .disk_faults import Misdirection, PlantedFault
 from .file_tree import failure
 from .inodes import Inode
 from .planting import Planting
@@ -70,7 +70,7 @@ class VerbRunner(Planting):
         self.faults.count_failure(fault, kind, fault.error.errno)
         return fault.fresh_error(path)
 
-    def _fail(self, verb: Any, fault: Fault) -> None:
+    def _fail(self, verb: Any, fault: PlantedFault) -> None:
         """What a failing verb leaves behind."""
         kind = type(verb)
         if kind is Sync:
@@ -124,9 +124,9 @@ class VerbRunner(Planting):
     def _misdirect(self, inode: Inode, path: str, offset: int, data: memoryview) -> bool:
         """Whether the bytes landed elsewhere, and not where they belong."""
         fault = self.faults.find(Misdirection, path)
-        if fault is None or not self.atlas.may_spoil(path):
+        if fault is None or not self.damage_budget.may_spoil(path):
             return False
-        landed = put_elsewhere(inode, path, offset, data, fault.draw, self.atlas)
+        landed = put_elsewhere(inode, path, offset, data, fault.draw, self.damage_budget)
         if landed is None:
             return False
         self.faults.take(Misdirection, path)
@@ -134,7 +134,7 @@ class VerbRunner(Planting):
         _, as_well = landed
         if not as_well:
             # The file is as long as the system believes, but its new bytes are not there.
-            self.atlas.note("misdirected", path, offset, offset + len(data))
+            self.damage_budget.note("misdirected", path, offset, offset + len(data))
             if offset + len(data) > inode.volatile.length:
                 inode.truncate(offset + len(data))
         return not as_well
@@ -173,7 +173,7 @@ class VerbRunner(Planting):
 
     def _rename(self, _: MemoryIncarnation, verb: Rename) -> None:
         self.tree.rename(verb.source, verb.target)
-        self.atlas.renamed(verb.source, verb.target)
+        self.damage_budget.renamed(verb.source, verb.target)
 
     def _close(self, incarnation: MemoryIncarnation, verb: Close) -> None:
         handle: Any = verb.handle

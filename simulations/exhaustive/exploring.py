@@ -27,19 +27,19 @@ import trio
 from callboard.simulations.disk.file_tree import FileTree
 from callboard.simulations.disk.memory_disk import MemoryDisk
 
-from .ledger import Broken, Ledger, Recovered
+from .ledger import Broken, LogPromises, Recovered
 from .life import HandClock, Life
 from .operations import OPERATIONS
 from .survivors import ITEMS_MAX, Subset, apply, fingerprint, items_of, subsets
 
-__all__ = ["Explored", "Failure", "Progress", "explore"]
+__all__ = ["Explored", "FailedHistory", "Exploration", "explore"]
 
 FAILURES_MAX: Final = 20
 """An exploration ends after so many."""
 
 
 @attrs.frozen
-class Failure:
+class FailedHistory:
     """A state in which a promise does not hold."""
 
     sequence: tuple[str, ...]
@@ -60,7 +60,7 @@ class Failure:
 
 
 @attrs.frozen
-class Progress:
+class Exploration:
     """How far an exploration is."""
 
     done: int
@@ -76,7 +76,7 @@ class Explored:
 
     states: int
     sequences: int
-    failures: tuple[Failure, ...]
+    failures: tuple[FailedHistory, ...]
     distinct: int
     """States that differ, and were opened."""
     points: int
@@ -91,13 +91,13 @@ class _Point:
 
     verb: str
     tree: FileTree
-    ledger: Ledger
+    ledger: LogPromises
     now_us: int
 
 
 def explore(
     length: int,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[Exploration], None] | None = None,
     *,
     operations: Sequence[str] = tuple(OPERATIONS),
     share: tuple[int, int] = (0, 1),
@@ -114,14 +114,14 @@ def explore(
 class Explorer:
     """One exploration."""
 
-    def __init__(self, progress: Callable[[Progress], None] | None, operations: Sequence[str]) -> None:
+    def __init__(self, progress: Callable[[Exploration], None] | None, operations: Sequence[str]) -> None:
         self._progress = progress
         self._operations = operations
         self._known: set[tuple[int, int]] = set()
         self._states = 0
         self._points = 0
         self._sampled = 0
-        self._failures: list[Failure] = []
+        self._failures: list[FailedHistory] = []
 
     async def run(self, length: int, share: tuple[int, int]) -> Explored:
         """Go through all sequences, the shorter ones first."""
@@ -132,7 +132,7 @@ class Explorer:
             await self._explore(sequence)
             done += 1
             if self._progress is not None:
-                self._progress(Progress(done, len(sequences), self._states))
+                self._progress(Exploration(done, len(sequences), self._states))
             if len(self._failures) >= FAILURES_MAX:
                 break
         return Explored(
@@ -149,7 +149,7 @@ class Explorer:
         try:
             await _perform(sequence, points)
         except Exception as error:  # noqa: BLE001 - whatever an operation raises without a crash is a failure to report
-            self._failures.append(Failure(sequence, len(points), "the end", (), 0, _words(error)))
+            self._failures.append(FailedHistory(sequence, len(points), "the end", (), 0, _words(error)))
         for number, point in enumerate(points):
             items = items_of(point.tree)
             self._points += 1
@@ -158,7 +158,9 @@ class Explorer:
                 self._states += 1
                 words = await self._try(point, items, subset)
                 if words is not None:
-                    self._failures.append(Failure(sequence, number, point.verb, subset, len(items), words))
+                    self._failures.append(
+                        FailedHistory(sequence, number, point.verb, subset, len(items), words)
+                    )
                     break
 
     async def _try(self, point: _Point, items: list[tuple[int, int]], subset: Subset) -> str | None:
@@ -183,7 +185,7 @@ async def _perform(sequence: tuple[str, ...], points: list[_Point]) -> None:
     """Do all of it on a disk of its own; note the crash points of the last operation, or of the making."""
     disk = _disk()
     clock = HandClock()
-    life = Life(disk, Ledger(), clock)
+    life = Life(disk, LogPromises(), clock)
 
     def note(_owner: str, verb: str, path: str) -> None:
         if verb != "read":
@@ -199,7 +201,7 @@ async def _perform(sequence: tuple[str, ...], points: list[_Point]) -> None:
     points.append(_Point("the end", disk.snapshot(), life.ledger.copy(), clock.now_us))
 
 
-async def _recover_twice(left: FileTree, ledger: Ledger, now_us: int) -> None:
+async def _recover_twice(left: FileTree, ledger: LogPromises, now_us: int) -> None:
     """Open and check; lose power; open again and find the same."""
     disk = _disk()
     disk.tree = left

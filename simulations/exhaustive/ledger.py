@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-__all__ = ["Broken", "Ledger", "Recovered"]
+__all__ = ["Broken", "LogPromises", "Recovered"]
 
 
 class Broken(Exception):
@@ -31,7 +31,7 @@ class Recovered:
 
 
 @attrs.define
-class Ledger:
+class LogPromises:
     """The state of knowledge at one moment. `copy` is cheap: it is taken at every crash point."""
 
     promised: dict[int, bytes] = attrs.field(factory=dict)
@@ -53,7 +53,7 @@ class Ledger:
     gaps: frozenset[int] = frozenset()
     """Offsets that an earlier open explained: no later one may forget why they have no record."""
 
-    def copy(self) -> Ledger:
+    def copy(self) -> LogPromises:
         """One that changes on its own."""
         return attrs.evolve(
             self, promised=dict(self.promised), visible=dict(self.visible), attempted=dict(self.attempted)

@@ -13,7 +13,7 @@ from callboard.simulations.clock import START_US
 from callboard.simulations.disk.memory_disk import MemoryDisk
 from callboard.simulations.entropy import SeededEntropy
 
-from .ledger import Broken, Ledger, Recovered, event_naming, named_end
+from .ledger import Broken, LogPromises, Recovered, event_naming, named_end
 
 __all__ = ["DIRECTORY", "SEGMENT_AGE_S", "HandClock", "Life"]
 
@@ -46,7 +46,7 @@ class HandClock:
 class Life:
     """The production code on one disk, opened as often as needed. Raises `Broken` when a promise does not hold."""
 
-    def __init__(self, disk: MemoryDisk, ledger: Ledger, clock: HandClock, *, seed: int = 1) -> None:
+    def __init__(self, disk: MemoryDisk, ledger: LogPromises, clock: HandClock, *, seed: int = 1) -> None:
         self.disk = disk
         self.ledger = ledger
         self.clock = clock

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from callboard.simulations.disk.file_tree import FileTree
-from callboard.simulations.disk.inodes import Directory, Node
+from callboard.simulations.disk.inodes import MemoryDirectory, Node
 
 __all__ = ["ITEMS_MAX", "apply", "fingerprint", "items_of", "subsets"]
 
@@ -32,7 +32,7 @@ def _nodes(tree: FileTree) -> list[Node]:
         if id(node) in found:
             continue
         found[id(node)] = node
-        if isinstance(node, Directory):
+        if isinstance(node, MemoryDirectory):
             waiting += node.durable.values()
             waiting += node.volatile.values()
             for names in node.changes:
@@ -80,7 +80,7 @@ def fingerprint(tree: FileTree) -> int:
     return hash(
         tuple(
             (path, None)
-            if isinstance(node, Directory)
+            if isinstance(node, MemoryDirectory)
             else (path, node.volatile.length, bytes(node.volatile.stored).rstrip(b"\0"))
             for path, node in tree.walk()
         )

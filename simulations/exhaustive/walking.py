@@ -17,11 +17,11 @@ from callboard.simulations.disk.memory_disk import MemoryDisk
 from callboard.simulations.disk.survival import Survival
 from callboard.simulations.entropy import SeededEntropy
 
-from .ledger import Broken, Ledger
+from .ledger import Broken, LogPromises
 from .life import HandClock, Life
 from .operations import OPERATIONS
 
-__all__ = ["Walk", "walk"]
+__all__ = ["HistoryWalk", "walk"]
 
 STEPS: Final = 30
 VERBS: Final = tuple(VERB_TYPES)
@@ -31,7 +31,7 @@ ERRORS_MAX: Final = 3
 """After so many the disk heals."""
 
 
-class Walk:
+class HistoryWalk:
     """One history. `story` says what was done, `disk` has what is left."""
 
     def __init__(self, seed: int, steps: int = STEPS) -> None:
@@ -39,7 +39,7 @@ class Walk:
         self.disk = MemoryDisk()
         self.disk.instant = True
         self._entropy = entropy = SeededEntropy(seed)
-        self._life = Life(self.disk, Ledger(), HandClock(), seed=seed)
+        self._life = Life(self.disk, LogPromises(), HandClock(), seed=seed)
         self._steps = steps
         self._crash_odds = entropy.random() / 2
         self._fail_odds = max(0.0, entropy.random() - 0.5)
@@ -76,7 +76,9 @@ class Walk:
         verbs = entropy.integer(4)
         applied, torn, trashed, names = self._odds
         survival = Survival(entropy.integer(30), applied, torn, trashed, names, self._zeros)
-        self.disk.crash_after(verbs, survival.choosing(self.disk.atlas), answered=entropy.random() < 0.5)
+        self.disk.crash_after(
+            verbs, survival.choosing(self.disk.damage_budget), answered=entropy.random() < 0.5
+        )
         self.story.append(f"({words} after {verbs} verbs: {survival})")
 
     def _plant(self) -> None:
@@ -115,8 +117,8 @@ class Walk:
         raise Broken(f"no recovery ended in {RECOVERIES_MAX}")
 
 
-def walk(seed: int, steps: int = STEPS) -> Walk:
+def walk(seed: int, steps: int = STEPS) -> HistoryWalk:
     """Do the history of a seed; not from within a trio run. Raises what is wrong."""
-    made = Walk(seed, steps)
+    made = HistoryWalk(seed, steps)
     trio.run(made.run)
     return made

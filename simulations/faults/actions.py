@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from callboard.simulations.disk.disk_faults import Fault as Planted
+from callboard.simulations.disk.disk_faults import PlantedFault
 from callboard.simulations.faults import kinds
 from callboard.simulations.faults.reaching import Trap, cell_of, crash, is_up
 
 if TYPE_CHECKING:
-    from callboard.simulations.faults.injector import Case
+    from callboard.simulations.faults.injector import FaultCase
 
 __all__ = ["ACTIONS"]
 
@@ -22,13 +22,13 @@ LOOKS: Final = 40
 """How often a mailbox that shall fill is looked at."""
 DELAY_S_MIN: Final = 1e-6
 
-Action = Callable[["Case", Any], None]
+Action = Callable[["FaultCase", Any], None]
 
 
 # -- actors -------------------------------------------------------------------------------------------------
 
 
-def crash_actor(case: Case, fault: kinds.CrashActor) -> None:
+def crash_actor(case: FaultCase, fault: kinds.CrashActor) -> None:
     """At once, or as soon as it has started."""
 
     def act() -> bool:
@@ -41,7 +41,7 @@ def crash_actor(case: Case, fault: kinds.CrashActor) -> None:
     case.attempt(act, STARTED, fault.path)
 
 
-def crash_in_batch(case: Case, fault: kinds.CrashInBatch) -> None:
+def crash_in_batch(case: FaultCase, fault: kinds.CrashInBatch) -> None:
     """At once when it has messages in hand; else a trap waits in its mailbox, and in that of each next life."""
 
     def sprung() -> None:
@@ -73,7 +73,7 @@ def _leave(trap: Trap, cell: Any) -> None:
         trap.open()
 
 
-def crash_in_recovery(case: Case, fault: kinds.CrashInRecovery) -> None:
+def crash_in_recovery(case: FaultCase, fault: kinds.CrashInRecovery) -> None:
     """Twice: the second time in the recovery after the first."""
 
     def act() -> bool:
@@ -100,26 +100,26 @@ def crash_in_recovery(case: Case, fault: kinds.CrashInRecovery) -> None:
     case.attempt(act, STARTED, fault.path)
 
 
-def pause_actor(case: Case, fault: kinds.PauseActor) -> None:
+def pause_actor(case: FaultCase, fault: kinds.PauseActor) -> None:
     """None of its tasks is stepped."""
     scheduler = case.world.scheduler
-    case.injector.grips.take(fault.path, case, lambda: scheduler.hold(fault.path, told=case.hit_once))
+    case.injector.held_actors.take(fault.path, case, lambda: scheduler.hold(fault.path, told=case.hit_once))
     case.over_after(fault.for_s)
 
 
-def slow_actor(case: Case, fault: kinds.SlowActor) -> None:
+def slow_actor(case: FaultCase, fault: kinds.SlowActor) -> None:
     """All of its tasks are stepped later."""
     scheduler = case.world.scheduler
-    case.injector.grips.take(
+    case.injector.held_actors.take(
         fault.path, case, lambda: scheduler.slow(fault.path, _delay_s(fault), told=case.hit_once)
     )
     case.over_after(fault.for_s)
 
 
-def delay_mailbox(case: Case, fault: kinds.DelayMailbox) -> None:
+def delay_mailbox(case: FaultCase, fault: kinds.DelayMailbox) -> None:
     """Its main task is stepped later."""
     scheduler = case.world.scheduler
-    case.injector.grips.take(
+    case.injector.held_actors.take(
         fault.path,
         case,
         lambda: scheduler.slow(fault.path, _delay_s(fault), mailbox_only=True, told=case.hit_once),
@@ -132,7 +132,7 @@ def _delay_s(fault: kinds.SlowActor | kinds.DelayMailbox) -> float:
     return max(fault.delay_s, DELAY_S_MIN)
 
 
-def fill_mailbox(case: Case, fault: kinds.FillMailbox) -> None:
+def fill_mailbox(case: FaultCase, fault: kinds.FillMailbox) -> None:
     """It stands still with a smaller mailbox; a hit when that is full."""
 
     def act() -> bool:
@@ -159,7 +159,7 @@ def fill_mailbox(case: Case, fault: kinds.FillMailbox) -> None:
 
         case.finally_(widen)
         scheduler = case.world.scheduler
-        case.injector.grips.take(fault.path, case, lambda: scheduler.hold(fault.path))
+        case.injector.held_actors.take(fault.path, case, lambda: scheduler.hold(fault.path))
         case.over_after(fault.for_s)
         look()
         return True
@@ -170,7 +170,7 @@ def fill_mailbox(case: Case, fault: kinds.FillMailbox) -> None:
 # -- the machine, its clock, and clients ---------------------------------------------------------------------
 
 
-def power_cut(case: Case, fault: kinds.PowerCut) -> None:
+def power_cut(case: FaultCase, fault: kinds.PowerCut) -> None:
     """When a machine is up; over when it is up again."""
 
     def act() -> bool:
@@ -184,7 +184,7 @@ def power_cut(case: Case, fault: kinds.PowerCut) -> None:
     case.attempt(act)
 
 
-def kill_process(case: Case, fault: kinds.KillProcess) -> None:
+def kill_process(case: FaultCase, fault: kinds.KillProcess) -> None:
     """The same, with the page cache kept."""
 
     def act() -> bool:
@@ -198,14 +198,14 @@ def kill_process(case: Case, fault: kinds.KillProcess) -> None:
     case.attempt(act)
 
 
-def jump_clock(case: Case, fault: kinds.JumpClock) -> None:
+def jump_clock(case: FaultCase, fault: kinds.JumpClock) -> None:
     """At once."""
     case.world.clock.shift(fault.seconds)
     case.hit()
     case.over()
 
 
-def crash_consumer(case: Case, fault: kinds.CrashConsumer) -> None:
+def crash_consumer(case: FaultCase, fault: kinds.CrashConsumer) -> None:
     """When it is there."""
 
     def act() -> bool:
@@ -219,7 +219,7 @@ def crash_consumer(case: Case, fault: kinds.CrashConsumer) -> None:
     case.attempt(act)
 
 
-def retry_indefinite(case: Case, fault: kinds.RetryIndefinite) -> None:
+def retry_indefinite(case: FaultCase, fault: kinds.RetryIndefinite) -> None:
     """Publishers may from now on; each time that one does is a hit. That goes on after healing: it is no failure."""
     case.world.retry_budget += fault.times
     left = fault.times
@@ -238,7 +238,7 @@ def retry_indefinite(case: Case, fault: kinds.RetryIndefinite) -> None:
 # -- the disk -----------------------------------------------------------------------------------------------
 
 
-def planted(case: Case, fault: Planted) -> None:
+def planted(case: FaultCase, fault: PlantedFault) -> None:
     """A fault of the disk waits for its verbs: until it struck as often as it should, or for a while."""
 
     def struck() -> None:
@@ -251,7 +251,7 @@ def planted(case: Case, fault: Planted) -> None:
     case.over_after_waiting(fault)
 
 
-def fail_verb(case: Case, fault: kinds.FailVerb) -> None:
+def fail_verb(case: FaultCase, fault: kinds.FailVerb) -> None:
     """The next verbs of its sort."""
     pages: Any = fault.pages
     disk = case.world.disk
@@ -268,7 +268,7 @@ def fail_verb(case: Case, fault: kinds.FailVerb) -> None:
     )
 
 
-def full_disk(case: Case, fault: kinds.FullDisk) -> None:
+def full_disk(case: FaultCase, fault: kinds.FullDisk) -> None:
     """No space but for the slack, until its time is over or another fault has made the disk full since."""
     injector, disk = case.injector, case.world.disk
     disk.fill(fault.slack_bytes).on_hit = case.hit
@@ -277,7 +277,7 @@ def full_disk(case: Case, fault: kinds.FullDisk) -> None:
     case.over_after(fault.for_s)
 
 
-def rot(case: Case, fault: kinds.Rot) -> None:
+def rot(case: FaultCase, fault: kinds.Rot) -> None:
     """When there is something on the disk that may rot."""
 
     def act() -> bool:
@@ -290,7 +290,7 @@ def rot(case: Case, fault: kinds.Rot) -> None:
     case.attempt(act, "disk.sync", fault.path)
 
 
-def slow_disk(case: Case, fault: kinds.SlowDisk) -> None:
+def slow_disk(case: FaultCase, fault: kinds.SlowDisk) -> None:
     """For a while."""
     disk = case.world.disk
     slowness = disk.slow(fault.path, fault.latency_s)
@@ -299,7 +299,7 @@ def slow_disk(case: Case, fault: kinds.SlowDisk) -> None:
     case.over_after(fault.for_s)
 
 
-def stall(case: Case, fault: kinds.Stall) -> None:
+def stall(case: FaultCase, fault: kinds.Stall) -> None:
     """For a while."""
     disk = case.world.disk
     stalled = disk.hang(fault.path)

@@ -23,13 +23,13 @@ import trio
 
 from callboard.simulations.faults.actions import ACTIONS
 from callboard.simulations.faults.kinds import CrashInRecovery, Fault
-from callboard.simulations.faults.reaching import Grips, Recoveries
+from callboard.simulations.faults.reaching import HeldActors, Recoveries
 from callboard.simulations.faults.when import At
 
 if TYPE_CHECKING:
     from callboard.simulations.world.world import World
 
-__all__ = ["AFTER_S", "AWAIT_S", "Case", "Injector"]
+__all__ = ["AFTER_S", "AWAIT_S", "FaultCase", "Injector"]
 
 AWAIT_S: Final = 10.0
 """Virtual seconds for which a fault whose moment has come waits for its target, or for the verb that it shall fail."""
@@ -40,7 +40,7 @@ LOOK_EVERY_S: Final = 0.02
 LOOK_SLOWER: Final = 1.5
 
 
-class Case:
+class FaultCase:
     """One fault of the plan, on its way."""
 
     def __init__(self, injector: Injector, index: int, fault: Fault) -> None:
@@ -148,11 +148,11 @@ class Injector:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.grips = Grips(world)
+        self.held_actors = HeldActors(world)
         self.recoveries = Recoveries(world)
-        self.full_by: Case | None = None
+        self.full_by: FaultCase | None = None
         """Who made the disk full last."""
-        self.cases = [Case(self, index, fault) for index, fault in enumerate(world.plan.faults)]
+        self.cases = [FaultCase(self, index, fault) for index, fault in enumerate(world.plan.faults)]
         self._left = len(self.cases)
         self._scopes: dict[trio.CancelScope, None] = {}
 
@@ -165,7 +165,7 @@ class Injector:
         world.on_heal.append(self._healed)
         if any(isinstance(case.fault, CrashInRecovery) for case in self.cases):
             self.recoveries.install()
-        waiting: list[Case] = []
+        waiting: list[FaultCase] = []
         for case in self.cases:
             when = case.fault.when
             if isinstance(when, At):
@@ -194,13 +194,13 @@ class Injector:
 
         self.world.spawn(until_healed, name="world: injector")
 
-    async def _timeline(self, timed: list[tuple[float, Case]]) -> None:
+    async def _timeline(self, timed: list[tuple[float, FaultCase]]) -> None:
         start = trio.current_time()
         for seconds, case in timed:
             await trio.sleep_until(start + seconds)
             begin(case)
 
-    async def _give_up(self, waiting: list[Case], seconds: float) -> None:
+    async def _give_up(self, waiting: list[FaultCase], seconds: float) -> None:
         await trio.sleep(seconds)
         for case in tuple(waiting):
             case.over()
@@ -219,13 +219,13 @@ class Injector:
             scope.cancel()
 
 
-def begin(case: Case) -> None:
+def begin(case: FaultCase) -> None:
     """Its moment has come."""
     if not case.is_over:
         ACTIONS[type(case.fault)](case, case.fault)
 
 
-def _begin(case: Case, waiting: list[Case]) -> Callable[[], None]:
+def _begin(case: FaultCase, waiting: list[FaultCase]) -> Callable[[], None]:
     def passed() -> None:
         waiting.remove(case)
         begin(case)

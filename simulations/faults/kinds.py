@@ -77,7 +77,7 @@ class Fault:
     """What all kinds have. Raises `PlanError` for values that no fault can have, when it is made."""
 
     beyond: ClassVar[bool] = False
-    """Whether it is damage that no log survives, so that only a clear report is promised; see the disk's atlas."""
+    """Whether no log survives it, so that only a clear report is promised; see the disk's damage budget."""
 
     when: When
 

@@ -16,10 +16,10 @@ from callboard.log.errors import CallboardError
 
 if TYPE_CHECKING:
     from callboard.actors.kernel.cell import Cell
-    from callboard.simulations.faults.injector import Case
+    from callboard.simulations.faults.injector import FaultCase
     from callboard.simulations.world.world import World
 
-__all__ = ["Grips", "InjectedCrash", "Recoveries", "Trap", "cell_of", "crash", "is_up", "works_for"]
+__all__ = ["HeldActors", "InjectedCrash", "Recoveries", "Trap", "cell_of", "crash", "is_up", "works_for"]
 
 
 class InjectedCrash(Exception):
@@ -68,14 +68,14 @@ def works_for(path: str) -> bool:
     return name == path or name.startswith(f"{path}:")
 
 
-class Grips:
-    """Who keeps which actor's tasks from being stepped. The last grip on an actor counts, then the one before."""
+class HeldActors:
+    """Who keeps which actor's tasks from being stepped. The last hold on an actor counts, then the one before."""
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._held: dict[str, list[tuple[Case, Callable[[], None]]]] = {}
+        self._held: dict[str, list[tuple[FaultCase, Callable[[], None]]]] = {}
 
-    def take(self, path: str, case: Case, apply: Callable[[], None]) -> None:
+    def take(self, path: str, case: FaultCase, apply: Callable[[], None]) -> None:
         """Let `apply` hold or slow the actor until the case is over."""
         held = self._held.setdefault(path, [])
         self._world.scheduler.release(path)
@@ -83,8 +83,8 @@ class Grips:
         apply()
         case.finally_(lambda: self._let_go(path, case))
 
-    def _let_go(self, path: str, case: Case) -> None:
-        left = self._held[path] = [grip for grip in self._held[path] if grip[0] is not case]
+    def _let_go(self, path: str, case: FaultCase) -> None:
+        left = self._held[path] = [hold for hold in self._held[path] if hold[0] is not case]
         self._world.scheduler.release(path)
         if left:
             left[-1][1]()
@@ -95,7 +95,7 @@ class Recoveries:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._watched: dict[Case, tuple[str, Callable[[], None]]] = {}
+        self._watched: dict[FaultCase, tuple[str, Callable[[], None]]] = {}
 
     def install(self) -> None:
         """From now on see every verb."""
@@ -110,7 +110,7 @@ class Recoveries:
 
         disk.observer = observe
 
-    def watch(self, path: str, case: Case, call: Callable[[], None]) -> None:
+    def watch(self, path: str, case: FaultCase, call: Callable[[], None]) -> None:
         """Call `call` before each disk verb of the actor at `path`, until the case is over."""
         self._watched[case] = (path, call)
         case.finally_(lambda: self._watched.pop(case, None))
@@ -129,7 +129,7 @@ class Trap:
     there.
     """
 
-    def __init__(self, case: Case, cell: Cell[Any], sprung: Callable[[], None]) -> None:
+    def __init__(self, case: FaultCase, cell: Cell[Any], sprung: Callable[[], None]) -> None:
         self._case = case
         self._cell = cell
         self._sprung = sprung

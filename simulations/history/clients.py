@@ -42,7 +42,7 @@ class ObservedTopic:
         self._world = world
         self._history = world.history
         self._machine = machine
-        self._unheard: list[int] = []
+        self._unawaited: list[int] = []
 
     async def publish(
         self, value: bytes, *, key: bytes | None = None, partition: int | None = None, acks: str = "all"
@@ -69,7 +69,7 @@ class ObservedTopic:
             self._end("unsure", operation, (number,), detail="cancelled")
             raise
         if receipt.offset is None:
-            self._unheard.append(number)
+            self._unawaited.append(number)
             return self._end("unsure", operation, (number,), detail="not waited for")
         self._history.stored.add(number)
         return self._end("published", operation, (number,), receipt.partition, (receipt.offset,), acks)
@@ -124,7 +124,7 @@ class ObservedTopic:
         for stored in receipts.stored:
             first = stored.first_offset
             if first is None:
-                self._unheard.extend(numbers)
+                self._unawaited.extend(numbers)
                 return self._end("unsure", operation, numbers, detail="not waited for")
             here = tuple([numbers[index] for index in stored.indexes])
             history.stored.update(here)
@@ -145,7 +145,7 @@ class ObservedTopic:
 
     async def flush(self) -> None:
         """Wait until everything is synced; only then what was not waited for is known to be stored."""
-        unheard, self._unheard = tuple(self._unheard), []
+        unawaited, self._unawaited = tuple(self._unawaited), []
         self._world.probe("flush", self.who)
         try:
             await self.topic.flush()
@@ -154,10 +154,10 @@ class ObservedTopic:
                 self._machine, "flush failed", self.who, topic=self.topic.name, detail=type(error).__name__
             )
             return
-        if unheard:
-            self._history.stored.update(unheard)
+        if unawaited:
+            self._history.stored.update(unawaited)
             self._history.record(
-                self._machine, "flushed", self.who, topic=self.topic.name, ids=unheard, detail="all"
+                self._machine, "flushed", self.who, topic=self.topic.name, ids=unawaited, detail="all"
             )
 
     def _begin(self, numbers: tuple[int, ...], acks: str) -> int:

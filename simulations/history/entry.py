@@ -22,14 +22,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-__all__ = ["ALTERED", "SETTLEMENTS", "Entry"]
+__all__ = ["ALTERED", "SETTLEMENTS", "HistoryEntry"]
 
 ALTERED: Final = -1
 """The id of bytes that nobody published."""
 SETTLEMENTS: Final = {"ack": "acked", "nack": "nacked", "release": "released", "extend": "extended"}
 
 
-class Entry(NamedTuple):
+class HistoryEntry(NamedTuple):
     """One thing that was done or seen. Which fields say something depends on `kind`."""
 
     number: int
@@ -97,18 +97,18 @@ def spans(numbers: tuple[int, ...]) -> str:
     return ", ".join(named) + more
 
 
-def _attempt(entry: Entry) -> str:
+def _attempt(entry: HistoryEntry) -> str:
     numbers = sorted(set(entry.attempts))
     if not numbers:
         return ""
     return f" (attempt {numbers[0]})" if len(numbers) == 1 else f" (attempts {numbers[0]} to {numbers[-1]})"
 
 
-def _of_group(entry: Entry) -> str:
+def _of_group(entry: HistoryEntry) -> str:
     return f"consumer {entry.who} of {entry.group}"
 
 
-_WORDS: Final[dict[str, Callable[[Entry], str]]] = {
+_WORDS: Final[dict[str, Callable[[HistoryEntry], str]]] = {
     "publish": lambda e: f"publisher {e.who} published {e.messages} to {e.place} ({e.detail})",
     "published": lambda e: f"publisher {e.who} was told that {e.place} holds {e.messages} ({e.detail})",
     "refused": lambda e: f"{e.who} was told that this did not happen: {e.messages} at {e.place} ({e.detail})",

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import trio
 
-from callboard.simulations.history.entry import ALTERED, Entry
+from callboard.simulations.history.entry import ALTERED, HistoryEntry
 
 __all__ = ["History"]
 
@@ -45,8 +45,8 @@ class History:
         full: Callable[[str], object] = lambda _: None,
         limit: int | None = None,
     ) -> None:
-        self.entries: list[Entry] = []
-        self._by_kind: defaultdict[str, list[Entry]] = defaultdict(list)
+        self.entries: list[HistoryEntry] = []
+        self._by_kind: defaultdict[str, list[HistoryEntry]] = defaultdict(list)
         self.tell = tell
         self.ids: dict[bytes, int] = {}
         self.keys: dict[int, bytes | None] = {}
@@ -111,7 +111,7 @@ class History:
             until,
             detail,
         )
-        entry = _made(Entry, fields)
+        entry = _made(HistoryEntry, fields)
         entries.append(entry)
         self._by_kind[kind].append(entry)
         if self.tell is not None:
@@ -160,13 +160,13 @@ class History:
     def __len__(self) -> int:
         return len(self.entries)
 
-    def of(self, *kinds: str) -> list[Entry]:
+    def of(self, *kinds: str) -> list[HistoryEntry]:
         """Entries of these kinds, in order."""
         if len(kinds) == 1:
             return self._by_kind.get(kinds[0], [])
         return sorted(chain.from_iterable(self._by_kind.get(kind, ()) for kind in kinds))
 
-    def story(self, about: Callable[[Entry], bool] | None = None) -> list[str]:
+    def story(self, about: Callable[[HistoryEntry], bool] | None = None) -> list[str]:
         """The history in words, a line per entry, of those that `about` picks."""
         return [
             f"{entry.time:10.3f} s  {entry.words()}"

@@ -80,7 +80,7 @@ _TABLE: Final = (
         "directory sync",
         "a power cut takes whole files whose content was synced",
         "the disk leaves out the sync of directories",
-        (_off(f"{DISK}.inodes.Directory.sync", wrong.never),),
+        (_off(f"{DISK}.inodes.MemoryDirectory.sync", wrong.never),),
     ),
     Safeguard(
         "checksum of bodies",
@@ -88,8 +88,8 @@ _TABLE: Final = (
         "the checksum of a frame's body is not compared",
         (
             _off(f"{LOG}.format.frame.check_body", wrong.never),
-            _off(f"{LOG}.format.scan.SegmentScan._body_holds", wrong.believes_bodies),
-            _off(f"{LOG}.format.scan.SegmentScan.__init__", wrong.leaves_out_scanned_bodies),
+            _off(f"{LOG}.format.frame_walk.FrameWalk._body_holds", wrong.believes_bodies),
+            _off(f"{LOG}.format.frame_walk.FrameWalk.__init__", wrong.leaves_out_scanned_bodies),
         ),
         ("damaged-middle", *CRASHES),
     ),
@@ -98,7 +98,7 @@ _TABLE: Final = (
         "a payload that looks like a frame is taken for a record, where the real frame is damaged",
         "a frame is found by its magic alone",
         (
-            _off(f"{LOG}.format.scan.zlib", wrong.believes_any_checksum),
+            _off(f"{LOG}.format.frame_walk.zlib", wrong.believes_any_checksum),
             _off(f"{LOG}.format.frame.read_header", wrong.believes_headers),
             _off(f"{LOG}.format.frame.check_body", wrong.never),
         ),

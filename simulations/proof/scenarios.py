@@ -22,10 +22,10 @@ from callboard.simulations.faults.kinds import CrashActor, FailVerb, Fault, Kill
 from callboard.simulations.faults.plan import Plan
 from callboard.simulations.faults.swarm import FaultSpace
 from callboard.simulations.faults.when import At
-from callboard.simulations.scenarios.damage_runs import Ruin
+from callboard.simulations.scenarios.broker_workload import BrokerWorkload
+from callboard.simulations.scenarios.damage_runs import DamagedWorkload
 from callboard.simulations.scenarios.draws import between, one_of
 from callboard.simulations.scenarios.scenario import Scenario
-from callboard.simulations.scenarios.shop import Shop
 from callboard.simulations.scenarios.traffic import Traffic
 from callboard.simulations.world import World
 
@@ -73,10 +73,10 @@ class SmuggledFrames:
         )
 
     async def main(self, world: World, workload: Any) -> None:
-        """Trade as long as it goes, then look."""
-        ruin = Ruin(world, workload)
-        await ruin.trade()
-        await ruin.finish()
+        """Run the clients for as long as the directory opens, then look."""
+        damaged = DamagedWorkload(world, workload)
+        await damaged.run_clients()
+        await damaged.finish()
 
 
 @runtime_checkable
@@ -116,8 +116,8 @@ class StoredIndex:
         )
 
     async def main(self, world: World, workload: Any) -> None:
-        """Trade until everything is settled."""
-        await Shop(world, workload).run()
+        """Run the clients until everything is settled."""
+        await BrokerWorkload(world, workload).run()
 
 
 class FailingSyncs:
@@ -149,8 +149,8 @@ class FailingSyncs:
         )
 
     async def main(self, world: World, workload: Any) -> None:
-        """Trade until everything is settled."""
-        await Shop(world, workload).run()
+        """Run the clients until everything is settled."""
+        await BrokerWorkload(world, workload).run()
 
 
 class FailingJournals:
@@ -182,8 +182,8 @@ class FailingJournals:
         )
 
     async def main(self, world: World, workload: Any) -> None:
-        """Trade until everything is settled."""
-        await Shop(world, workload).run()
+        """Run the clients until everything is settled."""
+        await BrokerWorkload(world, workload).run()
 
 
 class UnsyncedAndSeen:
@@ -212,8 +212,8 @@ class UnsyncedAndSeen:
         )
 
     async def main(self, world: World, workload: Any) -> None:
-        """Trade until everything is settled."""
-        await Shop(world, workload).run()
+        """Run the clients until everything is settled."""
+        await BrokerWorkload(world, workload).run()
 
 
 AIMED: Final[dict[str, Scenario]] = {

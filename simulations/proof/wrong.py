@@ -12,6 +12,7 @@ from typing import Any
 from callboard.actors.partition.commands import Level
 from callboard.log.errors import PlanFailed
 from callboard.log.format.frame import CHECKSUM, FRAME_HEADER_BYTES, SEALED_BYTES
+from callboard.log.format.frame_walk import NOTHING
 from callboard.log.seams.disk import Sync
 from callboard.log.seams.plans import path_of
 
@@ -145,7 +146,7 @@ def leaves_out_scanned_bodies(original: Original) -> Original:
     """Scans walk over headers only."""
 
     def begin(self: Any, *place: Any, **settings: Any) -> None:
-        original(self, *place, **{**settings, "check_bodies": False})
+        original(self, *place, **{**settings, "check_from": NOTHING})
 
     return begin
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.faults.swarm import FaultSpace
-from callboard.simulations.scenarios.troupe import Cast, Troupe, draw_cast
+from callboard.simulations.scenarios.actor_workload import ActorTraffic, ActorWorkload, draw_actor_traffic
 from callboard.simulations.world import World
 
 __all__ = ["PlainActors", "SupervisorTrees"]
@@ -37,13 +37,13 @@ class SupervisorTrees:
         for_s=(0.01, 3.0),
     )
 
-    def workload(self, entropy: SeededEntropy) -> Cast:
-        """Any cast."""
-        return draw_cast(entropy)
+    def workload(self, entropy: SeededEntropy) -> ActorTraffic:
+        """Any teams and questions."""
+        return draw_actor_traffic(entropy)
 
-    async def main(self, world: World, workload: Cast) -> None:
+    async def main(self, world: World, workload: ActorTraffic) -> None:
         """Ask everything."""
-        await Troupe(world, workload).run()
+        await ActorWorkload(world, workload).run()
 
 
 class PlainActors:
@@ -58,10 +58,10 @@ class PlainActors:
         horizon_s=0.0,
     )
 
-    def workload(self, entropy: SeededEntropy) -> Cast:
+    def workload(self, entropy: SeededEntropy) -> ActorTraffic:
         """Always the same."""
-        return Cast()
+        return ActorTraffic()
 
-    async def main(self, world: World, workload: Cast) -> None:
+    async def main(self, world: World, workload: ActorTraffic) -> None:
         """Ask everything."""
-        await Troupe(world, workload).run()
+        await ActorWorkload(world, workload).run()

@@ -1,6 +1,7 @@
-"""The scenarios in which a shop trades under faults: each a kind of traffic, a fault space, and the promises.
+"""The scenarios in which clients use a broker under faults: each a kind of traffic, a fault space, and the promises.
 
-Each class below says what it is after. What a shop is, and which promises it is held to, is in `shop.py`.
+Each class below says what it is after. What the clients do, and which promises the broker is held to, is in
+`broker_workload.py`.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ import attrs
 
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.faults.swarm import FaultSpace
+from callboard.simulations.scenarios.broker_workload import BrokerWorkload
 from callboard.simulations.scenarios.draws import between, one_of
-from callboard.simulations.scenarios.shop import Shop
 from callboard.simulations.scenarios.traffic import LEVELS, STYLES, Traffic, draw_traffic
 from callboard.simulations.world import World
 
-__all__ = ["CrashStorms", "DiskFull", "ManyGroups", "PublishAndRecover", "PublishOnly"]
+__all__ = ["CrashStorms", "DiskFullAndHealed", "ManyGroups", "PublishAndRecover", "PublishOnly"]
 
 PARTITIONS: Final = ("topics/orders/0", "topics/orders/1", "topics/orders/2")
 OTHERS: Final = ("catalog", "renewals", "groups/group-0", "groups/group-1")
@@ -43,8 +44,8 @@ class PublishAndRecover:
         return draw_traffic(entropy)
 
     async def main(self, world: World, workload: Traffic) -> None:
-        """Trade until everything is settled."""
-        await Shop(world, workload).run()
+        """Run the clients until everything is settled."""
+        await BrokerWorkload(world, workload).run()
 
 
 class PublishOnly:
@@ -77,7 +78,7 @@ class PublishOnly:
 
     async def main(self, world: World, workload: Traffic) -> None:
         """Publish all, and look what is there."""
-        await Shop(world, workload).run()
+        await BrokerWorkload(world, workload).run()
 
 
 class CrashStorms:
@@ -117,8 +118,8 @@ class CrashStorms:
         )
 
     async def main(self, world: World, workload: Traffic) -> None:
-        """Trade until everything is settled."""
-        await Shop(world, workload).run()
+        """Run the clients until everything is settled."""
+        await BrokerWorkload(world, workload).run()
 
 
 class ManyGroups:
@@ -161,11 +162,11 @@ class ManyGroups:
         )
 
     async def main(self, world: World, workload: Traffic) -> None:
-        """Trade until everything is settled."""
-        await Shop(world, workload).run()
+        """Run the clients until everything is settled."""
+        await BrokerWorkload(world, workload).run()
 
 
-class DiskFull:
+class DiskFullAndHealed:
     """The disk is full now and then, and heals: publishes are refused, everything else goes on."""
 
     name = "disk-full-and-healed"
@@ -194,5 +195,5 @@ class DiskFull:
         )
 
     async def main(self, world: World, workload: Traffic) -> None:
-        """Trade until everything is settled."""
-        await Shop(world, workload).run()
+        """Run the clients until everything is settled."""
+        await BrokerWorkload(world, workload).run()

@@ -17,9 +17,9 @@ from callboard.simulations.checkers import enforce
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.faults.swarm import FaultSpace
 from callboard.simulations.history.surviving import Lost, Surviving
+from callboard.simulations.scenarios.broker_workload import BrokerWorkload
 from callboard.simulations.scenarios.draws import between, one_of
 from callboard.simulations.scenarios.points import mark
-from callboard.simulations.scenarios.shop import Shop
 from callboard.simulations.scenarios.traffic import Traffic, draw_traffic
 from callboard.simulations.violations import Violation
 from callboard.simulations.world import Machine, World
@@ -40,16 +40,16 @@ PROBES: Final = {
 """Points that nearly every run passes so often."""
 
 
-class Ruin(Shop):
-    """A shop on a disk that loses what it has confirmed."""
+class DamagedWorkload(BrokerWorkload):
+    """Clients on a disk that loses what it has confirmed."""
 
     def __init__(self, world: World, traffic: Traffic) -> None:
         super().__init__(world, traffic)
         self.terms = attrs.evolve(self.terms, beyond=True, groups=(), liveness_s=None)
-        world.disk.atlas.beyond = True
+        world.disk.damage_budget.beyond = True
 
     async def session(self, machine: Machine) -> None:
-        """Trade; a directory that does not open any more ends it, with a report that is looked at."""
+        """Run clients; a directory that does not open any more ends it, with a report that is looked at."""
         try:
             await super().session(machine)
         except (LogCorrupt, BaseExceptionGroup) as error:
@@ -61,17 +61,17 @@ class Ruin(Shop):
     def report(self, error: LogCorrupt) -> None:
         """The error names a file that was damaged, or the very directory in which one was."""
         path = str(getattr(error, "path", "") or "")
-        hurts = {hurt.path for hurt in self.world.disk.atlas.hurts}
+        damages = {damage.path for damage in self.world.disk.damage_budget.damages}
         self.world.sometimes("a damaged directory was refused with a report")
-        if not path or path not in hurts | {_folder(hurt) for hurt in hurts}:
-            words = f"it says that {path or 'something'} is damaged, and damaged are {sorted(hurts)}"
+        if not path or path not in damages | {_folder(damage) for damage in damages}:
+            words = f"it says that {path or 'something'} is damaged, and damaged are {sorted(damages)}"
             raise self.world.broken(Violation(PROMISE, words))
 
     async def finish(self) -> None:
         """Read what is left; where nothing can be opened, verify must say what is damaged."""
         world = self.world
         try:
-            surviving = await self.look()
+            surviving = await self.surviving()
         except LogCorrupt as error:
             self.report(error)
             report = await verify_directory(world.disk)
@@ -95,7 +95,11 @@ class Ruin(Shop):
         Where it was the first, quarantine tells of it, and verify does not: a log may begin anywhere.
         """
         kept = [path for path in self.world.disk.paths() if path.startswith("quarantine/")]
-        headless = {hurt.path for hurt in self.world.disk.atlas.hurts if hurt.start < SEGMENT_HEADER_BYTES}
+        headless = {
+            damage.path
+            for damage in self.world.disk.damage_budget.damages
+            if damage.start < SEGMENT_HEADER_BYTES
+        }
         found = []
         for left in surviving.partitions:
             lost = []
@@ -144,7 +148,7 @@ class DamagedMiddle:
         )
 
     async def main(self, world: World, workload: Any) -> None:
-        """Trade as long as it goes, then look."""
-        ruin = Ruin(world, workload)
-        await ruin.trade()
-        await ruin.finish()
+        """Run the clients for as long as the directory opens, then look."""
+        damaged = DamagedWorkload(world, workload)
+        await damaged.run_clients()
+        await damaged.finish()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from callboard.simulations.history.entry import Entry
+from callboard.simulations.history.entry import HistoryEntry
 from callboard.simulations.history.recorder import History
 from callboard.simulations.history.surviving import Surviving
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["POINTS", "mark"]
 
-SHOP: Final = (
+BROKER: Final = (
     "a lease ran out and its message was delivered again",
     "a message was delivered again after a boot",
     "a message was delivered again after a nack",
@@ -49,7 +49,7 @@ RETENTION: Final = (
     "a publish was refused for a full topic",
 )
 RECORDED: Final = ("the recording is real",)
-TROUPE: Final = (
+ACTORS: Final = (
     "an actor was restarted",
     "a team escalated",
     "the whole system gave up",
@@ -59,17 +59,17 @@ TROUPE: Final = (
     "the scheduler starved an actor",
 )
 POINTS: Final[dict[str, tuple[str, ...]]] = {
-    "publish-and-recover": SHOP,
-    "publish-only": SHOP,
-    "crash-storms": SHOP,
-    "many-groups": SHOP,
-    "supervisor-trees": TROUPE,
-    "plain-actors": TROUPE,
-    "retention-against-readers": SHOP + RETENTION,
-    "disk-full-and-healed": SHOP,
-    "damaged-middle": SHOP + DAMAGE,
-    "recorded-traffic": SHOP + RECORDED,
-    "recorded-day": SHOP + RECORDED,
+    "publish-and-recover": BROKER,
+    "publish-only": BROKER,
+    "crash-storms": BROKER,
+    "many-groups": BROKER,
+    "supervisor-trees": ACTORS,
+    "plain-actors": ACTORS,
+    "retention-against-readers": BROKER + RETENTION,
+    "disk-full-and-healed": BROKER,
+    "damaged-middle": BROKER + DAMAGE,
+    "recorded-traffic": BROKER + RECORDED,
+    "recorded-day": BROKER + RECORDED,
 }
 """By scenario: the points that its runs come by, each to be met in some run of some scenario."""
 
@@ -105,14 +105,14 @@ def mark(world: World, surviving: Surviving) -> None:
     sometimes("the scheduler starved an actor", world.scheduler.starves)
 
 
-def _of(history: History, kind: str, path: str) -> list[Entry]:
+def _of(history: History, kind: str, path: str) -> list[HistoryEntry]:
     return [entry for entry in history.of(kind) if entry.who.startswith(path)]
 
 
 def _again(history: History) -> set[str]:
     """Why messages were delivered again: what happened to the delivery before."""
     why: set[str] = set()
-    last: dict[tuple[str, int, int], Entry] = {}
+    last: dict[tuple[str, int, int], HistoryEntry] = {}
     gone: set[int] = set()
     for entry in history.of("delivered", "nack", "left"):
         if entry.kind == "left":

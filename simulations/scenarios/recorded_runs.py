@@ -18,10 +18,10 @@ from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.faults.swarm import FaultSpace
 from callboard.simulations.history.clients import ObservedTopic
 from callboard.simulations.scenarios.broker_runs import CONSUMERS, FILES, OTHERS, PARTITIONS
+from callboard.simulations.scenarios.broker_workload import OPERATOR_S, BrokerWorkload
 from callboard.simulations.scenarios.drawn_limits import draw_limits
 from callboard.simulations.scenarios.draws import between, one_of
 from callboard.simulations.scenarios.recorded_source import recorded_day
-from callboard.simulations.scenarios.shop import OPERATOR_S, Shop
 from callboard.simulations.scenarios.traffic import STYLES, Traffic
 from callboard.simulations.world import Machine, World
 
@@ -44,8 +44,8 @@ class Recording(Traffic):
     first: int = 0
 
 
-class Replay(Shop):
-    """A shop whose customers come when they came."""
+class RecordedWorkload(BrokerWorkload):
+    """Clients that publish each event when it was recorded."""
 
     def __init__(self, world: World, traffic: Recording) -> None:
         events, self.is_real = recorded_day()
@@ -118,7 +118,7 @@ class RecordedTraffic:
 
     async def main(self, world: World, workload: Recording) -> None:
         """Replay the window."""
-        replay = Replay(world, workload)
+        replay = RecordedWorkload(world, workload)
         world.sometimes("the recording is real", replay.is_real)
         await replay.run()
 
@@ -161,6 +161,6 @@ class RecordedDay:
 
     async def main(self, world: World, workload: Recording) -> None:
         """Replay the day."""
-        replay = Replay(world, workload)
+        replay = RecordedWorkload(world, workload)
         world.sometimes("the recording is real", replay.is_real)
         await replay.run()

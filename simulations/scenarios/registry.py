@@ -11,7 +11,7 @@ import attrs
 from callboard.simulations.scenarios.actor_runs import PlainActors, SupervisorTrees
 from callboard.simulations.scenarios.broker_runs import (
     CrashStorms,
-    DiskFull,
+    DiskFullAndHealed,
     ManyGroups,
     PublishAndRecover,
     PublishOnly,
@@ -33,7 +33,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         SupervisorTrees(),
         PlainActors(),
         RetentionAgainstReaders(),
-        DiskFull(),
+        DiskFullAndHealed(),
         DamagedMiddle(),
         RecordedTraffic(),
         RecordedDay(),

@@ -18,17 +18,17 @@ from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.faults.swarm import FaultSpace
 from callboard.simulations.scenarios.bounds import ACTORS_MAX, COUNT_MAX
 from callboard.simulations.scenarios.broker_runs import CONSUMERS, FILES, PARTITIONS
+from callboard.simulations.scenarios.broker_workload import BrokerWorkload
 from callboard.simulations.scenarios.drawn_limits import draw_limits
 from callboard.simulations.scenarios.draws import between, one_of
-from callboard.simulations.scenarios.shop import Shop
 from callboard.simulations.scenarios.traffic import STYLES, Traffic
 from callboard.simulations.world import Machine, World
 
-__all__ = ["Keeping", "RetentionAgainstReaders"]
+__all__ = ["RetentionTraffic", "RetentionAgainstReaders"]
 
 
 @attrs.frozen(kw_only=True)
-class Keeping(Traffic):
+class RetentionTraffic(Traffic):
     """Traffic that outgrows what is kept."""
 
     kept_segments: int = 2
@@ -42,10 +42,10 @@ class Keeping(Traffic):
         return Traffic._counts(self) | own
 
 
-class Library(Shop):
-    """A shop with readers that belong to no group."""
+class RetentionWorkload(BrokerWorkload):
+    """Clients, and readers that belong to no group."""
 
-    def __init__(self, world: World, traffic: Keeping) -> None:
+    def __init__(self, world: World, traffic: RetentionTraffic) -> None:
         settings: dict[str, Any] = {"drop_unread": traffic.drop_unread}
         if traffic.kept_segments > 0:
             settings["retention_bytes"] = traffic.kept_segments * traffic.segment_bytes
@@ -104,9 +104,9 @@ class RetentionAgainstReaders:
         horizon_s=2.0,
     )
 
-    def workload(self, entropy: SeededEntropy) -> Keeping:
+    def workload(self, entropy: SeededEntropy) -> RetentionTraffic:
         """Some 100 to 400 KiB a partition, of which 128 or 256 are kept."""
-        return Keeping(
+        return RetentionTraffic(
             messages=between(entropy, 100, 160),
             partitions=between(entropy, 1, 2),
             publishers=between(entropy, 1, 3),
@@ -127,10 +127,10 @@ class RetentionAgainstReaders:
             limits=draw_limits(entropy.fork("limits")),
         )
 
-    async def main(self, world: World, workload: Keeping) -> None:
-        """Trade, read, and look what is kept."""
-        library = Library(world, workload)
-        surviving = await library.run()
+    async def main(self, world: World, workload: RetentionTraffic) -> None:
+        """Run clients and readers, and look what is kept."""
+        retention = RetentionWorkload(world, workload)
+        surviving = await retention.run()
         dropped = any(left.start > 0 for left in surviving.partitions)
         world.sometimes("retention dropped segments", dropped)
         world.sometimes("a reader read", bool(world.history.of("read")))

@@ -18,13 +18,13 @@ from typing import Any, Final
 import attrs
 
 from callboard.log.errors import InvalidArgument
-from callboard.simulations.search.capsule import (
+from callboard.simulations.search.shrink import Case
+from callboard.simulations.search.stored_failure import (
     NAME_CHARACTERS_MAX,
     WORDS_CHARACTERS_MAX,
-    Capsule,
-    StaleCapsule,
+    StaleFailure,
+    StoredFailure,
 )
-from callboard.simulations.search.shrink import Case
 from callboard.simulations.search.values import from_plain, to_plain
 from callboard.simulations.violations import Violation
 from callboard.simulations.world import Run, Settings, StaleTape, Tape
@@ -33,7 +33,7 @@ __all__ = [
     "Judgement",
     "RunCase",
     "Verdict",
-    "capsule_of",
+    "stored_failure_of",
     "case_of",
     "judge",
     "promise_of",
@@ -88,10 +88,10 @@ def _told(error: BaseException) -> str:
         return f"{name}: (its __str__ raised {type(worse).__name__})"
 
 
-def capsule_of(scenario: str, case: Case, run: Run, *, version: str, note: str) -> Capsule:
-    """The capsule of a run that failed, or of one that no longer does (`promise` is then empty)."""
+def stored_failure_of(scenario: str, case: Case, run: Run, *, version: str, note: str) -> StoredFailure:
+    """The stored failure of a run that failed, or of one that no longer does (`promise` is then empty)."""
     failure = run.failure
-    return Capsule(
+    return StoredFailure(
         scenario=scenario,
         seed=run.seed,
         scheduler=case.scheduler or "",
@@ -107,7 +107,7 @@ def capsule_of(scenario: str, case: Case, run: Run, *, version: str, note: str) 
 
 
 def _storable(text: str, characters_max: int, besides: str = "") -> str:
-    """What a capsule may hold of a text: what cannot be printed, and is not in `besides`, is written as an escape."""
+    """A text as it is stored: what cannot be printed, and is not in `besides`, is written as an escape."""
     if not text.isprintable():
         text = "".join(map(partial(_shown, besides=besides), text[:characters_max]))
     return text[:characters_max]
@@ -119,13 +119,13 @@ def _shown(character: str, besides: str) -> str:
     return character.encode("unicode_escape").decode()
 
 
-def case_of(capsule: Capsule, workload_type: Any) -> Case:
-    """The case in a capsule. Raises `StaleCapsule` when its workload is no longer one of the scenario."""
+def case_of(stored: StoredFailure, workload_type: Any) -> Case:
+    """The case in a stored failure. Raises `StaleFailure` when its workload is no longer one of the scenario."""
     try:
-        workload = from_plain(workload_type, capsule.workload)
+        workload = from_plain(workload_type, stored.workload)
     except InvalidArgument as error:
-        raise StaleCapsule(str(error)) from None
-    return Case(workload, capsule.plan, capsule.tape, capsule.scheduler or None)
+        raise StaleFailure(str(error)) from None
+    return Case(workload, stored.plan, stored.tape, stored.scheduler or None)
 
 
 def trial_of(run_case: RunCase, promise: str, tick_limit: int = TICK_LIMIT) -> Callable[..., Tape | None]:
@@ -160,21 +160,21 @@ def remarks(case: Case) -> list[str]:
     return lines
 
 
-def judge(capsule: Capsule, run: Run) -> Judgement:
-    """What a run of the capsule's case says about it."""
+def judge(stored: StoredFailure, run: Run) -> Judgement:
+    """What a run of the stored failure's case says about it."""
     if isinstance(run.failure, StaleTape):
         return Judgement(Verdict.STALE, str(run.failure))
     if run.failure is not None:
         promise = promise_of(run.failure)
-        if promise == capsule.promise:
+        if promise == stored.promise:
             return Judgement(Verdict.REPRODUCED, f"the same promise is broken: {promise}")
         return Judgement(
             Verdict.OTHER,
-            f"another promise is broken: {promise}, where {capsule.promise or 'none'} was stored",
+            f"another promise is broken: {promise}, where {stored.promise or 'none'} was stored",
         )
-    gone = [index for index, count in sorted(capsule.hits.items()) if count and not run.hits.get(index)]
+    gone = [index for index, count in sorted(stored.hits.items()) if count and not run.hits.get(index)]
     if gone:
-        faults = capsule.plan.faults
+        faults = stored.plan.faults
         named = ", ".join(
             f"{index} ({type(faults[index]).__name__})" if index < len(faults) else str(index)
             for index in gone[:10]
@@ -183,6 +183,6 @@ def judge(capsule: Capsule, run: Run) -> Judgement:
             Verdict.STALE,
             f"the run ends well, but these faults of its plan no longer have any effect: {named}. It proves nothing"
             " about this version. Search again: callboard simulate"
-            f" {capsule.scenario} --first-seed {capsule.seed} --seeds 1",
+            f" {stored.scenario} --first-seed {stored.seed} --seeds 1",
         )
     return Judgement(Verdict.FIXED, "no promise is broken, and every fault had its effect")

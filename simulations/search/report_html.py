@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from callboard.log.errors import InternalError
-from callboard.simulations.history import Entry
-from callboard.simulations.search.story import Line, Story
+from callboard.simulations.history import HistoryEntry
+from callboard.simulations.search.story import Story, StoryLine
 from callboard.simulations.violations import Violation
 from callboard.simulations.world import Run
 
@@ -87,7 +87,7 @@ def _story(story: Story) -> Iterator[str]:
     yield "</ol>"
 
 
-def _story_line(line: Line) -> str:
+def _story_line(line: StoryLine) -> str:
     words = html.escape(line.words[:WORDS_MAX])
     if line.number < 0:
         return f'<li class="omitted">{words}</li>'
@@ -104,7 +104,7 @@ def _embedded(data: Any) -> str:
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
-def _data(entries: Sequence[Entry], first: Entry | None, words: str) -> dict[str, Any]:
+def _data(entries: Sequence[HistoryEntry], first: HistoryEntry | None, words: str) -> dict[str, Any]:
     """What the page's script draws; see there for the order of an entry's parts."""
     entries = _kept(entries, first)
     names = [_lane(entry) for entry in entries]
@@ -132,7 +132,7 @@ def _data(entries: Sequence[Entry], first: Entry | None, words: str) -> dict[str
     }
 
 
-def _kept(entries: Sequence[Entry], first: Entry | None) -> Sequence[Entry]:
+def _kept(entries: Sequence[HistoryEntry], first: HistoryEntry | None) -> Sequence[HistoryEntry]:
     """All, or of very many those around the broken promise (else the last)."""
     if len(entries) <= ENTRIES_MAX:
         return entries
@@ -141,7 +141,7 @@ def _kept(entries: Sequence[Entry], first: Entry | None) -> Sequence[Entry]:
     return entries[end - ENTRIES_MAX : end]
 
 
-def _lane(entry: Entry) -> str:
+def _lane(entry: HistoryEntry) -> str:
     if entry.kind in COMPUTERS:
         return "machine"
     if not entry.who or entry.kind in ("fault", "note", "healed"):
@@ -149,7 +149,7 @@ def _lane(entry: Entry) -> str:
     return f"{entry.who} ({entry.group})" if entry.group else entry.who
 
 
-def _lane_kinds(entries: Sequence[Entry], names: Sequence[str]) -> dict[str, str]:
+def _lane_kinds(entries: Sequence[HistoryEntry], names: Sequence[str]) -> dict[str, str]:
     kinds: dict[str, str] = {}
     for entry, name in zip(entries, names, strict=True):
         if name in ("world", "machine"):
@@ -163,7 +163,7 @@ def _lane_kinds(entries: Sequence[Entry], names: Sequence[str]) -> dict[str, str
     return kinds
 
 
-def _mark(entry: Entry, first: Entry | None) -> int:
+def _mark(entry: HistoryEntry, first: HistoryEntry | None) -> int:
     mark = FAULT if entry.kind in FAULTS else 0
     if entry.kind in COMPUTERS:
         mark |= COMPUTER
@@ -172,7 +172,7 @@ def _mark(entry: Entry, first: Entry | None) -> int:
     return mark | BROKEN if first is not None and entry.number == first.number else mark
 
 
-def _arrows(entries: Sequence[Entry]) -> list[list[int]]:
+def _arrows(entries: Sequence[HistoryEntry]) -> list[list[int]]:
     """From each publish of a message to its deliveries, by position."""
     published: dict[int, int] = {}
     arrows: list[list[int]] = []
@@ -186,7 +186,7 @@ def _arrows(entries: Sequence[Entry]) -> list[list[int]]:
     return arrows
 
 
-def _downs(entries: Sequence[Entry]) -> list[list[int]]:
+def _downs(entries: Sequence[HistoryEntry]) -> list[list[int]]:
     """From where to where the machine was down, by position; -1 for ever."""
     downs: list[list[int]] = []
     for at, entry in enumerate(entries):

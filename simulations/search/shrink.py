@@ -22,7 +22,7 @@ from callboard.simulations.faults import Plan
 from callboard.simulations.search.simpler import chunks, greedy, variants
 from callboard.simulations.world.tape import Tape
 
-__all__ = ["RUNS_MAX", "Budget", "Case", "Shrunk", "Trial", "shrink"]
+__all__ = ["RUNS_MAX", "RunBudget", "Case", "Shrunk", "CaseTrial", "shrink"]
 
 RUNS_MAX: Final = 400
 """Attempts; more would take long for a story that is hardly shorter."""
@@ -45,7 +45,7 @@ class Case:
     scheduler: str | None = None
 
 
-class Trial(Protocol):
+class CaseTrial(Protocol):
     """Runs a case."""
 
     def __call__(self, case: Case, /, *, record: bool) -> Tape | None:
@@ -57,7 +57,7 @@ class BudgetSpent(Exception):
     """No run is left."""
 
 
-class Budget:
+class RunBudget:
     """How many runs are left, and whether there is time for one. `spent` counts."""
 
     def __init__(self, runs_max: int = RUNS_MAX, out_of_time: Callable[[], bool] = lambda: False) -> None:
@@ -82,7 +82,10 @@ class Shrunk:
 
 
 def shrink(
-    case: Case, trial: Trial, budget: Budget, tell: Callable[[str, int], None] = lambda what, runs: None
+    case: Case,
+    trial: CaseTrial,
+    budget: RunBudget,
+    tell: Callable[[str, int], None] = lambda what, runs: None,
 ) -> Shrunk:
     """The smallest case that still breaks the promise, as far as the budget goes (K1, K2).
 
@@ -92,7 +95,9 @@ def shrink(
 
 
 class _Shrinking:
-    def __init__(self, case: Case, trial: Trial, budget: Budget, tell: Callable[[str, int], None]) -> None:
+    def __init__(
+        self, case: Case, trial: CaseTrial, budget: RunBudget, tell: Callable[[str, int], None]
+    ) -> None:
         self.case = case
         self._first = case
         self._trial = trial

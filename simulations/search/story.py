@@ -12,12 +12,12 @@ from typing import Final
 
 import attrs
 
-from callboard.simulations.history import Entry
+from callboard.simulations.history import HistoryEntry
 from callboard.simulations.search.replay import promise_of, words_of
 from callboard.simulations.violations import Violation
 from callboard.simulations.world import Run
 
-__all__ = ["Line", "Story", "tell"]
+__all__ = ["StoryLine", "Story", "tell"]
 
 SHORT_ENTRIES: Final = 40
 LINES_MAX: Final = 80
@@ -44,7 +44,7 @@ LIVES: Final = frozenset({"delivered", "joined", "left"})
 
 
 @attrs.frozen
-class Line:
+class StoryLine:
     """One line of a story. `number` is the entry's; -1 for a remark of how many were left out."""
 
     number: int
@@ -63,7 +63,7 @@ class Story:
     remarks: tuple[str, ...]
     """What was run: the workload, the schedule."""
     faults: tuple[str, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[StoryLine, ...]
     command: str
 
     def text(self) -> str:
@@ -76,7 +76,7 @@ class Story:
         return "\n".join([*parts, "To see it again:", f"  {self.command}"])
 
 
-def _told(line: Line) -> str:
+def _told(line: StoryLine) -> str:
     if line.number < 0:
         return f"               ... {line.words}"
     mark = ">>" if line.is_divergence else " !" if line.is_fault else "  "
@@ -109,7 +109,7 @@ def _faults(run: Run) -> Iterator[str]:
         yield f"{fault.words()} ({times})"
 
 
-def picked(entries: Sequence[Entry], first: Entry | None) -> list[Entry]:
+def picked(entries: Sequence[HistoryEntry], first: HistoryEntry | None) -> list[HistoryEntry]:
     """The entries that the story needs, in order, at most `LINES_MAX`."""
     if len(entries) <= SHORT_ENTRIES:
         return list(entries)
@@ -125,7 +125,7 @@ def picked(entries: Sequence[Entry], first: Entry | None) -> list[Entry]:
     return chosen
 
 
-def _concerns(entry: Entry, first: Entry | None) -> bool:
+def _concerns(entry: HistoryEntry, first: HistoryEntry | None) -> bool:
     if first is None:
         return False
     if entry.number == first.number:
@@ -138,13 +138,15 @@ def _concerns(entry: Entry, first: Entry | None) -> bool:
     return same_place and not set(entry.offsets).isdisjoint(first.offsets)
 
 
-def _lines(entries: Sequence[Entry], chosen: Sequence[Entry], first: Entry | None) -> Iterator[Line]:
+def _lines(
+    entries: Sequence[HistoryEntry], chosen: Sequence[HistoryEntry], first: HistoryEntry | None
+) -> Iterator[StoryLine]:
     expected = 0
     for entry in chosen:
         if entry.number > expected:
             yield _omission(entry.number - expected, entry.time)
         expected = entry.number + 1
-        yield Line(
+        yield StoryLine(
             entry.number,
             entry.time,
             entry.words(),
@@ -155,5 +157,5 @@ def _lines(entries: Sequence[Entry], chosen: Sequence[Entry], first: Entry | Non
         yield _omission(len(entries) - expected, entries[-1].time)
 
 
-def _omission(count: int, time: float) -> Line:
-    return Line(-1, time, f"{count} {'entry' if count == 1 else 'entries'} about other things left out")
+def _omission(count: int, time: float) -> StoryLine:
+    return StoryLine(-1, time, f"{count} {'entry' if count == 1 else 'entries'} about other things left out")

@@ -25,7 +25,7 @@ import attrs
 from callboard.actors.delivery.intervals import IntervalSet
 from callboard.log.errors import InvalidArgument
 
-__all__ = ["Chunk", "Result", "Sweep", "Tally", "shares"]
+__all__ = ["Chunk", "Result", "Sweep", "ScenarioTally", "shares"]
 
 FORMAT: Final = 1
 NAMES_MAX: Final = 2_000
@@ -71,7 +71,7 @@ class Result:
     promise: str = ""
     """The broken promise; empty when the run ended well."""
     words: str = ""
-    capsule: str = ""
+    stored_in: str = ""
     """Where the failure was stored."""
     faults: Mapping[str, int] = attrs.field(factory=dict)
     probes: Mapping[str, int] = attrs.field(factory=dict)
@@ -83,7 +83,7 @@ class Result:
 
 
 @attrs.define
-class Tally:
+class ScenarioTally:
     """One scenario of a sweep."""
 
     seeds: int
@@ -103,7 +103,7 @@ class Sweep:
         self.first_seed = first_seed
         self.code = code
         """Version and fingerprint of the code."""
-        self.tallies = {name: Tally(count) for name, count in seeds.items()}
+        self.tallies = {name: ScenarioTally(count) for name, count in seeds.items()}
         self.faults: Counter[str] = Counter()
         self.probes: Counter[str] = Counter()
         self.failures: list[Result] = []
@@ -219,7 +219,7 @@ class Sweep:
         self.tallies, self.faults, self.probes = tallies, faults, probes
         return ""
 
-    def _tally(self, found: Mapping[str, Any]) -> Tally:
+    def _tally(self, found: Mapping[str, Any]) -> ScenarioTally:
         numbers = {name: _number(found[name]) for name in ("seeds", "ticks", "boots", "events")}
         done = IntervalSet()
         for first, end in found["done"]:
@@ -231,7 +231,7 @@ class Sweep:
         virtual_s = float(found["virtual_s"])
         if not (math.isfinite(virtual_s) and virtual_s >= 0):
             raise ValueError("no time")
-        return Tally(**numbers, done=done, virtual_s=virtual_s)
+        return ScenarioTally(**numbers, done=done, virtual_s=virtual_s)
 
 
 def _number(found: Any) -> int:

@@ -40,7 +40,7 @@ def _plain(value: Any, depth: int) -> Any:
                 if field.init
             }
     raise InvalidArgument(
-        f"{type(value).__name__!r} cannot be stored in a capsule. Use frozen attrs classes of numbers, strings, tuples."
+        f"{type(value).__name__!r} cannot be stored. Use frozen attrs classes of numbers, strings, tuples."
     )
 
 
@@ -141,5 +141,5 @@ def _object(kind: Any, data: Any, where: str, depth: int) -> Any:
 
 def _bad(where: str, why: str) -> InvalidArgument:
     return InvalidArgument(
-        f"the capsule's {where} does not fit this version: {why}. Nothing was run. Search again with its seed."
+        f"the stored failure's {where} does not fit this version: {why}. Nothing was run. Search again with its seed."
     )

@@ -37,7 +37,7 @@ from callboard.simulations.world.trio_hooks import (
     task_numbers,
 )
 
-__all__ = ["MEMBER", "Driver", "Member"]
+__all__ = ["MEMBER", "Driver", "TaskOwner"]
 
 
 PATIENCE_S: Final = 10.0
@@ -49,13 +49,13 @@ SAMPLE_TICKS: Final = 2_000
 SPINNERS_TOLD: Final = 5
 
 
-class Member(Protocol):
+class TaskOwner(Protocol):
     """What tasks belong to: a machine, or the world outside of machines."""
 
     dead: bool
 
 
-MEMBER: Final[ContextVar[Member | None]] = ContextVar("callboard_simulation_member", default=None)
+MEMBER: Final[ContextVar[TaskOwner | None]] = ContextVar("callboard_simulation_member", default=None)
 """Inherited by child tasks. None in trio's own."""
 
 

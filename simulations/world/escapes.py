@@ -1,6 +1,6 @@
 """Escapes: calls that reach around the seams, and so make two runs of one seed differ.
 
-For the length of a run the usual doors are replaced: wall and monotonic time, sleeping, randomness, unique ids,
+For the length of a run the usual calls are replaced: wall and monotonic time, sleeping, randomness, unique ids,
 threads, processes, sockets. What code of the run does through them is refused by `EscapedDeterminism`, which names the
 call and the line; or, on request, controlled: time is then virtual and randomness comes from the seed. Threads,
 processes and sockets are refused either way.
@@ -31,7 +31,7 @@ from typing import Any, Final, Literal
 import attrs
 
 from callboard.log.errors import CallboardError
-from callboard.simulations.world.trio_hooks import thread_doors
+from callboard.simulations.world.trio_hooks import thread_calls
 
 __all__ = ["EscapeMode", "EscapedDeterminism", "guard"]
 
@@ -107,14 +107,14 @@ class EscapedDeterminism(CallboardError):
 
 
 @attrs.frozen
-class Door:
+class GuardedCall:
     """A function of the real world."""
 
     owner: Any
     name: str
     control: Callable[..., Any] | None = None
     """What answers in its place, on request."""
-    is_deed: bool = False
+    has_effect: bool = False
     """It does something, instead of telling something."""
     harmless_from: int | None = None
     """With so many arguments it looks at them, not at a clock."""
@@ -130,28 +130,31 @@ class Door:
 def guard(
     mode: EscapeMode, source: random.Random, wall_us: Callable[[], int], monotonic: Callable[[], float]
 ) -> Iterator[None]:
-    """Replace the doors while inside. `source`, `wall_us` and `monotonic` serve the mode "control"."""
+    """Replace the calls while inside. `source`, `wall_us` and `monotonic` serve the mode "control"."""
     if mode == "ignore":
         yield
         return
-    doors = [*_clocks(wall_us, monotonic), *_calendars(wall_us), *_chances(source), *_deeds()]
-    with _replaced([door for door in doors if hasattr(door.owner, door.name)], mode):
+    calls = [*_clocks(wall_us, monotonic), *_calendars(wall_us), *_chances(source), *_effects()]
+    with _replaced([guarded for guarded in calls if hasattr(guarded.owner, guarded.name)], mode):
         yield
 
 
-def _clocks(wall_us: Callable[[], int], monotonic: Callable[[], float]) -> list[Door]:
+def _clocks(wall_us: Callable[[], int], monotonic: Callable[[], float]) -> list[GuardedCall]:
     def monotonic_ns() -> int:
         return round(monotonic() * 1e9)
 
     return [
-        Door(time, "time", lambda: wall_us() / 1e6),
-        Door(time, "time_ns", lambda: wall_us() * 1_000),
-        *(Door(time, name, monotonic) for name in ("monotonic", "perf_counter", "process_time")),
-        *(Door(time, f"{name}_ns", monotonic_ns) for name in ("monotonic", "perf_counter", "process_time")),
+        GuardedCall(time, "time", lambda: wall_us() / 1e6),
+        GuardedCall(time, "time_ns", lambda: wall_us() * 1_000),
+        *(GuardedCall(time, name, monotonic) for name in ("monotonic", "perf_counter", "process_time")),
+        *(
+            GuardedCall(time, f"{name}_ns", monotonic_ns)
+            for name in ("monotonic", "perf_counter", "process_time")
+        ),
     ]
 
 
-def _calendars(wall_us: Callable[[], int]) -> list[Door]:
+def _calendars(wall_us: Callable[[], int]) -> list[GuardedCall]:
     """What reads a clock when it is not told a time."""
     localtime, gmtime, asctime, strftime = time.localtime, time.gmtime, time.asctime, time.strftime
 
@@ -159,85 +162,87 @@ def _calendars(wall_us: Callable[[], int]) -> list[Door]:
         return wall_us() / 1e6
 
     return [
-        Door(time, "localtime", lambda *_: localtime(now()), harmless_from=1),
-        Door(time, "gmtime", lambda *_: gmtime(now()), harmless_from=1),
-        Door(time, "ctime", lambda *_: asctime(localtime(now())), harmless_from=1),
-        Door(time, "asctime", lambda *_: asctime(localtime(now())), harmless_from=1),
-        Door(time, "strftime", lambda form, *_: strftime(form, localtime(now())), harmless_from=2),
+        GuardedCall(time, "localtime", lambda *_: localtime(now()), harmless_from=1),
+        GuardedCall(time, "gmtime", lambda *_: gmtime(now()), harmless_from=1),
+        GuardedCall(time, "ctime", lambda *_: asctime(localtime(now())), harmless_from=1),
+        GuardedCall(time, "asctime", lambda *_: asctime(localtime(now())), harmless_from=1),
+        GuardedCall(time, "strftime", lambda form, *_: strftime(form, localtime(now())), harmless_from=2),
     ]
 
 
-def _chances(source: random.Random) -> list[Door]:
+def _chances(source: random.Random) -> list[GuardedCall]:
     return [
-        Door(os, "urandom", lambda count: source.randbytes(count)),
-        Door(os, "getrandom", lambda count, *_: source.randbytes(count)),
-        Door(secrets, "token_bytes", lambda count=32: source.randbytes(count or 32)),
-        Door(secrets, "token_hex", lambda count=32: source.randbytes(count or 32).hex()),
-        Door(secrets, "randbits", lambda bits: source.getrandbits(bits)),
-        Door(secrets, "randbelow", lambda limit: source.randrange(limit)),
-        Door(secrets, "choice", lambda items: source.choice(items)),
-        Door(uuid, "uuid1", lambda *_: uuid.UUID(bytes=source.randbytes(16), version=1)),
-        Door(uuid, "uuid4", lambda: uuid.UUID(bytes=source.randbytes(16), version=4)),
-        *(Door(random, name, getattr(source, name, None)) for name in RANDOM_FUNCTIONS),
+        GuardedCall(os, "urandom", lambda count: source.randbytes(count)),
+        GuardedCall(os, "getrandom", lambda count, *_: source.randbytes(count)),
+        GuardedCall(secrets, "token_bytes", lambda count=32: source.randbytes(count or 32)),
+        GuardedCall(secrets, "token_hex", lambda count=32: source.randbytes(count or 32).hex()),
+        GuardedCall(secrets, "randbits", lambda bits: source.getrandbits(bits)),
+        GuardedCall(secrets, "randbelow", lambda limit: source.randrange(limit)),
+        GuardedCall(secrets, "choice", lambda items: source.choice(items)),
+        GuardedCall(uuid, "uuid1", lambda *_: uuid.UUID(bytes=source.randbytes(16), version=1)),
+        GuardedCall(uuid, "uuid4", lambda: uuid.UUID(bytes=source.randbytes(16), version=4)),
+        *(GuardedCall(random, name, getattr(source, name, None)) for name in RANDOM_FUNCTIONS),
     ]
 
 
-def _deeds() -> list[Door]:
+def _effects() -> list[GuardedCall]:
     processes = ("fork", "forkpty", "system", "posix_spawn", "posix_spawnp")
     return [
-        Door(time, "sleep", is_deed=True),
-        Door(threading.Thread, "start", is_deed=True),
-        *(Door(owner, name, is_deed=True) for owner, name in thread_doors()),
-        Door(subprocess.Popen, "__init__", is_deed=True),
-        *(Door(os, name, is_deed=True) for name in processes),
-        *(Door(socket.socket, name, is_deed=True) for name in ("connect", "connect_ex", "bind")),
-        Door(socket, "socketpair", is_deed=True),
-        Door(socket, "getaddrinfo", is_deed=True),
+        GuardedCall(time, "sleep", has_effect=True),
+        GuardedCall(threading.Thread, "start", has_effect=True),
+        *(GuardedCall(owner, name, has_effect=True) for owner, name in thread_calls()),
+        GuardedCall(subprocess.Popen, "__init__", has_effect=True),
+        *(GuardedCall(os, name, has_effect=True) for name in processes),
+        *(GuardedCall(socket.socket, name, has_effect=True) for name in ("connect", "connect_ex", "bind")),
+        GuardedCall(socket, "socketpair", has_effect=True),
+        GuardedCall(socket, "getaddrinfo", has_effect=True),
     ]
 
 
 @contextmanager
-def _replaced(doors: list[Door], mode: EscapeMode) -> Iterator[None]:
-    originals = [(door, getattr(door.owner, door.name)) for door in doors]
+def _replaced(calls: list[GuardedCall], mode: EscapeMode) -> Iterator[None]:
+    originals = [(guarded, getattr(guarded.owner, guarded.name)) for guarded in calls]
     inside = threading.get_ident()
     try:
-        for door, original in originals:
-            setattr(door.owner, door.name, _watched(door, original, mode, inside))
+        for guarded, original in originals:
+            setattr(guarded.owner, guarded.name, _watched(guarded, original, mode, inside))
         yield
     finally:
-        for door, original in originals:
-            setattr(door.owner, door.name, original)
+        for guarded, original in originals:
+            setattr(guarded.owner, guarded.name, original)
 
 
-def _watched(door: Door, original: Callable[..., Any], mode: EscapeMode, inside: int) -> Callable[..., Any]:
-    control = door.control if mode == "control" else None
-    harmless_from = door.harmless_from
+def _watched(
+    guarded: GuardedCall, original: Callable[..., Any], mode: EscapeMode, inside: int
+) -> Callable[..., Any]:
+    control = guarded.control if mode == "control" else None
+    harmless_from = guarded.harmless_from
 
     def watched(*args: Any, **kwargs: Any) -> Any:
         if threading.get_ident() != inside:
             return original(*args, **kwargs)
         if harmless_from is not None and len(args) >= harmless_from and args[harmless_from - 1] is not None:
             return original(*args, **kwargs)
-        frame = _author(sys._getframe(1), door.is_deed)
+        frame = _author(sys._getframe(1), guarded.has_effect)
         if frame is None:
             return original(*args, **kwargs)
         if control is not None:
             return control(*args, **kwargs)
         where = f"{frame.f_code.co_filename}:{frame.f_lineno}"
         raise EscapedDeterminism(
-            f"{door.call}() was called at {where}, in a simulated run: what it returns or does is not decided by the "
-            "seed. Take time from the clock, randomness from the entropy and files from the disk of the world; or, if "
-            'the call is in a library, run with escapes="control".',
-            call=door.call,
+            f"{guarded.call}() was called at {where}, in a simulated run: what it returns or does is not decided by "
+            "the seed. Take time from the clock, randomness from the entropy and files from the disk of the world; or, "
+            'if the call is in a library, run with escapes="control".',
+            call=guarded.call,
             where=where,
         )
 
     return watched
 
 
-def _author(frame: FrameType | None, is_deed: bool) -> FrameType | None:
+def _author(frame: FrameType | None, has_effect: bool) -> FrameType | None:
     """Whose call it is; None for those who may."""
-    while is_deed and frame is not None and _root(frame) in CARRIERS:
+    while has_effect and frame is not None and _root(frame) in CARRIERS:
         frame = frame.f_back
     if frame is None or _root(frame) in EXEMPT:
         return None

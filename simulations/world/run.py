@@ -21,7 +21,7 @@ from callboard.simulations.faults.injector import Injector
 from callboard.simulations.history import History
 from callboard.simulations.violations import Violation
 from callboard.simulations.world import schedulers
-from callboard.simulations.world.driver import MEMBER, Driver, Member
+from callboard.simulations.world.driver import MEMBER, Driver, TaskOwner
 from callboard.simulations.world.escapes import EscapeMode, guard
 from callboard.simulations.world.tape import Tape
 from callboard.simulations.world.trace import Trace, TraceMode
@@ -142,7 +142,7 @@ class _Running:
         self._failure: BaseException | None = None
         self._interruption: BaseException | None = None
         self._virtual_s = 0.0
-        self._begun_by: WeakKeyDictionary[AsyncGenerator[Any, Any], Member | None] = WeakKeyDictionary()
+        self._begun_by: WeakKeyDictionary[AsyncGenerator[Any, Any], TaskOwner | None] = WeakKeyDictionary()
 
     def go(self) -> Run:
         world, driver = self._world, self._driver

@@ -40,7 +40,7 @@ __all__ = [
     "put_back_all",
     "task_number",
     "task_numbers",
-    "thread_doors",
+    "thread_calls",
 ]
 
 NEVER: Final = float("inf")
@@ -247,7 +247,7 @@ def live_async_generators() -> list[Any]:
     return list(_run.GLOBAL_RUN_CONTEXT.runner.asyncgens.alive)
 
 
-def thread_doors() -> list[tuple[Any, str]]:
+def thread_calls() -> list[tuple[Any, str]]:
     """Where trio has work done in threads, new or kept from before: owner and name."""
     cache = getattr(getattr(trio._core, "_thread_cache", None), "ThreadCache", None)
     return [] if cache is None else [(cache, "start_thread_soon")]

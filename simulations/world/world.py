@@ -19,7 +19,7 @@ from callboard.simulations.clock import VirtualClock
 from callboard.simulations.disk.memory_disk import MemoryDisk
 from callboard.simulations.disk.survival import Survival
 from callboard.simulations.entropy import SeededEntropy
-from callboard.simulations.history import Entry, History
+from callboard.simulations.history import History, HistoryEntry
 from callboard.simulations.violations import Violation
 from callboard.simulations.world.driver import MEMBER, Driver
 from callboard.simulations.world.machine import Machine
@@ -96,7 +96,7 @@ class World:
         self.disk.is_barred = self._is_called_by_the_dead
 
     def _tell(self, fields: tuple[Any, ...]) -> None:
-        self.trace.line("history", Entry(*fields).line())
+        self.trace.line("history", HistoryEntry(*fields).line())
 
     @property
     def now(self) -> float:
@@ -201,7 +201,7 @@ class World:
         machine = self._end("power cut", down_s)
         if machine is None:
             return False
-        choosing = (survival or Survival()).choosing(self.disk.atlas)
+        choosing = (survival or Survival()).choosing(self.disk.damage_budget)
         self.disk.crash(choosing)
         for fate, count in sorted(choosing.counts.items()):
             self.fault_counts[f"at a power cut: {fate}"] += count

@@ -298,7 +298,11 @@ async def test_not_wanting_to_wait_still_finds_what_is_there(autojump_clock: Any
                 message = await consumer.get(timeout=0)
                 assert message.value == expected
                 await message.ack()
+            before = trio.current_time()
             assert await consumer.get(timeout=0) is None
+            async with consumer.receive(timeout=0) as message:
+                assert message is None
+            assert trio.current_time() == before
 
 
 async def test_batches_do_not_leave_fetched_messages_lying(autojump_clock: Any, world: Any) -> None:

@@ -100,3 +100,18 @@ def test_a_deleting_person_is_asked(orders: Any) -> None:
     assert done.code == 1
     assert "Nothing was deleted" in done.err
     assert len(orders.run("topic", "list", "--json").json) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--only", "nothing"], "The lines are"),
+        (["--in", "missing"], "missing"),
+        (["--size", "300000"], "--size"),
+    ],
+)
+def test_a_bench_that_cannot_be_is_refused(command: Any, arguments: list[str], words: str) -> None:
+    """A line that does not exist, a folder that is missing, a value too large for a batch of 1,000."""
+    told = command.run("bench", *arguments, code=2).err
+    assert words in told
+    assert "Traceback" not in told

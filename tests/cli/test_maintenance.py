@@ -189,3 +189,14 @@ def test_progress_is_for_terminals(orders: Any) -> None:
         os.close(theirs)
     assert b"verifying" in shown
     assert done.stdout == orders.run("verify").out
+
+
+def test_losses_are_told_until_they_are_accepted(damaged: Any) -> None:
+    """Stats tell what was lost at every opening, and verify notes it, until `repair --accept`."""
+    damaged.run("repair")
+    for _ in range(2):
+        assert damaged.run("stats", "--json").json["partitions"][0]["lost_records"] == 1000
+    assert "repair --accept" in damaged.run("verify").out.decode()
+    assert "1000 lost records are acknowledged" in damaged.run("repair", "--accept").out.decode()
+    assert damaged.run("stats", "--json").json["partitions"][0]["lost_records"] == 0
+    assert "repair --accept" not in damaged.run("verify").out.decode()

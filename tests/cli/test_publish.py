@@ -178,3 +178,19 @@ def test_a_bad_json_line_is_named_and_those_before_it_are_stored(orders: Any, li
     assert "line 2 of standard input" in refused.err
     assert part in refused.err
     assert values(orders) == [b"good"]
+
+
+def test_a_header_given_twice_is_refused(orders: Any) -> None:
+    """Which of the two was meant is not guessed."""
+    assert "twice" in orders.run("publish", "orders", "a", "--header", "h=1", "--header", "h=2", code=2).err
+    assert values(orders) == []
+
+
+def test_a_refused_line_does_not_say_that_nothing_was_written(orders: Any) -> None:
+    """The lines before it are stored; the message says what is wrong, and ends in one full stop."""
+    lines = b'{"value": "a"}\n{"value": "b", "timestamp": "2026-05-01"}\n'
+    told = orders.run("publish", "orders", "--json-lines", stdin=lines, code=2).err
+    assert "line 2" in told
+    assert "no time zone. It and" in told
+    assert "Nothing was written" not in told
+    assert values(orders) == [b"a"]

@@ -140,12 +140,12 @@ def test_a_broken_promise_is_stored_shrunk_and_told(stored: tuple[Path, str], pl
     assert "Workload: messages=7" in story
     assert ">>" in story
     assert "wall time jumps" in story.partition("What was made to fail:")[2].partition("What happened:")[0]
-    capsule = json.loads((folder / "planted-3.json").read_text())
-    assert len(capsule["plan"]["faults"]) == 1
-    assert capsule["tape"] == []
-    assert (capsule["workload"]["messages"], capsule["workload"]["name"]) == (7, "")
+    stored_failure = json.loads((folder / "planted-3.json").read_text())
+    assert len(stored_failure["plan"]["faults"]) == 1
+    assert stored_failure["tape"] == []
+    assert (stored_failure["workload"]["messages"], stored_failure["workload"]["name"]) == (7, "")
     names = {path.name.removeprefix("planted-3.") for path in folder.iterdir()}
-    assert names == {"capsule", "found.capsule", "html", "json", "txt"}
+    assert names == {"failure", "found.failure", "html", "json", "txt"}
     shutil.copytree(folder, planted.folder / ".callboard-simulate" / "failures")
     again = planted.shell(next(line.strip() for line in story.splitlines() if "--repro" in line))
     assert again.code == 6
@@ -165,11 +165,11 @@ def test_a_stored_failure_that_is_fixed_can_be_adopted(
     stored: tuple[Path, str], planted: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Exit code 0, and the regression holds what its run was like; while it fails, nothing is adopted."""
-    capsule = str(stored[0] / "planted-3.json")
-    planted.run("simulate", "--repro", capsule, "--adopt", "kept.json", code=6)
+    stored_failure = str(stored[0] / "planted-3.json")
+    planted.run("simulate", "--repro", stored_failure, "--adopt", "kept.json", code=6)
     assert not (planted.folder / "kept.json").exists()
     monkeypatch.setenv("PLANTED", "fixed")
-    assert b"fixed" in planted.run("simulate", "--repro", capsule, "--adopt", "kept.json").out
+    assert b"fixed" in planted.run("simulate", "--repro", stored_failure, "--adopt", "kept.json").out
     kept = json.loads((planted.folder / "kept.json").read_text())
     assert kept["promise"] == "clocks are not believed"
     assert kept["hits"] == [[0, 1]]
@@ -206,8 +206,8 @@ def test_a_stale_failure_is_loud(
         monkeypatch.delenv("PLANTED", raising=False)
 
 
-@pytest.mark.parametrize("name", ["foreign", "missing.capsule"])
-def test_what_is_no_capsule_is_refused(command: Any, name: str) -> None:
+@pytest.mark.parametrize("name", ["foreign", "missing.failure"])
+def test_what_is_no_stored_failure_is_refused(command: Any, name: str) -> None:
     """Foreign files, and files that are not there: exit code 2."""
     (command.folder / "foreign").write_bytes(cbor2.dumps({"a": 1}))
     assert "InvalidArgument" in command.run("simulate", "--repro", name, code=2).err
@@ -215,7 +215,7 @@ def test_what_is_no_capsule_is_refused(command: Any, name: str) -> None:
 
 def test_a_report_is_written_where_asked(stored: tuple[Path, str], planted: Any) -> None:
     """--report makes one HTML file of a stored failure."""
-    planted.run("simulate", "--repro", str(stored[0] / "planted-3.capsule"), "--report", "out.html", code=6)
+    planted.run("simulate", "--repro", str(stored[0] / "planted-3.failure"), "--report", "out.html", code=6)
     assert "clocks are not believed" in (planted.folder / "out.html").read_text()
 
 
@@ -362,7 +362,7 @@ def test_what_makes_no_sense_is_refused(command: Any, arguments: tuple[str, ...]
 def test_a_failure_that_cannot_be_stored_is_told(planted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder in the place of the file: one message of what cannot be written, no traceback."""
     monkeypatch.setenv("PLANTED", "raises")
-    (planted.folder / ".callboard-simulate/failures/planted-0.found.capsule").mkdir(parents=True)
+    (planted.folder / ".callboard-simulate/failures/planted-0.found.failure").mkdir(parents=True)
     assert "cannot be written" in planted.run("simulate", "planted", "--seeds=1", "--jobs=1", code=1).err
 
 
@@ -385,8 +385,8 @@ def test_a_report_only_replaces_plain_files(stored: tuple[Path, str], planted: A
         place.symlink_to("/dev/null")
     named = {"no folder": "gone/report.html", "nothing": ""}.get(kind, "place")
     before = sorted(planted.folder.iterdir())
-    capsule = str(stored[0] / "planted-3.capsule")
-    done = planted.run("simulate", "--repro", capsule, "--report", named, code=1)
+    stored_failure = str(stored[0] / "planted-3.failure")
+    done = planted.run("simulate", "--repro", stored_failure, "--report", named, code=1)
     assert "StorageError" in done.err
     assert "Name another place" in done.err
     planted.run("simulate", "planted", "--seeds=8", "--jobs=1", "--report", named, code=1)
@@ -397,8 +397,8 @@ def test_a_report_only_replaces_plain_files(stored: tuple[Path, str], planted: A
 def test_a_report_goes_through_a_link(stored: tuple[Path, str], planted: Any) -> None:
     """The file that the link leads to is replaced, not the link."""
     (planted.folder / "link.html").symlink_to("report.html")
-    capsule = str(stored[0] / "planted-3.capsule")
-    planted.run("simulate", "--repro", capsule, "--report", "link.html", code=6)
+    stored_failure = str(stored[0] / "planted-3.failure")
+    planted.run("simulate", "--repro", stored_failure, "--report", "link.html", code=6)
     assert (planted.folder / "link.html").is_symlink()
     assert "clocks are not believed" in (planted.folder / "report.html").read_text()
 
@@ -412,7 +412,9 @@ def test_a_trace_that_cannot_be_written_is_told(command: Any) -> None:
     assert "No space left" in done.err
 
 
-def test_a_capsule_with_a_number_beyond_all_floats_is_stale(stored: tuple[Path, str], planted: Any) -> None:
+def test_a_stored_failure_with_a_number_beyond_all_floats_is_stale(
+    stored: tuple[Path, str], planted: Any
+) -> None:
     """An integer that no float can hold, where a float is wanted: one message, no traceback."""
     kept = json.loads((stored[0] / "planted-3.json").read_text())
     kept["workload"]["pause_s"] = 10**400
@@ -470,17 +472,17 @@ def test_ctrl_c_is_for_the_command_not_for_its_workers(endless: tuple[Any, int],
     assert json.loads(done.out)["done"] == 1
 
 
-def test_a_capsule_that_asks_for_too_much_is_stale(command: Any) -> None:
+def test_a_stored_failure_that_asks_for_too_much_is_stale(command: Any) -> None:
     """A workload that would fill all memory is refused in words, and nothing of it is run."""
-    capsule: dict[str, Any] = dict.fromkeys(("scheduler", "promise", "words", "note", "version"), "")
-    capsule |= {
-        "callboard-capsule": 1,
+    stored_failure: dict[str, Any] = dict.fromkeys(("scheduler", "promise", "words", "note", "version"), "")
+    stored_failure |= {
+        "callboard-failure": 1,
         "scenario": "publish-and-recover",
         "seed": 1,
         "hits": [],
         "tape": None,
     }
-    capsule |= {"plan": {"callboard_plan": 1, "faults": []}, "workload": {"messages": 10**12}}
-    (command.folder / "greedy.json").write_text(json.dumps(capsule))
+    stored_failure |= {"plan": {"callboard_plan": 1, "faults": []}, "workload": {"messages": 10**12}}
+    (command.folder / "greedy.json").write_text(json.dumps(stored_failure))
     done = command.run("simulate", "--repro", "greedy.json", code=8)
     assert "messages: 1000000000000, where 1,000,000 is the most" in done.out.decode()

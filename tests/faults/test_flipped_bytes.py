@@ -46,9 +46,11 @@ async def fill_large(world: Any) -> dict[int, bytes]:
 
 
 def named(part: Any) -> set[int]:
-    """The offsets that a partition's statistics name as lost."""
+    """The offsets that a partition's statistics name as lost; what a journal lost is no offset."""
     found: set[int] = set()
     for text in (*part.damages, *part.gaps):
+        if "first" not in text:
+            continue
         words = dict(word.split("=") for word in text[text.index("(") + 1 : -1].split(", ") if "=" in word)
         first = words.get("first_offset") or words["first"]
         last = words.get("last_offset") or words["last"]
@@ -127,8 +129,8 @@ async def test_a_flipped_byte_in_a_delivery_journal_forgets_no_message(
         world.disk.flip(path, place, 1 << place % 8)
         what = f"{path} byte {place} of {size}"
         async with world.open() as runtime:
-            salvaged += any(isinstance(logged.event, JournalSalvaged) for logged in runtime.events())
             assert await world.values(runtime) == expected, what
+            salvaged += any(isinstance(logged.event, JournalSalvaged) for logged in runtime.events())
             receipt = await runtime.topic("orders").publish(b"after")
             assert receipt.offset == len(expected), what
             found = await world.drain(runtime)
@@ -180,6 +182,6 @@ async def test_a_committed_file_of_garbage_costs_nothing(
 ) -> None:
     """The file that says what is proven may be anything: then nothing is, and all is proven anew."""
     expected = await fill(world)
-    (path,) = (path for path in world.disk.files() if path.endswith("committed"))
+    (path,) = (path for path in world.disk.files() if path.endswith("/0/committed"))
     world.put(path, content)
     assert await check(world, expected, repr(content)) == set()

@@ -8,8 +8,8 @@ import pytest
 
 from callboard.log.format.columns import Columns
 from callboard.log.format.frame import encode_frame
-from callboard.log.format.scan import scan_segment
 from callboard.log.format.segment import decode_segment_header
+from callboard.log.format.walk_drivers import walk_buffer
 
 BEFORE = {0: b"first", 1: b"second"}
 
@@ -37,7 +37,7 @@ async def torn(world: Any, payload: Any) -> tuple[str, bytes, bytes]:
             await topic.publish(value)
     (path,) = world.segments()
     data = world.disk.files()[path]
-    end = scan_segment(data, id_of(data), 0).end
+    end = walk_buffer(data, id_of(data), 0).end
     return path, data[:end], frame(payload(data[:end]), id_of(data), 2)
 
 
@@ -61,7 +61,7 @@ def ordinary(_: bytes) -> bytes:
 
 def own_frame(data: bytes) -> bytes:
     """A payload that is an earlier frame of the same segment, byte for byte."""
-    return data[scan_segment(data, id_of(data), 0).positions[-1] :]
+    return data[walk_buffer(data, id_of(data), 0).positions[-1] :]
 
 
 def foreign_frame(data: bytes) -> bytes:

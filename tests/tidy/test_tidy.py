@@ -7,8 +7,8 @@ import re
 from typing import Any
 
 LINE_CHARACTERS_MAX = 120  # for prose; the formatter breaks code at 110
-FILE_LINES_MAX = 500
-FUNCTION_LINES_MAX = 70
+FILE_LINES_MAX = 700
+FUNCTION_LINES_MAX = 100
 
 # The word, then in brackets why it is not done now: an entry in a list that somebody can act on.
 LEFTOVER = re.compile(r"\b(?:TO" r"DO|FIX" r"ME|X" r"XX)\b(?!\([^)]{10,}\))")
@@ -28,7 +28,7 @@ def test_lines_are_short_enough(house: Any) -> None:
 
 
 def test_files_are_short_enough(house: Any) -> None:
-    """A module above 500 lines wants splitting, or a reason in allowed.toml."""
+    """A module above 700 lines wants splitting, or a reason in allowed.toml."""
     reasons = house.allowed["long_files"]
     sizes = {source.path: len(source.text.splitlines()) for source in (*house.sources, *house.tests)}
     problems = [
@@ -45,7 +45,7 @@ def test_files_are_short_enough(house: Any) -> None:
 
 
 def test_functions_fit_on_a_screen(house: Any) -> None:
-    """A function above 70 lines, its docstring included, wants splitting, or a reason in allowed.toml."""
+    """A function above 100 lines, its docstring included, wants splitting, or a reason in allowed.toml."""
     reasons = house.allowed["long_functions"]
     sizes = {
         f"{source.path}:{name}": (node.end_lineno or node.lineno) - node.lineno + 1

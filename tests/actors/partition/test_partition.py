@@ -9,6 +9,7 @@ import pytest
 import trio
 
 import callboard
+from callboard.actors.notices import OpeningLacksSpace
 from callboard.actors.partition.commands import (
     Extend,
     Read,
@@ -224,3 +225,29 @@ async def test_the_alarm_rings_for_what_is_due_first(autojump_clock: Any, in_mem
             await trio.sleep_until(started + due + 0.01)
             assert (await in_memory.describe(runtime)).groups[0].ready == 1
             assert (await in_memory.fetch(runtime, records=1).wait()).ranges[0][2] == 2
+
+
+async def test_a_partition_that_finds_no_space_to_recover_goes_on_when_there_is_some(
+    autojump_clock: Any, in_memory: Any
+) -> None:
+    """After a power cut, opened on a full disk, it has not failed: whoever asks waits until space is freed."""
+    with trio.CancelScope() as life:
+        async with in_memory.open() as runtime:
+            topic = await runtime.create_topic("orders")
+            await topic.publish_batch([b"x"] * 20)
+            in_memory.disk.crash()
+            life.cancel()
+            await trio.lowlevel.checkpoint()
+    in_memory.disk.power_on()
+    in_memory.disk.fill()
+    async with in_memory.open() as runtime:
+        await trio.sleep(600.0)
+        assert [logged.event for logged in runtime.events() if isinstance(logged.event, OpeningLacksSpace)]
+        in_memory.disk.free()
+        with trio.fail_after(10.0):
+            assert (await runtime.topic("orders").publish(b"y")).offset == 20
+            assert len([record async for record in runtime.topic("orders").read()]) == 21
+    in_memory.disk.fill()
+    async with in_memory.open():
+        await trio.sleep(1.0)
+    in_memory.disk.free()

@@ -16,8 +16,8 @@ from callboard.log.format.committed import Committed, decode_committed, encode_c
 from callboard.log.format.compression import NONE, Compression
 from callboard.log.format.frame import decode_frame, encode_frame
 from callboard.log.format.index import SegmentIndex
-from callboard.log.format.scan import read_frames, scan_segment
 from callboard.log.format.segment import SegmentKind, decode_segment_header, encode_segment_header
+from callboard.log.format.walk_drivers import read_frames, walk_buffer
 
 FOLDER = Path(__file__).parent / "golden"
 SEGMENT = 0x0123456789ABCDEF
@@ -145,11 +145,12 @@ def test_golden_compressed_frames_are_read(name: str) -> None:
 def test_the_golden_segment_is_read() -> None:
     """A whole segment is scanned, and its records come back."""
     data = golden("segment")
-    scan = scan_segment(data, SEGMENT, 42)
+    scan = walk_buffer(data, SEGMENT, 42)
 
     assert (45, len(data) - 40, []) == (scan.next_offset, scan.end, scan.damages)
     assert [[b"hello", b"board"], [None]] == [
-        columns.value_list() for _, columns in read_frames(data, scan, SEGMENT)
+        columns.value_list()
+        for _, _, columns in read_frames(lambda at, size: data[at : at + size], SEGMENT, 42)
     ]
 
 

@@ -7,10 +7,10 @@ import pytest
 import trio
 
 from callboard.log.errors import InvalidArgument, LogCorrupt, OffsetOutOfRange, StorageError
-from callboard.log.format.scan import scan_segment
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES, decode_segment_header
+from callboard.log.format.walk_drivers import walk_buffer
 from callboard.log.offline.reader import LogReader
-from callboard.simulations.disk.memory_disk import Read
+from callboard.simulations.disk.memory_disk import ReadVerb
 
 
 async def open_reader(writer):
@@ -137,7 +137,7 @@ async def test_the_last_frame_behind_damage_is_read(writer):
     await writer.fill()
     data = writer.disk.files()[writer.path(12)]
     header = decode_segment_header(data[:SEGMENT_HEADER_BYTES])
-    writer.disk.plant_file(writer.path(12), data[: scan_segment(data, header.segment_id, 12).end])
+    writer.disk.plant_file(writer.path(12), data[: walk_buffer(data, header.segment_id, 12).end])
     writer.disk.flip(writer.path(12), data.index(b"value-19"))
     records, lost = await read_all(await open_reader(writer))
     assert expected(0, 18) + expected(21, 36) == records
@@ -173,7 +173,7 @@ async def test_refused_reads_come_out(writer):
     """An error of the disk comes out as a StorageError."""
     await writer.append()
     reader = await open_reader(writer)
-    writer.disk.fail_next(Read, OSError(errno.EIO, "Input/output error"))
+    writer.disk.fail_next(ReadVerb, OSError(errno.EIO, "Input/output error"))
     with pytest.raises(StorageError):
         await reader.read(0)
 

@@ -346,5 +346,5 @@ async def test_a_missing_segment_costs_only_its_own_records(world: Any) -> None:
     await world.append()
     await world.files_gone("topics/t/0/00000000000000000003.log")
     log = await world.open()
-    assert [(hurt.first_offset, hurt.last_offset) for hurt in log.recovery.damages] == [(3, 4)]
+    assert [(damage.first_offset, damage.last_offset) for damage in log.recovery.damages] == [(3, 4)]
     assert set(await world.contents()) == {0, 1, 2, 5}

@@ -13,7 +13,7 @@ from callboard.simulations.checkers import (
     recovery,
 )
 from callboard.simulations.history.surviving import Lost, PartitionLeft, Surviving
-from callboard.simulations.scenarios.shop import fingerprints
+from callboard.simulations.scenarios.broker_workload import fingerprints
 
 
 def test_a_publish_that_returned_is_where_its_receipt_says(script, left):

@@ -150,7 +150,7 @@ class DiskMachine(RuleBasedStateMachine):
     @rule(draw=st.integers(0, 1 << 30))
     def rot(self, draw: int) -> None:
         """One bit that is durable, wherever it is."""
-        self.disk.atlas.beyond = True
+        self.disk.damage_budget.beyond = True
         before = self.disk.durable_files()["a"]
         rotten = self.disk.rot("a", draw)
         after = self.disk.durable_files()["a"]

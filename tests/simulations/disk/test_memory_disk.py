@@ -24,7 +24,7 @@ from callboard.log.seams.disk import (
     Zero,
 )
 from callboard.simulations.disk.inodes import LENGTH, Unsynced
-from callboard.simulations.disk.memory_disk import MemoryDisk, Read, keep_unsynced
+from callboard.simulations.disk.memory_disk import MemoryDisk, ReadVerb, keep_unsynced
 
 
 @pytest.fixture
@@ -353,7 +353,7 @@ async def test_healing_forgets_planted_faults(disk: MemoryDisk) -> None:
 async def test_reads_fail_when_told_to(disk: MemoryDisk) -> None:
     """A planted read error meets both ways of reading."""
     life, handle = await durable(disk, "a", b"x")
-    disk.fail_next(Read, OSError(errno.EIO, "rotten"), times=2)
+    disk.fail_next(ReadVerb, OSError(errno.EIO, "rotten"), times=2)
     with pytest.raises(StorageError):
         await life.read(handle, 0, 1)
     with pytest.raises(StorageError):

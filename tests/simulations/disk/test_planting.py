@@ -10,7 +10,7 @@ import trio
 
 from callboard.log.errors import PlanFailed, StaleIncarnation, StorageError
 from callboard.log.seams.disk import Create, MakeDirectory, Rename, Sync, SyncDirectory, Write, Zero
-from callboard.simulations.disk.atlas import Atlas, Hurt
+from callboard.simulations.disk.damage_budget import DamageBudget, DiskDamage
 from callboard.simulations.disk.memory_disk import MemoryDisk
 
 SECTOR = 512
@@ -20,7 +20,7 @@ SECTOR = 512
 def disk() -> MemoryDisk:
     """An empty disk, on which anything may be damaged."""
     made = MemoryDisk()
-    made.atlas = Atlas(beyond=True)
+    made.damage_budget = DamageBudget(beyond=True)
     return made
 
 
@@ -109,7 +109,7 @@ async def test_short_reads_are_continued(disk: MemoryDisk) -> None:
 
 
 async def test_rot_flips_one_durable_bit(disk: MemoryDisk) -> None:
-    """Rot changes one bit of one file, now and after power loss, and the atlas knows where."""
+    """Rot changes one bit of one file, now and after power loss, and the damage budget knows where."""
     await durable(disk, "a", b"\1\0\3" + bytes(600))
     seen = set()
     before = disk.snapshot()
@@ -122,7 +122,7 @@ async def test_rot_flips_one_durable_bit(disk: MemoryDisk) -> None:
         assert found[1] == 0
         seen.add(found[:3])
     assert len(seen) == 16
-    assert {(hurt.kind, hurt.path, hurt.start) for hurt in disk.atlas.hurts} == {
+    assert {(damage.kind, damage.path, damage.start) for damage in disk.damage_budget.damages} == {
         ("rot", "a", 0),
         ("rot", "a", 2),
     }
@@ -140,7 +140,7 @@ async def test_rot_needs_something_to_spoil(disk: MemoryDisk) -> None:
 
 async def test_the_atlas_keeps_what_was_promised(disk: MemoryDisk) -> None:
     """While a promise is checked, only what can be made anew is damaged."""
-    disk.atlas = Atlas()
+    disk.damage_budget = DamageBudget()
     life, handle = await durable(disk, "a.log", b"x" * 2000)
     assert not disk.rot("", 1)
     misdirected = disk.misdirect_next("")
@@ -149,7 +149,7 @@ async def test_the_atlas_keeps_what_was_promised(disk: MemoryDisk) -> None:
     disk.plant_file("a.index", b"index")
     assert disk.rot("", 1)
     assert disk.files()["a.log"] == b"y" * 600 + b"x" * 1400
-    assert disk.atlas.hurts == []
+    assert disk.damage_budget.damages == []
 
 
 async def test_a_misdirected_write_lands_elsewhere(disk: MemoryDisk) -> None:
@@ -161,9 +161,9 @@ async def test_a_misdirected_write_lands_elsewhere(disk: MemoryDisk) -> None:
     disk.crash()
     found = disk.files()["a"]
     assert found == b"\1" * SECTOR + b"\2" * SECTOR + b"\3" * 10 + b"new" + b"\3" * (SECTOR - 13)
-    assert disk.atlas.hurts == [
-        Hurt("misdirected", "a", 1034, 1037),
-        Hurt("misdirected", "a", 10, 13),
+    assert disk.damage_budget.damages == [
+        DiskDamage("misdirected", "a", 1034, 1037),
+        DiskDamage("misdirected", "a", 10, 13),
     ]
 
 
@@ -386,11 +386,11 @@ async def test_damage_goes_with_a_file_that_is_renamed(disk: MemoryDisk) -> None
     """It is known by both names, and of other files nothing is said; in quarantine it costs nothing."""
     life, _ = await durable(disk, "a.log.new", b"x" * SECTOR)
     await life.submit((MakeDirectory("quarantine"),))
-    disk.atlas.note("rotten", "a.log.new", 3, 4)
-    disk.atlas.note("rotten", "a.log.newer", 5, 6)
+    disk.damage_budget.note("rotten", "a.log.new", 3, 4)
+    disk.damage_budget.note("rotten", "a.log.newer", 5, 6)
     await life.submit((Rename("a.log.new", "a.log"), Rename("a.log", "quarantine/a.log")))
-    assert disk.atlas.hurts == [
-        Hurt("rotten", "a.log.new", 3, 4),
-        Hurt("rotten", "a.log.newer", 5, 6),
-        Hurt("rotten", "a.log", 3, 4),
+    assert disk.damage_budget.damages == [
+        DiskDamage("rotten", "a.log.new", 3, 4),
+        DiskDamage("rotten", "a.log.newer", 5, 6),
+        DiskDamage("rotten", "a.log", 3, 4),
     ]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.log.seams.disk import Create, MakeDirectory, Sync, SyncDirectory, Write
-from callboard.simulations.disk.atlas import Atlas
+from callboard.simulations.disk.damage_budget import DamageBudget
 from callboard.simulations.disk.memory_disk import MemoryDisk
 from callboard.simulations.disk.survival import Survival
 
@@ -98,34 +98,34 @@ async def test_a_whole_write_survives_with_its_length_without_zeros() -> None:
     assert len(disk.files()["a"]) == 12 * SECTOR
 
 
-async def one_sector(atlas: Atlas, survival: Survival) -> bytes:
+async def one_sector(damage_budget: DamageBudget, survival: Survival) -> bytes:
     """The file that is left when two bytes behind two synced ones may have been trashed."""
     disk = MemoryDisk()
-    disk.atlas = atlas
+    disk.damage_budget = damage_budget
     life = await disk.incarnate("owner")
     handle = life.handle("a")
     await life.submit(
         (Create(handle), Write(handle, 0, [b"safe" + bytes(96)]), Sync(handle), SyncDirectory(""))
     )
     await life.submit((Write(handle, 4, [b"lost" * 4]),))
-    fates = disk.crash(survival.choosing(disk.atlas))
+    fates = disk.crash(survival.choosing(disk.damage_budget))
     assert fates == {"sectors trashed": 1}
     return disk.files()["a"]
 
 
 async def test_garbage_spares_the_neighbours() -> None:
     """A trashed sector holds garbage where it was being written, and what was beside it is unharmed."""
-    found = {await one_sector(Atlas(), Survival(seed, applied=1.0, trashed=1.0)) for seed in range(20)}
+    found = {await one_sector(DamageBudget(), Survival(seed, applied=1.0, trashed=1.0)) for seed in range(20)}
     assert all(data[:4] == b"safe" and data[20:] == bytes(80) for data in found)
     assert len(found) > 5
 
 
 async def test_garbage_beyond_the_promise_is_noted() -> None:
-    """Beyond the promise the neighbours are spoiled as well, and the atlas knows of it."""
-    atlas = Atlas(beyond=True)
-    found = {await one_sector(atlas, Survival(seed, applied=1.0, trashed=1.0)) for seed in range(20)}
+    """Beyond the promise the neighbours are spoiled as well, and the damage budget knows of it."""
+    damage_budget = DamageBudget(beyond=True)
+    found = {await one_sector(damage_budget, Survival(seed, applied=1.0, trashed=1.0)) for seed in range(20)}
     assert any(data[:4] != b"safe" for data in found)
-    assert {(hurt.kind, hurt.path, hurt.start, hurt.end) for hurt in atlas.hurts} == {
+    assert {(damage.kind, damage.path, damage.start, damage.end) for damage in damage_budget.damages} == {
         ("trashed", "a", 0, 100)
     }
 
@@ -165,7 +165,7 @@ def test_a_draw_repeats(seed: int, applied: float, torn: float, trashed: float, 
 
     async def left() -> dict[str, bytes]:
         disk = await half_synced(4)
-        disk.crash(survival.choosing(disk.atlas))
+        disk.crash(survival.choosing(disk.damage_budget))
         return disk.files()
 
     assert trio.run(left) == trio.run(left)

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from callboard.simulations.disk.inodes import Directory, Inode
+from callboard.simulations.disk.inodes import Inode, MemoryDirectory
 from callboard.simulations.disk.verbs import VerbRunner
 from callboard.simulations.exhaustive import life
-from callboard.simulations.exhaustive.exploring import FAILURES_MAX, Progress, explore
+from callboard.simulations.exhaustive.exploring import FAILURES_MAX, Exploration, explore
 from callboard.simulations.exhaustive.operations import OPERATIONS
 from callboard.simulations.exhaustive.survivors import ITEMS_MAX, subsets
 
@@ -42,7 +42,7 @@ def test_shares_are_the_whole() -> None:
 
 def test_progress_is_told() -> None:
     """After each sequence the caller hears how far it is."""
-    heard: list[Progress] = []
+    heard: list[Exploration] = []
     found = explore(1, heard.append, operations=("append", "roll"))
     assert [(told.done, told.sequences) for told in heard] == [(1, 3), (2, 3), (3, 3)]
     assert heard[-1].states == found.states
@@ -71,7 +71,7 @@ def test_a_sync_that_does_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_directory_sync_that_does_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without directory syncs a file with an acknowledged record is lost."""
-    monkeypatch.setattr(Directory, "sync", lambda _: None)
+    monkeypatch.setattr(MemoryDirectory, "sync", lambda _: None)
     expect_failure("offset 0 was synced", length=1, operations=("append",))
 
 

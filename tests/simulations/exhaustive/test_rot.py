@@ -6,10 +6,10 @@ from collections import Counter
 
 import trio
 
-from callboard.simulations.disk.atlas import Atlas
+from callboard.simulations.disk.damage_budget import DamageBudget
 from callboard.simulations.disk.memory_disk import MemoryDisk
 from callboard.simulations.entropy import SeededEntropy
-from callboard.simulations.exhaustive.ledger import Ledger
+from callboard.simulations.exhaustive.ledger import LogPromises
 from callboard.simulations.exhaustive.life import HandClock, Life
 from callboard.simulations.exhaustive.operations import OPERATIONS
 
@@ -33,8 +33,8 @@ async def rot_a_bit(seed: int, counts: Counter[str]) -> None:
     entropy = SeededEntropy(seed)
     disk = MemoryDisk()
     disk.instant = True
-    disk.atlas = Atlas(beyond=True)
-    life = Life(disk, Ledger(), HandClock(), seed=seed)
+    disk.damage_budget = DamageBudget(beyond=True)
+    life = Life(disk, LogPromises(), HandClock(), seed=seed)
     await life.reopen()
     for _ in range(STEPS):
         await OPERATIONS[NAMES[int(entropy.random() * len(NAMES))]](life)
@@ -51,7 +51,7 @@ async def rot_a_bit(seed: int, counts: Counter[str]) -> None:
         assert value in life.ledger.attempted[offset], seed
         assert promised.get(offset, value) == value, seed
     lost = set(promised) - set(found.records)
-    named = {at for hurt in life.log.damages for at in range(hurt.first_offset, hurt.last_offset + 1)}
+    named = {at for damage in life.log.damages for at in range(damage.first_offset, damage.last_offset + 1)}
     # Of the last frame nobody can tell damage from a torn write, once power loss took the proof: its bytes are kept.
     assert lost <= named or found.torn_bytes, seed
     counts["lost"] += len(lost)

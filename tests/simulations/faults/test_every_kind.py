@@ -1,4 +1,4 @@
-"""Every kind of fault is seen to strike: in a small shop of one topic, one publisher, one consumer and one actor."""
+"""Every kind of fault is seen to strike: in a small broker of one topic, one publisher, one consumer and one actor."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ CASES: dict[str, Fault] = {
     "SlowDisk": k.SlowDisk(NOON, "topics/", latency_s=0.02, for_s=0.4),
     "Stall": k.Stall(NOON, "topics/", for_s=0.4),
 }
-"""One of each kind, such that it must strike in the shop."""
+"""One of each kind, such that it must strike there."""
 
 
 class Clerk(Actor[Any]):
@@ -54,9 +54,9 @@ class Clerk(Actor[Any]):
         await trio.sleep(0.01)
 
 
-async def shop(world: World) -> None:
-    """Two seconds of trade, with a reopening for those who read at recovery; the world is healed at its end."""
-    world.disk.atlas.beyond = True
+async def clients(world: World) -> None:
+    """Two seconds of traffic, with a reopening for those who read at recovery; the world is healed at its end."""
+    world.disk.damage_budget.beyond = True
     await world.machine_until_done(lambda machine: open_shop(world, machine, 1.0))
     for _ in range(2):  # what was damaged may need a second look
         try:
@@ -73,7 +73,7 @@ async def open_shop(world: World, machine: Machine, for_s: float) -> None:
         clerk = await runtime.spawn(Clerk, name="clerk")
         seller = ObservedTopic(world, machine.number, topic, "sam")
 
-        async def trade() -> None:
+        async def use_topic() -> None:
             end = trio.current_time() + for_s
             while trio.current_time() < end:
                 await seller.publish(b"sold at %r" % trio.current_time() + bytes(1_000))
@@ -87,12 +87,12 @@ async def open_shop(world: World, machine: Machine, for_s: float) -> None:
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(consume, world, machine.number, topic, "shoppers", "ann", work)
-            await trade()
+            await use_topic()
             nursery.cancel_scope.cancel()
 
 
-def strike(*faults: Fault, main: Callable[[World], Any] = shop, seed: int = 1) -> Run:
-    """Run the shop under these faults, in plain order."""
+def strike(*faults: Fault, main: Callable[[World], Any] = clients, seed: int = 1) -> Run:
+    """Run the clients under these faults, in plain order."""
     found = run(main, seed=seed, plan=Plan(faults), settings=Settings(scheduler="fifo", trace="full"))
     if found.failure is not None and not isinstance(found.failure, CallboardError):
         raise found.failure
@@ -123,7 +123,9 @@ def test_a_fault_strikes_in_the_same_way_each_time(kind: str) -> None:
 def test_a_machine_may_end_at_the_very_beginning(fault: Fault) -> None:
     """Before it has locked its directory: the next life does not find it locked by the dead."""
     for seed in range(10):
-        went = run(shop, seed=seed, plan=Plan((fault,)), settings=Settings(scheduler="shuffle", trace="off"))
+        went = run(
+            clients, seed=seed, plan=Plan((fault,)), settings=Settings(scheduler="shuffle", trace="off")
+        )
         assert went.failure is None
         assert went.boots == 4
 
@@ -134,7 +136,7 @@ def test_a_delay_of_nothing_ends(kind: Any, delay_s: float) -> None:
     """The shrinker tries it: virtual time goes on, however little it is."""
     settings = Settings(scheduler="fifo", trace="off", tick_limit=100_000)
     plan = Plan((kind(NOON, PARTITION, delay_s=delay_s, for_s=0.4),))
-    went = run(shop, seed=1, plan=plan, settings=settings)
+    went = run(clients, seed=1, plan=plan, settings=settings)
     assert went.failure is None
     assert went.hits[0] >= 1
 

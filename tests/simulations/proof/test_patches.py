@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from callboard.log.format import frame, scan
+from callboard.log.format import frame, frame_walk
 from callboard.simulations.proof.patches import MutationStale, Patch, patched
 from callboard.simulations.proof.safeguards import SAFEGUARDS, Safeguard
 from callboard.simulations.proof.wrong import returns
@@ -14,8 +14,8 @@ def test_a_function_is_replaced_wherever_it_was_imported_and_put_back() -> None:
     """Modules that imported it by name get the wrong one too; afterwards all have the right one."""
     right = frame.seed_of
     with patched((Patch("callboard.log.format.frame.seed_of", returns(7)),)):
-        assert frame.seed_of(1) == scan.seed_of(1) == 7
-    assert frame.seed_of is scan.seed_of is right
+        assert frame.seed_of(1) == frame_walk.seed_of(1) == 7
+    assert frame.seed_of is frame_walk.seed_of is right
 
 
 def test_it_is_put_back_after_an_error() -> None:

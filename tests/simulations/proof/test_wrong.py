@@ -24,8 +24,8 @@ from callboard.log.format.columns import Columns
 from callboard.log.format.faults import FrameInvalid, IndexInvalid
 from callboard.log.format.frame import FRAME_HEADER_BYTES, decode_frame, encode_frame
 from callboard.log.format.index import SegmentIndex
-from callboard.log.format.scan import scan_segment
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
+from callboard.log.format.walk_drivers import walk_buffer
 from callboard.log.seams.disk import Create, Sync, SyncDirectory, Write
 from callboard.simulations.disk.memory_disk import MemoryDisk
 from callboard.simulations.proof.patches import patched
@@ -50,7 +50,7 @@ def frame(value: bytes, offset: int, segment_id: int = SEGMENT) -> bytes:
 
 def found(data: bytes) -> list[int]:
     """Where a scan of a segment with this content finds frames, counted from its header."""
-    scan = scan_segment(bytes(SEGMENT_HEADER_BYTES) + data, SEGMENT, 0)
+    scan = walk_buffer(bytes(SEGMENT_HEADER_BYTES) + data, SEGMENT, 0)
     return [position - SEGMENT_HEADER_BYTES for position in scan.positions]
 
 

@@ -14,28 +14,28 @@ import pytest
 
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.scenarios import SCENARIOS, run_scenario
-from callboard.simulations.search.capsule import read_capsule
 from callboard.simulations.search.replay import Verdict, case_of, judge, promise_of, words_of
+from callboard.simulations.search.stored_failure import read_stored_failure
 from callboard.simulations.world import Settings
 
 HERE = Path(__file__).resolve().parent
-CAPSULES = sorted(HERE.glob("*.json"))
+STORED = sorted(HERE.glob("*.json"))
 SEEDS = tomllib.loads((HERE / "seeds.toml").read_text(encoding="utf-8"))["seeds"]
 QUIET = Settings(trace="off")
 
 
-@pytest.mark.parametrize("path", CAPSULES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", STORED, ids=lambda path: path.stem)
 def test_a_stored_failure_stays_fixed(path: Path) -> None:
     """Its run ends well, and its faults still have an effect: otherwise it would prove nothing."""
-    capsule = read_capsule(path.read_bytes())
-    scenario = SCENARIOS[capsule.scenario]
-    workload = scenario.workload(SeededEntropy(capsule.seed).fork("workload"))
-    case = case_of(capsule, type(workload))
+    stored = read_stored_failure(path.read_bytes())
+    scenario = SCENARIOS[stored.scenario]
+    workload = scenario.workload(SeededEntropy(stored.seed).fork("workload"))
+    case = case_of(stored, type(workload))
     settings = attrs.evolve(QUIET, scheduler=case.scheduler)
     run = run_scenario(
-        scenario, capsule.seed, plan=case.plan, workload=case.workload, tape=case.tape, settings=settings
+        scenario, stored.seed, plan=case.plan, workload=case.workload, tape=case.tape, settings=settings
     )
-    found = judge(capsule, run)
+    found = judge(stored, run)
     assert found.verdict is Verdict.FIXED, f"{found.verdict.value}: {found.words}"
 
 
@@ -50,5 +50,5 @@ def test_a_seed_that_once_failed_ends_well(name: str, seed: int) -> None:
 
 def test_there_are_regressions() -> None:
     """The folder is found, and each stored failure names a promise that was broken."""
-    assert CAPSULES
-    assert all(read_capsule(path.read_bytes()).promise for path in CAPSULES)
+    assert STORED
+    assert all(read_stored_failure(path.read_bytes()).promise for path in STORED)

@@ -10,12 +10,12 @@ import pytest
 from callboard.log.errors import InvalidArgument
 from callboard.simulations.faults import Plan
 from callboard.simulations.scenarios import SCENARIOS, draw
+from callboard.simulations.scenarios.actor_workload import ActorTraffic
 from callboard.simulations.scenarios.recorded_runs import Recording
-from callboard.simulations.scenarios.retention_runs import Keeping
+from callboard.simulations.scenarios.retention_runs import RetentionTraffic
 from callboard.simulations.scenarios.traffic import Traffic
-from callboard.simulations.scenarios.troupe import Cast
-from callboard.simulations.search.capsule import Capsule, StaleCapsule
 from callboard.simulations.search.replay import case_of
+from callboard.simulations.search.stored_failure import StaleFailure, StoredFailure
 from callboard.simulations.search.values import to_plain
 
 TOO_MUCH = [
@@ -29,13 +29,13 @@ TOO_MUCH = [
     (Traffic, {"messages": 1, "value_bytes": 2**31}),
     (Traffic, {"messages": 1_000_000, "value_bytes": 2_000}),
     (Traffic, {"segment_bytes": 2**40}),
-    (Keeping, {"readers": 10**9}),
-    (Keeping, {"messages": 10**12}),
+    (RetentionTraffic, {"readers": 10**9}),
+    (RetentionTraffic, {"messages": 10**12}),
     (Recording, {"publishers": 10**9}),
-    (Cast, {"messages": 10**12}),
-    (Cast, {"askers": 10**9}),
-    (Cast, {"teams": 10**9}),
-    (Cast, {"teams": 200, "workers": 200}),
+    (ActorTraffic, {"messages": 10**12}),
+    (ActorTraffic, {"askers": 10**9}),
+    (ActorTraffic, {"teams": 10**9}),
+    (ActorTraffic, {"teams": 200, "workers": 200}),
 ]
 
 
@@ -54,7 +54,7 @@ def test_all_that_is_too_much_is_in_one_error() -> None:
         Traffic(messages=1_000_001, publishers=10_001)
 
 
-@pytest.mark.parametrize("kind", [Traffic, Keeping, Recording, Cast])
+@pytest.mark.parametrize("kind", [Traffic, RetentionTraffic, Recording, ActorTraffic])
 def test_nonsense_below_is_nobodys_harm(kind: type) -> None:
     """Zero and negative counts are allowed: shrinking goes there, and a scenario reads them as the least."""
     for number in (0, -1, -(10**30)):
@@ -67,7 +67,7 @@ def test_a_stored_workload_that_asks_for_too_much_is_stale(name: str) -> None:
     """It is refused before anything is made of it, in the words of the error for a workload that does not fit."""
     workload, _ = draw(SCENARIOS[name], 1)
     stored = to_plain(workload) | {"messages": 10**12}
-    capsule = Capsule(
+    stored = StoredFailure(
         scenario=name,
         seed=1,
         scheduler="",
@@ -79,5 +79,5 @@ def test_a_stored_workload_that_asks_for_too_much_is_stale(name: str) -> None:
         words="",
         version="",
     )
-    with pytest.raises(StaleCapsule, match="messages: 1000000000000, where 1,000,000 is the most"):
-        case_of(capsule, type(workload))
+    with pytest.raises(StaleFailure, match="messages: 1000000000000, where 1,000,000 is the most"):
+        case_of(stored, type(workload))

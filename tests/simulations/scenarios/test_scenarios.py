@@ -13,9 +13,9 @@ from callboard.simulations.faults.kinds import FailVerb, FullDisk
 from callboard.simulations.history.entry import ALTERED
 from callboard.simulations.history.recorder import History
 from callboard.simulations.scenarios import SCENARIOS, draw, run_scenario
+from callboard.simulations.scenarios.broker_workload import BrokerWorkload
 from callboard.simulations.scenarios.recorded_runs import Recording
 from callboard.simulations.scenarios.registry import load_weights
-from callboard.simulations.scenarios.shop import Shop
 from callboard.simulations.scenarios.traffic import Traffic
 from callboard.simulations.search.sweep import shares
 from callboard.simulations.search.values import from_plain, to_plain
@@ -68,7 +68,7 @@ def test_damage_hits_in_nearly_all_seeds() -> None:
     """A run of `damaged-middle` in which nothing is damaged says nothing: of thirty seeds at most two are such."""
     runs = [run_scenario(SCENARIOS["damaged-middle"], seed) for seed in range(30)]
     assert [run.failure for run in runs] == [None] * 30
-    assert sum(not run.disk.atlas.hurts for run in runs) <= 2
+    assert sum(not run.disk.damage_budget.damages for run in runs) <= 2
 
 
 def test_a_lost_message_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,11 +101,11 @@ def test_a_run_that_does_not_end_tells_what_it_broke_before(
         self.record(0, "delivered", "w", 10**6, "orders", 9, "g", ids=(number,), offsets=(0,), attempts=(1,))
         told(self)
 
-    async def never(self: Shop, runtime: object) -> None:
+    async def never(self: BrokerWorkload, runtime: object) -> None:
         await trio.sleep_forever()
 
     monkeypatch.setattr(History, "healed", healed)
-    monkeypatch.setattr(Shop, "_until_settled", never)
+    monkeypatch.setattr(BrokerWorkload, "_until_settled", never)
     run = run_scenario(SCENARIOS["publish-and-recover"], 3, plan=NO_FAULTS)
     assert isinstance(run.failure, Violation)
     assert run.failure.promise == promise

@@ -8,9 +8,16 @@ from typing import Any
 import pytest
 
 from callboard.simulations.faults import At, Plan, PowerCut
-from callboard.simulations.search.capsule import Capsule, read_capsule
-from callboard.simulations.search.replay import Verdict, capsule_of, judge, promise_of, trial_of, words_of
+from callboard.simulations.search.replay import (
+    Verdict,
+    judge,
+    promise_of,
+    stored_failure_of,
+    trial_of,
+    words_of,
+)
 from callboard.simulations.search.shrink import Case
+from callboard.simulations.search.stored_failure import StoredFailure, read_stored_failure
 from callboard.simulations.violations import Violation
 from callboard.simulations.world import StaleTape, Tape
 
@@ -19,46 +26,46 @@ BROKEN = Violation("nothing lost", "message 3 is gone")
 
 
 @pytest.fixture
-def capsule(made: Callable[..., Any]) -> Capsule:
+def stored(made: Callable[..., Any]) -> StoredFailure:
     """A stored failure whose first fault had an effect, twice."""
     run = made(BROKEN, plan=PLAN, hits={0: 2, 1: 0})
-    return capsule_of("shop", Case((), PLAN, Tape()), run, version="0.1.0", note="")
+    return stored_failure_of("shop", Case((), PLAN, Tape()), run, version="0.1.0", note="")
 
 
-def test_a_capsule_holds_what_is_expected(capsule: Capsule) -> None:
+def test_a_stored_failure_holds_what_is_expected(stored: StoredFailure) -> None:
     """Promise, words, and the faults that had an effect."""
-    assert (capsule.promise, capsule.words, capsule.hits) == ("nothing lost", "message 3 is gone", {0: 2})
+    assert (stored.promise, stored.words, stored.hits) == ("nothing lost", "message 3 is gone", {0: 2})
 
 
-def test_the_same_promise_is_reproduced(capsule: Capsule, made: Callable[..., Any]) -> None:
+def test_the_same_promise_is_reproduced(stored: StoredFailure, made: Callable[..., Any]) -> None:
     """Other words do not matter, and neither do hits while the promise is broken."""
-    found = judge(capsule, made(Violation("nothing lost", "message 4 is gone")))
+    found = judge(stored, made(Violation("nothing lost", "message 4 is gone")))
     assert found.verdict is Verdict.REPRODUCED
 
 
-def test_another_promise_is_another_failure(capsule: Capsule, made: Callable[..., Any]) -> None:
+def test_another_promise_is_another_failure(stored: StoredFailure, made: Callable[..., Any]) -> None:
     """It is told which."""
-    found = judge(capsule, made(ValueError("no")))
+    found = judge(stored, made(ValueError("no")))
     assert found.verdict is Verdict.OTHER
     assert "raised: ValueError" in found.words
 
 
-def test_a_good_end_with_all_faults_is_fixed(capsule: Capsule, made: Callable[..., Any]) -> None:
+def test_a_good_end_with_all_faults_is_fixed(stored: StoredFailure, made: Callable[..., Any]) -> None:
     """What failed then ends well now, under faults that still have effects."""
-    assert judge(capsule, made(plan=PLAN, hits={0: 1})).verdict is Verdict.FIXED
+    assert judge(stored, made(plan=PLAN, hits={0: 1})).verdict is Verdict.FIXED
 
 
-def test_a_good_end_without_the_faults_is_stale(capsule: Capsule, made: Callable[..., Any]) -> None:
-    """A fault that no longer hits is named: the capsule proves nothing."""
-    found = judge(capsule, made(plan=PLAN, hits={1: 1}))
+def test_a_good_end_without_the_faults_is_stale(stored: StoredFailure, made: Callable[..., Any]) -> None:
+    """A fault that no longer hits is named: the stored failure proves nothing."""
+    found = judge(stored, made(plan=PLAN, hits={1: 1}))
     assert found.verdict is Verdict.STALE
     assert "0 (PowerCut)" in found.words
     assert "--first-seed 1" in found.words
 
 
-def test_a_schedule_that_does_not_fit_is_stale(capsule: Capsule, made: Callable[..., Any]) -> None:
+def test_a_schedule_that_does_not_fit_is_stale(stored: StoredFailure, made: Callable[..., Any]) -> None:
     """It is not taken for a failure of the code."""
-    assert judge(capsule, made(StaleTape("decision 3 does not fit"))).verdict is Verdict.STALE
+    assert judge(stored, made(StaleTape("decision 3 does not fit"))).verdict is Verdict.STALE
 
 
 def test_a_trial_knows_only_its_promise(made: Callable[..., Any]) -> None:
@@ -95,8 +102,8 @@ def test_what_cannot_be_printed_is_stored_as_an_escape(made: Callable[..., Any],
     """No character in the words of a failure keeps it from being stored, and read, and recognised."""
     failure = Violation(f"nothing{sign}\nlost", f"message {sign} is gone\nfor ever")
     run = made(failure)
-    stored = read_capsule(
-        capsule_of("shop", Case((), Plan(), Tape()), run, version="0.1.0", note="").to_cbor()
+    stored = read_stored_failure(
+        stored_failure_of("shop", Case((), Plan(), Tape()), run, version="0.1.0", note="").to_cbor()
     )
     escape = sign.encode("unicode_escape").decode()
     assert (stored.promise, stored.words) == (

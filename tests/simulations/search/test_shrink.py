@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.simulations.faults import At, CrashActor, JumpClock, Plan, PowerCut
-from callboard.simulations.search.shrink import Budget, Case, shrink
+from callboard.simulations.search.shrink import Case, RunBudget, shrink
 from callboard.simulations.search.simpler import chunks, greedy, variants
 from callboard.simulations.world import Tape
 
@@ -56,7 +56,7 @@ class Trials:
 def test_everything_that_does_not_matter_goes() -> None:
     """Of a failure that needs nothing, the smallest of all cases is left."""
     trials = Trials(lambda case: True)
-    found = shrink(Case(Load(), PLAN), trials, Budget())
+    found = shrink(Case(Load(), PLAN), trials, RunBudget())
     assert found.complete
     assert found.case == Case(Load(messages=1, rate=0.0, name="", sizes=(0,)), Plan(), Tape())
 
@@ -70,7 +70,7 @@ def test_what_matters_stays() -> None:
         schedule = case.tape is not None and (0, 2, 1) in case.tape.decisions
         return there and case.workload.messages >= 17 and 600 in case.workload.sizes and schedule
 
-    found = shrink(Case(Load(), PLAN), Trials(breaks), Budget()).case
+    found = shrink(Case(Load(), PLAN), Trials(breaks), RunBudget()).case
     assert found.plan == Plan((CrashActor(At(0.0), "topics/orders/1"),))
     assert found.workload == Load(messages=17, rate=0.0, name="", sizes=(600,))
     assert found.tape == Tape(((), (), (), (0, 2, 1)))
@@ -79,7 +79,7 @@ def test_what_matters_stays() -> None:
 def test_strings_of_faults_are_names_and_stay() -> None:
     """A path is not made shorter: it would mean another actor."""
     trials = Trials(lambda case: bool(case.plan.faults))
-    shrink(Case(Load(), PLAN), trials, Budget())
+    shrink(Case(Load(), PLAN), trials, RunBudget())
     paths = {
         fault.path for case in trials.cases for fault in case.plan.faults if isinstance(fault, CrashActor)
     }
@@ -89,7 +89,7 @@ def test_strings_of_faults_are_names_and_stay() -> None:
 def test_the_budget_of_runs_is_kept() -> None:
     """K2: not one run more than allowed, and what was found by then is given."""
     trials = Trials(lambda case: True)
-    found = shrink(Case(Load(), PLAN), trials, Budget(runs_max=5))
+    found = shrink(Case(Load(), PLAN), trials, RunBudget(runs_max=5))
     assert len(trials.cases) == 5 == found.runs
     assert not found.complete
     assert found.case in trials.cases
@@ -98,7 +98,7 @@ def test_the_budget_of_runs_is_kept() -> None:
 def test_no_run_begins_after_the_time() -> None:
     """K2: once time is up, nothing is run."""
     trials = Trials(lambda case: True)
-    found = shrink(Case(Load(), PLAN), trials, Budget(out_of_time=lambda: True))
+    found = shrink(Case(Load(), PLAN), trials, RunBudget(out_of_time=lambda: True))
     assert not trials.cases
     assert found.case == Case(Load(), PLAN)
 
@@ -107,7 +107,7 @@ def test_what_is_kept_was_run() -> None:
     """K1: the case given is one that broke the promise, under exactly its schedule."""
     for needed in range(8):
         trials = Trials(lambda case, needed=needed: case.workload.messages % 8 == needed)
-        found = shrink(Case(Load(messages=200 + needed), PLAN, TAPE), trials, Budget()).case
+        found = shrink(Case(Load(messages=200 + needed), PLAN, TAPE), trials, RunBudget()).case
         assert found.workload.messages % 8 == needed
         assert found in [attrs.evolve(case, tape=case.tape or Tape()) for case in trials.cases]
 
@@ -118,7 +118,7 @@ def test_a_schedule_that_does_not_fit_is_not_taken() -> None:
     def breaks(case: Case) -> bool:
         return case.tape == TAPE
 
-    found = shrink(Case(Load(), PLAN, TAPE), Trials(breaks), Budget()).case
+    found = shrink(Case(Load(), PLAN, TAPE), Trials(breaks), RunBudget()).case
     assert found.workload == Load(messages=1, rate=0.0, name="", sizes=(0,))
     assert found.tape == TAPE
 

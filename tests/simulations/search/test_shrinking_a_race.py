@@ -7,8 +7,15 @@ import pytest
 import trio
 
 from callboard.simulations.faults import At, JumpClock, Plan
-from callboard.simulations.search.replay import Verdict, capsule_of, case_of, judge, promise_of, trial_of
-from callboard.simulations.search.shrink import Budget, Case, shrink
+from callboard.simulations.search.replay import (
+    Verdict,
+    case_of,
+    judge,
+    promise_of,
+    stored_failure_of,
+    trial_of,
+)
+from callboard.simulations.search.shrink import Case, RunBudget, shrink
 from callboard.simulations.violations import Violation
 from callboard.simulations.world import Run, Settings, StaleTape, Tape, World, run
 
@@ -64,14 +71,14 @@ def test_a_race_shrinks_to_the_steps_that_matter(found: tuple[int, Case]) -> Non
     """Faults and steps go; what is left of the schedule is needed, and replays."""
     seed, case = found
     trial = trial_of(lambda case, settings: run_seed(seed, case, settings), "the first is first")
-    small = shrink(case, trial, Budget(600))
+    small = shrink(case, trial, RunBudget(600))
     assert small.case.plan == Plan()
     assert small.case.workload.first <= 3
     assert small.case.tape is not None
     assert 1 <= small.case.tape.choices <= 8
     again = run_seed(seed, small.case, Settings(trace="off"))
-    capsule = capsule_of("race", small.case, again, version="0", note="")
-    assert judge(capsule, run_seed(seed, case_of(capsule, Steps), Settings())).verdict is Verdict.REPRODUCED
+    stored = stored_failure_of("race", small.case, again, version="0", note="")
+    assert judge(stored, run_seed(seed, case_of(stored, Steps), Settings())).verdict is Verdict.REPRODUCED
 
 
 def test_the_schedule_of_a_failure_replays_it(found: tuple[int, Case]) -> None:

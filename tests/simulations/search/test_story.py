@@ -10,7 +10,7 @@ from callboard.simulations.history import History
 from callboard.simulations.search.story import LINES_MAX, tell
 from callboard.simulations.violations import Violation
 
-COMMAND = "callboard simulate --repro x.capsule"
+COMMAND = "callboard simulate --repro x.failure"
 
 
 def publish(history: History, count: int) -> None:

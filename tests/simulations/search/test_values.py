@@ -78,7 +78,7 @@ def test_what_cannot_be_stored_is_refused() -> None:
 
 
 def test_a_class_that_refuses_its_values_is_heard() -> None:
-    """An error of the class itself becomes the capsule's."""
+    """An error of the class itself becomes the stored failure's."""
 
     @attrs.frozen
     class Even:

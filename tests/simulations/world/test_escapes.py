@@ -129,7 +129,7 @@ def test_threads_are_refused_even_when_the_rest_is_controlled() -> None:
 
 
 def test_everything_is_as_before_after_a_run() -> None:
-    """The doors are put back, also when the run failed."""
+    """The calls are put back, also when the run failed."""
     before = time.time, os.urandom, random.random, threading.Thread.start
     run_calling(lambda: time.time(), "refuse")
     assert (time.time, os.urandom, random.random, threading.Thread.start) == before

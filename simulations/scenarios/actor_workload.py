@@ -1,4 +1,4 @@
-"""A troupe: plain actors under supervisors, asked questions, some of which make them crash.
+"""Plain actors under supervisors, asked questions, some of which make them crash.
 
 No broker and no disk: what is tested is the kernel and supervision. Teams of workers stand under supervisors of their
 own, these under the root. A team that crashes too often escalates; when the root gives up, the whole system ends and is
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from callboard.simulations.history import History
     from callboard.simulations.world import Machine, World
 
-__all__ = ["Cast", "Troupe", "draw_cast"]
+__all__ = ["ActorTraffic", "ActorWorkload", "draw_actor_traffic"]
 
 ASK_TIMEOUT_S: Final = 5.0
 HEAL_AT_S: Final = 60.0
 
 
 @attrs.frozen(kw_only=True)
-class Cast:
+class ActorTraffic:
     """A workload: who there is, and what they are asked."""
 
     teams: int = 1
@@ -58,7 +58,7 @@ class Cast:
 
     def __attrs_post_init__(self) -> None:
         check_counts(
-            "Cast",
+            "ActorTraffic",
             {
                 "teams": (self.teams, ACTORS_MAX),
                 "workers": (self.workers, ACTORS_MAX),
@@ -72,9 +72,9 @@ class Cast:
         limits_of(self.limits)
 
 
-def draw_cast(entropy: SeededEntropy) -> Cast:
+def draw_actor_traffic(entropy: SeededEntropy) -> ActorTraffic:
     """Teams with all strategies and kinds of restart, crashing often enough to escalate now and then."""
-    return Cast(
+    return ActorTraffic(
         teams=between(entropy, 1, 4),
         workers=between(entropy, 1, 4),
         messages=between(entropy, 60, 150),
@@ -96,14 +96,14 @@ class Poisoned(Exception):
 
 
 @attrs.frozen
-class Question:
+class NumberedQuestion:
     """Sent to a worker."""
 
     number: int
     is_poison: bool
 
 
-class Worker(Actor[Question]):
+class Worker(Actor[NumberedQuestion]):
     """Answers questions with their number."""
 
     def __init__(self, history: History, machine: int, handling_s: float) -> None:
@@ -111,7 +111,7 @@ class Worker(Actor[Question]):
         self._machine = machine
         self._handling_s = handling_s
 
-    async def receive(self, message: Question) -> int:
+    async def receive(self, message: NumberedQuestion) -> int:
         """Note it, take a moment, and answer or crash."""
         self._history.record(self._machine, "handled", self.context.path, ids=(message.number,))
         if self._handling_s > 0:
@@ -121,7 +121,7 @@ class Worker(Actor[Question]):
         return message.number
 
 
-class Stage:
+class RunningSystem:
     """What faults need of a runtime: a way to crash its actors, and to find them."""
 
     def __init__(self, system: System) -> None:
@@ -132,26 +132,26 @@ class Stage:
         self._system.actor(path).crash(error)
 
 
-class Troupe:
+class ActorWorkload:
     """The actors of one run, and those who ask them."""
 
-    def __init__(self, world: World, cast: Cast) -> None:
+    def __init__(self, world: World, traffic: ActorTraffic) -> None:
         self.world = world
-        self.cast = cast
+        self.traffic = traffic
         self.paths = [
             f"team-{team}/worker-{worker}"
-            for team in range(max(1, cast.teams))
-            for worker in range(max(1, cast.workers))
+            for team in range(max(1, traffic.teams))
+            for worker in range(max(1, traffic.workers))
         ]
-        askers = max(1, cast.askers)
-        self.limits = limits_of(cast.limits)
-        self._waiting = [deque(range(index, cast.messages, askers)) for index in range(askers)]
-        intensity, period_s = max(0, cast.intensity), max(1.0, cast.period_s)
+        askers = max(1, traffic.askers)
+        self.limits = limits_of(traffic.limits)
+        self._waiting = [deque(range(index, traffic.messages, askers)) for index in range(askers)]
+        intensity, period_s = max(0, traffic.intensity), max(1.0, traffic.period_s)
         self.terms = Terms(
-            retries_in_hand=max(0, cast.retry_in_hand),
+            retries_in_hand=max(0, traffic.retry_in_hand),
             intensities=tuple(
                 Intensity(path=f"team-{team}/", restarts=intensity, period_s=period_s, delay_s_max=0.1)
-                for team in range(max(1, cast.teams))
+                for team in range(max(1, traffic.teams))
             ),
         )
 
@@ -177,33 +177,33 @@ class Troupe:
 
     def spec(self, machine: int) -> SupervisorSpec:
         """The tree as data."""
-        cast = self.cast
+        traffic = self.traffic
         backoff = Backoff(initial=0.01, maximum=0.1)
         teams: dict[str, list[ChildSpec]] = {}
         for path in self.paths:
             team, name = path.split("/")
-            start = partial(Worker, self.world.history, machine, cast.handling_s)
+            start = partial(Worker, self.world.history, machine, traffic.handling_s)
             teams.setdefault(team, []).append(
                 ChildSpec(
                     name=name,
                     start=start,
-                    restart=cast.restart,  # type: ignore[arg-type]
+                    restart=traffic.restart,  # type: ignore[arg-type]
                     backoff=backoff,
-                    retry_in_hand=max(0, cast.retry_in_hand),
+                    retry_in_hand=max(0, traffic.retry_in_hand),
                     mailbox=MailboxSpec(self.limits.mailbox),
                 )
             )
         children = tuple(
             SupervisorSpec(
                 name=name,
-                strategy=cast.strategy,  # type: ignore[arg-type]
-                intensity=max(0, cast.intensity),
-                period=max(1.0, cast.period_s),
+                strategy=traffic.strategy,  # type: ignore[arg-type]
+                intensity=max(0, traffic.intensity),
+                period=max(1.0, traffic.period_s),
                 children=tuple(workers),
             )
             for name, workers in teams.items()
         )
-        return SupervisorSpec(name="troupe", intensity=2, period=10.0, children=children)
+        return SupervisorSpec(name="teams", intensity=2, period=10.0, children=children)
 
     async def life(self, machine: Machine) -> None:
         """Sessions until everything was asked."""
@@ -220,7 +220,7 @@ class Troupe:
             self.spec(machine.number), clock=machine.clock, entropy=machine.entropy, limits=self.limits
         )
         system.events.subscribe(lambda event: world.heard(machine, event))
-        machine.runtime = Stage(system)  # type: ignore[assignment]
+        machine.runtime = RunningSystem(system)  # type: ignore[assignment]
         try:
             async with system:
                 async with trio.open_nursery() as nursery:
@@ -230,17 +230,19 @@ class Troupe:
             machine.runtime = None
 
     async def _asker(self, machine: Machine, system: System, index: int) -> None:
-        waiting, cast = self._waiting[index], self.cast
+        waiting, traffic = self._waiting[index], self.traffic
         who = f"asker-{index + 1}"
         while waiting:
             number = waiting.popleft()
             path = self.paths[number % len(self.paths)]
-            poison = cast.crash_every > 0 and number % cast.crash_every == cast.crash_every - 1
-            await self._ask(machine, system, who, path, Question(number, poison))
-            if cast.pause_s > 0:
-                await trio.sleep(cast.pause_s)
+            poison = traffic.crash_every > 0 and number % traffic.crash_every == traffic.crash_every - 1
+            await self._ask(machine, system, who, path, NumberedQuestion(number, poison))
+            if traffic.pause_s > 0:
+                await trio.sleep(traffic.pause_s)
 
-    async def _ask(self, machine: Machine, system: System, who: str, path: str, question: Question) -> None:
+    async def _ask(
+        self, machine: Machine, system: System, who: str, path: str, question: NumberedQuestion
+    ) -> None:
         history = self.world.history
         operation = history.operation()
 

@@ -1,9 +1,9 @@
-"""Capsule: a stored failure, with everything that is needed to meet it again.
+"""A stored failure: a run that broke a promise, with everything that is needed to meet it again.
 
 A bare seed rots: when code changes, it draws another workload, another plan, another schedule, and quietly passes. So
-a capsule holds what the seed drew, and how often each fault had an effect; when a run of it fits no longer, that is
-said loudly. It is one CBOR document for programs, and the same as JSON for people; both can be read back. What is read
-comes from somewhere: it is checked before anything is run, and holds no text that could steer a terminal.
+a stored failure holds what the seed drew, and how often each fault had an effect; when a run of it fits no longer, that
+is said loudly. It is one CBOR document for programs, and the same as JSON for people; both can be read back. What is
+read comes from somewhere: it is checked before anything is run, and holds no text that could steer a terminal.
 
 Vocabulary
 ----------
@@ -29,21 +29,24 @@ from callboard.log.limits import MIB
 from callboard.simulations.faults import Plan
 from callboard.simulations.world.tape import Tape
 
-__all__ = ["CAPSULE_BYTES_MAX", "Capsule", "StaleCapsule", "read_capsule"]
+__all__ = ["STORED_BYTES_MAX", "StoredFailure", "StaleFailure", "read_stored_failure"]
 
 FORMAT: Final = 1
-CAPSULE_BYTES_MAX: Final = 64 * MIB
+HEAD: Final = "callboard-failure"
+EARLIER_HEAD: Final = "callboard-capsule"
+"""What files of earlier versions begin with."""
+STORED_BYTES_MAX: Final = 64 * MIB
 NAME_CHARACTERS_MAX: Final = 200
 WORDS_CHARACTERS_MAX: Final = 20_000
 HITS_MAX: Final = 100_000
 
 
-class StaleCapsule(CallboardError):
-    """A capsule no longer says anything about this version of the code. Search again with its seed."""
+class StaleFailure(CallboardError):
+    """A stored failure no longer says anything about this version of the code. Search again with its seed."""
 
 
 @attrs.frozen(kw_only=True)
-class Capsule:
+class StoredFailure:
     """One stored failure. `workload` is plain data (see `values`): only its scenario knows its type."""
 
     scenario: str
@@ -60,16 +63,16 @@ class Capsule:
     """How it came about, for people."""
 
     def to_cbor(self) -> bytes:
-        """The capsule as bytes."""
+        """The stored failure as bytes."""
         return cbor2.dumps(self._data())
 
     def to_json(self) -> str:
-        """The capsule as indented text, ends with a newline."""
+        """The stored failure as indented text, ends with a newline."""
         return f"{json.dumps(self._data(), indent=1, ensure_ascii=False)}\n"
 
     def _data(self) -> dict[str, Any]:
         return {
-            "callboard-capsule": FORMAT,
+            HEAD: FORMAT,
             "scenario": self.scenario,
             "promise": self.promise,
             "words": self.words,
@@ -84,15 +87,17 @@ class Capsule:
         }
 
 
-def read_capsule(stored: bytes) -> Capsule:
-    """The capsule in these bytes, CBOR or JSON. Raises `InvalidArgument` when they are none."""
-    if len(stored) > CAPSULE_BYTES_MAX:
-        raise _bad(f"it is larger than {CAPSULE_BYTES_MAX} bytes")
+def read_stored_failure(stored: bytes) -> StoredFailure:
+    """The stored failure in these bytes, CBOR or JSON. Raises `InvalidArgument` when they are none."""
+    if len(stored) > STORED_BYTES_MAX:
+        raise _bad(f"it is larger than {STORED_BYTES_MAX} bytes")
     data = _decoded(stored)
-    if not isinstance(data, dict) or "callboard-capsule" not in data:
+    if isinstance(data, dict) and EARLIER_HEAD in data and HEAD not in data:
+        data = {HEAD: data.pop(EARLIER_HEAD), **data}
+    if not isinstance(data, dict) or HEAD not in data:
         raise _bad("it does not say that it is one")
-    if data["callboard-capsule"] != FORMAT:
-        raise _bad(f"it is of format {str(data['callboard-capsule'])[:20]!r}, this version reads {FORMAT}")
+    if data[HEAD] != FORMAT:
+        raise _bad(f"it is of format {str(data[HEAD])[:20]!r}, this version reads {FORMAT}")
     unknown = sorted(str(name)[:40] for name in set(data) - NAMES)
     missing = sorted(NAMES - set(data))
     if unknown or missing:
@@ -101,7 +106,7 @@ def read_capsule(stored: bytes) -> Capsule:
                 [*(f"unknown field {name!r}" for name in unknown[:5]), *(f"no {name}" for name in missing)]
             )
         )
-    return Capsule(
+    return StoredFailure(
         scenario=_text(data, "scenario"),
         seed=_seed(data["seed"]),
         scheduler=_text(data, "scheduler"),
@@ -116,7 +121,7 @@ def read_capsule(stored: bytes) -> Capsule:
     )
 
 
-NAMES: Final = frozenset({"callboard-capsule", *(field.name for field in attrs.fields(Capsule))})
+NAMES: Final = frozenset({HEAD, *(field.name for field in attrs.fields(StoredFailure))})
 
 
 def _decoded(stored: bytes) -> Any:
@@ -191,4 +196,6 @@ def _checked(data: Any, depth: int) -> Any:
 
 
 def _bad(why: str) -> InvalidArgument:
-    return InvalidArgument(f"this is no capsule: {why}. Nothing was run. Use a file that a sweep wrote.")
+    return InvalidArgument(
+        f"this is no stored failure: {why}. Nothing was run. Use a file that a sweep wrote."
+    )

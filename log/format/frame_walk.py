@@ -1,16 +1,19 @@
-"""Scanning a segment: which frames are valid, what is damaged, and where the segment ends.
+"""Walking a segment from frame to frame: which frames are valid, what is damaged, and where the segment ends.
 
 Theory of operation
 -------------------
-`SegmentScan` is fed the segment's bytes in chunks of any size, from the first frame (or from a position that an index
-proved) to the end of the file, then told to `finish`. It walks from frame to frame. Where no valid frame continues
-the segment it looks on for the next one:
+A `FrameWalk` does no I/O. It says which bytes it needs next (`need`: so many, from this position on) and is fed them,
+until it needs none. `walk_drivers` has what feeds it: plain reads, awaited reads, reads that never wait. Whichever it
+is, and whatever the size of the chunks, the result is the same.
+
+It goes from frame to frame. Where no valid frame continues the segment it looks on for the next one:
 
     walking   --no valid frame--> searching   for the magic of a frame, then its checksums
     walking   --zeros-----------> blank       maybe the clean end of a preallocated file
     blank     --a byte not 0----> searching
     searching --valid frame-----> walking     what lies between is a damaged range
-    finish: walking, blank -> a clean end (CLEAN); searching -> a torn tail (TORN)
+    any       --enough----------> over        the limit, the visitor, or the end of the file
+    at the end of the file: walking, blank -> a clean end (CLEAN); searching -> a torn tail (TORN)
 
 A frame whose header holds and whose body does not is a *casualty*: its offsets are known to be lost, and its length is
 known, so the search passes over its body if something known follows there.
@@ -19,13 +22,16 @@ A frame is valid when both checksums hold under this segment's id, and its base 
 expected. The first keeps payloads that are frames of other segments from being taken for records, the second
 payloads that are earlier frames of this one.
 
-Work is linear: a byte is checksummed as part of one body, seldom of two, and 56 bytes for each magic found.
+Work is linear: a byte is checksummed as part of one body, seldom of two, and 56 bytes for each magic found. Memory is a
+chunk, or a frame when that is larger. A length is compared with the limits, and with the end of the file when that is
+known, before anything of that length is asked for.
 
 Invariants
 ----------
 S1  Positions and offsets of the frames found rise.
 S2  Damaged ranges are disjoint, and each lies between two valid frames or before the first.
 S3  `end` is where the last valid frame ends; all offsets from `next_offset` on are unused or torn.
+S4  Bytes are asked for with rising positions, none twice.
 """
 
 from __future__ import annotations
@@ -34,15 +40,14 @@ import enum
 import re
 import zlib
 from array import array
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 import attrs
 
 from callboard.log import limits
 from callboard.log.errors import InternalError
 from callboard.log.format.arrays import NO_TIME
-from callboard.log.format.columns import Columns
 from callboard.log.format.compression import Codec
 from callboard.log.format.faults import FrameInvalid
 from callboard.log.format.frame import (
@@ -52,8 +57,8 @@ from callboard.log.format.frame import (
     FRAME_VERSION,
     HEADER,
     SEALED_BYTES,
+    FrameFields,
     FrameHeader,
-    decode_body,
     read_header,
     seed_of,
 )
@@ -61,12 +66,33 @@ from callboard.log.format.index import SegmentIndex
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
 from callboard.log.seams.disk import Buffer
 
-__all__ = ["DamagedRange", "FoundFrame", "SegmentScan", "Tail", "read_frames", "scan_segment"]
+__all__ = [
+    "CHUNK_BYTES",
+    "EVERYTHING",
+    "NOTHING",
+    "DamagedRange",
+    "FrameWalk",
+    "Need",
+    "Tail",
+    "Visit",
+]
 
 MAGIC_PATTERN: Final = re.compile(re.escape(FRAME_MAGIC), re.DOTALL)
 NOT_ZERO: Final = re.compile(rb"[^\x00]")
 ZEROS: Final = bytes(64 * limits.KIB)
 CODEC_MAX: Final = max(Codec)
+COUNT_LIMIT: Final = limits.BATCH_RECORDS_MAX
+CHUNK_BYTES: Final = 1 * limits.MIB
+FIRST_BYTES: Final = 64 * limits.KIB
+EVERYTHING: Final = 0
+NOTHING: Final = 2**65
+"""As `check_from` or `visit_from`: above every offset."""
+
+Visit = Callable[[int, FrameFields, memoryview], bool]
+"""Called with a frame's position, its header's fields and its stored body. True: that is enough, stop before it.
+
+`FrameInvalid`, when raised, says that the frame is none although its checksums hold.
+"""
 
 
 class Tail(enum.Enum):
@@ -79,19 +105,19 @@ class Tail(enum.Enum):
 
 
 class Mode(enum.Enum):
-    """The scan's state; see the transitions above."""
+    """The walk's state; see the transitions above."""
 
     WALKING = "walking"
     BLANK = "blank"
     SEARCHING = "searching"
+    OVER = "over"
 
 
-@attrs.frozen
-class FoundFrame:
-    """A valid frame at a byte position of the file."""
+class Need(NamedTuple):
+    """Bytes of the file that a walk needs next."""
 
     position: int
-    header: FrameHeader
+    length: int
 
 
 @attrs.frozen
@@ -116,8 +142,23 @@ class Casualty:
     end: int
 
 
-class SegmentScan:
-    """One pass over a segment. `check_bodies=False` walks over headers only, for parts proven before."""
+class FrameWalk:
+    """One walk over one segment. See the module's docstring."""
+
+    # What most walks never change lies here: making a walk is a good part of a small read.
+    records = 0
+    max_time_us = NO_TIME
+    tail = Tail.CLEAN
+    torn_offsets: tuple[int, int] | None = None
+    """First and last offset of a torn frame, when its header survived."""
+    visited = 0
+    """Frames that were handed to the visitor, the one at which it had enough included."""
+    _mode = Mode.WALKING
+    _pending = memoryview(b"")
+    _needed_bytes = FRAME_HEADER_BYTES
+    _casualty: Casualty | None = None
+    _refused_at = -1
+    _is_final = False
 
     def __init__(
         self,
@@ -125,88 +166,121 @@ class SegmentScan:
         base_offset: int,
         *,
         position: int = SEGMENT_HEADER_BYTES,
-        check_bodies: bool = True,
+        file_end: int | None = None,
+        limit: int = NOTHING,
+        check_from: int = EVERYTHING,
+        visit: Visit | None = None,
+        visit_from: int = EVERYTHING,
         index: SegmentIndex | None = None,
+        resync: bool = True,
+        chunk_bytes: int = CHUNK_BYTES,
+        first_bytes: int = FIRST_BYTES,
     ) -> None:
         """Begin at byte `position` of the file, where the record `base_offset` or a later one is expected.
 
-        `index`, when given, notes every valid frame.
+        The walk ends before the first frame that reaches the offset `limit`, and at byte `file_end` (None: where a read
+        gives nothing). The bodies of frames that end below the offset `check_from` are not checked, nor read when they
+        reach beyond the chunk. Frames that end at or above `visit_from` (no less than that) are handed to `visit`.
+        `index` notes every valid frame. Without `resync` the walk ends where no valid frame follows, instead of
+        searching for the next one. `first_bytes` are asked for at first, then `chunk_bytes` at a time, or a frame
+        when that is larger.
         """
         self.next_offset = base_offset
         self.end = position
         self.positions: array[int] = array("Q")
-        """Byte positions of all valid frames."""
-        self.records = 0
-        self.max_time_us = NO_TIME
+        """Byte positions of all valid frames passed."""
         self.damages: list[DamagedRange] = []
-        self.tail = Tail.CLEAN
         self.tail_end = position
         """Where the bytes of a torn tail end, trailing zeros left out; equal to `end` when clean."""
-        self.torn_offsets: tuple[int, int] | None = None
-        """First and last offset of a torn frame, when its header survived."""
         self._seed = seed_of(segment_id)
-        self._check_bodies = check_bodies
+        self._file_end = file_end
+        self._limit = limit
+        self._check_from = check_from
+        self._visit = visit
+        self._visit_from = visit_from if visit is not None else NOTHING
         self._index = index
-        self._mode = Mode.WALKING
-        self._pending: list[Buffer] = []
-        self._pending_bytes = 0
-        self._needed_bytes = 1
+        self._resync = resync
+        self._chunk_bytes = chunk_bytes
+        self._next_bytes = min(first_bytes, chunk_bytes)
         self._pending_at = position
-        self._casualty: Casualty | None = None
-        self._final = False
+        if base_offset >= limit:
+            self._mode = Mode.OVER
+        elif file_end is not None and position >= file_end:
+            self._finish()
 
-    def feed(self, chunk: Buffer) -> None:
-        """The next bytes of the file. Raises `FormatTooNew` at a frame that a newer Callboard wrote."""
-        if self._final:
-            raise InternalError("a scan was fed after its end", invariant="S3")
-        self._pending.append(chunk)
-        self._pending_bytes += len(chunk)
-        if self._pending_bytes >= self._needed_bytes:
+    @property
+    def need(self) -> Need | None:
+        """What to feed next; None when the walk is over."""
+        if self._mode is Mode.OVER:
+            return None
+        have = len(self._pending)
+        position = self._pending_at + have
+        length = max(self._needed_bytes - have, self._next_bytes)
+        if self._file_end is not None:
+            length = min(length, self._file_end - position)
+        return Need(position, length)
+
+    def feed(self, data: Buffer) -> None:
+        """The bytes at `need.position`, as many as there are; none at the end of the file.
+
+        Raises `FormatTooNew` at a frame that a newer Callboard wrote, and whatever the visitor raises.
+        """
+        if self._mode is Mode.OVER:
+            raise InternalError("a walk was fed after its end", invariant="S3")
+        if not len(data):
+            self._finish()
+            return
+        self._next_bytes = self._chunk_bytes
+        self._pending = memoryview(b"".join((self._pending, data)) if len(self._pending) else data)
+        if len(self._pending) >= self._needed_bytes:
             self._advance()
+        if self._file_end is not None and self._pending_at + len(self._pending) >= self._file_end:
+            self._finish()
 
-    def finish(self) -> None:
+    def _finish(self) -> None:
         """There are no more bytes: judge what is left over, and how the segment ends."""
-        self._final = True
-        self._advance()
-        self._pending = []
+        self._is_final = True
+        if self._mode is not Mode.OVER:
+            self._advance()
         if self._mode is Mode.SEARCHING:
             self.tail = Tail.TORN
             if self._casualty is not None:
                 self.torn_offsets = self._casualty.base_offset, self._casualty.last_offset
         else:
             self.tail_end = self.end
+        self._mode = Mode.OVER
+        self._pending = memoryview(b"")
 
     def _advance(self) -> None:
         """Go through the states until more bytes are needed; keep what was not consumed."""
-        view = memoryview(self._pending[0] if len(self._pending) == 1 else b"".join(self._pending))
-        at = 0
+        view, at = self._pending, 0
         self._needed_bytes = 0
-        while not self._needed_bytes:
+        while not self._needed_bytes and self._mode is not Mode.OVER:
             if self._mode is Mode.WALKING:
                 at = self._walk(view, at)
             elif self._mode is Mode.BLANK:
                 at = self._skip_zeros(view, at)
             else:
                 at = self._search(view, at)
-        self._pending = [view[at:]]
-        self._pending_bytes = len(view) - at
+        self._pending = view[at:]
         self._pending_at += at
 
     # -- states: each returns how far it came, and sets `_needed_bytes` when it can come no further ----------------
 
     def _walk(self, view: memoryview, at: int) -> int:
         """From frame to frame; the loop that a million frames go through."""
-        unpack, crc32, seed, check_bodies = HEADER.unpack_from, zlib.crc32, self._seed, self._check_bodies
-        append, start, size = self.positions.append, self._pending_at, len(view)
+        unpack, crc32, seed, check_from = HEADER.unpack_from, zlib.crc32, self._seed, self._check_from
+        append, start, size, limit = self.positions.append, self._pending_at, len(view), self._limit
         next_offset, records, latest, index = self.next_offset, self.records, self.max_time_us, self._index
-        body_limit, count_limit = limits.FRAME_BODY_BYTES_MAX, limits.BATCH_RECORDS_MAX
-        plain_limit = limits.FRAME_DECOMPRESSED_BYTES_MAX
-        needed = 0
+        body_limit, plain_limit = limits.FRAME_BODY_BYTES_MAX, limits.FRAME_DECOMPRESSED_BYTES_MAX
+        visit, visit_from, file_end = self._visit, self._visit_from, self._file_end
+        needed, is_over = 0, False
         while True:
             body_at = at + FRAME_HEADER_BYTES
             if body_at > size:
                 needed = FRAME_HEADER_BYTES
                 break
+            fields = unpack(view, at)
             (
                 magic,
                 version,
@@ -218,31 +292,43 @@ class SegmentScan:
                 plain,
                 base,
                 last,
-                first_us,
+                first,
                 time_us,
-                header_sum,
-            ) = unpack(view, at)
+                own_sum,
+            ) = fields
             if (
                 magic != FRAME_MAGIC
                 or base < next_offset
-                or crc32(view[at : at + SEALED_BYTES], seed) != header_sum
+                or crc32(view[at : at + SEALED_BYTES], seed) != own_sum
                 or version != FRAME_VERSION
                 or flags
                 or codec > CODEC_MAX
                 or not 0 < count <= last - base + 1
                 or length > body_limit
-                or count > count_limit
+                or count > COUNT_LIMIT
                 or plain > plain_limit
                 or (not codec and plain != length)
-                or time_us < first_us
+                or time_us < first
             ):
                 break
+            if last >= limit:
+                is_over = True
+                break
             end = body_at + length
-            if end > size:
+            if end > size and (last >= check_from or file_end is None or start + end > file_end):
                 needed = FRAME_HEADER_BYTES + length
                 break
-            if check_bodies and crc32(view[body_at:end], seed) != body_sum:
+            if last >= check_from and crc32(view[body_at:end], seed) != body_sum:
                 break
+            if last >= visit_from and visit is not None:
+                self.visited += 1
+                try:
+                    is_over = visit(start + at, fields, view[body_at:end])
+                except FrameInvalid:
+                    self._refused_at = start + at
+                    break
+                if is_over:
+                    break
             append(start + at)
             if index is not None:
                 index.note(start + at, end - at, base, last, count, time_us)
@@ -251,14 +337,28 @@ class SegmentScan:
             if time_us > latest:
                 latest = time_us
             at = end
+            if next_offset >= limit:
+                is_over = True
+                break
         self.next_offset, self.records, self.max_time_us, self.end = next_offset, records, latest, start + at
-        if at == size or (needed and not self._final):
-            self._needed_bytes = needed
-            return at
-        blank = not any(view[at : at + len(FRAME_MAGIC)])
-        self._mode = Mode.BLANK if blank else Mode.SEARCHING
-        self._casualty = None
+        self._stand(view, at, needed, is_over=is_over)
         return at
+
+    def _stand(self, view: memoryview, at: int, needed: int, *, is_over: bool) -> None:
+        """Where the frames do not go on: why, and what is to be done about it."""
+        if not is_over and (at >= len(view) or (needed and self._may_come(self.end + needed))):
+            self._needed_bytes = needed
+        elif is_over or not self._resync:
+            self._mode = Mode.OVER
+            self.tail_end = self.end
+        else:
+            blank = not any(view[at : at + len(FRAME_MAGIC)])
+            self._mode = Mode.BLANK if blank else Mode.SEARCHING
+            self._casualty = None
+
+    def _may_come(self, position: int) -> bool:
+        """Whether the file may reach so far: else nothing of that length is asked for."""
+        return not self._is_final and (self._file_end is None or position <= self._file_end)
 
     def _skip_zeros(self, view: memoryview, at: int) -> int:
         at = first_not_zero(view, at)
@@ -279,7 +379,7 @@ class SegmentScan:
                 return max(at, len(view) - len(FRAME_MAGIC) + 1)
             at = match.start()
             if len(view) - at < FRAME_HEADER_BYTES:
-                if not self._final:
+                if not self._is_final:
                     self._needed_bytes = FRAME_HEADER_BYTES
                     return at
                 at += 1
@@ -290,14 +390,23 @@ class SegmentScan:
             header = self._header_at(view, at)
             if header is None:
                 at += 1
-            elif at + header.frame_bytes + FRAME_HEADER_BYTES > len(view) and not self._final:
-                self._needed_bytes = header.frame_bytes + FRAME_HEADER_BYTES
+                continue
+            wanted = self._wanted_bytes(at, header)
+            if wanted > len(view) - at:
+                self._needed_bytes = wanted
                 return at
-            elif self._body_holds(view, at, header):
+            if self._pending_at + at != self._refused_at and self._body_holds(view, at, header):
                 self._close_damage(at, header)
                 return at
-            else:
-                at = self._pass_casualty(view, at, header)
+            at = self._pass_casualty(view, at, header)
+
+    def _wanted_bytes(self, at: int, header: FrameHeader) -> int:
+        """Bytes needed to judge the frame at `at`: to its end and the header behind it, as far as the file goes."""
+        wanted = header.frame_bytes + FRAME_HEADER_BYTES
+        position = self._pending_at + at
+        if self._is_final or not self._may_come(position + header.frame_bytes):
+            return 0
+        return wanted if self._file_end is None else min(wanted, self._file_end - position)
 
     def _pass_casualty(self, view: memoryview, at: int, header: FrameHeader) -> int:
         """Past a frame whose header holds and whose body does not, and note which offsets it had.
@@ -358,28 +467,3 @@ def first_not_zero(view: memoryview, at: int) -> int:
             return at + match.start() if match else at
         at += len(block)
     return size
-
-
-def scan_segment(
-    buffer: Buffer,
-    segment_id: int,
-    base_offset: int,
-    *,
-    position: int = SEGMENT_HEADER_BYTES,
-    check_bodies: bool = True,
-    index: SegmentIndex | None = None,
-) -> SegmentScan:
-    """Scan a whole file at once; `position` is where the first frame is expected."""
-    scan = SegmentScan(segment_id, base_offset, position=position, check_bodies=check_bodies, index=index)
-    scan.feed(memoryview(buffer)[position:])
-    scan.finish()
-    return scan
-
-
-def read_frames(buffer: Buffer, scan: SegmentScan, segment_id: int) -> Iterator[tuple[FoundFrame, Columns]]:
-    """The frames that `scan` found in the whole file `buffer`, decoded one at a time."""
-    view, seed = memoryview(buffer), seed_of(segment_id)
-    for position in scan.positions:
-        header = read_header(view, position, seed)
-        body = view[position + FRAME_HEADER_BYTES : position + header.frame_bytes]
-        yield FoundFrame(position, header), decode_body(header, body)

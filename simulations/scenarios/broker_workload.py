@@ -1,4 +1,4 @@
-"""A shop: publishers and consumers of one topic on one machine, that goes on wherever the power left it.
+"""Publishers and consumers of one topic on one machine, who go on wherever the power left it.
 
 What a session does: open the runtime, publish what nobody has begun to publish yet (and, again, what was refused), let
 groups consume, and return when every group has settled everything. An operator is simulated too: a runtime that gives
@@ -53,7 +53,7 @@ from callboard.simulations.violations import Violation
 if TYPE_CHECKING:
     from callboard.simulations.world import Machine, World
 
-__all__ = ["HEAL_AT_S", "Shop", "fingerprints"]
+__all__ = ["HEAL_AT_S", "BrokerWorkload", "fingerprints"]
 
 HEAL_AT_S: Final = 60.0
 """When faults end at the latest, after the run began."""
@@ -81,7 +81,7 @@ class HandlerFailed(Exception):
     """A handler's own failure, raised in the body of `receive`."""
 
 
-class Shop:
+class BrokerWorkload:
     """The clients of one run."""
 
     def __init__(self, world: World, traffic: Traffic, **settings: Any) -> None:
@@ -116,9 +116,9 @@ class Shop:
     # -- a run
 
     async def run(self) -> Surviving:
-        """Open for business, in as many lives as it takes; then look at what is left and hold it to the promises."""
-        await self.trade()
-        surviving = await self.look()
+        """Run the clients, in as many lives as it takes; then look at what is left and hold it to the promises."""
+        await self.run_clients()
+        surviving = await self.surviving()
         mark(self.world, surviving)
         enforce(
             self.world.history, surviving, attrs.evolve(self.terms, leader_may_vanish=self._disk_failed())
@@ -129,7 +129,7 @@ class Shop:
         """Whether the disk refused anything: then closing may have left unsynced what nobody was promised."""
         return any(label.startswith(DISK_FAILURES) for label in self.world.fault_counts)
 
-    async def trade(self) -> None:
+    async def run_clients(self) -> None:
         """Until everything is settled, or waited for too long; in the end the power is lost once more."""
         self.world.spawn(self._watch)
         await self.world.machine_until_done(self.life)
@@ -138,7 +138,7 @@ class Shop:
         if not self.terms.beyond:
             self.world.disk.crash()
 
-    async def look(self) -> Surviving:
+    async def surviving(self) -> Surviving:
         """What is left; in every second world it is recovered twice, to compare what that leaves, to the byte.
 
         And a third time when the second differs: journals that are long are gone on with in another file, once.

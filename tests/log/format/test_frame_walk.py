@@ -1,19 +1,31 @@
-"""Scanning: torn tails, damage, and payloads that look like frames."""
+"""Walking from frame to frame: the three drivers, torn tails, damage, and payloads that look like frames."""
 
 from __future__ import annotations
 
-import attrs
+import itertools
+from collections.abc import Callable
+
 import pytest
+import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
+from callboard.log import limits
 from callboard.log.errors import FormatTooNew, InternalError
 from callboard.log.format import frame as frames
 from callboard.log.format.columns import Columns
-from callboard.log.format.frame import FRAME_HEADER_BYTES, decode_header, encode_frame
+from callboard.log.format.faults import Fault, FrameInvalid
+from callboard.log.format.frame import FRAME_HEADER_BYTES, FrameFields, decode_header, encode_frame
+from callboard.log.format.frame_walk import EVERYTHING, NOTHING, DamagedRange, FrameWalk, Tail
 from callboard.log.format.index import SegmentIndex
-from callboard.log.format.scan import DamagedRange, SegmentScan, Tail, read_frames, scan_segment
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES, decode_segment_header, encode_segment_header
+from callboard.log.format.walk_drivers import (
+    read_frames,
+    run_walk,
+    run_walk_async,
+    run_walk_cached,
+    walk_buffer,
+)
 
 SEGMENT = 0xABCDEF0123456789
 OTHER = 0x55
@@ -53,7 +65,7 @@ BATCHES: tuple[list[bytes | None], ...] = (
 def test_a_whole_segment_is_found_frame_by_frame() -> None:
     """All frames are found with their records, and the scan knows where and at which offset to go on."""
     data, places = segment_of(*BATCHES)
-    scan = scan_segment(data, SEGMENT, 7)
+    scan = walk_buffer(data, SEGMENT, 7)
 
     assert [position for position, _, _ in places] == list(scan.positions)
     assert (Tail.CLEAN, len(data), len(data), 16, 9, []) == (
@@ -64,7 +76,9 @@ def test_a_whole_segment_is_found_frame_by_frame() -> None:
         scan.records,
         scan.damages,
     )
-    assert list(BATCHES) == [columns.value_list() for _, columns in read_frames(data, scan, SEGMENT)]
+    assert list(BATCHES) == [
+        columns.value_list() for _, _, columns in read_frames(pread_of(data), SEGMENT, 7)
+    ]
     assert 14 == scan.max_time_us
 
 
@@ -72,7 +86,7 @@ def test_a_whole_segment_is_found_frame_by_frame() -> None:
 def test_zeros_after_the_last_frame_are_a_clean_end(zeros: int) -> None:
     """A preallocated segment ends where its zeros begin."""
     data, _ = segment_of(*BATCHES)
-    scan = scan_segment(data + bytes(zeros), SEGMENT, 7)
+    scan = walk_buffer(data + bytes(zeros), SEGMENT, 7)
 
     assert (Tail.CLEAN, len(data), len(data)) == (scan.tail, scan.end, scan.tail_end)
 
@@ -82,7 +96,7 @@ def test_a_segment_without_frames_is_clean() -> None:
     data, _ = segment_of()
 
     for padding in (b"", bytes(1000)):
-        scan = scan_segment(data + padding, SEGMENT, 7)
+        scan = walk_buffer(data + padding, SEGMENT, 7)
         assert (Tail.CLEAN, SEGMENT_HEADER_BYTES, 7) == (scan.tail, scan.end, scan.next_offset)
 
 
@@ -93,7 +107,7 @@ def test_a_frame_torn_at_any_byte_is_a_torn_tail(padding: int) -> None:
     start, first, last = places[-1]
 
     for length in range(1, len(data.rstrip(b"\0")) - start):  # zeros missing from zeros are not missing
-        scan = scan_segment(data[: start + length] + bytes(padding), SEGMENT, 7)
+        scan = walk_buffer(data[: start + length] + bytes(padding), SEGMENT, 7)
         assert (Tail.TORN, start, first, 2, []) == (
             scan.tail,
             scan.end,
@@ -112,7 +126,7 @@ def test_a_torn_frame_whose_head_was_not_written_is_torn() -> None:
     start = places[-1][0]
 
     for length in range(1, len(data.rstrip(b"\0")) - start):
-        scan = scan_segment(data[:start] + bytes(length) + data[start + length :], SEGMENT, 7)
+        scan = walk_buffer(data[:start] + bytes(length) + data[start + length :], SEGMENT, 7)
         assert (Tail.TORN, start, 2) == (scan.tail, scan.end, len(scan.positions)), length
         assert len(data.rstrip(b"\0")) == scan.tail_end
 
@@ -130,7 +144,7 @@ def test_a_flipped_byte_costs_only_the_frame_it_lies_in() -> None:
             header.base_offset,
             header.intact,
         )
-        scan = scan_segment(damaged, header.segment_id, header.base_offset)
+        scan = walk_buffer(damaged, header.segment_id, header.base_offset)
         hit = [place for place in places if place[0] <= at][-1:]
         assert [place[0] for place in places if place not in hit] == list(scan.positions), at
         if hit == places[-1:]:
@@ -152,7 +166,7 @@ def test_damaged_frames_side_by_side_are_one_range() -> None:
     assert [
         DamagedRange(places[1][0], places[3][0], 8, 9),
         DamagedRange(places[5][0], places[6][0], 12, 12),
-    ] == scan_segment(damaged, SEGMENT, 7).damages
+    ] == walk_buffer(damaged, SEGMENT, 7).damages
 
 
 def test_gaps_between_offsets_are_not_taken_for_losses() -> None:
@@ -162,7 +176,7 @@ def test_gaps_between_offsets_are_not_taken_for_losses() -> None:
     bad[-1] ^= 1
     data = head + frame_of([b"a"], 7) + bytes(bad) + frame_of([b"c"], 30)
 
-    scan = scan_segment(data, SEGMENT, 7)
+    scan = walk_buffer(data, SEGMENT, 7)
     assert [(20, 20)] == [(damage.first_offset_lost, damage.last_offset_lost) for damage in scan.damages]
     assert (2, 31) == (len(scan.positions), scan.next_offset)
 
@@ -171,7 +185,7 @@ def test_offsets_that_do_not_continue_are_not_served() -> None:
     """A valid frame whose offsets lie below the next one expected is not a record again."""
     data, _ = segment_of([b"a", b"b"])
 
-    scan = scan_segment(data + frame_of([b"again"], 8), SEGMENT, 7)
+    scan = walk_buffer(data + frame_of([b"again"], 8), SEGMENT, 7)
     assert (Tail.TORN, 1, len(data)) == (scan.tail, len(scan.positions), scan.end)
 
 
@@ -181,7 +195,7 @@ def test_overwritten_stretches_are_damage_when_frames_follow() -> None:
 
     for start, length, filler in ((places[3][0] + 10, 300, b"\xa5"), (places[8][0], 250, b"\0")):
         damaged = data[:start] + filler * length + data[start + length :]
-        scan = scan_segment(damaged, SEGMENT, 7)
+        scan = walk_buffer(damaged, SEGMENT, 7)
         lost = [p for p in places if p[0] < start + length and p[0] + (places[1][0] - places[0][0]) > start]
         assert [p[0] for p in places if p not in lost] == list(scan.positions)
         assert [(lost[0][1], lost[-1][2])] == [
@@ -189,8 +203,32 @@ def test_overwritten_stretches_are_damage_when_frames_follow() -> None:
         ]
 
 
+FOUND = (
+    "positions",
+    "damages",
+    "tail",
+    "end",
+    "tail_end",
+    "next_offset",
+    "records",
+    "torn_offsets",
+    "max_time_us",
+)
+
+
+def found_by(walk: FrameWalk) -> list[object]:
+    """All that a walk tells."""
+    return [getattr(walk, name) for name in FOUND]
+
+
+def pread_of(file: bytes, pieces: int = 1 << 30) -> Callable[[int, int], bytes]:
+    """Reads `file`, never more than `pieces` bytes at a time."""
+    return lambda position, length: file[position : position + min(length, pieces)]
+
+
+@pytest.mark.parametrize("is_end_known", [True, False])
 @pytest.mark.parametrize("chunk_bytes", [1, 7, 60, 97, 4096])
-def test_chunks_of_any_size_give_the_same_scan(chunk_bytes: int) -> None:
+def test_chunks_of_any_size_give_the_same_walk(chunk_bytes: int, is_end_known: bool) -> None:
     """How the file is cut into chunks makes no difference, whole, torn or damaged."""
     data, places = segment_of(*BATCHES, [b"last"])
     damaged = bytearray(data)
@@ -198,41 +236,192 @@ def test_chunks_of_any_size_give_the_same_scan(chunk_bytes: int) -> None:
     zeroed = data[: places[1][0]] + bytes(len(data) - places[1][0])
 
     for file in (data, bytes(damaged), data[:-3], zeroed, zeroed + b"x", data + bytes(100)):
-        whole = scan_segment(file, SEGMENT, 7)
-        parts = SegmentScan(SEGMENT, 7)
-        for at in range(SEGMENT_HEADER_BYTES, len(file), chunk_bytes):
-            parts.feed(file[at : at + chunk_bytes])
-        parts.finish()
-        for name in (
-            "positions",
-            "damages",
-            "tail",
-            "end",
-            "tail_end",
-            "next_offset",
-            "records",
-            "torn_offsets",
-        ):
-            assert getattr(whole, name) == getattr(parts, name), name
+        end = len(file) if is_end_known else None
+        parts = run_walk(FrameWalk(SEGMENT, 7, file_end=end, chunk_bytes=chunk_bytes), pread_of(file))
+        assert found_by(walk_buffer(file, SEGMENT, 7)) == found_by(parts)
+
+
+@st.composite
+def wounded_segments(draw: st.DrawFn) -> bytes:
+    """A segment in which bytes are flipped, cut out or zeroed."""
+    batches = draw(st.lists(st.sampled_from(BATCHES), max_size=6))
+    file = bytearray(segment_of(*batches)[0])
+    for _ in range(draw(st.integers(0, 3))):
+        at = draw(st.integers(SEGMENT_HEADER_BYTES, len(file)))
+        length = draw(st.integers(0, 90))
+        how = draw(st.sampled_from(["flip", "cut", "zero", "end"]))
+        if how == "flip" and at < len(file):
+            file[at] ^= draw(st.integers(1, 255))
+        elif how == "cut":
+            del file[at : at + length]
+        elif how == "zero":
+            file[at : at + length] = bytes(len(file[at : at + length]))
+        elif how == "end":
+            file += bytes(length)
+    return bytes(file)
+
+
+@given(
+    wounded_segments(),
+    st.sampled_from([1, 13, 64, 300, 10_000]),
+    st.sampled_from([1, 5, 61, 1 << 20]),
+    st.booleans(),
+    st.booleans(),
+    st.integers(5, 25),
+    st.sampled_from([EVERYTHING, 9, 12, NOTHING]),
+)
+def test_all_drivers_find_the_same(
+    file: bytes, chunk: int, pieces: int, is_end_known: bool, resync: bool, limit: int, visit_from: int
+) -> None:
+    """Plain reads, awaited reads and reads that never wait, cut anyhow, find, visit and pass over the same."""
+    visits: list[list[tuple[int, bytes]]] = []
+
+    def new_walk(chunk_bytes: int = chunk) -> FrameWalk:
+        visited: list[tuple[int, bytes]] = []
+        visits.append(visited)
+
+        def visit(position: int, fields: FrameFields, body: memoryview) -> bool:
+            visited.append((position, bytes(body)))
+            return len(visited) == 3
+
+        return FrameWalk(
+            SEGMENT,
+            7,
+            file_end=len(file) if is_end_known else None,
+            limit=limit,
+            check_from=visit_from,
+            visit=visit,
+            visit_from=visit_from,
+            resync=resync,
+            chunk_bytes=chunk_bytes,
+        )
+
+    async def awaited(position: int, length: int) -> bytes:
+        await trio.lowlevel.checkpoint()
+        return pread_of(file, pieces)(position, length)
+
+    plain = run_walk(new_walk(1 << 20), pread_of(file))
+    cut = run_walk(new_walk(), pread_of(file, pieces))
+    waiting = trio.run(run_walk_async, new_walk(), awaited)
+    cached = new_walk()
+    tries = itertools.count()
+    while not run_walk_cached(
+        cached, lambda at, n: pread_of(file, pieces)(at, n) if next(tries) % 2 else None
+    ):
+        need = cached.need
+        if need is not None:
+            cached.feed(pread_of(file, pieces)(*need))
+        if cached.need is None:
+            break
+
+    assert found_by(plain) == found_by(cut) == found_by(waiting) == found_by(cached)
+    assert visits[0] == visits[1] == visits[2] == visits[3]
+
+
+@given(wounded_segments(), st.sampled_from([1, 100, 1 << 20]))
+def test_no_more_than_a_chunk_or_a_frame_is_asked_for(file: bytes, chunk: int) -> None:
+    """Bytes are asked for with rising positions, none twice, none behind the file's end, never much at a time (S4)."""
+    walk = FrameWalk(SEGMENT, 7, file_end=len(file), chunk_bytes=chunk)
+    longest = max(map(len, (frame_of(values, 7) for values in BATCHES)))
+    at = SEGMENT_HEADER_BYTES
+    while (need := walk.need) is not None:
+        assert at <= need.position
+        assert 0 < need.length <= max(chunk, longest + FRAME_HEADER_BYTES)
+        at = need.position + need.length
+        assert at <= len(file)
+        walk.feed(file[need.position : at])
+
+
+def test_a_length_beyond_the_end_of_the_file_is_not_asked_for() -> None:
+    """A header that promises half a gigabyte in a small file is no reason to ask for it."""
+    data, _ = segment_of([b"a"])
+    seed = frames.seed_of(SEGMENT)
+    size = limits.FRAME_BODY_BYTES_MAX
+    sealed = frames.SEALED.pack(frames.FRAME_MAGIC, 1, 0, 0, 1, 0, size, size, 8, 8, 0, 0)
+    file = data + sealed + frames.CHECKSUM.pack(frames.zlib.crc32(sealed, seed)) + bytes(range(1, 200))
+    asked = []
+
+    def pread(position: int, length: int) -> bytes:
+        asked.append(length)
+        return file[position : position + length]
+
+    walk = run_walk(FrameWalk(SEGMENT, 7, file_end=len(file)), pread)
+    assert (Tail.TORN, (8, 8), 1) == (walk.tail, walk.torn_offsets, len(walk.positions))
+    assert max(asked) <= len(file)
+
+
+def test_bodies_that_nobody_wants_are_not_read() -> None:
+    """On the way to an offset, large frames are passed over by their headers."""
+    large: list[bytes | None] = [bytes(50_000)]
+    data, places = segment_of(large, large, large, [b"wanted"])
+    read = 0
+    visited = []
+
+    def pread(position: int, length: int) -> bytes:
+        nonlocal read
+        read += length
+        return data[position : position + length]
+
+    def visit(position: int, fields: FrameFields, body: memoryview) -> bool:
+        visited.append(position)
+        return True
+
+    run_walk(
+        FrameWalk(
+            SEGMENT,
+            7,
+            file_end=len(data),
+            check_from=10,
+            visit=visit,
+            visit_from=10,
+            chunk_bytes=1000,
+        ),
+        pread,
+    )
+    assert [places[3][0]] == visited
+    assert read < 5000
+
+
+def test_a_frame_that_its_visitor_refuses_is_damage() -> None:
+    """Checksums may hold over a body that makes no sense: its offsets are lost like those of any damaged frame."""
+    data, places = segment_of([b"a", b"b"], [b"c"], [b"d"])
+
+    def visit(position: int, fields: FrameFields, body: memoryview) -> bool:
+        if position == places[1][0]:
+            raise FrameInvalid(Fault.BODY)
+        return False
+
+    walk = run_walk(FrameWalk(SEGMENT, 7, visit=visit), pread_of(data))
+    assert [DamagedRange(places[1][0], places[2][0], 9, 9)] == walk.damages
+    assert [places[0][0], places[2][0]] == list(walk.positions)
+
+
+def test_frames_are_read_with_a_plain_pread() -> None:
+    """Positions, headers and records, one after the other, with nothing but a function that reads bytes."""
+    data, places = segment_of(*BATCHES)
+    found = list(read_frames(pread_of(data, 100), SEGMENT, 7))
+    assert [place[0] for place in places] == [position for position, _, _ in found]
+    assert [place[1:] for place in places] == [(head.base_offset, head.last_offset) for _, head, _ in found]
+    assert list(BATCHES) == [columns.value_list() for _, _, columns in found]
 
 
 def test_a_scan_resumes_from_a_known_frame() -> None:
     """From a position that an index proved, only what follows is read."""
     data, places = segment_of(*BATCHES)
     position, first, _ = places[3]
-    scan = scan_segment(data, SEGMENT, first, position=position)
+    scan = walk_buffer(data, SEGMENT, first, position=position)
 
     assert [place[0] for place in places[3:]] == list(scan.positions)
     assert len(data) == scan.end
 
 
 def test_walking_over_headers_does_not_read_bodies() -> None:
-    """With `check_bodies=False` a damaged body passes: the caller has proven it before, or will."""
+    """With `check_from=NOTHING` a damaged body passes: the caller has proven it before, or will."""
     data, places = segment_of(*BATCHES)
     damaged = bytearray(data)
     damaged[places[1][0] + FRAME_HEADER_BYTES + 3] ^= 1
 
-    assert len(places) == len(scan_segment(damaged, SEGMENT, 7, check_bodies=False).positions)
+    assert len(places) == len(walk_buffer(damaged, SEGMENT, 7, check_from=NOTHING).positions)
 
 
 def test_a_scan_fills_an_index() -> None:
@@ -240,7 +429,7 @@ def test_a_scan_fills_an_index() -> None:
     data, places = segment_of(*BATCHES)
     found = SegmentIndex(SEGMENT, 7, interval_bytes=100)
     written = SegmentIndex(SEGMENT, 7, interval_bytes=100)
-    scan_segment(data, SEGMENT, 7, index=found)
+    walk_buffer(data, SEGMENT, 7, index=found)
     for position, first, last in places:
         size = decode_header(data, position, SEGMENT).frame_bytes
         written.note(position, size, first, last, last - first + 1, first)
@@ -258,7 +447,7 @@ def test_a_newer_frame_stops_the_scan() -> None:
     checksum = frames.zlib.crc32(sealed, frames.seed_of(SEGMENT)).to_bytes(4, "little")
 
     with pytest.raises(FormatTooNew):
-        scan_segment(data[:start] + bytes(sealed) + checksum + data[start + 60 :], SEGMENT, 7)
+        walk_buffer(data[:start] + bytes(sealed) + checksum + data[start + 60 :], SEGMENT, 7)
 
 
 @given(
@@ -284,29 +473,17 @@ def test_forged_headers_neither_hang_nor_break_a_scan(forged: list[tuple[int, ..
             frames.FRAME_MAGIC, 1, codec, 0, count, checksum, length, plain, base, last, first_us, latest_us
         )
         data += sealed + frames.CHECKSUM.pack(frames.zlib.crc32(sealed, seed)) + body
-    whole = scan_segment(data, SEGMENT, 7)
-    parts = SegmentScan(SEGMENT, 7)
-    for at in range(SEGMENT_HEADER_BYTES, len(data), 50):
-        parts.feed(data[at : at + 50])
-    parts.finish()
+    whole = walk_buffer(data, SEGMENT, 7)
+    parts = run_walk(FrameWalk(SEGMENT, 7, chunk_bytes=50), pread_of(data))
 
     assert 2 <= len(whole.positions)
-    for name in ("positions", "damages", "tail", "end", "tail_end", "next_offset", "records", "torn_offsets"):
-        assert getattr(whole, name) == getattr(parts, name), name
+    assert found_by(whole) == found_by(parts)
 
 
-def test_a_finished_scan_takes_no_more() -> None:
+def test_a_finished_walk_takes_no_more() -> None:
     """Feeding after the end is a bug (S3)."""
-    scan = SegmentScan(SEGMENT, 0)
-    scan.finish()
+    walk = FrameWalk(SEGMENT, 0)
+    walk.feed(b"")
+    assert walk.need is None
     with pytest.raises(InternalError, match="S3"):
-        scan.feed(b"x")
-
-
-def test_found_frames_are_values() -> None:
-    """What a scan reports can be compared and shown."""
-    data, _ = segment_of([b"a"])
-    (found, _), *_ = read_frames(data, scan_segment(data, SEGMENT, 7), SEGMENT)
-
-    assert found == attrs.evolve(found)
-    assert 7 == found.header.base_offset
+        walk.feed(b"x")

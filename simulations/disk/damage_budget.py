@@ -1,4 +1,4 @@
-"""The fault atlas: which damage a run may be given while a guarantee is checked.
+"""The damage budget: which damage a run may be given while a guarantee is checked.
 
 The log promises: what was acknowledged at `all` survives power loss, failing verbs and full disks, unaltered. It does
 not promise to survive a disk that loses what it has confirmed. It promises then to say so: which offsets are lost.
@@ -24,14 +24,14 @@ from typing import Final
 
 import attrs
 
-__all__ = ["Atlas", "Hurt"]
+__all__ = ["DamageBudget", "DiskDamage"]
 
 REDUNDANT_SUFFIXES: Final = (".index", ".index.new")
 REDUNDANT_FOLDERS: Final = ("quarantine",)
 
 
 @attrs.frozen
-class Hurt:
+class DiskDamage:
     """Durable bytes that were damaged: `[start, end)` of a file."""
 
     kind: str
@@ -41,11 +41,11 @@ class Hurt:
 
 
 @attrs.define(eq=False)
-class Atlas:
+class DamageBudget:
     """What may be damaged, and what was. One per disk."""
 
     beyond: bool = False
-    hurts: list[Hurt] = attrs.field(factory=list)
+    damages: list[DiskDamage] = attrs.field(factory=list)
     """Damage to durable bytes that cannot be made anew, in the order in which it was done; only in `beyond` mode."""
 
     def may_spoil(self, path: str) -> bool:
@@ -60,13 +60,13 @@ class Atlas:
     def note(self, kind: str, path: str, start: int, end: int) -> None:
         """Something durable was damaged."""
         if not self.is_redundant(path):
-            self.hurts.append(Hurt(kind, path, start, end))
+            self.damages.append(DiskDamage(kind, path, start, end))
 
     def renamed(self, source: str, target: str) -> None:
         """Damage goes with the file, or with all in a directory; it is known by the earlier name as well."""
-        for hurt in tuple(self.hurts):
-            if hurt.path == source or hurt.path.startswith(f"{source}/"):
-                self.note(hurt.kind, target + hurt.path.removeprefix(source), hurt.start, hurt.end)
+        for damage in tuple(self.damages):
+            if damage.path == source or damage.path.startswith(f"{source}/"):
+                self.note(damage.kind, target + damage.path.removeprefix(source), damage.start, damage.end)
 
     def span(self, old: bytes, new: bytes) -> tuple[int, int]:
         """Which bytes of a sector may hold garbage after power was lost while `new` was written over `old`."""

@@ -1,0 +1,196 @@
+"""What an inspection finds: problems, segments, runs of frames, and what each frame says."""
+
+from __future__ import annotations
+
+import attrs
+
+from callboard.log.format.columns import Columns
+from callboard.log.format.committed import Committed
+from callboard.log.format.faults import FrameInvalid
+from callboard.log.format.frame import FrameFields, FrameHeader, decode_body, header_of
+from callboard.log.format.segment import SEGMENT_HEADER_BYTES, SegmentHeader
+from callboard.log.journal.journal_records import Kind, decode_control
+
+__all__ = ["FramesFound", "Inspection", "Problem", "Run", "SegmentState", "tell"]
+
+
+@attrs.frozen
+class Problem:
+    """Something found. `kind` is one of the words listed in the how-to; offsets are None when no record is lost."""
+
+    path: str
+    kind: str
+    position: int | None
+    first_offset: int | None
+    last_offset: int | None
+    message: str
+
+
+@attrs.define
+class Run:
+    """Frames whose offsets continue one another: bytes `spans` hold offsets `base` to `end` (exclusive)."""
+
+    base: int
+    end: int
+    spans: list[tuple[int, int]]
+
+
+@attrs.define
+class SegmentState:
+    """One segment as found. `segment_id` is None when nothing in it can be read."""
+
+    base: int
+    path: str
+    size_bytes: int
+    header: SegmentHeader | None
+    segment_id: int | None
+    runs: list[Run] = attrs.Factory(list)
+    problems: list[Problem] = attrs.Factory(list)
+    records: int = 0
+    index_is_sound: bool = True
+    is_misnamed: bool = False
+    """The file has another segment's name; `base` is what its header says."""
+    lost_snapshot: bool = False
+    """The segment announces a snapshot that cannot be read."""
+    heals: bool = False
+    """The segment begins with a snapshot that replaces whatever is missing before it."""
+
+    @property
+    def end(self) -> int:
+        """One above the last readable record's offset."""
+        return self.runs[-1].end if self.runs else self.base
+
+
+@attrs.define
+class Inspection:
+    """A whole log as found."""
+
+    directory: str
+    kind: str
+    segments: list[SegmentState]
+    committed: Committed | None = None
+    refused: list[SegmentState] = attrs.Factory(list)
+    """Files that have a segment's name and are no part of the log."""
+    problems: list[Problem] = attrs.Factory(list)
+    notes: list[Problem] = attrs.Factory(list)
+    has_snapshot: bool = False
+
+    @property
+    def journal_end(self) -> int:
+        """Of a journal: the sequence below which every record was synced."""
+        return self.committed.durable_end if self.kind == "journal" and self.committed is not None else 0
+
+    def note(
+        self,
+        state: SegmentState,
+        kind: str,
+        position: int | None,
+        first: int | None,
+        last: int | None,
+        message: str,
+    ) -> None:
+        """Note something of a segment that is no damage."""
+        self.notes.append(Problem(state.path, kind, position, first, last, message))
+
+    @property
+    def end(self) -> int:
+        """One above the last readable record's offset in the log."""
+        return max((segment.end for segment in self.segments), default=0)
+
+
+def tell(
+    state: SegmentState,
+    kind: str,
+    position: int | None,
+    first: int | None,
+    last: int | None,
+    message: str,
+) -> None:
+    """Add a problem to a segment's."""
+    state.problems.append(Problem(state.path, kind, position, first, last, message))
+
+
+class FramesFound:
+    """Decodes each frame that counts, and notes the runs: the visitor of a walk over one segment."""
+
+    def __init__(self, found: Inspection, state: SegmentState, until: int | None) -> None:
+        self.found = found
+        self.state = state
+        self.until = until
+        self.superseded_at = state.size_bytes + 1
+        """Byte from which on all belongs to the successor."""
+        self.proven = 0
+        """Journals: the highest sequence that a frame calls proven."""
+        self.entries: dict[int, int] = {}
+        """Of the index: offset by position, until the frame was met."""
+        self.wrong_entries: list[int] = []
+        self._end = SEGMENT_HEADER_BYTES
+        """Where the frame before ended."""
+
+    def visit(self, position: int, fields: FrameFields, body: memoryview) -> bool:
+        """Take a frame; True at the first that is superseded."""
+        header = header_of(fields, 0)
+        if self.superseded_at <= position:
+            return False
+        if self.until is not None and header.last_offset >= self.until:
+            self.superseded_at = position
+            self.entries = {at: offset for at, offset in self.entries.items() if at < position}
+            return False
+        is_behind_damage, self._end = self._end < position, position + header.frame_bytes
+        try:
+            columns = decode_body(header, body, verify=False)
+        except FrameInvalid as fault:
+            message = f"the frame's checksums hold, but it cannot be decoded ({fault})"
+            tell(self.state, "undecodable", position, header.base_offset, header.last_offset, message)
+            return False
+        end = self.state.end
+        if header.base_offset > end and not is_behind_damage:
+            message = "records are missing between two frames"
+            tell(self.state, "lost", position, end, header.base_offset - 1, message)
+        self._take(position, header, columns)
+        return False
+
+    def _take(self, position: int, header: FrameHeader, columns: Columns) -> None:
+        state, end = self.state, position + header.frame_bytes
+        state.records += columns.count
+        if self.found.kind == "partition":
+            if self.entries.pop(position, header.base_offset) != header.base_offset:
+                self.wrong_entries.append(header.base_offset)
+        elif not self._take_control(position, header, columns):
+            return
+        run = state.runs[-1] if state.runs else None
+        if run is None or run.end != header.base_offset:
+            run = Run(header.base_offset, header.base_offset, [])
+            state.runs.append(run)
+        run.end = header.last_offset + 1
+        if run.spans and run.spans[-1][1] == position:
+            run.spans[-1] = run.spans[-1][0], end
+        else:
+            run.spans.append((position, end))
+
+    def _take_control(self, position: int, header: FrameHeader, columns: Columns) -> bool:
+        """Note what a journal's frame says of itself; False when it cannot be made sense of."""
+        if self.state.lost_snapshot and header.base_offset == self.state.base + 1:
+            # The snapshot itself: it has no control record.
+            self.state.lost_snapshot = False
+            self.found.has_snapshot = True
+            return True
+        control = decode_control(columns.value(0))
+        if control is None:
+            message = "a frame of the journal has no control record"
+            tell(self.state, "undecodable", position, header.base_offset, header.last_offset, message)
+            return False
+        self.proven = max(self.proven, control.proven)
+        if control.kind in (Kind.SNAPSHOT, Kind.HEAL):
+            self.state.lost_snapshot = True
+        elif control.kind is Kind.GAP:
+            message = "a gap, recorded by repair"
+            self.found.note(self.state, "gap", position, header.base_offset, header.last_offset, message)
+        return True
+
+    def check_snapshot(self) -> None:
+        """At the end: a snapshot that was announced must have come."""
+        state = self.state
+        if state.lost_snapshot:
+            message = "the snapshot that the segment begins with cannot be read"
+            tell(state, "snapshot", None, state.base + 1, state.base + 1, message)

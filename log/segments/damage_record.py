@@ -1,0 +1,186 @@
+"""What a partition has lost, remembered until somebody says that they know: the file `damages` in its folder.
+
+Damage is found once and mended, or passed over; without this file the next opening would know nothing of it. A record
+stays after it was accepted, so that finding the same damage again tells nothing new.
+
+The file is replaced whole: written under another name, synced, renamed. When it cannot be written, for example on a
+full disk, what was found is told in this life and written when the next damage is found.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+from typing import Any, Final
+
+import attrs
+import cbor2
+
+from callboard.log.errors import FormatTooNew, PlanFailed
+from callboard.log.limits import DAMAGES_KEPT
+from callboard.log.seams.disk import (
+    Close,
+    Create,
+    Incarnation,
+    Open,
+    Rename,
+    Sync,
+    SyncDirectory,
+    Unlink,
+    Verb,
+    Write,
+)
+from callboard.log.segments.segments import Damage
+
+__all__ = ["DAMAGES_NAME", "DamageRecord"]
+
+DAMAGES_NAME: Final = "damages"
+MAGIC: Final = b"CBDM"
+VERSION: Final = 1
+HEAD_BYTES: Final = 12
+"""Magic, version (u32), CRC-32 of what follows (u32)."""
+
+
+@attrs.frozen
+class Recorded:
+    """One damage, when it was found (microseconds since 1970), and whether somebody has acknowledged it."""
+
+    damage: Damage
+    found_us: int
+    is_accepted: bool = False
+
+
+class DamageRecord:
+    """The damages of one partition, oldest first; at most `DAMAGES_KEPT`, of which the oldest stay."""
+
+    def __init__(self, files: Incarnation, directory: str, entries: Iterable[Recorded] = ()) -> None:
+        self._files = files
+        self._directory = directory
+        self.entries = list(entries)
+        self.is_stored = True
+
+    @property
+    def path(self) -> str:
+        """The file's path."""
+        return f"{self._directory}/{DAMAGES_NAME}"
+
+    @classmethod
+    async def load(cls, files: Incarnation, directory: str) -> DamageRecord:
+        """What the file says; when that cannot be read, that it cannot. Raises `FormatTooNew`, `StorageError`."""
+        record = cls(files, directory)
+        handle = files.handle(record.path)
+        try:
+            await files.submit((Open(handle),))
+        except PlanFailed as error:
+            if isinstance(error.error, FileNotFoundError):
+                return record
+            raise
+        data = await files.read(handle, 0, await files.size(handle))
+        await files.submit((Close(handle),))
+        try:
+            record.entries = decode(data)
+        except (ValueError, TypeError, cbor2.CBORError):
+            damage = Damage(record.path, 0, len(data), 0, -1, "the record of earlier damage cannot be read")
+            record.entries = [Recorded(damage, 0)]
+            record.is_stored = False
+        return record
+
+    @property
+    def unaccepted(self) -> tuple[Damage, ...]:
+        """What nobody has acknowledged yet."""
+        return tuple(entry.damage for entry in self.entries if not entry.is_accepted)
+
+    @property
+    def lost_records(self) -> int:
+        """How many offsets the unaccepted damages cost, each counted once."""
+        lost = end = 0
+        for first, last in sorted((damage.first_offset, damage.last_offset) for damage in self.unaccepted):
+            lost += max(0, last + 1 - max(first, end))
+            end = max(end, last + 1)
+        return lost
+
+    def add(self, damages: Iterable[Damage], now_us: int) -> list[Damage]:
+        """Note what is not noted yet; returns it. Offsets that are known to be lost tell nothing new."""
+        known = {entry.damage for entry in self.entries}
+        lost = [(entry.damage.first_offset, entry.damage.last_offset) for entry in self.entries]
+        new = []
+        for damage in damages:
+            first, last = damage.first_offset, damage.last_offset
+            is_told = first <= last and any(start <= first and last <= end for start, end in lost)
+            if damage in known or is_told or len(self.entries) >= DAMAGES_KEPT:
+                continue
+            known.add(damage)
+            lost.append((first, last))
+            self.entries.append(Recorded(damage, now_us))
+            new.append(damage)
+        if new:
+            self.is_stored = False
+        return new
+
+    async def note(self, damages: Iterable[Damage], now_us: int) -> None:
+        """As `add`, and store it. A disk that refuses is no reason not to serve the rest."""
+        self.add(damages, now_us)
+        try:
+            await self.store()
+        except PlanFailed:
+            return
+
+    def accept(self) -> bool:
+        """Mark all as acknowledged; whether there were any to mark."""
+        if not self.unaccepted:
+            return False
+        self.entries = [attrs.evolve(entry, is_accepted=True) for entry in self.entries]
+        self.is_stored = False
+        return True
+
+    async def store(self) -> None:
+        """Write the file unless it says all this already. Raises `PlanFailed`."""
+        if self.is_stored:
+            return
+        new = self.path + ".new"
+        names = {entry.name for entry in await self._files.list(self._directory)}
+        handle = self._files.handle(new)
+        verbs: list[Verb] = [Unlink(new)] if new.rpartition("/")[2] in names else []
+        verbs += [Create(handle), Write(handle, 0, (encode(self.entries),)), Sync(handle), Close(handle)]
+        await self._files.submit((*verbs, Rename(new, self.path), SyncDirectory(self._directory)))
+        self.is_stored = True
+
+
+def encode(entries: Iterable[Recorded]) -> bytes:
+    """The bytes of the file: a head, then a CBOR array of maps."""
+    items = [
+        {**attrs.asdict(entry.damage), "found_us": entry.found_us, "accepted": entry.is_accepted}
+        for entry in entries
+    ]
+    body = cbor2.dumps(items, canonical=True)
+    return MAGIC + VERSION.to_bytes(4, "little") + zlib.crc32(body).to_bytes(4, "little") + body
+
+
+def decode(data: bytes) -> list[Recorded]:
+    """The entries; unknown fields of a map are left out. Raises ValueError, TypeError, CBORError; `FormatTooNew`."""
+    head, body = data[:HEAD_BYTES], data[HEAD_BYTES:]
+    if head[:4] != MAGIC or int.from_bytes(head[8:], "little") != zlib.crc32(body):
+        raise ValueError("not a record of damage")
+    version = int.from_bytes(head[4:8], "little")
+    if version != VERSION:
+        raise FormatTooNew(
+            f"a record of damage has version {version}: a newer Callboard wrote it. Upgrade Callboard.",
+            found=version,
+            supported=VERSION,
+        )
+    items: list[dict[str, Any]] = cbor2.loads(body)
+    return [
+        Recorded(
+            Damage(
+                str(item["path"]),
+                int(item["start"]),
+                int(item["end"]),
+                int(item["first_offset"]),
+                int(item["last_offset"]),
+                str(item["reason"]),
+            ),
+            int(item["found_us"]),
+            bool(item["accepted"]),
+        )
+        for item in items
+    ]

@@ -1,0 +1,349 @@
+"""Segments in the wrong place: swapped, copied, renamed, or named like an offset that no log can have reached."""
+
+import random
+
+import pytest
+
+from callboard.log.errors import LogCorrupt
+from callboard.log.format.columns import Columns
+from callboard.log.format.committed import encode_committed
+from callboard.log.format.identity import UNBOUND, identity_of
+from callboard.log.format.segment import decode_segment_header, encode_segment_header
+from callboard.log.journal.journal import Journal
+from callboard.log.limits import KIB, OFFSET_JUMP_MAX
+from callboard.log.offline.reader import LogReader
+from callboard.log.offline.repair import repair_directory
+from callboard.log.offline.verify import verify_directory
+from callboard.log.partition.log_settings import LogSettings
+from callboard.log.partition.partition_log import PartitionLog
+from callboard.log.segments.segment_file import segment_path
+from callboard.simulations.clock import VirtualClock
+from callboard.simulations.disk.memory_disk import MemoryDisk
+from callboard.simulations.entropy import SeededEntropy
+
+ONE, OTHER, CATALOG = "topics/t1/0", "topics/t1/1", "catalog"
+FAR = 2**64 - 2000
+
+
+async def open_log(disk, directory=ONE, seed=1):
+    files = await disk.incarnate(directory)
+    log = await PartitionLog.open(
+        files,
+        directory,
+        LogSettings(segment_bytes=64 * KIB),
+        label=directory,
+        clock=VirtualClock(),
+        entropy=SeededEntropy(seed).fork(directory),
+    )
+    return files, log
+
+
+async def append(files, log, values):
+    staged = log.stage([Columns.build(values)], durable=True)
+    await files.submit(staged.verbs)
+    log.applied(staged)
+
+
+async def filled(*directories, records=120, seed=1):
+    """A disk with a catalog, and in each directory a closed partition whose values tell directory and offset."""
+    disk = MemoryDisk()
+    catalog = await open_journal(disk, CATALOG, seed)
+    await catalog.close()
+    for directory in directories:
+        files, log = await open_log(disk, directory, seed)
+        for first in range(0, records, 10):
+            offsets = range(first, first + 10)
+            await append(files, log, [value(directory, offset) for offset in offsets])
+        await log.close()
+    return disk
+
+
+async def open_journal(disk, directory, seed=1, into=None):
+    return await Journal.open(
+        await disk.incarnate("journal" + directory),
+        directory,
+        clock=VirtualClock(),
+        entropy=SeededEntropy(seed).fork(directory),
+        restore=lambda data: None,
+        apply=(lambda data: None) if into is None else into.append,
+    )
+
+
+def value(directory, offset):
+    return b"%s %06d" % (directory.encode(), offset) + bytes(2000)
+
+
+def copy_of(disk):
+    """Another disk with the same files."""
+    other = MemoryDisk()
+    for path, data in disk.files().items():
+        other.plant_file(path, data)
+    return other
+
+
+def segments(disk, directory=ONE):
+    return sorted(path for path in disk.files() if path.startswith(directory) and path.endswith(".log"))
+
+
+async def served(disk, directory=ONE):
+    """Opens the partition; the values that it serves by offset, and the log."""
+    _, log = await open_log(disk, directory, seed=2)
+    records, offset = {}, log.start_offset
+    while offset < log.visible_end:
+        reading = await log.read(offset, max_records=1000)
+        for columns in reading.batches:
+            records.update(zip(columns.offset_list(), columns.value_list(), strict=True))
+        offset = reading.next_offset
+    return records, log
+
+
+def swap(disk, one, other):
+    files = disk.files()
+    disk.plant_file(one, files[other])
+    disk.plant_file(other, files[one])
+
+
+# -- segments of another log ------------------------------------------------------------
+
+
+async def test_swapped_partitions_are_not_served_as_each_other():
+    """The segments of two partitions are swapped: verify says so, and neither serves the other's records."""
+    disk = await filled(ONE, OTHER)
+    for one, other in zip(segments(disk, ONE), segments(disk, OTHER), strict=True):
+        swap(disk, one, other)
+    report = await verify_directory(disk)
+    assert any("belongs to another log" in problem.message for problem in report.problems)
+    assert {ONE, OTHER} == {log.path for log in report.logs if log.problems}
+    reader = await LogReader.open(await disk.incarnate("reader"), ONE)
+    with pytest.raises(LogCorrupt, match="belongs to another log"):
+        await reader.read(0)
+    for directory in (ONE, OTHER):
+        records, log = await served(disk, directory)
+        assert {} == records
+        assert "belongs to another log" in str(log.damages)
+        assert log.next_offset == 120
+        assert any(path.startswith("quarantine/") for path in disk.files())
+
+
+async def test_repair_sets_swapped_segments_aside():
+    """Repair moves segments of another log to quarantine, as opening does, and names what is missing."""
+    disk = await filled(ONE, OTHER)
+    first, second = segments(disk, ONE)[1], segments(disk, OTHER)[1]
+    swapped = {disk.files()[first], disk.files()[second]}
+    swap(disk, first, second)
+    missing = copy_of(disk)
+    expected, _ = await served(missing)
+    report = await repair_directory(disk)
+    files = disk.files()
+    assert swapped <= {files[path] for path in report.quarantined}
+    assert () == (await verify_directory(disk)).problems
+    records, _ = await served(disk)
+    assert expected == records
+    assert all(value(ONE, offset) == found for offset, found in records.items())
+    assert 0 < len(records) < 120
+
+
+async def test_a_journal_of_another_partition_is_refused():
+    """A delivery journal in another partition's place is damage, not state."""
+    disk = await filled()
+    for directory in (ONE, OTHER):
+        journal = await open_journal(disk, f"{directory}/delivery")
+        await journal.append([directory.encode()], sync=True)
+        await journal.close()
+    swap(disk, segments(disk, ONE)[0], segments(disk, OTHER)[0])
+    with pytest.raises(LogCorrupt, match="belongs to another log"):
+        await open_journal(disk, f"{ONE}/delivery")
+    assert not (await verify_directory(disk)).ok
+    await repair_directory(disk)
+    assert (await verify_directory(disk)).ok
+    state = []
+    await open_journal(disk, f"{ONE}/delivery", into=state)
+    assert [] == state
+
+
+async def test_unbound_segments_open_everywhere():
+    """Segments that name no log, as older versions wrote them, are accepted where they lie."""
+    disk = await filled(ONE)
+    for path in segments(disk):
+        data = disk.files()[path]
+        header = decode_segment_header(data)
+        assert header.identity == identity_of(ONE) != UNBOUND
+        unbound = encode_segment_header(
+            segment_id=header.segment_id,
+            base_offset=header.base_offset,
+            created_us=header.created_us,
+            previous_end=header.previous_end,
+            previous_base=header.previous_base,
+        )
+        disk.plant_file(path, unbound + data[len(unbound) :])
+    assert (await verify_directory(disk)).ok
+    records, _ = await served(disk)
+    assert {offset: value(ONE, offset) for offset in range(120)} == records
+
+
+def test_only_folders_of_our_own_have_an_identity():
+    """Partitions and their journals are told apart; what users may move is bound to nothing."""
+    bound = [CATALOG, ONE, OTHER, f"{ONE}/delivery", "topics/t2/0"]
+    assert len(bound) == len({identity_of(directory) for directory in bound} - {UNBOUND})
+    assert {UNBOUND} == {identity_of(directory) for directory in ("recording", "actors/counter", "topics/t1")}
+
+
+# -- names that say something else than headers ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [5, 55, 100, 115, 300, FAR])
+async def test_repair_keeps_what_opening_serves_beside_a_stray_copy(name):
+    """A copy of a segment under another base name costs nothing: neither opening nor repair believes its name."""
+    disk = await filled(ONE)
+    disk.plant_file(segment_path(ONE, name), disk.files()[segments(disk)[0]])
+    everything = {offset: value(ONE, offset) for offset in range(120)}
+    reader = await LogReader.open(await disk.incarnate("reader"), ONE)
+    found, offset = {}, 0
+    while offset < 120:
+        reading = await reader.read(offset)
+        for columns in reading.batches:
+            found.update(zip(columns.offset_list(), columns.value_list(), strict=True))
+        offset = reading.next_offset
+    assert everything == found
+    records, log = await served(copy_of(disk))
+    assert (everything, 120) == (records, log.next_offset)
+    assert any("copy" in problem.message for problem in (await verify_directory(disk)).problems)
+    report = await repair_directory(disk)
+    assert () == report.lost
+    assert () == (await verify_directory(disk)).problems
+    records, log = await served(disk)
+    assert (everything, 120) == (records, log.next_offset)
+
+
+@pytest.mark.parametrize("by", ["opening", "repair"])
+@pytest.mark.parametrize("place", [0, 1, -1])
+async def test_a_renamed_segment_gets_its_name_back(by, place):
+    """A segment under a wrong name is believed by its header where exactly that one is missing."""
+    disk = await filled(ONE)
+    path = segments(disk)[place]
+    disk.plant_file(segment_path(ONE, 777), disk.files()[path])
+    disk.tree.unlink(path)
+    if by == "repair":
+        report = await repair_directory(disk)
+        assert () == report.lost
+        assert "rename" in {action.kind for action in report.actions}
+        assert () == (await verify_directory(disk)).problems
+    records, log = await served(disk)
+    assert {offset: value(ONE, offset) for offset in range(120)} == records
+    assert 120 == log.next_offset
+
+
+# -- offsets that no log has reached ------------------------------------------------------------
+
+
+def far_header(base):
+    return encode_segment_header(
+        segment_id=7, base_offset=base, created_us=1, previous_end=120, previous_base=base, gap=2
+    )
+
+
+def forged_name(disk):
+    disk.plant_file(segment_path(ONE, FAR), b"\xa5" * 5000)
+
+
+def forged_segment(disk):
+    disk.plant_file(segment_path(ONE, FAR), far_header(FAR))
+
+
+def distant_segment(disk):
+    base = 2 * OFFSET_JUMP_MAX
+    disk.plant_file(segment_path(ONE, base), far_header(base))
+
+
+def forged_committed(disk):
+    disk.plant_file(f"{ONE}/committed", encode_committed(FAR, FAR))
+
+
+FORGERIES = [forged_name, forged_segment, distant_segment, forged_committed]
+
+
+@pytest.mark.parametrize("by", ["opening", "repair"])
+@pytest.mark.parametrize("forge", FORGERIES)
+async def test_no_file_makes_a_log_jump_to_the_end_of_offsets(forge, by):
+    """What claims an offset far ahead of the log is named as damage; the next record gets the next offset."""
+    disk = await filled(ONE)
+    forge(disk)
+    report = await verify_directory(disk)
+    assert not report.ok
+    if by == "repair":
+        repaired = await repair_directory(disk)
+        assert () == repaired.lost
+        assert () == (await verify_directory(disk)).problems
+    records, log = await served(disk)
+    assert {offset: value(ONE, offset) for offset in range(120)} == records
+    assert (120, 120) == (log.next_offset, log.visible_end)
+    if by == "opening":
+        assert log.damages
+    assert () == (await verify_directory(disk)).problems
+
+
+async def test_a_journal_that_names_an_offset_far_ahead_is_not_believed():
+    """A delivery journal that names an offset near the end of all offsets does not end the partition."""
+    disk = await filled(ONE)
+    files = await disk.incarnate("partition")
+    log = await PartitionLog.open(
+        files,
+        ONE,
+        LogSettings(),
+        label=ONE,
+        clock=VirtualClock(),
+        entropy=SeededEntropy(3),
+        named_end=FAR,
+    )
+    assert 120 == log.next_offset
+    assert "named by a journal" in str(log.damages)
+
+
+# -- whatever happens to the files ------------------------------------------------------------
+
+
+def tamper(disk, source):
+    """One thing that befalls a directory: flipped bits, or a file that is copied, renamed, removed, swapped or cut."""
+    paths = segments(disk)
+    path = source.choice(paths)
+    data = disk.files()[path]
+    what = source.choice(
+        ["flip", "flip", "flip", "header", "copy", "copy", "rename", "remove", "swap", "cut", "far"]
+    )
+    if what == "flip":
+        disk.flip(path, source.randrange(len(data.rstrip(b"\0"))), 1 << source.randrange(8))
+    elif what == "header":
+        for byte in (20, 84):
+            disk.flip(path, byte)
+    elif what == "copy":
+        disk.plant_file(segment_path(ONE, source.randrange(150)), data)
+    elif what == "rename":
+        disk.tree.unlink(path)
+        disk.plant_file(segment_path(ONE, source.randrange(150)), data)
+    elif what == "remove":
+        disk.tree.unlink(path)
+    elif what == "swap":
+        swap(disk, path, source.choice(paths))
+    elif what == "cut":
+        disk.plant_file(path, data[: source.randrange(len(data))])
+    else:
+        source.choice(FORGERIES)(disk)
+
+
+@pytest.mark.parametrize("seed", range(120))
+async def test_what_opening_serves_repair_keeps(seed):
+    """Whatever befalls the files: every record that opening serves is served after a repair as well, and no other."""
+    source = random.Random(seed)
+    disk = await filled(ONE, OTHER, seed=seed)
+    for _ in range(source.randrange(1, 4)):
+        if segments(disk):
+            tamper(disk, source)
+    before, log = await served(copy_of(disk))
+    assert all(value(ONE, offset) == found for offset, found in before.items())
+    await repair_directory(disk)
+    assert () == (await verify_directory(disk)).problems
+    assert () == (await repair_directory(disk)).actions
+    after, repaired = await served(disk)
+    assert before.items() <= after.items()
+    assert all(value(ONE, offset) == found for offset, found in after.items())
+    assert repaired.next_offset <= max(120, log.next_offset) + 150

@@ -46,6 +46,10 @@ class Singles:
 
     def columns(self) -> Columns:
         """The records as one frame."""
+        if len(self.messages) == 1:
+            value, key, given, _, _ = self.messages[0]
+            if given is None:
+                return Columns.build((value,), None if key is None else (key,))
         values, keys, attributes, _, _ = zip(*self.messages, strict=True)
         names = dict.fromkeys(name for given in attributes if given for name in given)
         others: dict[str, Any] = {

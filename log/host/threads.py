@@ -275,7 +275,7 @@ class ThreadPool:
         return await self.finish(job, in_place=in_place)  # type: ignore[no-any-return]
 
     def start(self, function: Callable[[*Ts], object], *arguments: *Ts) -> _Job | None:
-        """Call `function` in a thread, without waiting; None when none is free. Who starts a job must `finish` it."""
+        """Call `function` in a thread without waiting: a job, which the caller must `finish`; None if none is free."""
         token = self.check_run()
         return self._begin(function, arguments, token) if self._has_room() else None
 

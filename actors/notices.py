@@ -39,6 +39,16 @@ class PartitionStuck:
 
 
 @attrs.frozen
+class PartitionFull:
+    """A partition has reached `retention_bytes` with messages that a group has not settled, or has room again."""
+
+    path: str
+    size_bytes: int
+    retention_bytes: int
+    full: bool
+
+
+@attrs.frozen
 class OpeningOverdue:
     """A partition has been recovering for so long. Those who use it wait; the others do not."""
 
@@ -48,7 +58,7 @@ class OpeningOverdue:
 
 @attrs.frozen
 class OpeningLacksSpace:
-    """The disk is too full for what recovering a partition must write. It is tried again every few seconds."""
+    """The disk is too full for what recovering a partition must write; only what is proven is served until then."""
 
     path: str
     cause: str
@@ -64,10 +74,18 @@ class OperationFailed:
 
 @attrs.frozen
 class DamageFound:
-    """A partition was opened that has lost something, now or earlier: told until `callboard repair --accept`."""
+    """A partition has lost something: told when it is found (`is_new`), and at each opening until
+    `callboard repair --accept`.
+
+    No offset is lost when `last_offset` is below `first_offset`; `damage` says it in words.
+    """
 
     path: str
+    file: str
+    first_offset: int
+    last_offset: int
     damage: str
+    is_new: bool
 
 
 @attrs.frozen

@@ -72,6 +72,21 @@ LINES: Final[dict[object, Line]] = {
     (notices.PartitionStuck, False): Line(
         "partitions", logging.INFO, "{path} goes on: its disk answers again"
     ),
+    (notices.PartitionFull, True): Line(
+        "partitions",
+        logging.WARNING,
+        "{path} is full: it holds {size_bytes} bytes of {retention_bytes}, and a durable group has not settled the"
+        " oldest messages. Publishes are refused. Consume them, delete the group, raise retention_bytes, or set"
+        " drop_unread=True.",
+    ),
+    (notices.PartitionFull, False): Line("partitions", logging.INFO, "{path} has room again"),
+    (notices.DamageFound, True): Line(
+        "partitions",
+        logging.WARNING,
+        "{path} is damaged: {damage}. The rest is served. Look with `callboard verify`; `callboard repair --accept`"
+        " ends the reminders.",
+    ),
+    (notices.DamageFound, False): Line("partitions", logging.INFO, "{path} was damaged before: {damage}"),
     notices.OpeningOverdue: Line(
         "partitions",
         logging.WARNING,
@@ -80,7 +95,8 @@ LINES: Final[dict[object, Line]] = {
     notices.OpeningLacksSpace: Line(
         "partitions",
         logging.ERROR,
-        "{path} cannot recover on a full disk ({cause}). Free space: it goes on by itself, and those who use it wait.",
+        "{path} cannot recover on a full disk ({cause}). What is proven can be read; publishes are refused. Free space:"
+        " it goes on by itself.",
     ),
     notices.UnreadDropped: Line(
         "partitions",
@@ -113,9 +129,18 @@ LINES: Final[dict[object, Line]] = {
 }
 
 
+FLAGS: Final[dict[type, str]] = {
+    notices.PartitionStuck: "stuck",
+    notices.PartitionFull: "full",
+    notices.DamageFound: "is_new",
+}
+"""Events of two lines: which one is told depends on this field."""
+
+
 def report(event: Any) -> None:
     """Log one event, if it is of interest."""
-    line = LINES.get((type(event), event.stuck) if isinstance(event, notices.PartitionStuck) else type(event))
+    flag = FLAGS.get(type(event))
+    line = LINES.get(type(event) if flag is None else (type(event), getattr(event, flag)))
     if line is None:
         if isinstance(event, str):
             logging.getLogger("callboard").warning("%s", event)

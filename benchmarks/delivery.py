@@ -10,6 +10,8 @@ import resource
 import time
 from collections.abc import Callable
 
+import cbor2
+
 from callboard.actors.delivery.delivery import Delivery
 from callboard.actors.delivery.events import decode_events, encode_events
 from callboard.publishing.partitioning import StickyRoundRobin, split
@@ -62,7 +64,7 @@ def journal() -> int:
             delivery.ack(grant.lease_id, [grant.ranges[0][:2]], 1.0)
     events = delivery.take_events()
     for _ in range(20):
-        decode_events(encode_events(events))
+        decode_events(cbor2.loads(cbor2.dumps(encode_events(events))))
     return 20 * len(events)
 
 

@@ -22,6 +22,7 @@ __all__ = [
     "GroupNotFound",
     "InternalError",
     "InvalidArgument",
+    "JournalInvalid",
     "LeaseLost",
     "LogCorrupt",
     "MailboxFull",
@@ -218,6 +219,16 @@ class PartialPublish(CallboardError):
 
 class LogCorrupt(StorageError):
     """Bytes that were stored are damaged (`path`, `offsets`: first and last offset lost, where known)."""
+
+
+class JournalInvalid(StorageError):
+    """A journal's bytes are whole, but what they say makes no sense (`path`, `group`: its id, or None).
+
+    This is the symptom of a bug, not damage, so nothing is changed and nothing is repaired by itself.
+    """
+
+    path: str
+    group: int | None = None
 
 
 class FormatTooNew(StorageError):

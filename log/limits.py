@@ -85,6 +85,8 @@ CONSUMER_IDS_PER_BLOCK: Final = 1000
 JOURNAL_RESERVE_BYTES: Final = 256 * KIB
 """Zeroed space a journal keeps ahead of itself, so that acknowledgements go on when the disk is full."""
 JOURNAL_SEGMENT_BYTES: Final = 8 * MIB
+JOURNAL_HISTORY_BYTES: Final = 8 * MIB
+"""Segments of a partition's journal that only tell of the past; `retention_bytes` counts them too."""
 JOURNAL_UNPROVEN_BYTES_MAX: Final = 1 * MIB
 """Appends without a sync are synced all the same beyond this: what an unclean open rewrites stays small."""
 SNAPSHOT_EVERY_BYTES: Final = 1 * MIB
@@ -169,6 +171,7 @@ class Limits:
     journal_segment_bytes: int = JOURNAL_SEGMENT_BYTES
     journal_reserve_bytes: int = JOURNAL_RESERVE_BYTES
     journal_unproven_bytes: int = JOURNAL_UNPROVEN_BYTES_MAX
+    journal_history_bytes: int = JOURNAL_HISTORY_BYTES
     snapshot_every_bytes: int = SNAPSHOT_EVERY_BYTES
     catalog_snapshot_every_bytes: int = CATALOG_SNAPSHOT_EVERY_BYTES
 

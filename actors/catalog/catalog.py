@@ -59,6 +59,7 @@ from callboard.log.errors import (
     ActorCrashed,
     CallboardError,
     ConfigurationError,
+    DiskFull,
     GroupNotFound,
     InternalError,
     InvalidArgument,
@@ -107,13 +108,22 @@ class Catalog(Actor[CatalogCommand]):
             clock=context.clock,
             entropy=context.entropy,
             restore=self._state.restore,
-            apply=lambda record: self._state.apply(state.decode(record)),
+            apply=self._state.replay,
+            version=state.RECORDS_VERSION,
+            versioned=self._state.versioned,
+            lost=self._state.lost,
             limits=context.limits,
         )
+        for passed_over in self._state.passed_over:
+            context.emit(f"the catalog was repaired: {passed_over}")
         await self._check_not_missing()
         if self._journal.needs_healing:
-            # What was read may be in the page cache only: nothing is launched on the strength of it.
-            await self._journal.heal(self._state.snapshot())
+            # What was read may be in the page cache only: it is written anew before anything else is decided. On a full
+            # disk that waits for the next decision, and until then only what is there is used.
+            try:
+                await self._journal.heal(self._state.snapshot())
+            except DiskFull as error:
+                self.context.emit(f"the catalog's journal must be healed before anything is changed: {error}")
         self._next_consumer = self._state.consumers_reserved
         await self._end_ephemeral_groups()
         for topic in list(self._state.topics.values()):
@@ -274,7 +284,7 @@ class Catalog(Actor[CatalogCommand]):
                 )
             altered = attrs.evolve(record.settings, **checked)
             contradictions(altered, where)
-            await self._decide((state.TOPIC_ALTERED, record.topic_id, state.changed(altered)))
+            await self._decide((state.TOPIC_ALTERED, record.topic_id, record.stored_settings(altered)))
         live = self._launch(record)
         live.alter(altered)
         with trio.move_on_after(ALTER_TIMEOUT_S):

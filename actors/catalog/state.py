@@ -4,27 +4,19 @@ A topic has an id of its own, which names its directory and binds its groups' st
 under an old name inherits nothing. Deleting is two events: DELETING hides the topic at once and is the decision;
 DELETED is written when its files are gone, and a start that finds only the first finishes the work.
 
-Events are CBOR arrays whose first item is the kind:
+Events are a kind and the items listed in `ITEMS`; stored (version 1), they are CBOR maps of `kind` and the items by
+name. A field of an event that is not known here becomes one of the topic or group that the event is about, an unknown
+setting is kept with the known ones, and all of them are in the next snapshot. In version 0 an event is an array of kind
+and items.
 
-=================  =============================================================
-event              items after the kind
-=================  =============================================================
-TOPIC_CREATED      name, id, settings (only those that differ from the defaults)
-TOPIC_ALTERED      id, settings
-TOPIC_DELETING     id
-TOPIC_DELETED      id
-GROUP_OPENED       name, id, settings, wall time in microseconds
-GROUP_JOINED       id, topic id
-GROUP_IDLE         id, wall time in microseconds since when it has no member, or None
-GROUP_DELETED      id
-CONSUMERS_RESERVED id: consumers' ids below it may have been given away
-=================  =============================================================
+A snapshot is the map {"next_group", "topics": [...], "groups": [...]} of maps; in version 0 it is [next group id, the
+events that rebuild the state].
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -32,8 +24,19 @@ import attrs
 import cbor2
 
 from callboard.actors.names import folded, name_problem
-from callboard.actors.settings import GroupSettings, TopicSettings, group_settings, topic_settings
-from callboard.log.errors import LogCorrupt
+from callboard.actors.settings import (
+    GROUP_FIELDS,
+    TOPIC_FIELDS,
+    GroupSettings,
+    TopicSettings,
+    group_settings,
+    topic_settings,
+)
+from callboard.log.errors import JournalInvalid, NotInThisVersion
+from callboard.log.format.fields import check_kind, too_new, unknown_fields
+
+RECORDS_VERSION: Final = 1
+"""The form in which records are written; older ones are read."""
 
 TOPIC_CREATED: Final = 1
 TOPIC_ALTERED: Final = 2
@@ -44,6 +47,23 @@ GROUP_JOINED: Final = 6
 GROUP_IDLE: Final = 7
 GROUP_DELETED: Final = 8
 CONSUMERS_RESERVED: Final = 9
+
+ITEMS: Final[dict[int, tuple[str, ...]]] = {
+    TOPIC_CREATED: ("name", "topic", "settings"),
+    TOPIC_ALTERED: ("topic", "settings"),
+    TOPIC_DELETING: ("topic",),
+    TOPIC_DELETED: ("topic",),
+    GROUP_OPENED: ("name", "group", "settings", "idle_since_us"),
+    GROUP_JOINED: ("group", "topic"),
+    GROUP_IDLE: ("group", "idle_since_us"),
+    GROUP_DELETED: ("group",),
+    CONSUMERS_RESERVED: ("below",),
+}
+"""By kind: settings are those that differ from the defaults, instants wall time in microseconds, or None. Ids
+of consumers `below` may have been given away."""
+TOPIC_STATE: Final = ("name", "topic", "settings", "deleting")
+GROUP_STATE: Final = ("name", "group", "settings", "idle_since_us", "topics")
+SNAPSHOT: Final = ("next_group", "topics", "groups", "consumers_reserved")
 
 TOPIC_ID: Final = re.compile("[0-9a-f]{2,32}")
 """Ids become directory names, so what a damaged journal says is not taken on trust."""
@@ -59,6 +79,14 @@ class TopicRecord:
     topic_id: str
     settings: TopicSettings
     deleting: bool = False
+    unknown_settings: dict[str, Any] = attrs.field(factory=dict)
+    """Settings of a later version."""
+    unknown_fields: dict[str, Any] = attrs.field(factory=dict)
+    """What else a later version knows of the topic."""
+
+    def stored_settings(self, settings: TopicSettings) -> dict[str, Any]:
+        """What to store when the settings become `settings`: those of a later version stay."""
+        return {**self.unknown_settings, **changed(settings)}
 
 
 @attrs.define
@@ -70,6 +98,8 @@ class GroupRecord:
     settings: GroupSettings
     topic_ids: list[str] = attrs.field(factory=list)
     idle_since_us: int | None = None
+    unknown_settings: dict[str, Any] = attrs.field(factory=dict)
+    unknown_fields: dict[str, Any] = attrs.field(factory=dict)
 
 
 class CatalogState:
@@ -81,6 +111,20 @@ class CatalogState:
         self.next_group_id = 1
         self.consumers_reserved = 1
         """No consumer whose id is not below this was ever known."""
+        self.passed_over: list[str] = []
+        """What made no sense of the events after records that the journal lost."""
+        self._version = RECORDS_VERSION
+        self._is_salvaging = False
+        self._unknown_fields: dict[str, Any] = {}
+
+    def versioned(self, version: int) -> None:
+        """What is replayed next is in the form of `version`."""
+        self._version = version
+
+    def lost(self, first: int, last: int) -> None:
+        """The journal lost the records `first` to `last`: what makes no sense without them is passed over."""
+        self._is_salvaging = True
+        self.passed_over.append(f"records {first} to {last} are lost")
 
     def topic(self, name: str) -> TopicRecord | None:
         """The topic of that name, unless it is being deleted."""
@@ -104,28 +148,47 @@ class CatalogState:
                 return record
         return None
 
-    def apply(self, event: Event) -> None:
-        """Change the state by one event. Raises `LogCorrupt` when the event makes no sense."""
+    def replay(self, record: bytes) -> None:
+        """Change the state by one stored event. Raises `JournalInvalid`, `FormatTooNew`."""
         try:
-            _APPLY[event[0]](self, *event[1:])
-        except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
-            raise LogCorrupt(
-                f"catalog: the event {event!r:.200} makes no sense here ({type(error).__name__}: {error})."
-                " Run `callboard verify`, then `callboard repair`.",
-                path="catalog",
-                offsets=None,
-            ) from error
+            decoded = decode(record, self._version)
+            if decoded is not None:
+                self.apply(*decoded)
+        except JournalInvalid as error:
+            if not self._is_salvaging:
+                raise
+            self.passed_over.append(str(error))
 
-    def _topic_created(self, name: str, topic_id: str, settings: dict[str, Any]) -> None:
+    def apply(self, event: Event, unknown: dict[str, Any] | None = None) -> None:
+        """Change the state by one event, which had the `unknown` fields. Raises `JournalInvalid`, `FormatTooNew`."""
+        try:
+            about = _APPLY[event[0]](self, *event[1:])
+        except NotInThisVersion as error:
+            raise too_new(f"the catalog's event {event!r:.200}", found=str(error), path="catalog") from error
+        except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
+            raise _invalid(
+                f"the event {event!r:.200} makes no sense here ({type(error).__name__}: {error})"
+            ) from error
+        if unknown and about is not None:
+            about.unknown_fields |= unknown
+
+    def _topic_created(self, name: str, topic_id: str, stored: dict[str, Any]) -> TopicRecord:
         if name_problem(name) is not None or TOPIC_ID.fullmatch(topic_id) is None:
             raise ValueError("a name or id that no catalog writes")
-        self.topics[topic_id] = TopicRecord(name, topic_id, topic_settings(settings, name))
+        known, unknown = split_settings(stored, TOPIC_FIELDS)
+        record = TopicRecord(name, topic_id, topic_settings(known, name), unknown_settings=unknown)
+        self.topics[topic_id] = record
+        return record
 
-    def _topic_altered(self, topic_id: str, settings: dict[str, Any]) -> None:
-        self.topics[topic_id].settings = topic_settings(settings, topic_id)
+    def _topic_altered(self, topic_id: str, stored: dict[str, Any]) -> TopicRecord:
+        record = self.topics[topic_id]
+        known, record.unknown_settings = split_settings(stored, TOPIC_FIELDS)
+        record.settings = topic_settings(known, topic_id)
+        return record
 
-    def _topic_deleting(self, topic_id: str) -> None:
+    def _topic_deleting(self, topic_id: str) -> TopicRecord:
         self.topics[topic_id].deleting = True
+        return self.topics[topic_id]
 
     def _topic_deleted(self, topic_id: str) -> None:
         del self.topics[topic_id]
@@ -133,20 +196,32 @@ class CatalogState:
             if topic_id in group.topic_ids:
                 group.topic_ids.remove(topic_id)
 
-    def _group_opened(self, name: str, group_id: int, settings: dict[str, Any], now_us: int) -> None:
+    def _group_opened(
+        self, name: str, group_id: int, stored: dict[str, Any], since_us: int | None
+    ) -> GroupRecord:
         if name_problem(name) is not None or type(group_id) is not int or group_id in self.groups:
             raise ValueError("a name or id that no catalog writes")
-        self.groups[group_id] = GroupRecord(name, group_id, group_settings_of(settings), idle_since_us=now_us)
+        known, unknown = split_settings(stored, GROUP_FIELDS)
+        record = GroupRecord(
+            name,
+            group_id,
+            group_settings_of(known),
+            idle_since_us=_instant(since_us),
+            unknown_settings=unknown,
+        )
+        self.groups[group_id] = record
         self.next_group_id = max(self.next_group_id, group_id + 1)
+        return record
 
-    def _group_joined(self, group_id: int, topic_id: str) -> None:
-        if topic_id not in self.groups[group_id].topic_ids:
-            self.groups[group_id].topic_ids.append(topic_id)
+    def _group_joined(self, group_id: int, topic_id: str) -> GroupRecord:
+        record = self.groups[group_id]
+        if topic_id not in record.topic_ids:
+            record.topic_ids.append(topic_id)
+        return record
 
-    def _group_idle(self, group_id: int, since_us: int | None) -> None:
-        if since_us is not None and type(since_us) is not int:
-            raise ValueError("a time that is no number")
-        self.groups[group_id].idle_since_us = since_us
+    def _group_idle(self, group_id: int, since_us: int | None) -> GroupRecord:
+        self.groups[group_id].idle_since_us = _instant(since_us)
+        return self.groups[group_id]
 
     def _group_deleted(self, group_id: int) -> None:
         del self.groups[group_id]
@@ -157,32 +232,72 @@ class CatalogState:
         self.consumers_reserved = max(self.consumers_reserved, below)
 
     def snapshot(self) -> bytes:
-        """The state as the events that would rebuild it."""
-        events: list[Event] = []
-        for topic in self.topics.values():
-            events.append((TOPIC_CREATED, topic.name, topic.topic_id, changed(topic.settings)))
-            if topic.deleting:
-                events.append((TOPIC_DELETING, topic.topic_id))
-        for group in self.groups.values():
-            events.append(
-                (GROUP_OPENED, group.name, group.group_id, changed(group.settings), group.idle_since_us or 0)
-            )
-            events.extend((GROUP_JOINED, group.group_id, topic_id) for topic_id in group.topic_ids)
-            events.append((GROUP_IDLE, group.group_id, group.idle_since_us))
-        if self.consumers_reserved > 1:
-            events.append((CONSUMERS_RESERVED, self.consumers_reserved))
-        return cbor2.dumps([self.next_group_id, events])
+        """The state as one map."""
+        topics = [
+            {
+                "name": topic.name,
+                "topic": topic.topic_id,
+                "settings": topic.stored_settings(topic.settings),
+                "deleting": topic.deleting,
+                **topic.unknown_fields,
+            }
+            for topic in self.topics.values()
+        ]
+        groups = [
+            {
+                "name": group.name,
+                "group": group.group_id,
+                "settings": {**group.unknown_settings, **changed(group.settings)},
+                "idle_since_us": group.idle_since_us,
+                "topics": group.topic_ids,
+                **group.unknown_fields,
+            }
+            for group in self.groups.values()
+        ]
+        return cbor2.dumps(
+            {
+                "next_group": self.next_group_id,
+                "topics": topics,
+                "groups": groups,
+                "consumers_reserved": self.consumers_reserved,
+                **self._unknown_fields,
+            }
+        )
 
     def restore(self, data: bytes) -> None:
-        """Replace the state by a snapshot."""
-        next_group_id, events = _loads(data)
-        self.__init__()  # type: ignore[misc]
-        for event in events:
-            self.apply(event)
-        self.next_group_id = max(self.next_group_id, int(next_group_id))
+        """Replace the state by a snapshot. Raises `JournalInvalid`, `FormatTooNew`."""
+        self.topics, self.groups, self.next_group_id, self._unknown_fields = {}, {}, 1, {}
+        self.consumers_reserved = 1
+        found = _loads(data)
+        try:
+            if self._version:
+                self._restore(found)
+            else:
+                next_group_id, events = found
+                for event in events:
+                    self.apply(event)
+                self.next_group_id = max(self.next_group_id, int(next_group_id))
+        except (KeyError, TypeError, ValueError) as error:
+            raise _invalid(f"a snapshot does not parse ({error})") from error
+
+    def _restore(self, found: Any) -> None:
+        self._unknown_fields = unknown_fields(found, SNAPSHOT, "the catalog's snapshot")
+        for topic in found["topics"]:
+            unknown = unknown_fields(topic, TOPIC_STATE, "a topic in the catalog")
+            self.apply((TOPIC_CREATED, topic["name"], topic["topic"], topic["settings"]), unknown)
+            if topic["deleting"]:
+                self.apply((TOPIC_DELETING, topic["topic"]))
+        for group in found["groups"]:
+            unknown = unknown_fields(group, GROUP_STATE, "a group in the catalog")
+            opened = (GROUP_OPENED, group["name"], group["group"], group["settings"], group["idle_since_us"])
+            self.apply(opened, unknown)
+            for topic_id in group["topics"]:
+                self.apply((GROUP_JOINED, group["group"], topic_id))
+        self.next_group_id = max(self.next_group_id, int(found["next_group"]))
+        self._consumers_reserved(found.get("consumers_reserved", 1))
 
 
-_APPLY: Final[dict[int, Callable[..., None]]] = {
+_APPLY: Final[dict[int, Callable[..., TopicRecord | GroupRecord | None]]] = {
     TOPIC_CREATED: CatalogState._topic_created,
     TOPIC_ALTERED: CatalogState._topic_altered,
     TOPIC_DELETING: CatalogState._topic_deleting,
@@ -213,29 +328,64 @@ def group_settings_of(stored: dict[str, Any]) -> GroupSettings:
     return group_settings(stored, "a stored group")
 
 
+def split_settings(stored: Any, fields: Collection[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Known settings, and those of a later version. Raises ValueError, `FormatTooNew`."""
+    unknown = unknown_fields(stored, fields, "settings")
+    return {name: value for name, value in stored.items() if name in fields}, unknown
+
+
 def encode(event: Event) -> bytes:
     """One event as a journal record."""
-    return cbor2.dumps(list(event))
+    return cbor2.dumps({"kind": event[0], **dict(zip(ITEMS[event[0]], event[1:], strict=True))})
 
 
-def decode(data: bytes) -> Event:
-    """One event from a journal record. Raises `LogCorrupt`."""
-    return _loads(data)
+def decode(record: bytes, version: int = RECORDS_VERSION) -> tuple[Event, dict[str, Any]] | None:
+    """One event and its unknown fields from a journal record; None when it may be ignored.
 
-
-def _loads(data: bytes) -> list[Any]:
+    Raises `JournalInvalid`, `FormatTooNew`.
+    """
+    found = _loads(record)
     try:
-        decoded = cbor2.loads(data)
-    except (cbor2.CBORDecodeError, ValueError) as error:
-        raise _malformed(error) from error
-    if not isinstance(decoded, list) or not decoded:
-        raise _malformed(f"it is {decoded!r:.80}")
-    return decoded
+        if not version:
+            if type(found) is not list or not found:
+                raise ValueError("it is no array")
+            return (found, {}) if check_kind(found[0], ITEMS, "a record of the catalog") else None
+        if type(found) is not dict:
+            raise ValueError("it is no map")
+        kind = found.get("kind")
+        if not check_kind(kind, ITEMS, "a record of the catalog"):
+            return None
+        names = ITEMS[found["kind"]]
+        unknown = unknown_fields(found, ("kind", *names), "a record of the catalog")
+        return (kind, *(found[name] for name in names)), unknown
+    except (KeyError, ValueError) as error:
+        raise _invalid(f"a record does not parse ({error}): {found!r:.80}") from error
 
 
-def _malformed(why: object) -> LogCorrupt:
-    return LogCorrupt(
-        f"catalog: a journal record does not parse ({why}). Run `callboard verify`, then `callboard repair`.",
+def _instant(found: Any) -> int | None:
+    if found is not None and type(found) is not int:
+        raise ValueError("a time that is no number")
+    return found
+
+
+def _loads(data: bytes) -> Any:
+    try:
+        return cbor2.loads(data)
+    except (
+        cbor2.CBORDecodeError,
+        ValueError,
+        TypeError,
+        ArithmeticError,
+        LookupError,
+        RecursionError,
+    ) as error:
+        raise _invalid(f"a record does not parse ({error})") from error
+
+
+def _invalid(what: str) -> JournalInvalid:
+    return JournalInvalid(
+        f"catalog: {what}. Nothing was changed. This is the symptom of a bug: please report it. Restore the directory"
+        " `catalog` from a copy.",
         path="catalog",
-        offsets=None,
+        group=None,
     )

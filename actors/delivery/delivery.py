@@ -69,7 +69,7 @@ class Delivery(DeliveryState):
         rows: list[HistoryRow] = []
         room = max_records
         if self._ready.rows and room > 0:
-            rows = _joined((row[0], row[1], row[3]) for row in self._ready.take_front(room))
+            rows = _joined((row[0], row[1], row[3]) for row in self._ready.take_front(room, visible_end))
             room -= sum([stop - start for start, stop, _ in rows])
         while room > 0 and self.next < visible_end:
             start = self.next
@@ -267,20 +267,18 @@ class Delivery(DeliveryState):
         elif kind == "X":
             for lease_id in event[1]:
                 if lease_id not in self._leases:
-                    raise DeliveryEventInvalid(f"Lease {lease_id} runs out but is not held. Run verify.")
+                    raise DeliveryEventInvalid(f"Lease {lease_id} runs out but is not held.")
                 self.expired += self._run_out(lease_id, lease_id)
         elif kind == "V":
             self._void()
         elif kind == "S":
             self._skip(event[1], event[2])
         else:
-            raise DeliveryEventInvalid(
-                f"Event kind {kind!r} is unknown; known are {', '.join(FIELDS)}. Run verify."
-            )
+            raise DeliveryEventInvalid(f"Event kind {kind!r} is unknown; known are {', '.join(FIELDS)}.")
 
     def _apply_lease(self, lease_id: int, consumer: int, ranges: Sequence[int]) -> None:
         if lease_id < self.next_lease_id:
-            raise DeliveryEventInvalid(f"Lease {lease_id} is granted twice. Run verify.")
+            raise DeliveryEventInvalid(f"Lease {lease_id} is granted twice.")
         rows: list[HistoryRow] = []
         if len(ranges) == 3 and ranges[0] == self.next >= self._settled.last_stop and ranges[2] == 1:
             self.next = ranges[1]
@@ -295,17 +293,13 @@ class Delivery(DeliveryState):
                 taken += [row[:3] for row in self._delayed.carve(start, stop)]
                 taken = _joined(sorted(taken))
             if merged(taken) != ((start, stop),) or any((row[2] >> 1) + 1 != attempt for row in taken):
-                raise DeliveryEventInvalid(
-                    f"Lease {lease_id} grants [{start}, {stop}), which is not ready. Run verify."
-                )
+                raise DeliveryEventInvalid(f"Lease {lease_id} grants [{start}, {stop}), which is not ready.")
             rows += taken
         self._hold(lease_id, consumer, UNANCHORED, rows)
 
     def _expect(self, event: Event, accepted: tuple[OffsetRange, ...]) -> None:
         if tuple(chain.from_iterable(accepted)) != event[-1]:
-            raise DeliveryEventInvalid(
-                f"Event {event[0]} settles what lease {event[1]} does not hold. Run verify."
-            )
+            raise DeliveryEventInvalid(f"Event {event[0]} settles what lease {event[1]} does not hold.")
 
     # -- snapshots ------------------------------------------------------------------------------------------
 

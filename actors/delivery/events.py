@@ -4,17 +4,20 @@ An event is a tuple: a letter, then the fields listed in `FIELDS`. In the journa
 array of arrays, in CBOR's preferred form and without tags, so any CBOR tool shows it. Ranges are flattened:
 `(0, 5, 9, 10)` is `[0, 5)` and `[9, 10)`.
 
+Later versions may append fields to an event; they are ignored here. An unknown event with a lower-case letter is passed
+over; any other unknown event is mandatory, and refused with `FormatTooNew`.
+
 Deadlines of leases are not in the events: a lease never outlives a reopening of the directory, and the restart of
 an actor renews it. The only instant is a nack's `not_before`. In memory it is monotonic, in the journal it is wall
 time; `wall_offset_s` (wall minus monotonic time) converts, so a delay survives a reopening.
 
-What is decoded is not trusted: every length, type and range is checked, and bytes that do not encode back to
-themselves (tags, other integer lengths, trailing bytes) are refused.
+What is decoded is not trusted: every length, type and range is checked.
 """
 
 from __future__ import annotations
 
 import math
+import string
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
@@ -22,6 +25,7 @@ import cbor2
 
 from callboard.actors.delivery.receipts import OFFSET_END
 from callboard.log.errors import CallboardError
+from callboard.log.format.fields import too_new
 
 __all__ = [
     "FIELDS",
@@ -30,6 +34,7 @@ __all__ = [
     "Event",
     "decode_events",
     "encode_events",
+    "load",
 ]
 
 Event = tuple[Any, ...]
@@ -50,20 +55,28 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
 
 
 class DeliveryEventInvalid(CallboardError, ValueError):
-    """Stored bytes or events describe no possible history of a delivery. Restore from an older snapshot, or repair."""
+    """Stored bytes or events describe no possible history of a delivery."""
 
 
-def encode_events(events: Sequence[Event], *, wall_offset_s: float = 0.0) -> bytes:
-    """The bytes of `events`; `wall_offset_s` is wall minus monotonic time."""
+def encode_events(events: Sequence[Event], *, wall_offset_s: float = 0.0) -> Sequence[Event]:
+    """The events as CBOR is to hold them; `wall_offset_s` is wall minus monotonic time."""
+    return [_shifted(event, wall_offset_s) for event in events] if wall_offset_s else events
+
+
+def decode_events(found: Any, *, wall_offset_s: float = 0.0) -> list[Event]:
+    """The events in what CBOR holds. Raises DeliveryEventInvalid, and `FormatTooNew` for an unknown mandatory one."""
+    if type(found) is not list:
+        raise DeliveryEventInvalid("Delivery events are not an array.")
+    events = [event for stored in found if (event := _checked(stored)) is not None]
     if wall_offset_s:
-        events = [_shifted(event, wall_offset_s) for event in events]
-    return cbor2.dumps(events)
+        events = [_shifted(event, -wall_offset_s) for event in events]
+    return events
 
 
-def decode_events(stored: bytes, *, wall_offset_s: float = 0.0) -> list[Event]:
-    """The events in `stored`. Raises DeliveryEventInvalid for anything that `encode_events` would not write."""
+def load(stored: bytes) -> Any:
+    """What CBOR holds. Raises DeliveryEventInvalid."""
     try:
-        found = cbor2.loads(stored)
+        return cbor2.loads(stored)
     except (
         cbor2.CBORDecodeError,
         ValueError,
@@ -72,15 +85,7 @@ def decode_events(stored: bytes, *, wall_offset_s: float = 0.0) -> list[Event]:
         LookupError,
         RecursionError,
     ) as error:
-        raise DeliveryEventInvalid(f"Delivery events do not decode: {error}. Run verify.") from error
-    if type(found) is not list:
-        raise DeliveryEventInvalid("Delivery events are not an array. Run verify.")
-    events = [_checked(event) for event in found]
-    if cbor2.dumps(events) != stored:
-        raise DeliveryEventInvalid("Delivery events are not in their one valid form. Run verify.")
-    if wall_offset_s:
-        events = [_shifted(event, -wall_offset_s) for event in events]
-    return events
+        raise DeliveryEventInvalid(f"Delivery events do not decode: {error}.") from error
 
 
 def _shifted(event: Event, seconds: float) -> Event:
@@ -89,22 +94,29 @@ def _shifted(event: Event, seconds: float) -> Event:
     return (*event[:2], event[2] + seconds, *event[3:])
 
 
-def _checked(event: Any) -> Event:
-    if type(event) is not list or not event or type(event[0]) is not str or event[0] not in FIELDS:
-        raise DeliveryEventInvalid("A delivery event has no known kind. Run verify.")
-    checks = _CHECKS[event[0]]
-    if len(event) != len(checks) + 1:
-        raise DeliveryEventInvalid(f"A delivery event {event[0]} has {len(event) - 1} fields. Run verify.")
+def _checked(event: Any) -> Event | None:
+    """The event without what a later version appended; None when all of it may be ignored."""
+    if type(event) is not list or not event or type(event[0]) is not str:
+        raise DeliveryEventInvalid("A delivery event has no kind.")
+    kind = event[0]
+    checks = _CHECKS.get(kind)
+    if checks is None:
+        if len(kind) != 1 or kind not in string.ascii_letters:
+            raise DeliveryEventInvalid("A delivery event has no known kind.")
+        if kind in string.ascii_uppercase:
+            raise too_new(f"a delivery event has the unknown kind {kind}", found=kind)
+        return None
+    if len(event) <= len(checks):
+        raise DeliveryEventInvalid(f"A delivery event {kind} has {len(event) - 1} fields.")
+    fields: list[Any] = [kind]
     for index, is_valid in enumerate(checks, 1):
         field = event[index]
         if not is_valid(field):
-            name = FIELDS[event[0]][index - 1]
-            raise DeliveryEventInvalid(f"A delivery event {event[0]} has a bad {name}. Run verify.")
-        if type(field) is list:
-            event[index] = tuple(field)
-    if event[0] == "S" and event[1] >= event[2]:
-        raise DeliveryEventInvalid("A delivery event S has an empty range. Run verify.")
-    return tuple(event)
+            raise DeliveryEventInvalid(f"A delivery event {kind} has a bad {FIELDS[kind][index - 1]}.")
+        fields.append(tuple(field) if type(field) is list else field)
+    if kind == "S" and fields[1] >= fields[2]:
+        raise DeliveryEventInvalid("A delivery event S has an empty range.")
+    return tuple(fields)
 
 
 def _is_number(found: Any) -> bool:

@@ -171,13 +171,13 @@ class IntervalMap:
             at, index = self._locate(start)
         return taken
 
-    def take_front(self, count_max: int) -> list[Row]:
-        """Take the first `count_max` offsets out; returns their rows in order."""
+    def take_front(self, count_max: int, end: int) -> list[Row]:
+        """Take the first `count_max` offsets below `end` out; returns their rows in order."""
         stop, room = 0, count_max
         for row in self:
-            if room <= 0:
+            if room <= 0 or row[0] >= end:
                 break
-            stop = min(row[1], row[0] + room)
+            stop = min(row[1], row[0] + room, end)
             room -= stop - row[0]
         return self.carve(self._heads[0], stop) if stop else []
 

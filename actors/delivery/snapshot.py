@@ -1,8 +1,9 @@
 """The durable state of a delivery as one map in CBOR's types, and back.
 
 Ranges are columns: the little-endian bytes of 64-bit numbers, so a million of them load without a Python object
-each. Deadlines of leases are left out (see `delivery_events`); `not_before` is stored as wall time. What is restored is
-not trusted: lengths, types and ranges are checked here, the invariants by the caller.
+each. Deadlines of leases are left out (see `events`); `not_before` is stored as wall time. What is restored is
+not trusted: lengths, types and ranges are checked here, the invariants by the caller. Fields of a later version are
+kept, and are in the next snapshot.
 """
 
 from __future__ import annotations
@@ -13,16 +14,15 @@ from typing import Any, Final
 from callboard.actors.delivery.intervals import IntervalMap
 from callboard.actors.delivery.receipts import OFFSET_END, HistoryRow, Lease
 from callboard.actors.delivery.state import COUNTERS, UNANCHORED, DeliveryState
+from callboard.log.format.fields import unknown_fields
 
-__all__ = ["SNAPSHOT_VERSION", "restore_snapshot", "take_snapshot"]
-
-SNAPSHOT_VERSION: Final = 1
+__all__ = ["restore_snapshot", "take_snapshot"]
 
 HISTORY_MAX: Final = 2**62
 
-_KEYS: Final = frozenset(
-    ("version", "floor", "next", "next_lease_id", "settled", "ready", "delayed", "leases", "counters")
-)
+_FIELDS: Final = ("floor", "next", "next_lease_id", "settled", "ready", "delayed", "leases", "counters")
+_VERSION: Final = "version"
+"""A field of the first form: 1."""
 
 
 def take_snapshot(state: DeliveryState, wall_offset_s: float) -> dict[str, Any]:
@@ -32,7 +32,6 @@ def take_snapshot(state: DeliveryState, wall_offset_s: float) -> dict[str, Any]:
         for lease_id, lease in state._leases.items()
     ]
     return {
-        "version": SNAPSHOT_VERSION,
         "floor": state.floor,
         "next": state.next,
         "next_lease_id": state.next_lease_id,
@@ -41,13 +40,15 @@ def take_snapshot(state: DeliveryState, wall_offset_s: float) -> dict[str, Any]:
         "delayed": _moved(state._delayed, wall_offset_s).columns(),
         "leases": leases,
         "counters": [getattr(state, name) for name in COUNTERS],
+        **state.unknown_fields,
     }
 
 
 def restore_snapshot(state: DeliveryState, snapshot: Any, wall_offset_s: float) -> None:
     """Fill an empty state. Raises ValueError or TypeError when `snapshot` is malformed."""
-    if type(snapshot) is not dict or set(snapshot) != _KEYS or snapshot["version"] != SNAPSHOT_VERSION:
-        raise ValueError("not the fields of a delivery snapshot of version 1")
+    state.unknown_fields = unknown_fields(snapshot, (*_FIELDS, _VERSION), "a delivery snapshot")
+    if snapshot.get(_VERSION, 1) != 1 or not all(name in snapshot for name in _FIELDS):
+        raise ValueError("not the fields of a delivery snapshot")
     state.floor = _number(snapshot["floor"])
     state.next = _number(snapshot["next"])
     state.next_lease_id = _number(snapshot["next_lease_id"])
@@ -72,9 +73,11 @@ def restore_snapshot(state: DeliveryState, snapshot: Any, wall_offset_s: float) 
     state._rebuild_due()
     _restore_leases(state, snapshot["leases"])
     counters = snapshot["counters"]
-    if type(counters) is not list or len(counters) != len(COUNTERS):
-        raise ValueError("counters are not as many as they should be")
-    for name, count in zip(COUNTERS, counters, strict=True):
+    if type(counters) is not list:
+        raise ValueError("counters are not a list")
+    for name, count in zip(
+        COUNTERS, counters, strict=False
+    ):  # an older or newer version has others at the end
         setattr(state, name, _number(count))
 
 
@@ -82,9 +85,9 @@ def _restore_leases(state: DeliveryState, leases: Any) -> None:
     if type(leases) is not list:
         raise ValueError("leases are not a list")
     for stored in leases:
-        if type(stored) is not list or len(stored) != 4:
+        if type(stored) is not list or len(stored) < 4:
             raise ValueError("a lease does not have four fields")
-        lease_id, consumer, alone, flat = stored
+        lease_id, consumer, alone, flat = stored[:4]
         if type(alone) is not bool or type(flat) is not list or not flat or len(flat) % 3:
             raise ValueError("a lease has no ranges, or does not tell whether it held one record alone")
         if _number(lease_id) in state._leases:

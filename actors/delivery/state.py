@@ -75,6 +75,7 @@ class DeliveryState:
         "lost",
         "next",
         "next_lease_id",
+        "unknown_fields",
     )
 
     delivered: int
@@ -97,6 +98,8 @@ class DeliveryState:
         self.lost = 0
         """Offsets that a settlement named and no longer held; since this object was made."""
         self.events: list[tuple[object, ...]] = []
+        self.unknown_fields: dict[str, object] = {}
+        """What a later version has in its snapshots."""
         self._settled = IntervalSet()
         self._ready = IntervalMap("qq")  # start, stop, tag, history
         self._delayed = IntervalMap("qd")  # start, stop, history, not_before
@@ -158,15 +161,21 @@ class DeliveryState:
         """Offsets that could be leased; delayed ones count from the first call with a `now` past their time."""
         fresh = visible_end - self.next
         if fresh <= 0:
-            return self._ready.count
+            ready = self._ready
+            return ready.count if ready.last_stop <= visible_end else ready.count_in(0, visible_end)
         return self._ready.count + fresh - self._settled.count_in(self.next, visible_end)
 
     def has_ready(self, now: float, visible_end: int) -> bool:
         """Would `lease` find anything?"""
-        if self._ready.rows or self.next < visible_end:
+        if self.next < visible_end or self._is_ready_below(visible_end):
             return True
         self._promote(now)
-        return self._ready.rows > 0
+        return self._is_ready_below(visible_end)
+
+    def _is_ready_below(self, visible_end: int) -> bool:
+        """Whether an offset is ready again. What was leased before may lie past the end of a log not recovered yet."""
+        first = self._ready.first()
+        return first is not None and first[0] < visible_end
 
     def next_deadline(self) -> float | None:
         """When something next happens by itself: a lease runs out or a delayed offset falls due."""

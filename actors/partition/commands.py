@@ -259,6 +259,10 @@ class PartitionStatistics:
     failed_commits: int = 0
     heals: int = 0
     lost_records: int = 0
+    history_bytes: int = 0
+    """Of the delivery journal: what only tells of the past."""
+    dropped_history_bytes: int = 0
+    """What was removed of it since the partition was opened because there was too much of it."""
     cancelled_records: int = 0
     """Never written: their publishers had all given up waiting before a commit took them."""
     gaps: tuple[str, ...] = ()

@@ -7,11 +7,12 @@ transaction.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import accumulate
 from typing import NamedTuple, Protocol
 
 from callboard.log.errors import PlanFailed
-from callboard.log.seams.disk import Incarnation, Verb
+from callboard.log.seams.disk import Flight, Incarnation, Verb
 
 __all__ = ["DiskEngine", "Failure", "Staged"]
 
@@ -36,19 +37,32 @@ class DiskEngine:
 
     def __init__(self, files: Incarnation) -> None:
         self._files = files
+        self._flight: Flight | None = None
 
     @property
     def waiting_since(self) -> float | None:
         """Since when the oldest plan has been in flight (monotonic seconds); None when there is none."""
         return self._files.in_flight_since
 
+    def start(self, values: Sequence[Staged]) -> None:
+        """Start writing the values, if that is possible without waiting; `write` them next, or call `end`."""
+        self._flight = self._files.start(_plan(values))
+
+    async def end(self) -> None:
+        """Wait for what was started, and will not be written by `write` any more. Cannot be cancelled."""
+        flight, self._flight = self._flight, None
+        if flight is not None:
+            with suppress(PlanFailed):
+                await flight.landed()
+
     async def write(self, values: Sequence[Staged]) -> Failure | None:
         """Write the values in order; None when all of them are written."""
-        plan: list[Verb] = []
-        for value in values:
-            plan += value.verbs
+        flight, self._flight = self._flight, None
         try:
-            await self._submit(plan)
+            if flight is not None:
+                await flight.landed()
+            else:
+                await self._submit(_plan(values))
         except PlanFailed as error:
             ends = accumulate(len(value.verbs) for value in values)
             at = next((at for at, end in enumerate(ends) if error.index < end), len(values) - 1)
@@ -57,3 +71,9 @@ class DiskEngine:
 
     async def _submit(self, plan: list[Verb]) -> None:
         await self._files.submit(plan)
+
+
+def _plan(values: Sequence[Staged]) -> list[Verb]:
+    if len(values) == 1:
+        return list(values[0].verbs)
+    return [verb for value in values for verb in value.verbs]

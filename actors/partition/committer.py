@@ -1,5 +1,8 @@
 """The committer: the one task of a partition that writes. One commit in flight; what arrives meanwhile forms the next.
 
+A commit that nothing stands in the way of is begun by whoever wakes the committer: staged, and started where the disk
+can do that without waiting. The committer's task then waits for it, and does all the rest.
+
 Who writes in a commit is a *participant*. The committer knows nothing else of them: not what a log or a journal is, nor
 that there are files (`commit_plan`). It asks them in their order what they stage, has all of it written as one, and
 tells each its own fate. The order is the promise: what a later participant writes is never durable ahead of what an
@@ -63,6 +66,11 @@ class Participant(Protocol):
         """Whether what it stages next names what others wrote (C3)."""
         ...
 
+    @property
+    def is_healthy(self) -> bool:
+        """Whether `healed` has nothing to do."""
+        ...
+
     async def healed(self) -> bool:
         """Put right what an earlier failure left; whether it can stage now. If not, it has told those who wait."""
         ...
@@ -109,47 +117,87 @@ class Committer:
         self._watched = trio.Event()
         self._stepped = trio.Event()
         self._step_since = 0.0
-        self._sleeps = False
+        self._sleeps_until: float | None = None
+        """None while it does not sleep."""
+        self._begun: list[tuple[Participant, Any]] | None = None
+        """What was staged for a commit that was begun, and that the task has not come to yet."""
         self._busy = False
         self._closed = False
         self.commits = 0
         """Plans that were written whole."""
 
     def wake(self) -> None:
-        """There may be something to write. Never waits."""
-        if self._sleeps:
-            self._wake.set()
+        """There may be something to write: begin to, when nothing is in the way. Never waits."""
+        if self._sleeps_until is None or self._closed:
+            return
+        due = self._due_at()
+        if due >= self._sleeps_until:
+            return
+        self._sleeps_until = None
+        if due <= 0.0 or due <= self._clock.monotonic():
+            self._begin()
+        self._wake.set()
+
+    def _due_at(self) -> float:
+        return min([participant.due_at for participant in self._participants])
+
+    def _begin(self) -> None:
+        """Stage the commit and start it, unless somebody has to heal first."""
+        for participant in self._participants:
+            if not participant.is_healthy:
+                return
+        self._begin_work()
+        self._begun = parts = self._stage(self._participants)
+        if parts:
+            self._engine.start([staged for _, staged in parts])
+
+    def _begin_work(self) -> None:
+        self._busy = True
+        self._begin_step()
+        self._watched.set()
+
+    def _stage(self, participants: Sequence[Participant]) -> list[tuple[Participant, Any]]:
+        commit = Commit(any(participant.needs_sync for participant in participants))
+        return [
+            (participant, staged)
+            for participant in participants
+            if (staged := participant.stage(commit)) is not None
+        ]
 
     async def run(self) -> None:
         """Commit until cancelled."""
-        while True:
-            await self._work_waits()
-            self._busy = True
-            self._begin_step()
-            self._watched.set()
-            await self._commit()
-            for participant in self._participants:
-                if participant.needs_upkeep:
-                    self._begin_step()
-                    await participant.upkeep()
-            self._busy = False
-            self._idle.set()
-            self._stepped.set()
+        try:
+            while True:
+                await self._work_waits()
+                if self._begun is None:
+                    self._begin_work()
+                await self._commit()
+                for participant in self._participants:
+                    if participant.needs_upkeep:
+                        self._begin_step()
+                        await participant.upkeep()
+                self._busy = False
+                self._idle.set()
+                self._stepped.set()
+        finally:
+            self._sleeps_until = None
+            with trio.CancelScope(shield=True):
+                await self._engine.end()
 
     def _begin_step(self) -> None:
         self._step_since = self._clock.monotonic()
         self._stepped.set()
 
     async def _work_waits(self) -> None:
-        """Return when something is due."""
-        while True:
+        """Return when something is due, or begun."""
+        while self._begun is None:
             if self._closed:
                 await trio.sleep_forever()
-            due = min([participant.due_at for participant in self._participants])
+            due = self._due_at()
             if due <= self._clock.monotonic():
                 return
             self._wake = trio.Event()
-            self._sleeps = True
+            self._sleeps_until = due
             try:
                 if due == NEVER:
                     await self._wake.wait()
@@ -157,20 +205,18 @@ class Committer:
                     with trio.move_on_at(due):
                         await self._wake.wait()
             finally:
-                self._sleeps = False
+                self._sleeps_until = None
 
     async def _commit(self) -> None:
         """One round for everybody; after a failure another one, from the participant that failed on."""
         participants: Sequence[Participant] = self._participants
         while participants:
-            self._begin_step()
-            ready = [participant for participant in participants if await participant.healed()]
-            commit = Commit(any(participant.needs_sync for participant in ready))
-            parts = [
-                (participant, staged)
-                for participant in ready
-                if (staged := participant.stage(commit)) is not None
-            ]
+            parts, self._begun = self._begun, None
+            if parts is None:
+                self._begin_step()
+                parts = self._stage(
+                    [participant for participant in participants if await participant.healed()]
+                )
             if not parts:
                 return
             failure = await self._engine.write([staged for _, staged in parts])

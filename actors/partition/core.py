@@ -253,10 +253,7 @@ class PartitionCore:
         return bool(self._changed or self._answers or self._readings or self._entries or self._lazy_acks)
 
     def journal_syncs(self, now: float) -> bool:
-        """Whether the next `take_journal` is to be synced."""
-        return self.has_journal_work and self._is_sync_due(now)
-
-    def _is_sync_due(self, now: float) -> bool:
+        """Whether what `take_journal` gives now is to be synced."""
         return self._sync or (bool(self._lazy_acks) and now >= self._lazy_until)
 
     def take_journal(self, now: float = INFINITY) -> JournalWork | None:
@@ -265,7 +262,7 @@ class PartitionCore:
         Lazy acks are written with the rest, and answered by the first commit that syncs: one that somebody waits for,
         or the first after their linger.
         """
-        sync = self._is_sync_due(now)
+        sync = self.journal_syncs(now)
         if sync and self._lazy_acks:
             self._answers += self._lazy_acks
             self._lazy_acks, self._lazy_until = [], INFINITY

@@ -1,22 +1,27 @@
 """All groups' delivery states of one partition, and the records by which the shared delivery journal rebuilds them.
 
 One journal serves all groups of a partition, so that a commit pays one extra sync however many groups there are. A
-journal record is a 5-byte prefix (group id u32, kind u8, little-endian) and a body:
+journal record (version 1) is one CBOR item:
 
-======  ==================================================================
-kind    body
-======  ==================================================================
-EVENTS  the delivery events of one step, as `delivery_events` encodes them
-OPEN    CBOR [durable, start offset]
-CLOSE   empty
-======  ==================================================================
+======  ===================================================================================
+kind    record
+======  ===================================================================================
+EVENTS  array [EVENTS, group id, the delivery events of one step], see `delivery.events`
+OPEN    map: kind, group, durable, start (an offset); what else it has is kept
+CLOSE   map: kind, group
+======  ===================================================================================
 
-After damage the journal is *salvaged*: what is settled stays settled, and nothing else is believed, since an event
-makes no sense without those before it that are lost. Attempts and delays are forgotten, and what was acked in the lost
-part is delivered again.
+A snapshot is the map {"groups": {group id: {"durable", "delivery"}}, "named_end"}; the last is there when an offset
+above all that the groups still name was named once. In version 0 a record is a 5-byte prefix (group
+id u32, kind u8, little-endian) and a body: the events, CBOR [durable, start offset], or nothing; a snapshot is
+{group id: [durable, delivery snapshot]}.
 
-A snapshot is the CBOR map {group id: [durable, delivery snapshot]}. Everything read back is untrusted: a record that
-does not parse raises `LogCorrupt` and changes nothing.
+Where the journal lost records (`lost`), what follows may not fit. A group is *salvaged* from its first such event on:
+what is settled stays settled, and nothing else is believed. Attempts and delays since are forgotten, all leases have
+ended, and what was acked in the lost part is delivered again.
+
+Everything read back is untrusted. A record that cannot have followed those before it raises `JournalInvalid` with the
+group it is about, one that only a later version understands `FormatTooNew`; neither is damage.
 """
 
 from __future__ import annotations
@@ -29,14 +34,34 @@ import attrs
 import cbor2
 
 from callboard.actors.delivery.delivery import Delivery
-from callboard.actors.delivery.events import DeliveryEventInvalid, Event, decode_events, encode_events
+from callboard.actors.delivery.events import (
+    DeliveryEventInvalid,
+    Event,
+    decode_events,
+    encode_events,
+    load,
+)
+from callboard.actors.delivery.receipts import OFFSET_END
 from callboard.actors.partition.commands import DeliverySettings
-from callboard.log.errors import LogCorrupt
+from callboard.log.errors import JournalInvalid
+from callboard.log.format.fields import check_kind, unknown_fields
 
+RECORDS_VERSION: Final = 1
+"""The form in which records are written; older ones are read."""
 PREFIX: Final = struct.Struct("<IB")
 EVENTS: Final = 0
 OPEN: Final = 1
 CLOSE: Final = 2
+KINDS: Final = (EVENTS, OPEN, CLOSE)
+OPEN_FIELDS: Final = ("kind", "group", "durable", "start")
+CLOSE_FIELDS: Final = ("kind", "group")
+GROUP_FIELDS: Final = ("durable", "delivery")
+SNAPSHOT_FIELDS: Final = ("groups", "named_end")
+GROUP_ID_END: Final = 2**32
+LOST_LEASES_MAX: Final = 2**32
+"""More leases than a lost part of a journal can have granted."""
+Stored = tuple[int, int, Any, dict[str, Any]]
+"""Kind, group id, body, and the fields that are not known here."""
 
 
 @attrs.define(eq=False)
@@ -53,6 +78,8 @@ class Group:
     notified: dict[int, float] = attrs.field(factory=dict)
     """Consumers that were notified and have not fetched since: until when their fetch is waited for."""
     lost_records: int = 0
+    unknown_fields: dict[str, Any] = attrs.field(factory=dict)
+    """What a later version knows of the group."""
 
 
 class GroupEvents(NamedTuple):
@@ -66,31 +93,60 @@ class GroupEvents(NamedTuple):
 
         `wall_offset_s` is wall time minus monotonic time: delays outlive the process as wall times.
         """
-        return PREFIX.pack(self.group_id, EVENTS) + encode_events(self.events, wall_offset_s=wall_offset_s)
+        return cbor2.dumps([EVENTS, self.group_id, encode_events(self.events, wall_offset_s=wall_offset_s)])
 
 
 class GroupStates:
     """The groups of one partition by id."""
 
-    def __init__(self, wall_offset_s: float = 0.0, *, opened_us: int = 0, salvaging: bool = False) -> None:
+    def __init__(self, wall_offset_s: float = 0.0, *, opened_us: int = 0) -> None:
         self._opened_us = opened_us
         self._opened_offset_s = wall_offset_s
         self.groups: dict[int, Group] = {}
-        self._salvaging = salvaging
-        self._salvaged_end = 0
+        self.lost_sequences: list[tuple[int, int]] = []
+        """First and last sequence of the records that the journal lost."""
+        self._salvaged: set[int] = set()
+        """Groups of whose events some did not fit, after a loss."""
+        self._version = RECORDS_VERSION
+        self.salvaged_end = 0
+        """One above the highest offset that what was not believed names: no record may get it again."""
         self._wall_offset_s = wall_offset_s
+        self._unknown_fields: dict[str, Any] = {}
 
     def open(self, group_id: int, durable: bool, start: int) -> tuple[Group, bytes]:
         """Add a group whose floor is `start`; returns it and the record to journal."""
         group = Group(group_id, durable, Delivery(start))
         self.groups[group_id] = group
-        return group, PREFIX.pack(group_id, OPEN) + cbor2.dumps([durable, start])
+        return group, cbor2.dumps({"kind": OPEN, "group": group_id, "durable": durable, "start": start})
 
     def close(self, group_id: int) -> bytes | None:
         """Forget a group; returns the record to journal, or None when there is no such group."""
         if self.groups.pop(group_id, None) is None:
             return None
-        return PREFIX.pack(group_id, CLOSE)
+        return cbor2.dumps({"kind": CLOSE, "group": group_id})
+
+    def versioned(self, version: int) -> None:
+        """What is replayed next is in the form of `version`."""
+        self._version = version
+
+    def lost(self, first: int, last: int) -> None:
+        """The journal lost the records `first` to `last`: what is replayed next may not fit."""
+        self.lost_sequences.append((first, last))
+
+    @property
+    def losses(self) -> list[str]:
+        """What the journal lost, for people."""
+        return [
+            f"delivery journal: records {first} to {last} are lost" for first, last in self.lost_sequences
+        ]
+
+    def replayed(self) -> None:
+        """The replay is over. After a loss all leases end, and no receipt of a lost lease is given again."""
+        if self.lost_sequences:
+            for group in self.groups.values():
+                group.delivery.void_all_leases()
+                group.delivery.take_events()
+                group.delivery.next_lease_id += LOST_LEASES_MAX
 
     def written(self, wall_us: int) -> None:
         """What is replayed next was written at `wall_us`. If that is still to come, the clock was set back meanwhile:
@@ -99,82 +155,118 @@ class GroupStates:
         """
         self._wall_offset_s = self._opened_offset_s + max(0, wall_us - self._opened_us) / 1e6
 
+    def parsed(self, record: bytes) -> tuple[int, int, list[Event]]:
+        """Kind and group of a record, and the events in it. Raises `JournalInvalid`, `FormatTooNew`."""
+        kind, group_id, body, _ = self._parse(record)
+        return kind, group_id, self._events(group_id, body) if kind == EVENTS else []
+
     def apply(self, record: bytes) -> None:
-        """Replay one journal record. Raises `LogCorrupt`."""
-        if len(record) < PREFIX.size:
-            raise _corrupt(f"a record of {len(record)} bytes has no prefix")
-        group_id, kind = PREFIX.unpack_from(record)
-        body = record[PREFIX.size :]
+        """Replay one journal record. Raises `JournalInvalid`, `FormatTooNew`."""
+        kind, group_id, body, unknown = self._parse(record)
         if kind == OPEN:
-            durable, start = _open_body(body)
+            durable, start = body
             if group_id not in self.groups:
-                self.groups[group_id] = Group(group_id, durable, Delivery(start))
+                self.groups[group_id] = Group(group_id, durable, Delivery(start), unknown_fields=unknown)
         elif kind == CLOSE:
             self.groups.pop(group_id, None)
         elif kind == EVENTS:
-            self._apply_events(group_id, body)
-        else:
-            raise _corrupt(f"a record has the unknown kind {kind}")
+            self._apply_events(group_id, self._events(group_id, body))
 
-    def _apply_events(self, group_id: int, body: bytes) -> None:
-        if self._salvaging:
-            self._salvage_events(group_id, body)
-            return
+    def _parse(self, record: bytes) -> Stored:
+        try:
+            return _record(record) if self._version else _record_of_version_0(record)
+        except ValueError as error:
+            raise _invalid(f"a record does not parse: {error}", None) from error
+
+    def _events(self, group_id: int, body: Any) -> list[Event]:
+        try:
+            return decode_events(body, wall_offset_s=self._wall_offset_s)
+        except DeliveryEventInvalid as error:
+            raise _invalid(f"the events of group {group_id} do not parse: {error}", group_id) from error
+
+    def _apply_events(self, group_id: int, events: list[Event]) -> None:
         group = self.groups.get(group_id)
         if group is None:
-            raise _corrupt(f"events name group {group_id}, which was never opened")
-        try:
-            for event in decode_events(body, wall_offset_s=self._wall_offset_s):
-                group.delivery.apply(event)
-        except DeliveryEventInvalid as error:
-            raise _corrupt(f"events of group {group_id}: {error}") from error
-
-    def _salvage_events(self, group_id: int, body: bytes) -> None:
-        """Settle what the events settle; remember what they name, so that it is not given away again."""
-        group = self.groups.setdefault(group_id, Group(group_id, True, Delivery(0)))
-        delivery = group.delivery
-        try:
-            events = decode_events(body)
-        except DeliveryEventInvalid as error:
-            raise _corrupt(f"events of group {group_id}: {error}") from error
+            if not self.lost_sequences:
+                raise _invalid(f"events name group {group_id}, which was never opened", group_id)
+            group = self.groups[group_id] = Group(group_id, True, Delivery(0))
+            self._salvaged.add(group_id)
         for event in events:
-            if event[0] == "A":
-                bounds = event[2]
-                for start, stop in zip(bounds[::2], bounds[1::2], strict=True):
-                    delivery.skip(start, stop)
-            elif event[0] == "S":
-                delivery.skip(event[1], event[2])
-            elif event[0] == "L":
-                delivery.next_lease_id = max(delivery.next_lease_id, event[1] + 1)
-                self._salvaged_end = max(self._salvaged_end, event[3][-2])
+            if group_id in self._salvaged:
+                self._salvage(group.delivery, event)
+                continue
+            try:
+                group.delivery.apply(event)
+            except DeliveryEventInvalid as error:
+                if not self.lost_sequences:
+                    words = f"the event {event!r:.200} of group {group_id} does not fit: {error}"
+                    raise _invalid(words, group_id) from error
+                self._salvaged.add(group_id)
+                self._salvage(group.delivery, event)
+
+    def _salvage(self, delivery: Delivery, event: Event) -> None:
+        """Settle what the event settles; remember what it names, so that it is not given away again."""
+        if event[0] == "A":
+            bounds = event[2]
+            for start, stop in zip(bounds[::2], bounds[1::2], strict=True):
+                delivery.skip(start, stop)
+        elif event[0] == "S":
+            delivery.skip(event[1], event[2])
+        elif event[0] == "L":
+            delivery.next_lease_id = max(delivery.next_lease_id, event[1] + 1)
         delivery.take_events()
+        self.note_named([event])
+
+    def note_named(self, events: list[Event]) -> None:
+        """Remember the offsets in events that are not believed: they must not be given away again."""
+        for event in events:
+            if event[0] == "L":
+                self.salvaged_end = max(self.salvaged_end, event[3][-2])
 
     def snapshot(self, wall_offset_s: float) -> bytes:
         """Everything, as one CBOR map; `wall_offset_s` as for `Group.events_record`."""
-        return cbor2.dumps(
-            {
-                group.group_id: [group.durable, group.delivery.snapshot(wall_offset_s=wall_offset_s)]
-                for group in self.groups.values()
+        groups = {
+            group.group_id: {
+                "durable": group.durable,
+                "delivery": group.delivery.snapshot(wall_offset_s=wall_offset_s),
+                **group.unknown_fields,
             }
-        )
+            for group in self.groups.values()
+        }
+        named = {"named_end": self.salvaged_end} if self.salvaged_end else {}
+        return cbor2.dumps({"groups": groups, **named, **self._unknown_fields})
 
     def restore(self, data: bytes) -> None:
-        """Replace everything by a snapshot. Raises `LogCorrupt`."""
+        """Replace everything by a snapshot. Raises `JournalInvalid`, `FormatTooNew`."""
+        self.groups, self._unknown_fields = {}, {}
         try:
-            decoded: Any = cbor2.loads(data)
-            groups = {
-                int(group_id): Group(
-                    int(group_id), bool(durable), Delivery.restore(state, wall_offset_s=self._wall_offset_s)
-                )
-                for group_id, (durable, state) in decoded.items()
-            }
-        except (cbor2.CBORDecodeError, DeliveryEventInvalid, ValueError, TypeError, AttributeError) as error:
-            raise _corrupt(f"the snapshot does not parse: {error}") from error
-        self.groups = groups
+            decoded: Any = load(data)
+            if not self._version:
+                decoded = {
+                    "groups": {
+                        group_id: {"durable": durable, "delivery": delivery}
+                        for group_id, (durable, delivery) in decoded.items()
+                    }
+                }
+            self._unknown_fields = unknown_fields(decoded, SNAPSHOT_FIELDS, "a snapshot")
+            self.salvaged_end = _offset(decoded.get("named_end", 0))
+            groups: dict[Any, Any] = decoded["groups"]
+            for group_id, stored in groups.items():
+                self.groups[_group_id(group_id)] = self._restored(group_id, stored)
+        except (DeliveryEventInvalid, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise _invalid(f"a snapshot does not parse: {error}", None) from error
+
+    def _restored(self, group_id: int, stored: Any) -> Group:
+        unknown = unknown_fields(stored, GROUP_FIELDS, "a group's state")
+        try:
+            delivery = Delivery.restore(stored["delivery"], wall_offset_s=self._wall_offset_s)
+        except DeliveryEventInvalid as error:
+            raise _invalid(f"the state of group {group_id} makes no sense: {error}", group_id) from error
+        return Group(group_id, _flag(stored["durable"]), delivery, unknown_fields=unknown)
 
     def named_end(self) -> int:
         """One above the highest offset that any group names."""
-        return max(self._salvaged_end, *(group.delivery.next for group in self.groups.values()), 0)
+        return max(self.salvaged_end, *(group.delivery.next for group in self.groups.values()), 0)
 
     def unsettled_from(self, otherwise: int) -> int:
         """The lowest offset that a durable group has not settled."""
@@ -189,17 +281,72 @@ class GroupStates:
         return iter(self.groups.values())
 
 
-def _open_body(body: bytes) -> tuple[bool, int]:
-    try:
-        durable, start = cbor2.loads(body)
-    except (cbor2.CBORDecodeError, ValueError, TypeError) as error:
-        raise _corrupt(f"the opening of a group does not parse: {error}") from error
-    if not isinstance(durable, bool) or isinstance(start, bool) or not isinstance(start, int) or start < 0:
-        raise _corrupt(f"the opening of a group is malformed: {durable!r}, {start!r}")
-    return durable, start
+def _record(record: bytes) -> Stored:
+    """One record of version 1. Raises ValueError, `FormatTooNew`."""
+    found = load(record)
+    if type(found) is list and len(found) > 0:
+        if not check_kind(found[0], (EVENTS,), "a record of the delivery journal"):
+            return found[0], 0, None, {}
+        if len(found) < 3:
+            raise ValueError("it has too few items")
+        return EVENTS, _group_id(found[1]), found[2], {}
+    if type(found) is not dict:
+        raise ValueError("it is neither an array nor a map")
+    kind = found.get("kind")
+    if not check_kind(kind, (OPEN, CLOSE), "a record of the delivery journal"):
+        return int(found["kind"]), 0, None, {}
+    if kind == CLOSE:
+        unknown_fields(found, CLOSE_FIELDS, "the end of a group")
+        return CLOSE, _group_id(found.get("group")), None, {}
+    unknown = unknown_fields(found, OPEN_FIELDS, "the opening of a group")
+    opened = _flag(found.get("durable")), _offset(found.get("start"))
+    return OPEN, _group_id(found.get("group")), opened, unknown
 
 
-def _corrupt(what: str) -> LogCorrupt:
-    return LogCorrupt(
-        f"delivery journal: {what}. Run `callboard verify`, then `callboard repair`.", path="", offsets=None
+def _record_of_version_0(record: bytes) -> Stored:
+    if len(record) < PREFIX.size:
+        raise ValueError(f"{len(record)} bytes have no prefix")
+    group_id, kind = PREFIX.unpack_from(record)
+    check_kind(kind, KINDS, "a record of the delivery journal")
+    if kind == CLOSE:
+        return kind, group_id, None, {}
+    body = load(record[PREFIX.size :])
+    if kind == EVENTS:
+        return kind, group_id, body, {}
+    if type(body) is not list or len(body) != 2:
+        raise ValueError("the opening of a group has not two fields")
+    return kind, group_id, (_flag(body[0]), _offset(body[1])), {}
+
+
+def _group_id(found: Any) -> int:
+    if type(found) is not int or not 0 <= found < GROUP_ID_END:
+        raise ValueError(f"{found!r:.40} is no group's id")
+    return found
+
+
+def _flag(found: Any) -> bool:
+    if type(found) is not bool:
+        raise ValueError(f"{found!r:.40} is not true or false")
+    return found
+
+
+def _offset(found: Any) -> int:
+    if type(found) is not int or not 0 <= found <= OFFSET_END:
+        raise ValueError(f"{found!r:.40} is no offset")
+    return found
+
+
+def invalid_journal(label: str, path: str, error: JournalInvalid) -> JournalInvalid:
+    """The error for people: which partition and group it is about, and the way out."""
+    who = "'*'" if error.group is None else error.group
+    return JournalInvalid(
+        f"partition {label}: {error}. Nothing was changed. This is the symptom of a bug: please report it. To go on"
+        f" without what the journal says of {'its groups' if error.group is None else 'the group'} from there on, close"
+        f" the runtime and run `callboard repair --reset-deliveries {who}`.",
+        path=path,
+        group=error.group,
     )
+
+
+def _invalid(what: str, group_id: int | None) -> JournalInvalid:
+    return JournalInvalid(f"the delivery journal makes no sense: {what.rstrip('.')}", path="", group=group_id)

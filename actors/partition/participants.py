@@ -41,7 +41,8 @@ __all__ = ["JournalParticipant", "LogParticipant", "wall_offset"]
 
 OWED_RETRY_S: Final = 1.0
 OWED_RETRY_MAX_S: Final = 60.0
-"""How long after a refusal the journal is tried again although nobody asks; doubled each time, up to the second."""
+"""How long after a refusal the journal, or what recovery owes, is tried again unasked; doubled each time, up to the
+second."""
 SNAPSHOT_SPACING: Final = 4
 """No snapshot before so many times the last one's size was journalled: large states are not written over and over."""
 CANCELLED_SIFT_BYTES: Final = 1 * MIB
@@ -57,7 +58,9 @@ class StagedLog:
 
 
 class LogParticipant:
-    """The partition's log. `perform` carries out what the core wants done; `make_room` drops what retention allows."""
+    """The partition's log. `perform` carries out what the core wants done; `make_room` drops what retention allows;
+    `recovered` is called when the log has healed.
+    """
 
     needs_sync = False
 
@@ -70,31 +73,46 @@ class LogParticipant:
         perform: Callable[[], None],
         make_room: Callable[[], Awaitable[CallboardError | None]],
         is_cancelled: Callable[[object], bool],
+        recovered: Callable[[], None] = lambda: None,
     ) -> None:
         self._core = core
         self._log = log
         self._clock = clock
         self._perform = perform
         self._make_room = make_room
+        self._recovered = recovered
         self._is_cancelled = is_cancelled
         self._segments = log.segment_count
         self._is_maintenance_due = False
+        self._owed_until = clock.monotonic() + OWED_RETRY_S
+        """When to try again what recovery owes although nobody publishes."""
+        self._owed_delay_s = OWED_RETRY_S
+        self._is_closing = False
         self.in_flight: Appends | None = None
         self.heals = 0
         self.failures = 0
 
     @property
     def due_at(self) -> float:
-        """At once when something is to be appended or flushed, or upkeep is asked for."""
-        return 0.0 if self._has_appends or self._is_maintenance_due else NEVER
+        """At once for a flush or upkeep that is asked for; else as the sequencer says, or when what is owed is due."""
+        if self._is_maintenance_due or self._core.is_flushing:
+            return 0.0
+        due = self._core.sequencer.due_at
+        return due if self._log.owed_for is None or self._is_closing else min(due, self._owed_until)
 
     @property
     def _has_appends(self) -> bool:
         return self._core.sequencer.records > 0 or self._core.is_flushing
 
+    @property
+    def is_healthy(self) -> bool:
+        """Whether appends could be staged, or none wait and nothing failed."""
+        return not self._log.needs_healing and not (self._core.sequencer.records and self._log.over_limit())
+
     async def healed(self) -> bool:
         """Heal before the next append or flush; refuse what waits while the disk, or the topic's limit, does."""
-        if not self._has_appends:
+        is_owed = self._log.owed_for is not None and self._owed_until <= self._clock.monotonic()
+        if not self._has_appends and not is_owed:
             return not self._log.needs_healing
         obstacle: CallboardError | None = None
         if self._log.needs_healing:
@@ -102,8 +120,11 @@ class LogParticipant:
                 await self._log.heal()
             except StorageError as error:
                 obstacle = error
+                self._owed_until = self._clock.monotonic() + self._owed_delay_s
+                self._owed_delay_s = min(2 * self._owed_delay_s, OWED_RETRY_MAX_S)
             else:
                 self.heals += 1
+                self._recovered()
                 self._moved()
         if obstacle is None and self._core.sequencer.records and self._log.over_limit():
             try:
@@ -206,8 +227,8 @@ class LogParticipant:
         self._moved()
 
     def closing(self) -> None:
-        """Upkeep is for the next start."""
-        self._is_maintenance_due = False
+        """Upkeep, and what recovery owes, is for the next start."""
+        self._is_maintenance_due, self._is_closing = False, True
         self._segments = self._log.segment_count
 
 
@@ -233,10 +254,13 @@ class JournalParticipant:
         self._owed_until = 0.0
         """When to try again to write what only the state in memory has; 0 when there is nothing."""
         self._owed_delay_s = OWED_RETRY_S
+        self._is_closing = False
         self._snapshot_every_bytes = limits.snapshot_every_bytes
         self._snapshot_beyond = limits.snapshot_every_bytes
-        self._pruned_for = 0
-        """The log's first offset when the journal was pruned last."""
+        self._snapshots = 0
+        self._history_bytes = limits.journal_history_bytes
+        self._pruned_for = 0, 0
+        """The log's first offset, and how many snapshots there were, when the journal was pruned last."""
         self.heals = 0
         self.failures = 0
 
@@ -249,7 +273,12 @@ class JournalParticipant:
     @property
     def needs_sync(self) -> bool:
         """Acks, and leases of records that are not synced, name what the log holds."""
-        return self._core.journal_syncs(self._clock.monotonic())
+        return self._core.has_journal_work and self._core.journal_syncs(self._clock.monotonic())
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether nothing failed."""
+        return not self._journal.needs_healing
 
     async def healed(self) -> bool:
         """After a failure, begin a new journal segment with the state in memory, when there is something to write."""
@@ -268,6 +297,9 @@ class JournalParticipant:
 
     def stage(self, commit: Commit) -> StagedJournal | None:
         """Everything that waits for the journal."""
+        if not self._core.has_journal_work:
+            self._core.commit_at = NEVER
+            return None
         work = self._core.take_journal(self._clock.monotonic())
         if work is None:
             return None
@@ -311,7 +343,9 @@ class JournalParticipant:
 
     def _fail(self, work: JournalWork | None, error: StorageError) -> None:
         self.failures += 1
-        if self._journal.needs_healing:  # else the state was written, and what failed came after that
+        if self._is_closing:
+            self._owed_until = 0.0
+        elif self._journal.needs_healing:  # else the state was written, and what failed came after that
             self._owed_until = self._clock.monotonic() + self._owed_delay_s
             self._owed_delay_s = min(2 * self._owed_delay_s, OWED_RETRY_MAX_S)
         if work is not None:
@@ -335,6 +369,7 @@ class JournalParticipant:
                 return error
             raise
         self._owed_until, self._owed_delay_s = 0.0, OWED_RETRY_S
+        self._snapshots += 1
         self._snapshot_beyond = max(self._snapshot_every_bytes, SNAPSHOT_SPACING * len(state))
         if covered is not None:
             self._core.journalled(covered)
@@ -345,16 +380,16 @@ class JournalParticipant:
 
     @property
     def needs_upkeep(self) -> bool:
-        """When the reserve shrinks, a snapshot is due, or the log has dropped what the journal tells of."""
+        """When the reserve shrinks, a snapshot is due, or there may be segments that nobody needs."""
         journal = self._journal
         return not journal.needs_healing and (
             journal.needs_maintenance
             or journal.bytes_since_snapshot > self._snapshot_beyond
-            or self._log.start_offset != self._pruned_for
+            or self._is_to_prune
         )
 
     async def upkeep(self) -> None:
-        """Keep the reserve, shorten the next recovery, drop segments whose log segments are gone."""
+        """Keep the reserve, shorten the next recovery, drop segments that are too old or too many."""
         journal = self._journal
         try:
             if journal.needs_maintenance:
@@ -365,16 +400,29 @@ class JournalParticipant:
                 and await self._write_state(journal.snapshot) is not None
             ):
                 self._snapshot_beyond = journal.bytes_since_snapshot + self._snapshot_every_bytes
-            start = self._log.start_offset
-            if start != self._pruned_for and not journal.needs_healing:
-                await journal.prune(keep_from_us=self._log.oldest_us)
-                self._pruned_for = start
+            if self._is_to_prune and not journal.needs_healing:
+                await self._prune()
         except StorageError:
             self.failures += 1
+
+    @property
+    def _is_to_prune(self) -> bool:
+        return self._pruned_for != (self._log.start_offset, self._snapshots)
+
+    async def _prune(self) -> None:
+        """Segments go when a snapshot has replaced them, and the log segments that they tell of are gone.
+
+        There may be no more of them than a limit, and than `retention_bytes` leaves beside the log.
+        """
+        pruned_for, spare = (self._log.start_offset, self._snapshots), self._log.spare_bytes
+        kept = self._history_bytes if spare is None else min(spare, self._history_bytes)
+        await self._journal.prune(keep_from_us=self._log.oldest_us, keep_bytes=kept)
+        self._pruned_for = pruned_for
 
     def closing(self) -> None:
         """The last try to write what is owed, if there is one to make."""
         self._owed_until = min(self._owed_until, self._clock.monotonic())
+        self._is_closing = True
 
 
 def wall_offset(clock: Clock) -> float:

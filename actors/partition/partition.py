@@ -24,9 +24,9 @@ import trio
 from callboard.actors.kernel import Actor, Batch, Reply
 from callboard.actors.notices import (
     DamageFound,
-    JournalSalvaged,
     OpeningLacksSpace,
     OpeningOverdue,
+    PartitionFull,
     PartitionStuck,
     UnreadDropped,
 )
@@ -35,10 +35,11 @@ from callboard.actors.partition import effects as e
 from callboard.actors.partition.commit_plan import DiskEngine
 from callboard.actors.partition.committer import Committer
 from callboard.actors.partition.core import PartitionCore
-from callboard.actors.partition.group_states import Group, GroupStates
+from callboard.actors.partition.delivery_journal import open_delivery_journal
+from callboard.actors.partition.group_states import Group
 from callboard.actors.partition.lease_reading import LeaseReading
 from callboard.actors.partition.openings import Turn
-from callboard.actors.partition.participants import JournalParticipant, LogParticipant, wall_offset
+from callboard.actors.partition.participants import JournalParticipant, LogParticipant
 from callboard.actors.partition.placement import Placement
 from callboard.actors.partition.sequencer import Appends, Singles
 from callboard.actors.settings import TopicSettings
@@ -47,18 +48,16 @@ from callboard.log.errors import (
     CallboardError,
     InternalError,
     InvalidArgument,
-    LogCorrupt,
-    PlanFailed,
     StorageError,
     TopicFull,
 )
 from callboard.log.format.compression import Compression
 from callboard.log.journal.journal import Journal
 from callboard.log.limits import OPENING_BYTES_LEAST, OPENING_TURN_S, Limits
-from callboard.log.offline.repair import repair_log
 from callboard.log.partition.log_settings import LogSettings
-from callboard.log.partition.partition_log import NO_SPACE, PartitionLog
-from callboard.log.seams.disk import Incarnation
+from callboard.log.partition.partition_log import PartitionLog
+from callboard.log.partition.recovery import lacks_space
+from callboard.log.segments.segments import Damage
 
 SPACE_RETRY_S = 5.0
 """A recovery for which the disk was too full is tried again after this."""
@@ -70,15 +69,6 @@ INFINITY = float("inf")
 
 Handler = Callable[[Any, Reply | None, float], object]
 Performer = Callable[[Any], None]
-
-
-def _is_for_space(error: BaseException | None) -> bool:
-    """Whether a full disk is the cause."""
-    while error is not None:
-        if isinstance(error, OSError) and error.errno in NO_SPACE:
-            return True
-        error = error.error if isinstance(error, PlanFailed) else error.__cause__
-    return False
 
 
 def log_settings(settings: TopicSettings, limits: Limits) -> LogSettings:
@@ -188,16 +178,35 @@ class Partition(Actor[c.PartitionCommand]):
         try:
             await self._recover(turn)
         except StorageError as error:
-            if not _is_for_space(error):
+            if not lacks_space(error):
                 raise
-            if not self._lacks_space:
-                self._lacks_space = True
-                self.context.emit(OpeningLacksSpace(self.context.path, str(error)))
+            self._tell_lack(error)
             return False
         finally:
             turn.end()
             overdue.cancel()
         return True
+
+    def _tell_lack(self, error: StorageError) -> None:
+        if not self._lacks_space:
+            self._lacks_space = True
+            self.context.emit(OpeningLacksSpace(self.context.path, str(error)))
+
+    def _tell_damage(self, damage: Damage, *, is_new: bool) -> None:
+        told = f"{damage.path}, bytes {damage.start} to {damage.end}, cannot be read"
+        if damage.reason:
+            told = f"{damage.path}: {damage.reason}"
+        if damage.first_offset <= damage.last_offset:
+            told += f"; offsets {damage.first_offset} to {damage.last_offset} are lost"
+        self.context.emit(
+            DamageFound(
+                self.context.path, damage.path, damage.first_offset, damage.last_offset, told, is_new=is_new
+            )
+        )
+
+    def _tell_new_damage(self) -> None:
+        for damage in self._log.record.take_new():
+            self._tell_damage(damage, is_new=True)
 
     async def _tell_overdue(self, turn: Turn) -> None:
         """A recovery that takes long keeps nobody waiting but those who use the partition."""
@@ -210,9 +219,9 @@ class Partition(Actor[c.PartitionCommand]):
         if context.disk is None:
             raise InternalError("a partition was started in a system without a disk", invariant="P0")
         files = await context.disk.incarnate(place.directory)
-        journal = await files.list(f"{place.directory}/delivery")
+        journal = await files.list(place.journal_directory)
         await turn.hold(OPENING_BYTES_LEAST + sum([entry.size_bytes for entry in journal]))
-        states = await self._replayed(files)
+        self._journal, states = await open_delivery_journal(files, place, context)
         log = self._log = await PartitionLog.open(
             files,
             place.directory,
@@ -223,8 +232,11 @@ class Partition(Actor[c.PartitionCommand]):
             named_end=states.named_end(),
             limits=context.limits,
         )
+        if log.owed_for is not None:
+            self._tell_lack(log.owed_for)
+        new = log.record.take_new()
         for damage in log.damages:
-            context.emit(DamageFound(context.path, str(damage)))
+            self._tell_damage(damage, is_new=damage in new)
         core = self._core = PartitionCore(
             states,
             self._port.carried,
@@ -239,41 +251,13 @@ class Partition(Actor[c.PartitionCommand]):
             context.clock,
             perform=self._perform,
             make_room=self._make_room,
+            recovered=self._tell_new_damage,
             is_cancelled=_is_abandoned,
         )
         self._journal_part = JournalParticipant(
             core, self._journal, log, context.clock, perform=self._perform, limits=context.limits
         )
         self._committer = Committer((self._log_part, self._journal_part), DiskEngine(files), context.clock)
-
-    async def _replayed(self, files: Incarnation) -> GroupStates:
-        """Open the journal; a damaged one is repaired, and what it still says of settled messages is kept."""
-        try:
-            states = self._no_groups()
-            self._journal = await self._open_journal(files, states)
-        except LogCorrupt as damage:
-            await repair_log(files, f"{self._place.directory}/delivery")
-            states = self._no_groups(salvaging=True)
-            self._journal = await self._open_journal(files, states)
-            self.context.emit(JournalSalvaged(self.context.path, str(damage)))
-            await self._journal.snapshot(states.snapshot(wall_offset(self.context.clock)))
-        return states
-
-    def _no_groups(self, *, salvaging: bool = False) -> GroupStates:
-        clock = self.context.clock
-        return GroupStates(wall_offset(clock), opened_us=clock.wall_us(), salvaging=salvaging)
-
-    async def _open_journal(self, files: Incarnation, states: GroupStates) -> Journal:
-        return await Journal.open(
-            files,
-            f"{self._place.directory}/delivery",
-            clock=self.context.clock,
-            entropy=self.context.entropy,
-            restore=states.restore,
-            apply=states.apply,
-            written=states.written,
-            limits=self.context.limits,
-        )
 
     async def stopping(self) -> None:
         """Write what waits, close the files. Whoever waits looks again, and hears that nothing more will come."""
@@ -423,8 +407,10 @@ class Partition(Actor[c.PartitionCommand]):
                 heals=log_part.heals + journal_part.heals,
                 lost_records=max(core.lost_records, log.record.lost_records),
                 cancelled_records=core.sequencer.cancelled,
+                history_bytes=self._journal.history_bytes,
+                dropped_history_bytes=self._journal.dropped_history_bytes,
                 gaps=tuple(str(gap) for gap in log.gaps),
-                damages=tuple(str(damage) for damage in log.damages),
+                damages=(*map(str, log.damages), *core.states.losses),
                 groups=tuple(_group_statistics(group, log.visible_end) for group in core.states),
             )
         )
@@ -517,6 +503,7 @@ class Partition(Actor[c.PartitionCommand]):
         except (StorageError, MemoryError) as error:
             self._core.lease_not_read(reading, self._read_error(error), clock.monotonic())
         else:
+            self._tell_new_damage()
             self._core.lease_read(reading, clock.monotonic())
         self._perform()
 
@@ -549,6 +536,7 @@ class Partition(Actor[c.PartitionCommand]):
         except (StorageError, MemoryError) as error:
             effect.token.fail(self._read_error(error))
         else:
+            self._tell_new_damage()
             effect.token.answer((found.batches, found.next_offset))
 
     def _read_error(self, error: StorageError | MemoryError) -> StorageError:
@@ -594,6 +582,16 @@ class Partition(Actor[c.PartitionCommand]):
 
     # -- what the committer's participants call
 
+    def _tell_fullness(self) -> None:
+        """Once when the topic's limit is reached, once when there is room again."""
+        log, port, limit = self._log, self._port, self._place.settings.retention_bytes
+        is_full = log.over_limit()
+        if is_full != port.is_full:
+            port.is_full = is_full
+            self.context.emit(
+                PartitionFull(self.context.path, log.size_bytes, 0 if limit is None else limit, is_full)
+            )
+
     async def _make_room(self) -> TopicFull | None:
         """Between commits: drop what retention allows; the error for publishers when the topic stays full."""
         core, log, settings = self._core, self._log, self._place.settings
@@ -604,6 +602,7 @@ class Partition(Actor[c.PartitionCommand]):
         )
         now = self.context.clock.monotonic()
         core.log_moved(log.start_offset, log.visible_end, log.durable_end, now)
+        self._tell_fullness()
         for group in core.states:
             if group.delivery.floor < log.start_offset:
                 dropped = core.drop_unread(group, now)

@@ -29,3 +29,8 @@ class Placement:
     def directory(self) -> str:
         """Where the partition's files are, below the disk's root."""
         return partition_directory(self.topic_id, self.index)
+
+    @property
+    def journal_directory(self) -> str:
+        """Where its delivery journal is."""
+        return f"{self.directory}/delivery"

@@ -16,6 +16,7 @@ from callboard.actors.partition.awaited import Sleepers
 from callboard.actors.partition.commands import PartitionCommand
 from callboard.actors.partition.core import Carried
 from callboard.log.errors import CallboardError, PartitionUnavailable
+from callboard.log.journal.proven_end import ProvenEnd
 from callboard.log.limits import PENDING_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -123,6 +124,10 @@ class PartitionPort:
         self.failure: BaseException | None = None
         """What the partition failed with last."""
         self.opened_before = False
+        self.journal_end = ProvenEnd()
+        """How far the delivery journal was proven, whatever the disk says of it after a restart."""
+        self.is_full = False
+        """Whether `retention_bytes` was reached when that was looked at last."""
         self.budget = Budget(pending_bytes)
         self.sleepers = Sleepers()
         """Consumers who found the partition unavailable."""

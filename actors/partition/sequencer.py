@@ -17,13 +17,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
 from callboard.actors.partition.commands import Level, PublishMany, PublishOne
 from callboard.log.format.columns import Columns
-from callboard.log.limits import USUAL, Limits
+from callboard.log.limits import KIB, USUAL, Limits
+
+GATHER_S: Final = 0.001
+GATHER_BYTES: Final = 64 * KIB
+"""Records that nobody waits for are written when the first has waited so long, or so many bytes have come."""
+NEVER: Final = float("inf")
 
 Token = Any
 
@@ -41,6 +46,10 @@ class Singles:
 
     def columns(self) -> Columns:
         """The records as one frame."""
+        if len(self.messages) == 1:
+            value, key, given, _, _ = self.messages[0]
+            if given is None:
+                return Columns.build((value,), None if key is None else (key,))
         values, keys, attributes, _, _ = zip(*self.messages, strict=True)
         names = dict.fromkeys(name for given in attributes if given for name in given)
         others: dict[str, Any] = {
@@ -114,19 +123,41 @@ class Appends:
 class Sequencer:
     """The queue of appends between the partition's mailbox and its commits."""
 
-    __slots__ = ("_parts", "_singles", "cancelled", "limits", "records", "size_bytes")
+    __slots__ = (
+        "_is_awaited",
+        "_parts",
+        "_since",
+        "_singles",
+        "cancelled",
+        "limits",
+        "records",
+        "size_bytes",
+    )
 
     def __init__(self, limits: Limits = USUAL) -> None:
         self.limits = limits
         self._parts: deque[Singles | Batch] = deque()
         self._singles: Singles | None = None
+        self._is_awaited = False
+        self._since = 0.0
         self.records = 0
         self.size_bytes = 0
         self.cancelled = 0
         """Records dropped since the start."""
 
-    def add_one(self, message: PublishOne, token: Token | None, _now: float = 0.0) -> None:
+    @property
+    def due_at(self) -> float:
+        """When what waits is to be written: at once when somebody waits for it; `NEVER` when nothing waits."""
+        if not self.records:
+            return NEVER
+        if self._is_awaited or self.size_bytes >= GATHER_BYTES:
+            return 0.0
+        return self._since + GATHER_S
+
+    def add_one(self, message: PublishOne, token: Token | None, now: float = 0.0) -> None:
         """Queue one record."""
+        if not self.records:
+            self._since = now
         singles = self._singles
         if singles is None:
             singles = self._singles = Singles()
@@ -136,6 +167,7 @@ class Sequencer:
         _, _, _, level, size = message
         if level > singles.level:
             singles.level = level
+            self._is_awaited = True
         singles.size_bytes += size
         self.size_bytes += size
         self.records += 1
@@ -145,8 +177,12 @@ class Sequencer:
         ):
             self._singles = None
 
-    def add_many(self, message: PublishMany, token: Token | None, _now: float = 0.0) -> None:
+    def add_many(self, message: PublishMany, token: Token | None, now: float = 0.0) -> None:
         """Queue a publisher's batch."""
+        if not self.records:
+            self._since = now
+        if message.level > Level.NONE:
+            self._is_awaited = True
         self._singles = None
         self._parts.append(Batch(message.columns, message.level, message.size_bytes, token))
         self.records += message.columns.count
@@ -175,6 +211,7 @@ class Sequencer:
             parts.append(part)
         if not self._parts:
             self._singles = None
+        self._is_awaited = any(part.level > Level.NONE for part in self._parts)
         batches = [part.columns() for part in parts]
         records = sum([batch.count for batch in batches])
         self.records -= records + cancelled

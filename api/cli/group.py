@@ -24,6 +24,7 @@ from callboard.log.errors import (
     ControlError,
     DirectoryLocked,
     InvalidArgument,
+    JournalInvalid,
     LogCorrupt,
 )
 
@@ -121,7 +122,7 @@ def code_of(error: CallboardError) -> int:
     """The exit code of an error."""
     if isinstance(error, DirectoryLocked):
         return exits.LOCKED
-    if isinstance(error, LogCorrupt):
+    if isinstance(error, (LogCorrupt, JournalInvalid)):
         return exits.DAMAGED
     return exits.USAGE if isinstance(error, InvalidArgument) else exits.FAILED
 

@@ -10,6 +10,7 @@ import click
 
 from callboard.cli import exits
 from callboard.cli.group import run
+from callboard.cli.journals import PartitionReset, content_problems, reset_groups, with_contents
 from callboard.cli.onlooker import Onlooker
 from callboard.cli.options import directory_option, json_option
 from callboard.cli.output import Advance, print_json, progress, show
@@ -36,7 +37,7 @@ def verify(directory: str, as_json: bool) -> int:
             names = await _names(onlooker)
             with progress("verifying", quiet=as_json) as advance:
                 report = await verify_directory(onlooker.disk, progress=_teller(advance, names))
-            return report, names
+            return await with_contents(onlooker, report), names
 
     report, names = run(work)
     if as_json:
@@ -53,21 +54,34 @@ def verify(directory: str, as_json: bool) -> int:
 
 @click.command()
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option(
+    "--reset-deliveries",
+    "groups",
+    multiple=True,
+    metavar="GROUP",
+    help="Also set back what the delivery journals say of this group (name, id, or '*': every group) where that makes"
+    " no sense.",
+)
 @click.option("--accept", is_flag=True, help="Acknowledge what was lost: it is told no more.")
 @directory_option
 @json_option
-def repair(dry_run: bool, accept: bool, directory: str, as_json: bool) -> int:
+def repair(dry_run: bool, groups: tuple[str, ...], accept: bool, directory: str, as_json: bool) -> int:
     """Make damaged logs whole again without losing a record that can be read.
 
     Damaged files go to quarantine as they are; offsets that cannot be read become a recorded gap. No process may have
     the directory open. What was lost is told at every opening until --accept acknowledges it.
 
     With --dry-run nothing is changed, and the exit code is 4 when there is something to do.
+
+    A journal whose bytes are sound but make no sense is left alone unless --reset-deliveries names the group: its
+    state stays as it was before the first record that makes no sense, and what was settled after that is delivered
+    again.
     """
 
-    async def work() -> tuple[RepairReport, Names]:
+    async def work() -> tuple[RepairReport, list[PartitionReset], list[Problem], Names]:
         async with Onlooker(directory, writable=not dry_run) as onlooker:
             names = await _names(onlooker)
+            senseless = await content_problems(onlooker)  # first: it may be too new to be touched
             with progress("repairing", quiet=as_json) as advance:
                 report = await repair_directory(
                     onlooker.disk,
@@ -76,14 +90,24 @@ def repair(dry_run: bool, accept: bool, directory: str, as_json: bool) -> int:
                     now_us=HostClock().wall_us(),
                     progress=_teller(advance, names),
                 )
-            return report, names
+            resets = await reset_groups(onlooker, groups, dry_run=dry_run) if groups else []
+            if groups and not dry_run:
+                senseless = await content_problems(onlooker)
+            return report, resets, senseless, names
 
-    report, names = run(work)
+    report, resets, senseless, names = run(work)
     if as_json:
-        print_json(_repaired(report, names))
+        found = _repaired(report, names)
+        found["resets"] = [attrs.asdict(reset) for reset in resets]
+        found["senseless"] = [attrs.asdict(problem) for problem in senseless]
+        print_json(found)
     else:
-        _tell_repair(report, names)
-    return exits.DAMAGED if dry_run and report.actions else exits.OK
+        _tell_resets(resets, dry_run)
+        for problem in senseless:
+            show(f"left alone: {_label(problem.path, names)}: {problem.message}")
+        _tell_repair(report, names, is_all=not resets and not senseless)
+    is_left = bool(senseless) or (dry_run and bool(report.actions or resets))
+    return exits.DAMAGED if is_left else exits.OK
 
 
 async def _names(onlooker: Onlooker) -> Names:
@@ -137,7 +161,19 @@ def _summary(report: VerifyReport) -> str:
     )
 
 
-def _tell_repair(report: RepairReport, names: Names) -> None:
+def _tell_resets(resets: list[PartitionReset], dry_run: bool) -> None:
+    would = "would be " if dry_run else ""
+    for reset in resets:
+        show(
+            f"{would}reset: {reset.label}: group {reset.group}: {reset.forgotten_records:,} journal records"
+            f" {would}forgotten; what is not settled is delivered again from offset {reset.floor} on,"
+            f" {reset.settled_above:,} offsets above it stay settled"
+        )
+        for path in reset.quarantined:
+            show(f"kept: {path}")
+
+
+def _tell_repair(report: RepairReport, names: Names, *, is_all: bool) -> None:
     for action in report.actions:
         show(f"{action.kind}: {_label(action.path, names)}: {action.message}")
     for path, first, last in report.lost:
@@ -146,7 +182,7 @@ def _tell_repair(report: RepairReport, names: Names) -> None:
     for path in report.quarantined:
         show(f"kept: {path}")
     if not report.actions:
-        show("nothing is damaged: nothing to do")
+        show("nothing is damaged: nothing to do" if is_all else "no bytes are damaged")
     elif report.dry_run:
         show(f"{len(report.actions):,} things to do; nothing was changed")
     else:

@@ -7,24 +7,25 @@ waits for nobody and never makes a runtime's opening fail. Of each partition it 
 from __future__ import annotations
 
 import difflib
-from functools import partial
-from itertools import zip_longest
+from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self
 
-from callboard.actors.catalog.state import CatalogState, TopicRecord, decode
+from callboard.actors.catalog.state import RECORDS_VERSION, CatalogState, TopicRecord
 from callboard.cli.streams import require_directory
-from callboard.log.errors import InvalidArgument, LogCorrupt, PlanFailed, StorageError, TopicNotFound
-from callboard.log.format.columns import Columns
-from callboard.log.format.faults import FrameInvalid, SegmentHeaderInvalid
-from callboard.log.format.frame import FrameFields, decode_body, header_of
+from callboard.log.errors import (
+    InvalidArgument,
+    JournalInvalid,
+    LogCorrupt,
+    PlanFailed,
+    StorageError,
+    TopicNotFound,
+)
 from callboard.log.host.disk import HostDisk
-from callboard.log.journal.journal_disk import segment_bases
-from callboard.log.journal.journal_records import Kind, decode_control
+from callboard.log.journal.journal_reading import JournalReading
+from callboard.log.journal.journal_recovery import Owner
 from callboard.log.offline.reader import LogReader
-from callboard.log.seams.disk import Close, Incarnation
-from callboard.log.segments.segment_file import segment_path
-from callboard.log.segments.segment_walk import open_segment, scan_file
+from callboard.log.seams.disk import Incarnation
 
 __all__ = ["CatalogReplay", "Onlooker", "topic_not_found"]
 
@@ -42,10 +43,10 @@ class Onlooker:
         require_directory(directory)
         self.disk = HostDisk(directory, read_only=not writable)
         self._directory = directory
-        self._files: Incarnation
+        self.files: Incarnation
 
     async def __aenter__(self) -> Self:
-        self._files = await self.disk.incarnate("onlooker")
+        self.files = await self.disk.incarnate("onlooker")
         return self
 
     async def __aexit__(
@@ -65,6 +66,9 @@ class Onlooker:
         found = replay.state.topic(name)
         if found is not None:
             return found
+        if replay.senseless:
+            words = f"topic {name!r} is not in what can be understood of the catalog: {replay.senseless[0]}"
+            raise JournalInvalid(words, path="catalog", group=None)
         if replay.faults:
             raise LogCorrupt(
                 f"topic {name!r} is not in what can be read of the catalog: {replay.faults[0]}. Run"
@@ -76,11 +80,11 @@ class Onlooker:
 
     async def reader(self, topic: TopicRecord, partition: int) -> LogReader:
         """A reader of one partition."""
-        return await LogReader.open(self._files, f"topics/{topic.topic_id}/{partition}")
+        return await LogReader.open(self.files, f"topics/{topic.topic_id}/{partition}")
 
     async def file_bytes(self, topic: TopicRecord, partition: int) -> int:
         """Bytes of a partition's files, with the space that they keep ahead."""
-        entries = await self._files.list(f"topics/{topic.topic_id}/{partition}")
+        entries = await self.files.list(f"topics/{topic.topic_id}/{partition}")
         return sum(entry.size_bytes for entry in entries)
 
     def check_partition(self, topic: TopicRecord, partition: int | None) -> None:
@@ -94,7 +98,7 @@ class Onlooker:
     async def catalog(self) -> CatalogReplay:
         """The catalog's state. Raises `StorageError`, `FormatTooNew`."""
         for _ in range(TRIES):
-            replay = CatalogReplay(self._files)
+            replay = CatalogReplay(self.files)
             try:
                 await replay.run()
             except PlanFailed as failed:
@@ -111,72 +115,29 @@ class CatalogReplay:
     def __init__(self, files: Incarnation) -> None:
         self.state = CatalogState()
         self.faults: list[str] = []
+        self.senseless: list[str] = []
+        """Of the faults, those that are no damage."""
         self._files = files
-        self._expects_snapshot = False
 
     async def run(self) -> None:
-        """Read all segments. One that begins with a snapshot says all that those before it said."""
-        bases = await segment_bases(self._files, "catalog")
-        for base, successor in zip_longest(bases, bases[1:]):
-            try:
-                await self._segment(base, successor)
-            except SegmentHeaderInvalid as fault:
-                self.faults.append(f"segment {base} has no readable header ({fault})")
+        """Read all there is. Raises `PlanFailed`, `FormatTooNew`."""
+        state = self.state
+        owner = Owner(
+            lambda data: self._try(state.restore, data),
+            lambda record: self._try(state.replay, record),
+            RECORDS_VERSION,
+            versioned=state.versioned,
+            lost=state.lost,
+        )
+        reading = JournalReading(self._files, "catalog", owner)
+        await reading.run()
+        self.faults = [*reading.faults, *self.senseless]
 
-    async def _segment(self, base: int, successor: int | None) -> None:
-        segment = await open_segment(self._files, segment_path("catalog", base))
+    def _try(self, take: Callable[[bytes], None], stored: bytes) -> None:
         try:
-            self._expects_snapshot = False
-            walk = await scan_file(self._files, segment, visit=partial(self._visit, successor))
-            self.faults += [
-                f"bytes from {damage.start} to {damage.end} are damaged" for damage in walk.damages
-            ]
-        finally:
-            await self._files.submit((Close(segment.handle),))
-
-    def _visit(self, successor: int | None, position: int, fields: FrameFields, body: memoryview) -> bool:
-        header = header_of(fields, 0)
-        if successor is not None and header.base_offset >= successor:
-            return True
-        try:
-            columns = decode_body(header, body, verify=False)
-        except FrameInvalid as fault:
-            self.faults.append(f"the frame at byte {position} cannot be decoded ({fault})")
-        else:
-            self._take(columns)
-        return False
-
-    def _take(self, columns: Columns) -> None:
-        if self._expects_snapshot:
-            self._expects_snapshot = False
-            self._restore(columns.value(0) or b"")
-            return
-        control = decode_control(columns.value(0))
-        if control is None:
-            self.faults.append("a frame has no control record")
-        elif control.kind in (Kind.SNAPSHOT, Kind.HEAL):
-            self._expects_snapshot = True
-        elif control.kind is Kind.GAP:
-            self.faults.append("repair gave up some of its events")
-        elif control.kind is Kind.EVENTS:
-            for event in columns.value_list(1):
-                self._apply(event or b"")
-
-    def _restore(self, data: bytes) -> None:
-        state = CatalogState()
-        try:
-            state.restore(data)
-        except (LogCorrupt, TypeError, ValueError) as fault:
-            self.faults.append(f"a snapshot makes no sense ({fault})")
-        else:
-            self.state = state
-            self.faults.clear()
-
-    def _apply(self, event: bytes) -> None:
-        try:
-            self.state.apply(decode(event))
-        except LogCorrupt as fault:
-            self.faults.append(str(fault))
+            take(stored)
+        except JournalInvalid as fault:
+            self.senseless.append(str(fault))
 
 
 def topic_not_found(name: str, known: list[str], directory: str) -> TopicNotFound:

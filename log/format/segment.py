@@ -49,7 +49,8 @@ SEGMENT_LAYOUT: Final = Layout(
     ),
     Field("previous_base", "Q", "base offset of the segment before; of this one when it was the first"),
     Field("gap", "B", "why previous_end is below the base offset: 0 it is not, 1 unsynced records, 2 damage"),
-    Field("reserved_too", "3s", "zeros"),
+    Field("records_version", "B", "version of what the records hold; in a journal its owner's, else 0"),
+    Field("reserved_too", "2s", "zeros"),
     Field("checksum", "I", "CRC-32 of the 60 bytes before"),
 )
 COPY_BYTES: Final = SEGMENT_LAYOUT.size_bytes
@@ -87,6 +88,7 @@ class SegmentHeader:
     previous_end: int = 0
     previous_base: int = 0
     gap: GapReason = GapReason.NONE
+    records_version: int = 0
     version: int = SEGMENT_VERSION
     intact: bool = True
     identity: int = 0
@@ -102,6 +104,7 @@ def encode_segment_header(
     previous_end: int | None = None,
     previous_base: int | None = None,
     gap: GapReason = GapReason.NONE,
+    records_version: int = 0,
     identity: int = 0,
 ) -> bytes:
     """The first `SEGMENT_HEADER_BYTES` of a segment; by default it continues the one before, or is the first."""
@@ -117,7 +120,8 @@ def encode_segment_header(
         base_offset if previous_end is None else previous_end,
         base_offset if previous_base is None else previous_base,
         gap,
-        bytes(3),
+        records_version,
+        bytes(2),
         0,
     )
     sealed = packed[:SEALED_BYTES]
@@ -160,6 +164,7 @@ def decode_copy(copy: memoryview) -> SegmentHeader:
         previous_end,
         previous_base,
         gap,
+        records_version,
         rest,
         checksum,
     ) = SEGMENT_LAYOUT.struct.unpack(copy)
@@ -168,6 +173,7 @@ def decode_copy(copy: memoryview) -> SegmentHeader:
     if zlib.crc32(copy[:SEALED_BYTES]) != checksum:
         raise SegmentHeaderInvalid(Fault.HEADER_CHECKSUM)
     known = kind in (1, 2) and gap <= max(GapReason) and not flags and not any(rest)
+    known = known and (kind == SegmentKind.JOURNAL or not records_version)
     if version > SEGMENT_VERSION or (version == SEGMENT_VERSION and not known):
         raise FormatTooNew(
             f"a segment has format version {version}, kind {kind}: a newer Callboard wrote it. "
@@ -187,6 +193,7 @@ def decode_copy(copy: memoryview) -> SegmentHeader:
         previous_end,
         previous_base,
         GapReason(gap),
+        records_version,
         version,
         identity=identity,
     )

@@ -51,6 +51,22 @@ IN_PLACE_BYTES_MAX: Final = 256 * 1024
 """Plans that write more are not waited for in place."""
 
 
+class HostFlight:
+    """A plan that runs in a thread."""
+
+    __slots__ = ("_incarnation", "_job", "_number", "_plan")
+
+    def __init__(self, incarnation: HostIncarnation, plan: tuple[Verb, ...], number: int, job: Any) -> None:
+        self._incarnation = incarnation
+        self._plan = plan
+        self._number = number
+        self._job = job
+
+    async def landed(self) -> None:
+        """Wait for its end. Raises `PlanFailed`."""
+        await self._incarnation.landed(self._plan, self._number, self._job)
+
+
 class HostIncarnation:
     """One owner's access to the disk during one life."""
 
@@ -93,17 +109,46 @@ class HostIncarnation:
         check_plan(plan, self)
         self._disk.check_run()
         await trio.lowlevel.checkpoint_if_cancelled()
-        self._flown = number = self._flown + 1
-        self._flights[number] = trio.current_time()
+        number = self._depart()
         try:
             failure = await self._disk.hop(self.executor.run, plan, in_place=_is_quick(plan))
         finally:
-            del self._flights[number]
-            if self._drained is not None and not self._flights:
-                self._drained.set()
+            self._arrive(number)
         if failure is not None:
-            index, error = failure
-            raise plan_failed(self._disk.root, index, plan[index], error)
+            self._raise(plan, failure)
+
+    @trio.lowlevel.enable_ki_protection
+    def start(self, plan: Plan) -> HostFlight | None:
+        """Start the plan in a thread; None when none is free, or plans run in the loop."""
+        self._check()
+        plan = tuple(plan)
+        check_plan(plan, self)
+        job = self._disk.start(self.executor.run, plan)
+        return None if job is None else HostFlight(self, plan, self._depart(), job)
+
+    @trio.lowlevel.enable_ki_protection
+    async def landed(self, plan: tuple[Verb, ...], number: int, job: Any) -> None:
+        """What `HostFlight.landed` does."""
+        try:
+            failure = await self._disk.finish(job, in_place=_is_quick(plan))
+        finally:
+            self._arrive(number)
+        if failure is not None:
+            self._raise(plan, failure)
+
+    def _depart(self) -> int:
+        self._flown = number = self._flown + 1
+        self._flights[number] = trio.current_time()
+        return number
+
+    def _arrive(self, number: int) -> None:
+        del self._flights[number]
+        if self._drained is not None and not self._flights:
+            self._drained.set()
+
+    def _raise(self, plan: tuple[Verb, ...], failure: tuple[int, OSError]) -> None:
+        index, error = failure
+        raise plan_failed(self._disk.root, index, plan[index], error)
 
     def opened(self, handle: HostHandle) -> None:
         """Called by the executor, in its thread."""
@@ -287,6 +332,14 @@ class HostDisk:
     def check_run(self) -> None:
         """Raise `WrongRun` unless the caller runs in the trio run that uses this disk."""
         self._pool.check_run()
+
+    def start(self, function: Callable[[*Ts], object], *arguments: *Ts) -> Any:
+        """Call `function` in a thread without waiting: a job for `finish`; None when that cannot be."""
+        return None if self._inline else self._pool.start(function, *arguments)
+
+    async def finish(self, job: Any, *, in_place: bool) -> Any:
+        """What the job's function returns, once it does."""
+        return await self._pool.finish(job, in_place=in_place and self._in_place)
 
     async def hop(self, function: Callable[[*Ts], T], *arguments: *Ts, in_place: bool = False) -> T:
         """Call `function` in one of this disk's threads (or in place), and wait until it has ended (D1)."""

@@ -268,12 +268,32 @@ class ThreadPool:
         await trio.lowlevel.checkpoint_if_cancelled()
         if not self._has_room():
             await self._wait_for_room()
+        job = self._begin(function, arguments, token)
+        if in_place:
+            # All who are runnable run first, while the thread works: that is also how plans of several owners overlap.
+            await trio.lowlevel.cancel_shielded_checkpoint()
+        return await self.finish(job, in_place=in_place)  # type: ignore[no-any-return]
+
+    def start(self, function: Callable[[*Ts], object], *arguments: *Ts) -> _Job | None:
+        """Call `function` in a thread without waiting: a job, which the caller must `finish`; None if none is free."""
+        token = self.check_run()
+        return self._begin(function, arguments, token) if self._has_room() else None
+
+    def _begin(
+        self, function: Callable[..., object], arguments: tuple[Any, ...], token: trio.lowlevel.TrioToken
+    ) -> _Job:
         job = _Job(function, arguments, token)
         self._running[job] = _now()
+        if len(self._running) > len(self._threads):
+            self._grow()
+        self._jobs.put(job)
+        return job
+
+    @trio.lowlevel.enable_ki_protection
+    async def finish(self, job: _Job, *, in_place: bool) -> Any:
+        """Wait for a job to the end (T1). In place, it should have had a pass of the loop before."""
+        job.task = trio.lowlevel.current_task()
         try:
-            if len(self._running) > len(self._threads):
-                self._grow()
-            self._jobs.put(job)
             if in_place:
                 await self._wait_in_place(job)
             else:
@@ -283,13 +303,11 @@ class ThreadPool:
             self._ended()
         if job.error is not None:
             raise job.error
-        return job.result  # type: ignore[no-any-return]
+        return job.result
 
     # -- the end of a job
 
     async def _wait_in_place(self, job: _Job) -> None:
-        # All who are runnable run first, while the thread works: that is also how plans of several owners overlap.
-        await trio.lowlevel.cancel_shielded_checkpoint()
         if job.gate.acquire(blocking=False):
             return
         started, patience = _now(), self._patience

@@ -20,7 +20,9 @@ those.
 
 Vocabulary
 ----------
-proven      records below this sequence survived a sync (see `journal_records`).
+proven      records below this sequence survived a sync (see `journal_records`). It is kept in the frames, in the
+            mapped file `committed`, and in a `ProvenEnd` that outlives this object.
+version     the form in which the owner writes its records; each segment's header says which form is in it.
 dirty       events were handed to the OS that no sync has proven: they survive a crash of the process only.
 reserve     zeros ahead of the last frame.
 
@@ -53,14 +55,15 @@ from callboard.log.journal.journal_disk import (
     start_segment,
 )
 from callboard.log.journal.journal_records import Kind, columns_of_control, columns_of_events
-from callboard.log.journal.journal_recovery import JournalRecovery, prune_segments, recover
+from callboard.log.journal.journal_recovery import JournalRecovery, Owner, ignore, prune_segments, recover
+from callboard.log.journal.proven_end import ProvenEnd, ProvenMark
 from callboard.log.limits import USUAL, Limits
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Buffer, Close, Incarnation, Sync, Verb, Write, Zero
 from callboard.log.seams.entropy import Entropy
 from callboard.log.segments.segment_file import SegmentFile
 
-__all__ = ["Journal", "JournalRecovery", "StagedJournal"]
+__all__ = ["Journal", "JournalRecovery", "ProvenEnd", "StagedJournal"]
 
 TOP_UPS_PER_RESERVE: Final = 2
 """What part of the reserve is written beyond it each time that it is topped up."""
@@ -84,13 +87,23 @@ class Journal:
     """Events and snapshots of one owner. See the module's docstring; `open` makes one."""
 
     def __init__(
-        self, files: Incarnation, directory: str, *, clock: Clock, entropy: Entropy, limits: Limits = USUAL
+        self,
+        files: Incarnation,
+        directory: str,
+        *,
+        clock: Clock,
+        entropy: Entropy,
+        version: int = 0,
+        proven_end: ProvenEnd | None = None,
+        limits: Limits = USUAL,
     ) -> None:
         """Describe a journal that is not open yet: use `open`."""
         self.directory = directory
         self._files = files
         self._clock = clock
         self._entropy = entropy
+        self._version = version
+        self._mark = ProvenMark(ProvenEnd() if proven_end is None else proven_end)
         self._limits = limits
         self._segment: SegmentFile
         self._next = 0
@@ -100,6 +113,7 @@ class Journal:
         self._busy: str | None = None
         self._retry_at = 0
         self._ends_with_mark = False
+        self._is_outdated = False
         self.recovery = JournalRecovery()
         self.needs_healing = False
         """A plan failed: `heal` before anything is staged (J4)."""
@@ -107,6 +121,10 @@ class Journal:
         """The reserve could not be topped up: the disk is full."""
         self.bytes_since_snapshot = 0
         """How much an open would replay."""
+        self.history_bytes = 0
+        """Segments that only tell of the past, when `prune` looked last: no open needs them."""
+        self.dropped_history_bytes = 0
+        """What `prune` removed of the history since the open because there was too much of it."""
 
     # -- opening and closing ------------------------------------------------------------------------------------
 
@@ -120,33 +138,88 @@ class Journal:
         entropy: Entropy,
         restore: Callable[[bytes], None],
         apply: Callable[[bytes], None],
-        written: Callable[[int], None] = lambda _: None,
+        version: int = 0,
+        versioned: Callable[[int], None] = ignore,
+        written: Callable[[int], None] = ignore,
+        lost: Callable[[int, int], None] = ignore,
+        proven_end: ProvenEnd | None = None,
         limits: Limits = USUAL,
     ) -> Journal:
         """Replay the journal in `directory`, made when missing: `restore(snapshot)`, then `apply(event)` for each.
 
-        Before these, `written` hears when they were written (microseconds since 1970, by the clock of that time).
+        Before these, `versioned` hears in which form they are (`version` is the newest that the owner reads, and the
+        one it writes), `written` when they were written (microseconds since 1970, by the clock of that time), and
+        `lost` the first and last sequence of what repair had to give up before them.
 
         A torn tail is moved to quarantine; events that no sync has proven are written anew and synced before this
-        returns. When that fails, the journal opens all the same, with `needs_healing` set.
+        returns. When that fails, or the last segment is of an older version, the journal opens all the same, with
+        `needs_healing` set.
 
-        Raises `LogCorrupt` when events are damaged that no later snapshot replaces, `StorageError` when the disk
-        fails. Errors of `restore` and `apply` come out as they are.
+        Raises `LogCorrupt` when events are damaged that no later snapshot replaces, or when events are missing that
+        `proven_end` or the `committed` file proves; `FormatTooNew` when a newer Callboard wrote something;
+        `StorageError` when the disk fails. Errors of `restore` and `apply` come out as they are.
         """
-        journal = cls(files, directory, clock=clock, entropy=entropy, limits=limits)
-        found = await recover(files, directory, restore, apply, written)
-        journal.recovery = found.recovery
-        if found.segment is None:
-            await journal._change_segment("opening", None, b"", allocate_or_fail=False)
-            return journal
-        journal._segment = found.segment
-        journal._next = journal._proven = found.next_sequence
-        journal.bytes_since_snapshot = found.bytes_since_snapshot
-        journal.needs_healing = found.needs_healing
-        journal._ends_with_mark = found.ends_with_mark
-        if journal.needs_maintenance:
-            await journal.maintain()
+        journal = cls(
+            files,
+            directory,
+            clock=clock,
+            entropy=entropy,
+            version=version,
+            proven_end=proven_end,
+            limits=limits,
+        )
+        try:
+            await journal._recover(Owner(restore, apply, version, versioned, written, lost))
+        except BaseException:
+            journal._mark.close()
+            raise
         return journal
+
+    @classmethod
+    async def replace(
+        cls,
+        files: Incarnation,
+        directory: str,
+        *,
+        clock: Clock,
+        entropy: Entropy,
+        version: int,
+        base: int,
+        snapshot: bytes,
+    ) -> None:
+        """Write a journal that begins at sequence `base` with `snapshot`, which replaces all before. It is not open."""
+        journal = cls(files, directory, clock=clock, entropy=entropy, version=version)
+        journal._next = base
+        await journal._mark.open(files, directory)
+        try:
+            await journal._change_segment("replacing", Kind.HEAL, snapshot, allocate_or_fail=False)
+            await journal.close()
+        finally:
+            journal._mark.close()
+
+    async def _recover(self, owner: Owner) -> None:
+        await self._mark.open(self._files, self.directory)
+        found = await recover(self._files, self.directory, owner, self._mark.sequence)
+        self.recovery = found.recovery
+        self._next = self._proven = found.next_sequence
+        if found.segment is None:
+            await self._change_segment("opening", None, b"", allocate_or_fail=False)
+            return
+        self._segment = found.segment
+        self.bytes_since_snapshot = found.bytes_since_snapshot
+        self.needs_healing = found.needs_healing or found.is_outdated
+        self._is_outdated = found.is_outdated and not found.needs_healing
+        self._ends_with_mark = found.ends_with_mark
+        if not found.needs_healing:
+            self._prove()
+        if self.needs_maintenance:
+            await self.maintain()
+
+    def _prove(self) -> None:
+        """A sync covered everything that was appended."""
+        self._unproven_bytes = 0
+        self._proven = self._next
+        self._mark.advance(self._next)
 
     async def close(self) -> None:
         """Sync what is dirty, mark the end as clean, close the file. Raises `StorageError` when the sync fails."""
@@ -154,6 +227,7 @@ class Journal:
             raise InternalError("the journal is closed while an append is staged", invariant="J1")
         handle = self._segment.handle
         if self.needs_healing:
+            self._mark.close()
             await close_quietly(self._files, self._segment)
             return
         verbs: list[Verb] = [Sync(handle)] if self.is_dirty else []
@@ -168,6 +242,10 @@ class Journal:
             await close_quietly(self._files, self._segment)
             if isinstance(error.verb, Sync):
                 raise error_of(self.directory, "closing", error) from error
+        else:
+            self._prove()
+        finally:
+            self._mark.close()
 
     # -- appending ----------------------------------------------------------------------------------------------
 
@@ -217,8 +295,7 @@ class Journal:
         self.bytes_since_snapshot += staged.size_bytes
         self._unproven_bytes += staged.size_bytes
         if staged.is_synced:
-            self._unproven_bytes = 0
-            self._proven = self._next
+            self._prove()
 
     def failed(self, staged: StagedJournal, error: PlanFailed) -> StorageError:
         """The plan failed: the error for whoever waits. Sets `needs_healing` unless nothing can have been written.
@@ -289,7 +366,9 @@ class Journal:
         """
         self._check_snapshot(snapshot)
         self._check_idle("heal")
-        await self._change_segment("healing", Kind.HEAL, snapshot, allocate_or_fail=False)
+        # What is only of an older version is as good as its snapshot, should that be damaged.
+        kind = Kind.SNAPSHOT if self._is_outdated else Kind.HEAL
+        await self._change_segment("healing", kind, snapshot, allocate_or_fail=False)
 
     @property
     def needs_maintenance(self) -> bool:
@@ -328,18 +407,21 @@ class Journal:
             self._busy = None
         segment.allocated_to = target
         self.is_short_of_space = False
-        self._unproven_bytes = 0
-        self._proven = self._next
+        self._prove()
 
-    async def prune(self, *, keep_from_us: int | None = None) -> int:
+    async def prune(self, *, keep_from_us: int | None = None, keep_bytes: int | None = None) -> int:
         """Remove segments that the newest snapshot made superfluous; returns how many.
 
-        With `keep_from_us` (microseconds since 1970) those stay that hold events from that instant on.
+        With `keep_from_us` (microseconds since 1970) those stay that hold events from that instant on, as far as they
+        are no more than `keep_bytes`: then the oldest go all the same, counted in `dropped_history_bytes`.
         """
         self._check_idle("prune")
         self._busy = "pruning"
         try:
-            return await prune_segments(self._files, self.directory, keep_from_us)
+            pruned = await prune_segments(self._files, self.directory, keep_from_us, keep_bytes)
+            self.history_bytes = pruned.kept_bytes
+            self.dropped_history_bytes += pruned.excess_bytes
+            return pruned.segments
         except PlanFailed as error:
             raise error_of(self.directory, "pruning", error) from error
         finally:
@@ -405,6 +487,7 @@ class Journal:
                 self._files,
                 segment,
                 created_us=self._clock.wall_us(),
+                records_version=self._version,
                 frames=frames,
                 reserve_bytes=self._topped_up_bytes,
                 reserve_or_fail=allocate_or_fail,
@@ -417,10 +500,11 @@ class Journal:
         finally:
             self._busy = None
         self._segment = segment
-        self._next = self._proven = end
-        self._unproven_bytes = self._retry_at = 0
+        self._next = end
+        self._retry_at = 0
+        self._prove()
         self._ends_with_mark = False
-        self.needs_healing = False
+        self.needs_healing = self._is_outdated = False
         self.is_short_of_space = self._lacks_reserve
         if kind is not None:
             self.bytes_since_snapshot = 0

@@ -51,9 +51,10 @@ class Failure(enum.Enum):
     """The disk refused one of our verbs."""
 
 
-def is_full(error: PlanFailed) -> bool:
+def is_full(error: StorageError) -> bool:
     """Whether the disk, or the user's quota, is full."""
-    return error.error.errno in FULL
+    cause = error.fields.get("error")
+    return isinstance(cause, OSError) and cause.errno in FULL
 
 
 def classify(error: PlanFailed, ours: Sequence[Verb]) -> Failure:
@@ -108,6 +109,7 @@ async def start_segment(
     segment: SegmentFile,
     *,
     created_us: int,
+    records_version: int,
     frames: Sequence[Buffer],
     reserve_bytes: int,
     reserve_or_fail: bool,
@@ -123,6 +125,7 @@ async def start_segment(
         kind=SegmentKind.JOURNAL,
         base_offset=segment.base_offset,
         created_us=created_us,
+        records_version=records_version,
         identity=identity_of(segment.directory),
     )
     size = frame_length(frames)

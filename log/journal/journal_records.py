@@ -29,6 +29,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from callboard.log.format.columns import Columns
+from callboard.log.format.fields import too_new
 
 __all__ = ["CONTROL_BYTES", "Control", "Kind", "columns_of_control", "columns_of_events", "decode_control"]
 
@@ -72,9 +73,13 @@ def columns_of_control(kind: Kind, proven: int) -> Columns:
 
 
 def decode_control(record: bytes | None) -> Control | None:
-    """The control record, or None when these bytes are none."""
+    """The control record, or None when these bytes are none. Raises `FormatTooNew` when its kind is unknown."""
     if record is None or len(record) != CONTROL_BYTES:
         return None
     number, proven = CONTROL.unpack(record)
     kind = KINDS.get(number)
-    return None if kind is None else Control(kind, proven)
+    if kind is None:
+        raise too_new(
+            f"a frame of a journal has the unknown kind {number}", found=number, supported=max(Kind)
+        )
+    return Control(kind, proven)

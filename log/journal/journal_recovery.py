@@ -12,8 +12,8 @@ quarantine, and overwritten with zeros. Valid frames past the highest `proven` m
 bytes are written anew in place and synced before anybody believes them. The same bytes in the same place: a crash
 meanwhile changes nothing.
 
-A rotten byte in the very last appends cannot be told from a torn write; the events from there on are then lost, and
-their bytes are in quarantine.
+How far the journal was proven is also known from its `committed` file, and, while the process lives, from memory: a
+rotten byte in the very last appends is not taken for a torn write. What is past that end was answered to nobody.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ import attrs
 from callboard.log.errors import LogCorrupt, PlanFailed
 from callboard.log.format.columns import Columns
 from callboard.log.format.faults import SegmentHeaderInvalid
+from callboard.log.format.fields import too_new
 from callboard.log.format.frame import FrameHeader
 from callboard.log.format.frame_walk import CHUNK_BYTES, DamagedRange, FrameWalk, Tail
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
 from callboard.log.journal.journal_disk import (
     error_of,
     is_full,
-    make_directory,
     remove_unfinished,
     segment_bases,
 )
@@ -51,12 +51,34 @@ from callboard.log.seams.disk import (
     Zero,
 )
 from callboard.log.segments.quarantine import Quarantine
-from callboard.log.segments.segment_file import SegmentFile, segment_path
+from callboard.log.segments.segment_file import SegmentFile, base_offset_of, segment_path
 from callboard.log.segments.segment_walk import FrameReader, OpenSegment, open_segment, scan_file
 
-__all__ = ["Found", "JournalRecovery", "prune_segments", "recover"]
+__all__ = ["Found", "JournalRecovery", "Owner", "Pruned", "ignore", "prune_segments", "recover"]
 
 Sink = Callable[[bytes], None]
+
+
+def ignore(*_: int) -> None:
+    """For owners that do not want to know."""
+
+
+@attrs.frozen
+class Owner:
+    """Who hears what a journal holds, in this order: `versioned` and `written` before what they tell of."""
+
+    restore: Sink
+    """A snapshot."""
+    apply: Sink
+    """An event."""
+    version: int = 0
+    """The newest form of records that the owner reads; what it writes."""
+    versioned: Callable[[int], None] = ignore
+    """In which form the records that follow are."""
+    written: Callable[[int], None] = ignore
+    """When what follows was written: microseconds since 1970, by the clock of that time."""
+    lost: Callable[[int, int], None] = ignore
+    """Which sequence numbers, first and last, were given up by repair: what follows may not fit."""
 
 
 @attrs.frozen
@@ -86,16 +108,18 @@ class Found:
     bytes_since_snapshot: int = 0
     needs_healing: bool = False
     ends_with_mark: bool = False
+    is_outdated: bool = False
+    """The last segment is in an older form than its owner writes: nothing may be appended to it."""
 
 
-async def recover(
-    files: Incarnation, directory: str, restore: Sink, apply: Sink, written: Callable[[int], None]
-) -> Found:
-    """Replay the journal and make its end fit to be appended to. See `Journal.open` for the errors."""
+async def recover(files: Incarnation, directory: str, owner: Owner, committed: int) -> Found:
+    """Replay the journal and make its end fit to be appended to. See `Journal.open` for the errors.
+
+    `committed`: below this sequence every record is known to have survived a sync.
+    """
     try:
-        await make_directory(files, directory)
         await remove_unfinished(files, directory)
-        return await Replay(files, directory, restore, apply, written).run()
+        return await Replay(files, directory, owner, committed).run()
     except PlanFailed as error:
         raise error_of(directory, "opening", error) from error
 
@@ -107,15 +131,13 @@ class Replay:
         self,
         files: Incarnation,
         directory: str,
-        restore: Sink,
-        apply: Sink,
-        written: Callable[[int], None],
+        owner: Owner,
+        committed: int,
     ) -> None:
         self.files = files
         self.directory = directory
-        self.restore = restore
-        self.apply = apply
-        self.written = written
+        self.owner = owner
+        self.committed = committed
         self.next = 0
         self.proven = 0
         self.events = 0
@@ -132,6 +154,14 @@ class Replay:
         """Find the start, replay to the end, make the end fit to be appended to."""
         bases = await segment_bases(self.files, self.directory)
         if not bases:
+            if self.committed:
+                top = self.committed - 1
+                raise LogCorrupt(
+                    f"journal {self.directory}: its segments are gone, with the records 0 to {top}. Nothing was"
+                    " changed. Restore the directory from a copy.",
+                    path=self.directory,
+                    offsets=(0, top),
+                )
             return Found(JournalRecovery())
         start = await self._start(bases)
         for place in range(start, len(bases) - 1):
@@ -179,6 +209,14 @@ class Replay:
             raise self._corrupt(path, base, base, f"its header ({fault})") from fault
         if segment.header.base_offset != base:
             raise self._corrupt(path, base, base, "its name: the header names another base offset")
+        version = segment.header.records_version
+        if version > self.owner.version:
+            raise too_new(
+                f"its records are of version {version}",
+                found=version,
+                supported=self.owner.version,
+                path=path,
+            )
         return segment
 
     # -- replaying ----------------------------------------------------------------------------------------------
@@ -192,6 +230,7 @@ class Replay:
         # A segment gets its name only after its predecessor was synced.
         self.proven = max(self.proven, base)
         self.unproven.clear()
+        self.owner.versioned(segment.header.records_version)
 
     async def _replay_sealed(self, segment: OpenSegment, successor: int) -> None:
         """Apply a segment that has a successor: all its events must be there."""
@@ -208,18 +247,21 @@ class Replay:
         scan = await scan_file(self.files, segment)
         hole = self._first_hole(segment, scan)
         await self._replay(segment, scan, hole)
+        is_skipped = segment.header.base_offset in self.skipped
+        found = max(self.next, segment.header.base_offset + 2) if is_skipped else self.next
+        if found < self.committed:
+            raise self._corrupt(segment.handle.path, found, self.committed - 1, "its events", hole)
         kept_end = position = scan.end if hole is None else hole.start
         is_torn = hole is not None or scan.tail is Tail.TORN
         if self.mark_at is not None:
             # The next frame is longer than the mark, takes its number and covers it.
             position, self.next = self.mark_at, self.next - 1
         torn_end = max(scan.end, scan.tail_end) if is_torn else position
-        base = segment.header.base_offset
         kept: tuple[str, ...] = ()
         rewritten = 0
-        if base in self.skipped:
+        if is_skipped:
             # Only a new segment can carry on after a damaged snapshot: the owner writes one from memory.
-            self.next = max(self.next, base + 2)
+            self.next = found
             needs_healing = True
         else:
             kept = await self._quarantine(segment, position, torn_end)
@@ -242,6 +284,7 @@ class Replay:
             self.replayed_bytes,
             needs_healing,
             self.mark_at is not None and not is_torn,
+            segment.header.records_version < self.owner.version,
         )
 
     def _first_hole(self, segment: OpenSegment, scan: FrameWalk) -> DamagedRange | None:
@@ -284,9 +327,9 @@ class Replay:
         self.unproven.append((sequence, position))
         self.mark_at = None
         self.replayed_bytes += header.frame_bytes
-        self.written(header.max_time_us)
+        self.owner.written(header.max_time_us)
         if self.snapshot_at is not None and sequence == self.snapshot_at + 1:
-            self.restore(columns.value(0) or b"")
+            self.owner.restore(columns.value(0) or b"")
             self.replayed_bytes = 0
             return
         control_record, *events = columns.value_list()
@@ -301,11 +344,12 @@ class Replay:
         if control.kind is Kind.EVENTS:
             self.events += len(events)
             for event in events:
-                self.apply(event or b"")
+                self.owner.apply(event or b"")
         elif control.kind is Kind.MARK:
             self.mark_at = position
         elif control.kind is Kind.GAP:
             self.gaps.append((header.base_offset, header.last_offset))
+            self.owner.lost(header.base_offset, header.last_offset)
         elif header.base_offset not in self.skipped:
             self.snapshot_at = header.base_offset
 
@@ -369,6 +413,18 @@ def control_of(columns: Columns) -> Control | None:
     return decode_control(columns.value(0))
 
 
+@attrs.frozen
+class Pruned:
+    """What pruning did to the segments before the newest snapshot."""
+
+    segments: int
+    """How many were removed."""
+    kept_bytes: int
+    """Of those that are still there."""
+    excess_bytes: int
+    """Removed although they were not too old: they were too many."""
+
+
 async def snapshot_kind(files: Incarnation, segment: OpenSegment) -> Kind | None:
     """Which kind of snapshot a segment announces, None when it begins with something else, or nothing readable."""
     first = await FrameReader(files, segment.handle, segment.header.segment_id).valid()
@@ -376,9 +432,16 @@ async def snapshot_kind(files: Incarnation, segment: OpenSegment) -> Kind | None
     return control.kind if control is not None and control.kind in (Kind.SNAPSHOT, Kind.HEAL) else None
 
 
-async def prune_segments(files: Incarnation, directory: str, keep_from_us: int | None) -> int:
+async def prune_segments(
+    files: Incarnation, directory: str, keep_from_us: int | None, keep_bytes: int | None
+) -> Pruned:
     """Remove segments older than the newest snapshot, oldest first. See `Journal.prune`."""
-    bases = await segment_bases(files, directory)
+    sizes = {
+        base: entry.size_bytes
+        for entry in await files.list(directory)
+        if not entry.is_directory and (base := base_offset_of(entry.name)) is not None
+    }
+    bases = sorted(sizes)
     superfluous: list[int] = []
     created_us: dict[int, int] = {}
     for base in reversed(bases):
@@ -390,14 +453,19 @@ async def prune_segments(files: Incarnation, directory: str, keep_from_us: int |
             superfluous = bases[: bases.index(base)]
             break
     verbs: list[Verb] = []
+    kept = sum(sizes[base] for base in superfluous)
+    excess = 0
     for base, successor in pairwise([*superfluous, *bases[len(superfluous) : len(superfluous) + 1]]):
         if successor not in created_us:
             segment = await open_segment(files, segment_path(directory, successor))
             created_us[successor] = segment.header.created_us
             await files.submit((Close(segment.handle),))
         if keep_from_us is not None and created_us[successor] > keep_from_us:
-            break
+            if keep_bytes is None or kept <= keep_bytes:
+                break
+            excess += sizes[base]
         verbs.append(Unlink(segment_path(directory, base)))
+        kept -= sizes[base]
     if verbs:
         await files.submit((*verbs, SyncDirectory(directory)))
-    return len(verbs)
+    return Pruned(len(verbs), kept, excess)

@@ -99,6 +99,9 @@ def gap_before(state: SegmentState, run: Run, end: int) -> tuple[GapReason, tupl
 def plan_journal(found: Inspection) -> list[Fork]:
     """A segment for each damaged one, under the same name, with gap frames for what is lost."""
     forks: list[Fork] = []
+    if not found.segments:
+        end = found.journal_end
+        return [Fork(0, end, None, ((0, end - 1),), ((0, end - 1),))] if end else []
     first = found.segments[0]
     if first.base > 0 and any(
         problem.kind == "snapshot" and problem.first_offset == 0 for problem in first.problems
@@ -115,6 +118,9 @@ def plan_journal(found: Inspection) -> list[Fork]:
                 parts.append((end, run.base - 1))
             parts.append(run)
             end = run.end
+        if following is None and end < found.journal_end:
+            parts.append((end, found.journal_end - 1))
+            end = found.journal_end
         if state.lost_snapshot and end == state.base + 1:
             end += 1
         if following is not None and end < following.base and not following.heals:
@@ -148,6 +154,7 @@ async def write_fork(
         previous_end=fork.previous_end,
         previous_base=fork.previous_base,
         gap=fork.gap,
+        records_version=0 if header is None else header.records_version,
         identity=identity_of(found.directory),
     )
     await files.submit(file.start_verbs(files, encoded))

@@ -75,6 +75,11 @@ class Inspection:
     notes: list[Problem] = attrs.Factory(list)
     has_snapshot: bool = False
 
+    @property
+    def journal_end(self) -> int:
+        """Of a journal: the sequence below which every record was synced."""
+        return self.committed.durable_end if self.kind == "journal" and self.committed is not None else 0
+
     def note(
         self,
         state: SegmentState,

@@ -86,7 +86,7 @@ class Inspector:
             kinds = {expected}
         if SegmentKind.JOURNAL in kinds and SegmentKind.LOG not in kinds:
             found.kind = "journal"
-        elif committed is not None:
+        if committed is not None:
             self._read_committed(committed)
         self._place(states)
         for place in range(len(found.segments)):
@@ -227,9 +227,9 @@ class Inspector:
         """Whether power loss alone may have taken the record: nobody was told that it is durable."""
         if following is not None and not following.heals:
             return False
-        if self.found.kind == "journal":
-            return frames.proven <= first
-        return self.found.committed is not None and first >= self.found.committed.durable_end
+        if self.found.committed is None:
+            return self.found.kind == "journal" and first >= frames.proven
+        return first >= max(frames.proven, self.found.committed.durable_end)
 
     def _check_end(
         self, state: SegmentState, walk: FrameWalk, frames: FramesFound, following: SegmentState | None
@@ -239,7 +239,10 @@ class Inspector:
         is_torn = walk.tail is Tail.TORN and frames.superseded_at > walk.end
         words = f"bytes {walk.end} to {walk.tail_end} are no frame" if is_torn else "records are missing"
         if following is None:
-            if is_torn:
+            proven = self.found.journal_end
+            if end + (state.lost_snapshot and end == state.base + 1) < proven:
+                tell(state, "damage", walk.end, end, proven - 1, words + ", and were synced")
+            elif is_torn:
                 first, last = walk.torn_offsets or (None, None)
                 self.found.note(state, "torn", walk.end, first, last, words + ": a torn tail")
         elif end >= following.base:

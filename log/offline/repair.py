@@ -48,7 +48,7 @@ from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.segment_file import INDEX_SUFFIX, SEGMENT_SUFFIX, index_path, segment_path
 from callboard.log.segments.segments import Damage
 
-__all__ = ["RepairAction", "RepairReport", "repair_directory", "repair_log"]
+__all__ = ["RepairAction", "RepairReport", "repair_directory", "repair_journal"]
 
 
 @attrs.frozen
@@ -123,13 +123,14 @@ async def repair_directory(
     )
 
 
-async def repair_log(files: Incarnation, directory: str) -> tuple[tuple[str, int, int], ...]:
-    """Repair one log whose owner has the lock, before it is opened; returns what is lost, as `RepairReport.lost`.
+async def repair_journal(files: Incarnation, directory: str) -> tuple[tuple[str, int, int], ...]:
+    """Repair a journal whose owner has the lock, before it is opened; returns what is lost, as `RepairReport.lost`.
 
-    Raises `StorageError` when the disk fails: repair again then.
+    One whose segments are gone, although records in them were synced, begins anew with a gap. Raises
+    `StorageError` when the disk fails: repair again then.
     """
     repair = LogRepair(files, await inspect_log(files, directory), dry_run=False)
-    if repair.found.problems:
+    if repair.found.problems or not repair.found.segments:
         await repair.run()
     return tuple(repair.lost)
 
@@ -149,8 +150,10 @@ class LogRepair:
         """Plan, say, and do it."""
         found = self.found
         forks: list[Fork] = []
-        if found.segments:
-            forks = plan_journal(found) if found.kind == "journal" else plan_partition(found)
+        if found.kind == "journal":
+            forks = plan_journal(found)
+        elif found.segments:
+            forks = plan_partition(found)
         taken = {fork.base for fork in forks}
         used = {fork.source.base for fork in forks if fork.source is not None}
         gone = [

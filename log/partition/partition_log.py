@@ -33,7 +33,6 @@ L5  `committed` is stored after the sync that it speaks of, and never falls.
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Sequence
 from typing import Final
 
@@ -57,7 +56,14 @@ from callboard.log.limits import (
 from callboard.log.partition.healing import heal_segment, remove_leftovers
 from callboard.log.partition.log_reads import LogReads
 from callboard.log.partition.log_settings import LogSettings
-from callboard.log.partition.recovery import Opened, Recovery, gaps_between, open_partition
+from callboard.log.partition.recovery import (
+    Opened,
+    Recovery,
+    gaps_between,
+    lacks_space,
+    open_partition,
+    open_proven,
+)
 from callboard.log.partition.retention import Retention
 from callboard.log.partition.retiring import Retirement
 from callboard.log.partition.rewriting import new_segment_id
@@ -73,7 +79,6 @@ from callboard.log.segments.segments import Damage, Gap, StoredSegment
 
 __all__ = ["Damage", "Gap", "LogSettings", "PartitionLog", "Reading", "Recovery", "Retention", "StagedAppend"]
 
-NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
 MICROSECONDS: Final = 1_000_000
 
 
@@ -90,30 +95,40 @@ class PartitionLog:
         label: str,
         clock: Clock,
         entropy: Entropy,
+        named_end: int,
         limits: Limits,
+        owed_for: StorageError | None = None,
     ) -> None:
         self.label = label
-        self.recovery: Recovery = opened.recovery
-        self.needs_healing = False
+        self.owed_for = owed_for
+        """Why recovery could not write; None once it could. Until then the log ends where it is proven."""
+        self.needs_healing = owed_for is not None
+        self._named_end = named_end
         self._files = files
         self._directory = directory
         self._settings = settings
         self._limits = limits
         self._clock = clock
         self._entropy = entropy
-        self._segments = opened.segments
-        self.record = opened.record
-        self._mark = opened.mark
-        self.visible_end = opened.next_offset
-        self.durable_end = opened.next_offset
-        self._tail = TailCache(opened.next_offset, limits.tail_cache_bytes)
-        self._reads = LogReads(files, opened.segments, self._tail, open_segments=limits.open_segments)
         self._quarantine = Quarantine(files, label)
         self._staged: StagedAppend | None = None
         self._sync_target = 0
         self._is_tainted = False
-        self._retirement = Retirement(files, directory, opened.segments, self._reads)
         self._is_closed = False
+        self._use(opened)
+
+    def _use(self, opened: Opened) -> None:
+        """Go on with what recovery found."""
+        self.recovery: Recovery = opened.recovery
+        self._segments = opened.segments
+        self.record = opened.record
+        self._mark = opened.mark
+        self.visible_end = self.durable_end = opened.next_offset
+        self._tail = TailCache(opened.next_offset, self._limits.tail_cache_bytes)
+        self._reads = LogReads(
+            self._files, opened.segments, self._tail, open_segments=self._limits.open_segments
+        )
+        self._retirement = Retirement(self._files, self._directory, opened.segments, self._reads)
 
     @classmethod
     async def open(
@@ -131,19 +146,39 @@ class PartitionLog:
         """Recover the partition in `directory`, made when missing; see `recovery` for what that means.
 
         `label` names it in messages and quarantine ("orders/2"). No offset below `named_end` (one above the highest
-        that any journal names) is given to a record again. Raises `StorageError`, `FormatTooNew`.
+        that any journal names) is given to a record again. On a disk too full for what recovery must write, the log
+        is opened as far as it is proven, and `owed_for` tells the obstacle; `heal` goes on with recovery. Raises
+        `StorageError`, also for a full disk when nothing can be served, and `FormatTooNew`.
         """
-        opened = await open_partition(
+        owed_for: StorageError | None = None
+        try:
+            opened = await open_partition(
+                files,
+                directory,
+                label=label,
+                segment_bytes=settings.segment_bytes,
+                clock=clock,
+                entropy=entropy,
+                named_end=named_end,
+            )
+        except StorageError as error:
+            if not lacks_space(error):
+                raise
+            proven = await open_proven(files, directory, label=label, segment_bytes=settings.segment_bytes)
+            if proven is None:
+                raise
+            opened, owed_for = proven, error
+        return cls(
             files,
             directory,
+            settings,
+            opened,
             label=label,
-            segment_bytes=settings.segment_bytes,
             clock=clock,
             entropy=entropy,
             named_end=named_end,
-        )
-        return cls(
-            files, directory, settings, opened, label=label, clock=clock, entropy=entropy, limits=limits
+            limits=limits,
+            owed_for=owed_for,
         )
 
     def __repr__(self) -> str:
@@ -170,6 +205,12 @@ class PartitionLog:
     def size_bytes(self) -> int:
         """Bytes of all segments, without the zeros ahead."""
         return self._segments.size_bytes
+
+    @property
+    def spare_bytes(self) -> int | None:
+        """What `retention_bytes` leaves for others beside the log; None when there is no such limit."""
+        limit = self._settings.retention_bytes
+        return None if limit is None else max(0, limit - self.size_bytes)
 
     @property
     def segment_count(self) -> int:
@@ -249,7 +290,7 @@ class PartitionLog:
         """
         first_write = staged.first_write
         place = next((at for at, verb in enumerate(staged.verbs) if verb is error.verb), len(staged.verbs))
-        is_full = error.error.errno in NO_SPACE
+        is_full = lacks_space(error)
         is_certain = place < first_write
         if is_certain and is_full and len(staged.runs) == 1:
             # Not a byte of the records was written (F3): the file is as good as before.
@@ -277,7 +318,7 @@ class PartitionLog:
         if staged.makes_index_room:
             active.index_allocated, active.index_handle = 0, None
 
-    def _publish_error(self, error: PlanFailed, *, is_full: bool, indefinite: bool) -> StorageError:
+    def _publish_error(self, error: StorageError, *, is_full: bool, indefinite: bool) -> StorageError:
         fate = "The records may turn up after a restart." if indefinite else "Nothing was stored."
         if is_full:
             return DiskFull(
@@ -319,11 +360,16 @@ class PartitionLog:
             return
         try:
             await self._heal()
-        except PlanFailed as error:
-            is_full = error.error.errno in NO_SPACE
+        except StorageError as error:
+            is_full = lacks_space(error)
+            if not is_full and not isinstance(error, PlanFailed):
+                raise
             raise self._publish_error(error, is_full=is_full, indefinite=False) from error
 
     async def _heal(self) -> None:
+        if self.owed_for is not None:
+            await self._recover()
+            return
         await remove_leftovers(self._files, self._directory, self._segments.active)
         if not self._is_tainted:
             self.needs_healing = False
@@ -342,6 +388,24 @@ class PartitionLog:
         )
         closing = self._go_on_in(made)
         self.needs_healing = self._is_tainted = False
+        if closing:
+            await self._files.submit(closing)
+
+    async def _recover(self) -> None:
+        """Do what recovery owes since the log was opened. Whoever reads meanwhile goes on in the files that it has."""
+        opened = await open_partition(
+            self._files,
+            self._directory,
+            label=self.label,
+            segment_bytes=self._settings.segment_bytes,
+            clock=self._clock,
+            entropy=self._entropy,
+            named_end=self._named_end,
+        )
+        reads, earlier = self._reads, list(self._segments)
+        self._use(opened)
+        self.owed_for, self.needs_healing = None, False
+        closing = reads.forget(earlier)
         if closing:
             await self._files.submit(closing)
 
@@ -385,7 +449,8 @@ class PartitionLog:
         segment.end_offset = self._tail.end_offset
 
     def _store_mark(self) -> None:
-        self._mark.store(encode_committed(self.visible_end, self.durable_end))
+        if self._mark is not None:
+            self._mark.store(encode_committed(self.visible_end, self.durable_end))
 
     def _is_aged(self, now_us: int) -> bool:
         """Whether the segment in use holds records and is as old as segments get."""
@@ -484,7 +549,8 @@ class PartitionLog:
             if not self.needs_healing:
                 await self._settle()
         finally:
-            self._mark.close()
+            if self._mark is not None:
+                self._mark.close()
             opened = [segment for segment in self._segments if segment.is_open]
             verbs: list[Verb] = [Close(segment.file.handle) for segment in opened]
             await self._files.submit([*verbs, *self._reads.forget([])])

@@ -13,6 +13,10 @@ Theory of operation
 4. The next offset is above everything that a journal names, that readers may have seen, or that was once durable; a
    gap is recorded in the header of the segment behind it.
 
+When the disk is too full for what recovery must write, the log is opened as far as it is proven (`open_proven`):
+nothing is written, nothing unproven or doubtful is served, and recovery itself is the work owed. It is repeated whole,
+and finds the same records (R3), when there is space.
+
 New segments are made from the highest offsets down, each whole and synced before it gets its name. A name supersedes
 the frames of the segments before it, so at each crash point every frame is served from one place or the other, and
 the next recovery finds the same log.
@@ -26,11 +30,14 @@ R3  Recovery repeated finds the same records at the same offsets.
 
 from __future__ import annotations
 
+import errno
 from array import array
 from collections.abc import Sequence
+from typing import Final
 
 import attrs
 
+from callboard.log.errors import PlanFailed, StorageError
 from callboard.log.format.committed import COMMITTED_BYTES, Committed, decode_committed, encode_committed
 from callboard.log.format.faults import CommittedInvalid
 from callboard.log.format.frame import BASE_OFFSET, LAST_OFFSET, FrameFields
@@ -39,7 +46,7 @@ from callboard.log.format.segment import GapReason
 from callboard.log.partition.rewriting import Run, Writer
 from callboard.log.partition.survey import COMMITTED_NAME, ensure_directory, survey
 from callboard.log.seams.clock import Clock
-from callboard.log.seams.disk import Incarnation, Mark, SyncDirectory
+from callboard.log.seams.disk import Close, Incarnation, Mark, Open, SyncDirectory
 from callboard.log.seams.entropy import Entropy
 from callboard.log.segments.damage_record import DamageRecord
 from callboard.log.segments.index_file import load_index, new_index, proves_itself
@@ -48,7 +55,9 @@ from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.scanning import ensure_open, scan_from
 from callboard.log.segments.segments import Damage, Gap, SegmentList, StoredSegment, cut_index
 
-__all__ = ["Opened", "Recovery", "gaps_between", "open_partition"]
+__all__ = ["Opened", "Recovery", "gaps_between", "lacks_space", "open_partition", "open_proven"]
+
+NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
 
 
 @attrs.frozen
@@ -71,7 +80,8 @@ class Opened:
     """A partition ready for use: all below `next_offset` is durable and visible."""
 
     segments: SegmentList
-    mark: Mark
+    mark: Mark | None
+    """The `committed` file; None while recovery is owed: the log ends at `next_offset` for its readers only."""
     next_offset: int
     recovery: Recovery
     record: DamageRecord
@@ -92,29 +102,36 @@ async def open_partition(
     Raises `StorageError` when the disk refuses (also when it is full and frames must be written anew), and
     `FormatTooNew`.
     """
-    quarantine = Quarantine(files, label)
     await ensure_directory(files, directory)
     mark = await files.mark(f"{directory}/{COMMITTED_NAME}", COMMITTED_BYTES)
-    await files.submit((SyncDirectory(directory),))
-    committed = committed_in(mark)
-    found = await survey(files, directory, quarantine, limit_bytes=segment_bytes, committed=committed)
-    damages = list(found.damages)
-    if committed is not None and not explains_ends(found.segments, committed):
-        path = f"{directory}/{COMMITTED_NAME}"
-        damages.append(Damage(path, 0, COMMITTED_BYTES, 0, -1, f"its ends are {TOO_FAR}"))
-        committed = None
+    quarantine = Quarantine(files, label)
     writer = Writer(files, directory, quarantine, clock=clock, entropy=entropy, segment_bytes=segment_bytes)
-    tail = TailRecovery(files, found.segments, committed or Committed(0, 0), quarantine)
-    await tail.scan()
-    top = tail.plan_top(directory, named_end)
-    segments = SegmentList(await writer.replace(found.segments, tail.runs))
+    segments: Sequence[StoredSegment] = ()
+    try:
+        await files.submit((SyncDirectory(directory),))
+        committed = committed_in(mark)
+        found = await survey(files, directory, quarantine, limit_bytes=segment_bytes, committed=committed)
+        segments, damages = found.segments, list(found.damages)
+        if committed is not None and not explains_ends(segments, committed):
+            path = f"{directory}/{COMMITTED_NAME}"
+            damages.append(Damage(path, 0, COMMITTED_BYTES, 0, -1, f"its ends are {TOO_FAR}"))
+            committed = None
+        tail = TailRecovery(files, segments, committed or Committed(0, 0), quarantine)
+        await tail.scan()
+        damages = tail.without_doubtful(damages)
+        top = tail.plan_top(directory, named_end)
+        listed = SegmentList(await writer.replace(segments, tail.runs))
+    except StorageError:
+        mark.close()
+        await close_all(files, (*segments, *writer.made))
+        raise
     mark.store(encode_committed(top, top))
-    segments.active.end_offset = top
+    listed.active.end_offset = top
     recovery = Recovery(
-        segments=len(segments),
+        segments=len(listed),
         torn_bytes=tail.torn_bytes,
         damages=(*damages, *tail.damages),
-        gaps=gaps_between(segments),
+        gaps=gaps_between(listed),
         rewritten_records=writer.rewritten_records,
         quarantined=tuple(quarantine.kept),
         scanned_bytes=tail.scanned_bytes,
@@ -122,7 +139,68 @@ async def open_partition(
     )
     record = await DamageRecord.load(files, directory)
     await record.note(recovery.damages, clock.wall_us())
-    return Opened(segments, mark, top, recovery, record)
+    return Opened(listed, mark, top, recovery, record)
+
+
+async def open_proven(files: Incarnation, directory: str, *, label: str, segment_bytes: int) -> Opened | None:
+    """What of the partition can be served although recovery cannot write: what is proven and needs no judgement.
+
+    None when there is no segment to serve from. Raises `StorageError`.
+    """
+    quarantine = Quarantine(files, label)
+    committed = await stored_committed(files, directory)
+    found = await survey(files, directory, quarantine, limit_bytes=segment_bytes, committed=committed)
+    if committed is not None and not explains_ends(found.segments, committed):
+        committed = None
+    tail = TailRecovery(files, found.segments, committed or Committed(0, 0), None)
+    await tail.scan()
+    end = min([tail.proven, tail.end, *(run.base_offset for run in tail.runs)])
+    kept = [segment for segment in found.segments if segment.base_offset < end] or found.segments[:1]
+    await close_all(files, found.segments[len(kept) :])
+    if not kept or end < kept[0].base_offset:
+        await close_all(files, kept)
+        return None
+    kept[-1].end_offset = end
+    segments = SegmentList(kept)
+    recovery = Recovery(
+        segments=len(segments),
+        torn_bytes=tail.torn_bytes,
+        damages=(*tail.without_doubtful(found.damages), *tail.damages),
+        gaps=gaps_between(segments),
+        rewritten_records=0,
+        quarantined=tuple(quarantine.kept),
+        scanned_bytes=tail.scanned_bytes,
+        ignored=found.ignored,
+    )
+    return Opened(segments, None, end, recovery, await DamageRecord.load(files, directory))
+
+
+async def stored_committed(files: Incarnation, directory: str) -> Committed | None:
+    """What the `committed` file proves, read without making it."""
+    if not any(entry.name == COMMITTED_NAME for entry in await files.list(directory)):
+        return None
+    handle = files.handle(f"{directory}/{COMMITTED_NAME}")
+    await files.submit((Open(handle),))
+    data = await files.read(handle, 0, COMMITTED_BYTES)
+    await files.submit((Close(handle),))
+    try:
+        return decode_committed(data)
+    except CommittedInvalid:
+        return None
+
+
+async def close_all(files: Incarnation, segments: Sequence[StoredSegment]) -> None:
+    """Close what is open of `segments`, which are given up."""
+    await files.submit([Close(segment.file.handle) for segment in segments if segment.is_open])
+
+
+def lacks_space(error: BaseException | None) -> bool:
+    """Whether a full disk is the cause of `error`."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in NO_SPACE:
+            return True
+        error = error.error if isinstance(error, PlanFailed) else error.__cause__
+    return False
 
 
 def committed_in(mark: Mark) -> Committed | None:
@@ -175,16 +253,17 @@ class TailRecovery:
         files: Incarnation,
         segments: Sequence[StoredSegment],
         committed: Committed,
-        quarantine: Quarantine,
+        quarantine: Quarantine | None,
     ) -> None:
+        """Without a `quarantine`, torn bytes stay where they are."""
         self._files = files
         self._segments = segments
         self._committed = committed
         self._quarantine = quarantine
         self._first = first_of_tail(segments, committed)
         """The first segment to be scanned."""
-        base = segments[self._first].base_offset if segments else 0
-        self._proven = max(committed.durable_end, base)
+        self._base = base = segments[self._first].base_offset if segments else 0
+        self.proven = max(committed.durable_end, base)
         """Frames that reach it are unproven."""
         self.end = base
         """Where the frames found so far end."""
@@ -200,6 +279,13 @@ class TailRecovery:
             await self._scan_segment(
                 self._segments[place], None if is_last else self._segments[place + 1].base_offset
             )
+
+    def without_doubtful(self, damages: Sequence[Damage]) -> list[Damage]:
+        """`damages` without the offsets that no file holds by the headers of scanned segments: the scan knows better.
+
+        A recovery that was interrupted has made successors of frames that it had not rewritten yet.
+        """
+        return [damage for damage in damages if damage.end or damage.first_offset < self._base]
 
     async def _scan_segment(self, segment: StoredSegment, limit: int | None) -> None:
         await ensure_open(self._files, segment)
@@ -229,14 +315,14 @@ class TailRecovery:
             if not within or not await proves_itself(self._files, file.handle, index):
                 index = None
             else:
-                cut_index(index, self._proven)
+                cut_index(index, self.proven)
         if index is None:
             index = new_index(segment.segment_id, segment.base_offset)
         segment.index, segment.is_indexed = index, True
         segment.index_stored_to = index.end_position
         self.scanned_bytes += file.position - index.end_position
         return await scan_from(
-            self._files, segment, index, limit=limit, visit=unproven.visit, visit_from=self._proven
+            self._files, segment, index, limit=limit, visit=unproven.visit, visit_from=self.proven
         )
 
     def _note_damages(self, segment: StoredSegment, scan: FrameWalk) -> None:
@@ -248,7 +334,7 @@ class TailRecovery:
 
     def _group(self, segment: StoredSegment, unproven: Unproven) -> None:
         """Group unproven frames into runs that continue without a gap."""
-        end = max(self.end, self._proven)
+        end = max(self.end, self.proven)
         run: Run | None = None
         for position, base, last in zip(unproven.positions, unproven.bases, unproven.lasts, strict=True):
             if run is None or base != end:
@@ -271,6 +357,8 @@ class TailRecovery:
     async def _keep_torn(self, segment: StoredSegment, scan: FrameWalk) -> None:
         size_bytes = scan.tail_end - scan.end
         self.torn_bytes += size_bytes
+        if self._quarantine is None:
+            return
         await self._quarantine.copy(
             segment.file.handle, scan.next_offset, scan.end, size_bytes, segment.segment_id
         )

@@ -81,6 +81,7 @@ class Writer:
         self._entropy = entropy
         self._segment_bytes = segment_bytes
         self.rewritten_records = 0
+        self.made: list[StoredSegment] = []
 
     async def replace(self, segments: Sequence[StoredSegment], runs: Sequence[Run]) -> list[StoredSegment]:
         """Make a segment of each run; returns all segments, each ending where its successor says."""
@@ -135,6 +136,7 @@ class Writer:
         )
         made.is_open = True
         made.damages = ()
+        self.made.append(made)
         return made
 
     async def _copy(self, run: Run, source: StoredSegment, file: SegmentFile, index: SegmentIndex) -> None:

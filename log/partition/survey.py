@@ -7,7 +7,7 @@ from typing import Final
 
 import attrs
 
-from callboard.log.format.committed import Committed
+from callboard.log.format.committed import COMMITTED_NAME, Committed
 from callboard.log.format.faults import SegmentHeaderInvalid
 from callboard.log.format.segment import (
     SEGMENT_HEADER_BYTES,
@@ -42,7 +42,6 @@ from callboard.log.segments.segments import Damage, StoredSegment
 
 __all__ = ["COMMITTED_NAME", "Survey", "ensure_directory", "leftovers", "survey"]
 
-COMMITTED_NAME: Final = "committed"
 NEW_INDEX_SUFFIX: Final = INDEX_SUFFIX + ".new"
 
 

@@ -205,6 +205,14 @@ class Mark(Protocol):
         ...
 
 
+class Flight(Protocol):
+    """A plan that was started."""
+
+    async def landed(self) -> None:
+        """Wait for the plan's end, whatever happens. Raises `PlanFailed`. Whoever started the plan calls it, once."""
+        ...
+
+
 class Incarnation(Protocol):
     """One owner's access to the disk during one life. After it is fenced, every method raises `StaleIncarnation`."""
 
@@ -225,6 +233,10 @@ class Incarnation(Protocol):
 
         Raises `PlanFailed`, with the OSError as `error` and cause.
         """
+        ...
+
+    def start(self, plan: Plan) -> Flight | None:
+        """Start the plan now, without waiting; None, and nothing done, where that cannot be: then `submit` it."""
         ...
 
     async def read(self, handle: Handle, offset: int, length: int) -> bytes:

@@ -58,6 +58,7 @@ class DamageRecord:
         self._directory = directory
         self.entries = list(entries)
         self.is_stored = True
+        self._new: list[Damage] = []
 
     @property
     def path(self) -> str:
@@ -115,6 +116,12 @@ class DamageRecord:
             new.append(damage)
         if new:
             self.is_stored = False
+            self._new += new
+        return new
+
+    def take_new(self) -> list[Damage]:
+        """What was noted since the last call, and was not known before."""
+        new, self._new = self._new, []
         return new
 
     async def note(self, damages: Iterable[Damage], now_us: int) -> None:

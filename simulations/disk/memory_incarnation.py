@@ -128,6 +128,10 @@ class MemoryIncarnation:
             if self._drained is not None and not self._flights:
                 self._drained.set()
 
+    def start(self, plan: Plan) -> None:
+        """Never possible: nothing happens on this disk unless somebody waits for it."""
+        self._check()
+
     async def read(self, handle: Handle, offset: int, length: int) -> bytes:
         """Up to `length` bytes from `offset`; fewer only at the end of the file. Raises `StorageError`."""
         file = self._own(handle)

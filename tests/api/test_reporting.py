@@ -56,6 +56,32 @@ async def test_a_worker_that_crashes_is_told_of(tmp_path: Path, caplog: Any) -> 
     assert record.callboard["path"] == "user/migration"
 
 
+async def test_damage_is_a_warning_once(tmp_path: Path, caplog: Any) -> None:
+    """A damaged segment is told with its path and offsets when it is found, and is no news at the next opening."""
+    caplog.set_level(logging.INFO, logger="callboard")
+    async with callboard.open_runtime(tmp_path / "data") as runtime:
+        topic = await runtime.create_topic("orders")
+        for value in (b"one", b"two", b"three"):
+            await topic.publish(value)
+    (segment,) = (tmp_path / "data" / "topics").glob("*/0/*.log")
+    stored = bytearray(segment.read_bytes())
+    at = stored.index(b"two")
+    stored[at] ^= 1
+    segment.write_bytes(stored)
+    for opening in range(2):
+        caplog.clear()
+        async with callboard.open_runtime(tmp_path / "data") as runtime:
+            assert [record.offset async for record in runtime.topic("orders").read()] == [0, 2]
+        warnings, notes = (
+            [line for line in told(caplog, level) if "damaged" in line]
+            for level in (logging.WARNING, logging.INFO)
+        )
+        (line,) = notes if opening else warnings
+        assert segment.name in line
+        assert "offsets 1 to 1 are lost" in line
+        assert not (warnings if opening else notes)
+
+
 async def test_nothing_is_told_from_a_simulation(autojump_clock: Any, world: Any, caplog: Any) -> None:
     """A runtime on a disk of its own making keeps its events to itself."""
     caplog.set_level(logging.DEBUG, logger="callboard")

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 import callboard
-from callboard.actors.notices import UnreadDropped
+from callboard.actors.notices import PartitionFull, UnreadDropped
 
 SEGMENT = 65_536
 MESSAGE = bytes(60_000)
@@ -51,8 +51,17 @@ async def test_a_large_log_is_cut_at_its_limit(autojump_clock: Any, world: Any) 
 async def test_what_a_durable_group_has_not_settled_stays_and_fills_the_topic(
     autojump_clock: Any, world: Any
 ) -> None:
-    """Beyond the limit publishers get TopicFull until the group has settled the oldest; then it goes on by itself."""
-    async with world.open() as runtime:
+    """Beyond the limit publishers get TopicFull until the group has settled the oldest; then it goes on by itself.
+
+    Reaching the limit and having room again is told once each.
+    """
+    fullness: list[bool] = []
+
+    def hear(event: Any) -> None:
+        if isinstance(event, PartitionFull):
+            fullness.append(event.full)
+
+    async with world.open(on_event=hear) as runtime:
         topic = await runtime.create_topic("log", segment_bytes=SEGMENT, retention_bytes=3 * SEGMENT)
         async with topic.subscribe("group", max_in_flight=1) as consumer:
             stored = 0
@@ -65,12 +74,14 @@ async def test_what_a_durable_group_has_not_settled_stays_and_fills_the_topic(
             assert (part.state, part.start_offset, part.visible_end) == ("full", 0, stored)
             with pytest.raises(callboard.TopicFull):
                 await topic.publish_batch([b"small"])
+            assert fullness == [True]
             for offset in range(2):
                 message = await consumer.get()
                 assert message.offset == offset
                 await message.ack()
             receipt = await topic.publish(MESSAGE)
             assert receipt.offset == stored
+            assert fullness == [True, False]
             assert (await part_of(topic)).start_offset >= 1
             offsets = []
             while (message := await consumer.get(timeout=1.0)) is not None:

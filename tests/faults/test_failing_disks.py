@@ -296,7 +296,70 @@ async def test_a_read_that_fails_under_a_lease_costs_no_delivery(autojump_clock:
         async with runtime.topic("orders").subscribe("group", visibility_timeout=60.0) as consumer:
             fault = world.disk.fail_read(log_path(world))
             message = await consumer.get(timeout=5.0)
-            assert world.disk.faults.hits["Read", errno.EIO] == 1, fault
+            assert world.disk.faults.hits["ReadVerb", errno.EIO] == 1, fault
             assert message is not None
             assert (message.value, message.attempt) == (b"0", 1)
             await message.ack()
+
+
+async def test_a_runtime_opens_although_its_catalog_cannot_be_healed_on_a_full_disk(
+    autojump_clock: Any, world: Any
+) -> None:
+    """Topics are read and written; changes are refused with DiskFull until there is space."""
+    async with world.doomed() as runtime:
+        topic = await runtime.create_topic("orders")
+        await topic.publish_batch([b"one", b"two"])
+    world.disk.fill()
+    world.disk.fail_next(Write, "ENOSPC", path_contains="catalog/", times=1_000)
+    async with world.open() as runtime:
+        assert await world.values(runtime) == {0: b"one", 1: b"two"}
+        assert (await runtime.topic("orders").publish(b"three")).offset == 2
+        with pytest.raises(callboard.DiskFull):
+            await runtime.create_topic("returns")
+        world.disk.free()
+        world.disk.faults.clear()
+        await (await runtime.create_topic("returns")).publish(b"four")
+    async with world.open() as runtime:
+        assert sorted(topic.name for topic in runtime.topics()) == ["orders", "returns"]
+
+
+async def test_a_partition_opens_although_its_journal_cannot_be_healed_on_a_full_disk(
+    autojump_clock: Any, world: Any
+) -> None:
+    """Messages are read; consuming hears DiskFull, or waits, until there is space, and then begins where it was."""
+    async with world.doomed() as runtime:
+        topic = await runtime.create_topic("orders")
+        await topic.publish_batch([b"one", b"two", b"three"])
+        async with topic.subscribe("group") as consumer:
+            await (await consumer.get()).ack()
+    world.disk.fill()
+    world.disk.fail_next(Write, "ENOSPC", path_contains="delivery/", times=1_000)
+    async with world.open() as runtime:
+        topic = runtime.topic("orders")
+        assert len(await world.values(runtime)) == 3
+        assert (await topic.publish(b"four")).offset == 3
+        with pytest.raises(callboard.DiskFull):
+            async with topic.subscribe("group") as consumer:
+                await consumer.get(timeout=5.0)
+        world.disk.free()
+        world.disk.faults.clear()
+        assert await world.drain(runtime) == {1: b"two", 2: b"three", 3: b"four"}
+
+
+async def test_closing_on_a_full_disk_waits_for_no_space(autojump_clock: Any, world: Any) -> None:
+    """What a journal owes is tried once more, and left to the next opening: closing takes no time."""
+    async with world.open() as runtime:
+        topic = await begin(runtime)
+        await trio.sleep(1.0)
+        async with topic.subscribe("group") as consumer:
+            world.disk.fill()
+            world.disk.fail_next(Write, "ENOSPC", path_contains=DELIVERY, times=1_000)
+            for _ in range(3):
+                with pytest.raises(callboard.DiskFull):
+                    await consumer.get(timeout=5.0)
+        closes_at = trio.current_time()
+    assert trio.current_time() - closes_at < 1.0
+    world.disk.free()
+    world.disk.faults.clear()
+    async with world.open() as runtime:
+        assert len(await world.drain(runtime)) == 3

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from callboard.actors.catalog import state
 from callboard.actors.catalog.state import CatalogState
 from callboard.actors.settings import GroupSettings, TopicSettings
-from callboard.log.errors import LogCorrupt
+from callboard.log.errors import FormatTooNew, JournalInvalid
 
 
 def view(catalog: CatalogState) -> tuple[Any, ...]:
@@ -34,7 +34,7 @@ class Machine(RuleBasedStateMachine):
     def do(self, *event: Any) -> None:
         stored = state.encode(event)
         self.events.append(stored)
-        self.catalog.apply(state.decode(stored))
+        self.catalog.replay(stored)
 
     @rule(partitions=st.integers(1, 8), drop=st.booleans())
     def create_topic(self, partitions: int, drop: bool) -> None:
@@ -81,7 +81,7 @@ class Machine(RuleBasedStateMachine):
     def replay_rebuilds_the_state(self) -> None:
         replayed = CatalogState()
         for event in self.events:
-            replayed.apply(state.decode(event))
+            replayed.replay(event)
         assert view(replayed) == view(self.catalog)
 
 
@@ -102,16 +102,107 @@ def test_names_that_collide_on_some_disks_are_found() -> None:
     st.binary(max_size=60)
     | st.lists(st.integers(0, 9) | st.text(max_size=3) | st.none(), max_size=5).map(cbor2.dumps)
 )
-def test_untrusted_records_raise_log_corrupt_and_nothing_else(stored: bytes) -> None:
-    """Whatever a journal holds, reading it back changes the state or raises LogCorrupt."""
+def test_untrusted_records_raise_journal_invalid_and_nothing_else(stored: bytes) -> None:
+    """Whatever a journal holds, reading it back changes the state or raises JournalInvalid."""
     catalog = CatalogState()
     try:
-        catalog.apply(state.decode(stored))
-    except LogCorrupt:
+        catalog.replay(stored)
+    except (JournalInvalid, FormatTooNew):
         return
 
 
 def test_a_snapshot_that_is_no_snapshot_is_refused() -> None:
-    """A snapshot that does not parse raises LogCorrupt."""
-    with pytest.raises(LogCorrupt):
+    """A snapshot that does not parse raises JournalInvalid."""
+    with pytest.raises(JournalInvalid):
         CatalogState().restore(b"\xff")
+
+
+def test_what_a_later_version_adds_is_kept_or_passed_over() -> None:
+    """Unknown records are passed over; unknown fields and settings are in the next snapshot, and survive altering."""
+    catalog = CatalogState()
+    created = {
+        "kind": state.TOPIC_CREATED,
+        "name": "orders",
+        "topic": "01",
+        "settings": {"lanes": 3},
+        "owner": "eve",
+    }
+    opened = {
+        "kind": state.GROUP_OPENED,
+        "name": "billing",
+        "group": 1,
+        "settings": {"fence": "x"},
+        "idle_since_us": 5,
+    }
+    joined = {"kind": state.GROUP_JOINED, "group": 1, "topic": "01", "since": 7}
+    for event in ({"kind": 128, "name": 1}, created, opened, joined):
+        catalog.replay(cbor2.dumps(event))
+    record = catalog.topics["01"]
+    altered = record.stored_settings(TopicSettings(drop_unread=True))
+    catalog.replay(state.encode((state.TOPIC_ALTERED, "01", altered)))
+    again = CatalogState()
+    again.restore(cbor2.dumps({**cbor2.loads(catalog.snapshot()), "realm": "test"}))
+    found = cbor2.loads(again.snapshot())
+    assert "test" == found["realm"]
+    assert ({"lanes": 3, "drop_unread": True}, "eve") == (
+        found["topics"][0]["settings"],
+        found["topics"][0]["owner"],
+    )
+    assert ({"fence": "x"}, 7) == (found["groups"][0]["settings"], found["groups"][0]["since"])
+    assert TopicSettings(drop_unread=True) == again.topics["01"].settings
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"kind": 99},
+        {"kind": 1, "name": "a", "topic": "01", "settings": {}, "must": ["lanes"]},
+        {"kind": 1, "name": "a", "topic": "01", "settings": {"lanes": 1, "must": ["lanes"]}},
+        {"kind": 1, "name": "a", "topic": "01", "settings": {"lanes": 1, "must": ["partitions", "lanes"]}},
+    ],
+)
+def test_an_unknown_mandatory_record_is_too_new(event: object) -> None:
+    """What only a later version understands is neither damage nor a bug."""
+    with pytest.raises(FormatTooNew, match="Upgrade Callboard"):
+        CatalogState().replay(cbor2.dumps(event))
+
+
+def test_events_and_snapshots_of_version_0_are_read() -> None:
+    """What journals held before their segments had a version for it is read for ever."""
+    catalog = CatalogState()
+    catalog.versioned(0)
+    for event in (
+        (1, "orders", "01", {"partitions": 3}),
+        (5, "billing", 4, {"durable": False}, 17),
+        (6, 4, "01"),
+        (7, 4, None),
+        (1, "gone", "02", {}),
+        (3, "02"),
+    ):
+        catalog.replay(cbor2.dumps(event))
+    restored = CatalogState()
+    restored.versioned(0)
+    events = [
+        (1, "orders", "01", {"partitions": 3}),
+        (1, "gone", "02", {}),
+        (3, "02"),
+        (5, "billing", 4, {"durable": False}, 0),
+        (6, 4, "01"),
+        (7, 4, None),
+    ]
+    restored.restore(cbor2.dumps([5, events]))
+    assert view(catalog) == view(restored)
+    assert (3, 5) == (catalog.topics["01"].settings.partitions, catalog.next_group_id)
+
+
+def test_after_lost_records_what_makes_no_sense_is_passed_over() -> None:
+    """An event about a topic whose creation is lost is passed over, and told; without a loss it is refused."""
+    altered = state.encode((state.TOPIC_ALTERED, "01", {}))
+    catalog = CatalogState()
+    with pytest.raises(JournalInvalid, match="symptom of a bug"):
+        catalog.replay(altered)
+    catalog.lost(2, 3)
+    catalog.replay(altered)
+    catalog.replay(state.encode((state.TOPIC_CREATED, "orders", "02", {})))
+    assert ["02"] == list(catalog.topics)
+    assert 2 == len(catalog.passed_over)

@@ -183,7 +183,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         self.journal()
 
     def journal(self) -> None:
-        for event in decode_events(encode_events(self.delivery.take_events())):
+        for event in decode_events(cbor2.loads(cbor2.dumps(encode_events(self.delivery.take_events())))):
             self.shadow.apply(event)
 
     @invariant()

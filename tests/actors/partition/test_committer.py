@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
 import trio
+import trio.testing
 
 from callboard.actors.partition.commands import (
     Fetch,
@@ -33,7 +35,7 @@ from callboard.actors.partition.effects import (
 )
 from callboard.actors.partition.group_states import GroupStates
 from callboard.actors.partition.participants import JournalParticipant, LogParticipant
-from callboard.actors.partition.sequencer import Singles
+from callboard.actors.partition.sequencer import GATHER_BYTES, GATHER_S, Singles
 from callboard.log.errors import (
     DiskFull,
     PlanFailed,
@@ -42,11 +44,13 @@ from callboard.log.errors import (
     TopicFull,
 )
 from callboard.log.format.columns import Columns
+from callboard.log.host.clock import HostClock
+from callboard.log.host.disk import HostDisk
 from callboard.log.journal.journal import Journal
 from callboard.log.limits import COMMIT_BYTES_MAX
 from callboard.log.partition.log_settings import LogSettings
 from callboard.log.partition.partition_log import PartitionLog
-from callboard.log.seams.disk import Close, Create, Sync, Write
+from callboard.log.seams.disk import Close, Create, MakeDirectory, Sync, Write
 from callboard.simulations.clock import VirtualClock
 from callboard.simulations.disk.memory_disk import MemoryDisk
 from callboard.simulations.entropy import SeededEntropy
@@ -74,6 +78,7 @@ class Outbox:
     fates: list[str] = attrs.Factory(list)
     needs_sync: bool = False
     needs_upkeep: bool = False
+    is_healthy: bool = True
 
     @property
     def due_at(self) -> float:
@@ -158,14 +163,14 @@ class Bench:
         """Hand over a batch."""
         asker = Asker()
         columns = Columns.build([bytes(size)] * count)
-        self.core.publish_many(PublishMany(columns, level, columns.size_bytes), asker)
+        self.core.publish_many(PublishMany(columns, level, columns.size_bytes), asker, trio.current_time())
         self.perform()
         return asker
 
     def publish_one(self, level: Level = Level.ALL) -> Asker:
         """Hand over one record."""
         asker = Asker()
-        self.core.publish_one(PublishOne(b"x", None, None, level, 1), asker)
+        self.core.publish_one(PublishOne(b"x", None, None, level, 1), asker, trio.current_time())
         self.perform()
         return asker
 
@@ -298,6 +303,86 @@ async def test_what_nobody_waits_for_lingers_for_company(autojump_clock: Any) ->
         assert (bench.committer.commits, lazy[0].answers) == (2, [None])
 
 
+async def test_records_that_nobody_waits_for_gather_first(autojump_clock: Any) -> None:
+    """They are written after a millisecond, or 64 KiB, or at once with what somebody waits for."""
+    async with on_bench() as bench:
+        for _ in range(10):
+            bench.publish_one(Level.NONE)
+            await trio.sleep(GATHER_S / 20)
+        assert bench.committer.commits == 0
+        await trio.sleep(GATHER_S)
+        assert bench.committer.commits == 1
+        for wakes in (
+            lambda: bench.publish(level=Level.NONE, size=GATHER_BYTES),
+            lambda: bench.publish_one(Level.LEADER),
+            bench.flush,
+        ):
+            bench.publish_one(Level.NONE)
+            before = bench.committer.commits
+            wakes()
+            await trio.sleep(GATHER_S / 10)
+            assert bench.committer.commits == before + 1
+
+
+async def test_a_commit_is_staged_by_whoever_wakes_the_committer(autojump_clock: Any) -> None:
+    """When nothing is in the way. What comes meanwhile waits for the next, also what has lingered long enough."""
+    async with on_bench() as bench:
+        bench.disk.latency_s = 1.0
+        await trio.sleep(0.1)
+        first = bench.publish_one()
+        assert bench.log_part.in_flight is not None
+        lingers = bench.record(sync=True, urgent=False)
+        await trio.sleep(0.5)
+        assert (bench.committer.commits, lingers.answers) == (0, [])
+        await trio.sleep(0.6)
+        assert (bench.committer.commits, first.answers, lingers.answers) == (1, [0], [])
+        await trio.sleep(1.0)
+        assert (bench.committer.commits, lingers.answers) == (2, [None])
+        bench.log.needs_healing = True
+        bench.publish_one()
+        assert bench.log_part.in_flight is None
+
+
+async def test_a_commit_that_was_begun_is_waited_for_by_a_committer_that_is_cancelled(tmp_path: Path) -> None:
+    """No thread works for a committer that has ended."""
+    async with aclosing(HostDisk(tmp_path)) as disk:
+        files = await disk.incarnate("p")
+        await files.submit((MakeDirectory("p"),))
+        outbox = Outbox(files)
+        engine = DiskEngine(files)
+        committer = Committer((outbox,), engine, HostClock())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(committer.run)
+            await trio.testing.wait_all_tasks_blocked()
+            outbox.waiting.append(b"x" * 1_000_000)
+            nursery.cancel_scope.cancel()
+            committer.wake()
+            assert files.in_flight_since is not None
+        assert files.in_flight_since is None
+        assert (tmp_path / "p" / "outbox").stat().st_size == 1_000_000
+        assert outbox.fates == []
+
+
+async def test_a_commit_that_was_begun_and_fails_is_told_as_any_other(tmp_path: Path) -> None:
+    """The participant hears of the failure, and the next commit is begun as before."""
+    async with aclosing(HostDisk(tmp_path)) as disk:
+        files = await disk.incarnate("p")
+        outbox = Outbox(files)
+        committer = Committer((outbox,), DiskEngine(files), HostClock())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(committer.run)
+            for fate in ("failed", "applied"):
+                await trio.testing.wait_all_tasks_blocked()
+                outbox.waiting.append(b"x")
+                committer.wake()
+                assert files.in_flight_since is not None
+                await committer._idle.wait()
+                committer._idle = trio.Event()
+                assert outbox.fates.pop() == fate
+                await files.submit((MakeDirectory("p"),))
+            nursery.cancel_scope.cancel()
+
+
 async def test_lazy_acks_force_no_sync_before_their_linger_is_over(autojump_clock: Any) -> None:
     """They are written with what is written anyway, and answered by the first sync: of their linger, or of a flush."""
     async with on_bench() as bench:
@@ -322,10 +407,10 @@ async def test_lazy_acks_force_no_sync_before_their_linger_is_over(autojump_cloc
         before, commits = len(bench.syncs()), bench.committer.commits
         lazy = [acked(offset, leased()) for offset in range(2)]
         await trio.sleep(LINGER_S / 2)
-        assert (bench.committer.commits, len(bench.syncs())) == (commits + 1, before)
+        assert (bench.committer.commits, len(bench.syncs())) == (commits + 2, before)
         assert [asker.answers for asker in lazy] == [[], []]
         await trio.sleep(LINGER_S)
-        assert (bench.committer.commits, bench.syncs()[before:]) == (commits + 2, ["journal"])
+        assert (bench.committer.commits, bench.syncs()[before:]) == (commits + 3, ["journal"])
         assert [len(asker.answers) for asker in lazy] == [1, 1]
         lazy = [acked(2, leased())]
         await trio.sleep(LINGER_S / 4)

@@ -9,6 +9,7 @@ import pytest
 import trio
 
 import callboard
+from callboard import DiskFull
 from callboard.actors.notices import OpeningLacksSpace
 from callboard.actors.partition.commands import (
     Extend,
@@ -227,26 +228,67 @@ async def test_the_alarm_rings_for_what_is_due_first(autojump_clock: Any, in_mem
             assert (await in_memory.fetch(runtime, records=1).wait()).ranges[0][2] == 2
 
 
-async def test_a_partition_that_finds_no_space_to_recover_goes_on_when_there_is_some(
+async def test_a_partition_recovers_on_a_full_disk_as_far_as_it_is_proven(
     autojump_clock: Any, in_memory: Any
 ) -> None:
-    """After a power cut, opened on a full disk, it has not failed: whoever asks waits until space is freed."""
+    """What is proven is read, leased and acked; publishes hear DiskFull; freed space is used without a restart."""
+    async with in_memory.open() as runtime:
+        topic = await orders(runtime, 20)
+        async with topic.subscribe("billing") as consumer:
+            await (await consumer.get_batch(3, 1.0)).ack()
     with trio.CancelScope() as life:
         async with in_memory.open() as runtime:
-            topic = await runtime.create_topic("orders")
-            await topic.publish_batch([b"x"] * 20)
-            in_memory.disk.crash()
+            await runtime.topic("orders").publish_batch([b"y"] * 5, acks="leader")
+            in_memory.disk.kill()
             life.cancel()
             await trio.lowlevel.checkpoint()
     in_memory.disk.power_on()
     in_memory.disk.fill()
     async with in_memory.open() as runtime:
-        await trio.sleep(600.0)
+        topic = runtime.topic("orders")
+        with trio.fail_after(4.0):
+            async with topic.subscribe("billing") as consumer:
+                batch = await consumer.get_batch(100, 1.0)
+                assert list(batch.offsets()) == list(range(3, 20))
+                await batch.ack()
+            with pytest.raises(DiskFull):
+                await topic.publish(b"z")
         assert [logged.event for logged in runtime.events() if isinstance(logged.event, OpeningLacksSpace)]
+        assert len([record async for record in topic.read()]) == 20
         in_memory.disk.free()
-        with trio.fail_after(10.0):
-            assert (await runtime.topic("orders").publish(b"y")).offset == 20
-            assert len([record async for record in runtime.topic("orders").read()]) == 21
+        with trio.fail_after(4.0):
+            assert (await topic.publish(b"z")).offset == 25
+        async with topic.subscribe("billing") as consumer:
+            assert list((await consumer.get_batch(100, 1.0)).offsets()) == list(range(20, 26))
+
+
+async def test_consumers_of_a_partition_that_owes_its_recovery_go_on_when_there_is_space(
+    autojump_clock: Any, in_memory: Any
+) -> None:
+    """After a power cut, nobody publishes: what waits is delivered once space is freed, each offset once."""
+    with trio.CancelScope() as life:
+        async with in_memory.open() as runtime:
+            topic = await orders(runtime, 20)
+            async with topic.subscribe("billing") as consumer:
+                await (await consumer.get_batch(3, 1.0)).ack()
+                await consumer.get_batch(4, 1.0)
+                in_memory.disk.crash()
+                life.cancel()
+                await trio.lowlevel.checkpoint()
+    in_memory.disk.power_on()
+    in_memory.disk.fill()
+    async with in_memory.open() as runtime, runtime.topic("orders").subscribe("billing") as consumer:
+        with trio.move_on_after(600.0):
+            await consumer.get_batch(100, 1.0)
+            raise AssertionError("nothing is proven")
+        statistics = await in_memory.describe(runtime)
+        assert statistics.lost_records == 0
+        in_memory.disk.free()
+        with trio.fail_after(61.0):
+            found = await consumer.get_batch(100, 1.0)
+            assert list(found.offsets()) == list(range(3, 20))
+            await found.ack()
+        assert (await runtime.topic("orders").publish(b"y")).offset == 20
     in_memory.disk.fill()
     async with in_memory.open():
         await trio.sleep(1.0)

@@ -72,7 +72,7 @@ def test_a_segment_header_that_is_none_is_refused(buffer: bytes, reason: Fault) 
     assert reason is raised.value.reason
 
 
-@pytest.mark.parametrize("change", [(8, 2), (10, 9), (11, 1), (57, 1)])
+@pytest.mark.parametrize("change", [(8, 2), (10, 9), (11, 1), (58, 1)])
 def test_a_newer_segment_is_refused_as_newer(change: tuple[int, int]) -> None:
     """A checksum that holds over an unknown version, kind, flag or field means a newer Callboard."""
     newer = bytearray(HEADER[:64])

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from callboard.log import limits
-from callboard.log.errors import InternalError, InvalidArgument
+from callboard.log.errors import FormatTooNew, InternalError, InvalidArgument
+from callboard.log.format.segment import decode_segment_header
+from callboard.log.journal.journal import Journal
 from callboard.log.journal.journal_records import Kind
 
 
@@ -189,3 +191,72 @@ def test_page_lists_every_kind_of_frame():
     page = (Path(__file__).parents[3] / "docs/principles/journal.md").read_text(encoding="utf-8")
     listed = re.findall(r"^\| (\d+) (\w+) \|", page, re.MULTILINE)
     assert [(str(kind.value), kind.name.lower()) for kind in Kind] == listed
+
+
+async def test_history_is_kept_up_to_a_size(owner):
+    """Segments that are young enough to stay go all the same, oldest first, when there are too many bytes of them."""
+    journal = await owner.open()
+    for number in range(6):
+        await owner.append(journal, b"event-%d" % number)
+        await journal.snapshot(owner.image())
+    sizes = [len(owner.disk.files()[path]) for path in owner.segments()]
+    assert await journal.prune(keep_from_us=0, keep_bytes=sum(sizes[:-1])) == 0
+    assert (sum(sizes[:-1]), 0) == (journal.history_bytes, journal.dropped_history_bytes)
+    assert await journal.prune(keep_from_us=0, keep_bytes=sum(sizes[3:-1])) == 3
+    assert (sum(sizes[3:-1]), sum(sizes[:3])) == (journal.history_bytes, journal.dropped_history_bytes)
+    assert await journal.prune(keep_from_us=0, keep_bytes=0) == 3
+    assert len(owner.segments()) == 1
+    state = list(owner.state)
+    owner.disk.crash()
+    await owner.open()
+    assert state == owner.state
+
+
+async def test_a_journal_of_a_later_version_is_too_new(owner):
+    """Its owner does not read it, and nothing is changed."""
+    await append_as(owner, 2, b"later")
+    before = owner.disk.files()
+    with pytest.raises(FormatTooNew, match="version 2"):
+        await open_as(owner, 1)
+    assert before == owner.disk.files()
+
+
+async def test_a_journal_of_an_earlier_version_goes_on_in_a_new_segment(owner):
+    """What is appended is never in another form than its segment: a snapshot begins one first."""
+    await append_as(owner, 1, b"early")
+    journal = await open_as(owner, 2)
+    assert (journal.needs_healing, [b"early"]) == (True, owner.state)
+    await journal.heal(owner.image())
+    await owner.append(journal, b"late")
+    await journal.close()
+    versions = [decode_segment_header(owner.disk.files()[path]).records_version for path in owner.segments()]
+    assert [1, 2] == versions
+    heard = []
+    await (await open_as(owner, 2, heard.append)).close()
+    assert ([2], [b"early", b"late"]) == (heard, owner.state)
+    # The snapshot says no more than what is before it: when it rots, that is read.
+    path = owner.segments()[-1]
+    owner.disk.flip(path, owner.disk.files()[path].index(b"early"))
+    await open_as(owner, 2, heard.append)
+    assert ([2, 1, 2], [b"early", b"late"]) == (heard, owner.state)
+
+
+async def open_as(owner, version, versioned=lambda _: None):
+    owner.state = []
+    files = await owner.disk.incarnate("owner")
+    return await Journal.open(
+        files,
+        "catalog",
+        clock=owner.clock,
+        entropy=owner.entropy,
+        restore=owner.restore,
+        apply=owner.state.append,
+        version=version,
+        versioned=versioned,
+    )
+
+
+async def append_as(owner, version, event):
+    journal = await open_as(owner, version)
+    await owner.append(journal, event)
+    await journal.close()

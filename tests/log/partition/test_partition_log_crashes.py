@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from callboard.log.errors import StaleIncarnation, StorageError
+from callboard.log.errors import DiskFull, StaleIncarnation, StorageError
 from callboard.log.limits import Limits
+from callboard.log.partition.recovery import lacks_space
 from callboard.log.seams.disk import Create, Rename, Sync, SyncDirectory, Write
 from callboard.simulations.disk.memory_disk import keep_unsynced, lose_unsynced
 
@@ -245,3 +246,52 @@ def errno_of(name: str) -> OSError:
     """The OSError of that name."""
     number = getattr(errno, name)
     return OSError(number, name)
+
+
+async def verify_on_a_full_disk(world: Any) -> None:
+    """What is proven is served and nothing is made up or called lost; when space is freed, all of it is there."""
+    world.disk.fill()
+    try:
+        log = await world.open(named_end=world.named_end)
+    except StorageError as error:
+        assert lacks_space(error)  # no segment has its name yet
+        world.disk.free()
+        await verify(world)
+        return
+    owed = log.owed_for is not None
+    found = await world.contents()
+    if owed:
+        assert [] == world.lost
+        assert log.damages == ()
+        assert all(world.seen.get(at, value) == value for at, value in found.items())
+        with pytest.raises(DiskFull):
+            await log.heal()
+        assert found == await world.contents()
+    world.disk.free()
+    await log.heal()
+    healed = await world.contents()
+    world.check(healed, must_hold=world.promised | found)
+    assert log.next_offset >= max((world.named_end - 1, *world.promised)) + 1
+    assert log.owed_for is None
+    world.opened_owing += owed
+    await log.close()
+    world.seen = {at: value for at, value in world.seen.items() if at < world.named_end} | healed
+    world.pending.clear()
+    await verify(world)
+
+
+@pytest.mark.parametrize("named_end", [0, 60])
+async def test_power_loss_and_then_a_full_disk(make_world: Any, everywhere: Any, named_end: int) -> None:
+    """At every verb of appends that roll: the log opens as far as it is proven, and heals without a new opening."""
+    opened_owing = 0
+
+    async def verify_one(world: Any) -> None:
+        nonlocal opened_owing
+        world.named_end, world.opened_owing = named_end, 0
+        await verify_on_a_full_disk(world)
+        opened_owing += world.opened_owing
+
+    await everywhere(
+        lambda: make_world(segment_bytes=65_536), append_and_roll, chooses=CHOOSES, verify=verify_one
+    )
+    assert opened_owing > 50

@@ -1,0 +1,63 @@
+"""Opening a partition's delivery journal: the groups' states, whatever the last process, or the disk, left of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from callboard.actors.kernel import Context
+from callboard.actors.notices import JournalSalvaged
+from callboard.actors.partition.group_states import RECORDS_VERSION, GroupStates, invalid_journal
+from callboard.actors.partition.participants import wall_offset
+from callboard.actors.partition.placement import Placement
+from callboard.log.errors import JournalInvalid, LogCorrupt, StorageError
+from callboard.log.journal.journal import Journal
+from callboard.log.offline.repair import repair_journal
+from callboard.log.seams.disk import Incarnation
+
+__all__ = ["open_delivery_journal"]
+
+
+async def open_delivery_journal(
+    files: Incarnation, place: Placement, context: Context[Any]
+) -> tuple[Journal, GroupStates]:
+    """The journal and what it says. One that is damaged is repaired, which is told, and what it still says is kept.
+
+    Raises `JournalInvalid` when it makes no sense, `FormatTooNew`, `StorageError`.
+    """
+    damage: LogCorrupt | None = None
+    try:
+        journal, states = await _opened(files, place, context)
+    except LogCorrupt as error:
+        damage = error
+        await repair_journal(files, place.journal_directory)
+        journal, states = await _opened(files, place, context)
+    if states.lost_sequences:
+        states.replayed()
+        context.emit(JournalSalvaged(context.path, str(damage or "; ".join(states.losses))))
+        try:
+            await journal.heal(states.snapshot(wall_offset(context.clock)))
+        except StorageError:
+            journal.needs_healing = True  # with the next records
+    return journal, states
+
+
+async def _opened(files: Incarnation, place: Placement, context: Context[Any]) -> tuple[Journal, GroupStates]:
+    states = GroupStates(wall_offset(context.clock), opened_us=context.clock.wall_us())
+    try:
+        journal = await Journal.open(
+            files,
+            place.journal_directory,
+            clock=context.clock,
+            entropy=context.entropy,
+            restore=states.restore,
+            apply=states.apply,
+            version=RECORDS_VERSION,
+            versioned=states.versioned,
+            written=states.written,
+            lost=states.lost,
+            proven_end=place.port.journal_end,
+            limits=context.limits,
+        )
+    except JournalInvalid as error:
+        raise invalid_journal(place.port.label, place.journal_directory, error) from error
+    return journal, states

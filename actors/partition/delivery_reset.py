@@ -1,0 +1,172 @@
+"""The way out of a delivery journal that is whole and makes no sense: the groups concerned are set back, explicitly.
+
+A journal is read as far as each group makes sense. A group is *broken* from its first record on that cannot have
+followed those before it; a record, or a snapshot, that does not parse at all breaks every group. Setting a group back
+keeps its state as it was before that record and forgets the records that follow: what they settled is delivered
+again. The journal is replaced by one that begins with the state so found; the old one goes to quarantine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import attrs
+
+from callboard.actors.partition.group_states import EVENTS, RECORDS_VERSION, GroupStates
+from callboard.log.errors import JournalInvalid, LogCorrupt
+from callboard.log.journal.journal import Journal
+from callboard.log.journal.journal_disk import segment_bases
+from callboard.log.journal.journal_reading import JournalReading
+from callboard.log.journal.journal_recovery import Owner
+from callboard.log.seams.clock import Clock
+from callboard.log.seams.disk import Incarnation, SyncDirectory
+from callboard.log.seams.entropy import Entropy
+from callboard.log.segments.quarantine import Quarantine
+from callboard.log.segments.segment_file import segment_path
+
+__all__ = ["BrokenGroup", "DeliveryReading", "GroupReset", "reset_deliveries"]
+
+
+@attrs.define
+class BrokenGroup:
+    """From where on a group's records make no sense. `group_id` is None when they concern every group."""
+
+    group_id: int | None
+    why: str
+    forgotten_records: int = 0
+    """Of the journal, from the first that makes no sense on."""
+
+
+@attrs.frozen
+class GroupReset:
+    """What setting back one group in one partition comes to."""
+
+    group_id: int
+    forgotten_records: int
+    """Records of the journal that no longer count: leases, settlements, delays."""
+    floor: int
+    """All offsets below are settled as before; from here on what is not settled is delivered again."""
+    settled_above: int
+    """Offsets above the floor that stay settled."""
+
+
+class DeliveryReading:
+    """One reading of a delivery journal, as far as each group makes sense."""
+
+    def __init__(self, files: Incarnation, directory: str) -> None:
+        self.states = GroupStates()
+        self.broken: dict[int | None, BrokenGroup] = {}
+        states = self.states
+        owner = Owner(
+            self._restore,
+            self._apply,
+            RECORDS_VERSION,
+            versioned=states.versioned,
+            written=lambda _: None,
+            lost=states.lost,
+        )
+        self.journal = JournalReading(files, directory, owner)
+
+    async def run(self) -> None:
+        """Read all there is. Raises `PlanFailed`, `FormatTooNew`."""
+        await self.journal.run()
+        self.states.replayed()
+
+    def _restore(self, data: bytes) -> None:
+        self.broken.clear()
+        try:
+            self.states.restore(data)
+        except JournalInvalid as error:
+            self._break(error)
+            self.states.groups.clear()
+
+    def _apply(self, record: bytes) -> None:
+        states = self.states
+        try:
+            kind, group_id, events = states.parsed(record)
+            broken = self.broken.get(group_id)
+            if kind != EVENTS:
+                self.broken.pop(group_id, None)  # opened or closed: its state does not come from before
+            elif broken is not None:
+                broken.forgotten_records += 1
+                states.note_named(events)
+                return
+            states.apply(record)
+        except JournalInvalid as error:
+            self._break(error)
+
+    def _break(self, error: JournalInvalid) -> None:
+        broken = self.broken.setdefault(error.group, BrokenGroup(error.group, str(error)))
+        broken.forgotten_records += 1
+
+
+async def reset_deliveries(
+    files: Incarnation,
+    directory: str,
+    *,
+    groups: Collection[int] | None,
+    joined: Mapping[int, bool],
+    clock: Clock,
+    entropy: Entropy,
+    dry_run: bool,
+) -> tuple[list[GroupReset], list[str]]:
+    """Set back those of `groups` (None: all) that are broken in the journal; what was done, and what is in quarantine.
+
+    `joined` are the groups of the topic with whether they are durable. The directory must be locked, and the journal's
+    frames sound: repair it first. Raises `JournalInvalid`, and changes nothing, when others are broken too.
+    """
+    reading = DeliveryReading(files, directory)
+    await reading.run()
+    if reading.journal.faults and not reading.states.lost_sequences:
+        raise LogCorrupt(
+            f"journal {directory}: {reading.journal.faults[0]}. Nothing was reset. Run `callboard repair` first.",
+            path=directory,
+        )
+    broken, states = reading.broken, reading.states
+    if not broken:
+        return [], []
+    others = [found for group_id, found in broken.items() if groups is not None and group_id not in groups]
+    if others:
+        who = "'*'" if others[0].group_id is None else others[0].group_id
+        raise JournalInvalid(
+            f"journal {directory}: {others[0].why}. Nothing was reset: run `callboard repair --reset-deliveries {who}`"
+            " too, in the same command.",
+            path=directory,
+            group=others[0].group_id,
+        )
+    for group_id, durable in joined.items():
+        if group_id not in states.groups and (None in broken or group_id in broken):
+            states.open(group_id, durable, 0)
+    resets = []
+    for group_id in sorted({*broken, *(states.groups if None in broken else ())} - {None}):
+        found = broken.get(group_id) or broken[None]
+        group = states.groups.get(group_id)
+        floor, above = (
+            (group.delivery.floor, group.delivery.settled_above_floor) if group is not None else (0, 0)
+        )
+        resets.append(GroupReset(group_id, found.forgotten_records, floor, above))
+    if dry_run:
+        return resets, []
+    return resets, await _replace(files, directory, reading, clock, entropy)
+
+
+async def _replace(
+    files: Incarnation, directory: str, reading: DeliveryReading, clock: Clock, entropy: Entropy
+) -> list[str]:
+    bases = await segment_bases(files, directory)
+    sizes = {entry.name: entry.size_bytes for entry in await files.list(directory)}
+    await Journal.replace(
+        files,
+        directory,
+        clock=clock,
+        entropy=entropy,
+        version=RECORDS_VERSION,
+        base=max(reading.journal.next_sequence, *bases) + 1,
+        snapshot=reading.states.snapshot(0.0),
+    )
+    quarantine = Quarantine(files, directory)
+    for base in bases:
+        path = segment_path(directory, base)
+        verbs = await quarantine.move_verbs(path, base, sizes[path.removeprefix(directory + "/")], 0)
+        await files.submit((*verbs, SyncDirectory(directory)))
+    return quarantine.kept

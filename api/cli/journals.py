@@ -1,0 +1,133 @@
+"""What the journals say, beyond their bytes: whether it makes sense, and setting back what does not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+
+from callboard.actors.partition.delivery_reset import DeliveryReading, reset_deliveries
+from callboard.actors.partition.group_states import invalid_journal
+from callboard.actors.partition.placement import partition_directory
+from callboard.cli.onlooker import CatalogReplay, Onlooker
+from callboard.log.errors import GroupNotFound, JournalInvalid, PlanFailed
+from callboard.log.host.clock import HostClock
+from callboard.log.host.entropy import HostEntropy
+from callboard.log.offline.verify import Problem, VerifyReport
+
+__all__ = ["PartitionReset", "content_problems", "reset_groups", "with_contents"]
+
+EVERY_GROUP = "*"
+
+
+@attrs.frozen
+class PartitionReset:
+    """What setting back a group in one partition came to: see `delivery_reset.GroupReset`."""
+
+    label: str
+    group: str
+    forgotten_records: int
+    floor: int
+    settled_above: int
+    quarantined: tuple[str, ...] = ()
+
+
+async def with_contents(onlooker: Onlooker, report: VerifyReport) -> VerifyReport:
+    """The report, with what the catalog and the delivery journals say that makes no sense among the problems."""
+    problems = await content_problems(onlooker)
+    return attrs.evolve(
+        report,
+        logs=tuple(
+            attrs.evolve(
+                log, problems=(*log.problems, *(problem for problem in problems if problem.path == log.path))
+            )
+            for log in report.logs
+        ),
+    )
+
+
+async def content_problems(onlooker: Onlooker) -> list[Problem]:
+    """Of kind "senseless": journals whose bytes are sound and make no sense. Raises `FormatTooNew`."""
+    replay = await onlooker.catalog()
+    problems = [_senseless("catalog", words) for words in replay.senseless]
+    for label, directory, _ in _partitions(replay):
+        reading = DeliveryReading(onlooker.files, f"{directory}/delivery")
+        try:
+            await reading.run()
+        except PlanFailed as failed:
+            if isinstance(failed.error, FileNotFoundError):
+                continue  # its process replaces what we read
+            raise
+        for found in reading.broken.values():
+            error = JournalInvalid(found.why, path=directory, group=found.group_id)
+            path = f"{directory}/delivery"
+            problems.append(_senseless(path, str(invalid_journal(label, path, error))))
+    return problems
+
+
+async def reset_groups(onlooker: Onlooker, groups: Sequence[str], *, dry_run: bool) -> list[PartitionReset]:
+    """Set back the groups (names, ids, or "*") in all partitions where what is said of them makes no sense.
+
+    Raises `GroupNotFound`, `DirectoryLocked`, `JournalInvalid` when another group's state makes no sense either.
+    """
+    lock = None if dry_run else await onlooker.disk.lock({"program": "callboard repair"})
+    try:
+        replay = await onlooker.catalog()
+        wanted = None if EVERY_GROUP in groups else {_group_id(replay, name) for name in groups}
+        found: list[PartitionReset] = []
+        for label, directory, joined in _partitions(replay):
+            resets, kept = await reset_deliveries(
+                onlooker.files,
+                f"{directory}/delivery",
+                groups=wanted,
+                joined=joined,
+                clock=HostClock(),
+                entropy=HostEntropy(),
+                dry_run=dry_run,
+            )
+            for place, reset in enumerate(resets):
+                record = replay.state.groups.get(reset.group_id)
+                found.append(
+                    PartitionReset(
+                        label,
+                        str(reset.group_id) if record is None else record.name,
+                        reset.forgotten_records,
+                        reset.floor,
+                        reset.settled_above,
+                        () if place else tuple(kept),
+                    )
+                )
+        return found
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+def _partitions(replay: CatalogReplay) -> list[tuple[str, str, dict[int, bool]]]:
+    """Label, directory, and the groups with whether they are durable, of every partition."""
+    return [
+        (
+            f"{topic.name}/{index}",
+            partition_directory(topic.topic_id, index),
+            {
+                group.group_id: group.settings.durable
+                for group in replay.state.groups.values()
+                if topic.topic_id in group.topic_ids
+            },
+        )
+        for topic in replay.state.topics.values()
+        for index in range(topic.settings.partitions)
+    ]
+
+
+def _group_id(replay: CatalogReplay, name: str) -> int:
+    record = replay.state.group(name)
+    if record is not None:
+        return record.group_id
+    if name.isdecimal():
+        return int(name)
+    raise GroupNotFound(f"there is no group {name!r}. Nothing was reset.", group=name)
+
+
+def _senseless(path: str, words: str) -> Problem:
+    return Problem(path, "senseless", None, None, None, words)

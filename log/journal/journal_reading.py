@@ -1,0 +1,102 @@
+"""Reading a journal as its files lie: no lock, nothing changed, as far as it makes sense."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import zip_longest
+
+from callboard.log.format.columns import Columns
+from callboard.log.format.faults import FrameInvalid, SegmentHeaderInvalid
+from callboard.log.format.fields import too_new
+from callboard.log.format.frame import FrameFields, FrameHeader, decode_body, header_of
+from callboard.log.journal.journal_disk import segment_bases
+from callboard.log.journal.journal_records import Kind, decode_control
+from callboard.log.journal.journal_recovery import Owner
+from callboard.log.seams.disk import Close, Incarnation
+from callboard.log.segments.segment_file import segment_path
+from callboard.log.segments.segment_walk import OpenSegment, open_segment, scan_file
+
+__all__ = ["JournalReading"]
+
+
+class JournalReading:
+    """One reading of the journal in `directory`; `owner` hears what a replay would tell it.
+
+    `run` raises `PlanFailed` (also when a segment is pruned meanwhile), `FormatTooNew`, and whatever `owner` raises.
+    """
+
+    def __init__(self, files: Incarnation, directory: str, owner: Owner) -> None:
+        self.faults: list[str] = []
+        """What cannot be read and no later snapshot replaces, for people."""
+        self.next_sequence = 0
+        self._files = files
+        self._directory = directory
+        self._owner = owner
+        self._announced: tuple[int, int | None] | None = None
+        """The sequence of a snapshot that was announced, and from where on records are lost without it."""
+
+    async def run(self) -> None:
+        """Read all segments. A snapshot says all that what lies before it said."""
+        bases = await segment_bases(self._files, self._directory)
+        for base, successor in zip_longest(bases, bases[1:]):
+            try:
+                segment = await open_segment(self._files, segment_path(self._directory, base))
+            except SegmentHeaderInvalid as fault:
+                self.faults.append(f"segment {base} has no readable header ({fault})")
+                continue
+            try:
+                await self._segment(segment, successor)
+            finally:
+                await self._files.submit((Close(segment.handle),))
+
+    async def _segment(self, segment: OpenSegment, successor: int | None) -> None:
+        owner, version = self._owner, segment.header.records_version
+        if version > owner.version:
+            what = f"its records are of version {version}"
+            raise too_new(what, found=version, supported=owner.version, path=segment.handle.path)
+        owner.versioned(version)
+        await scan_file(self._files, segment, visit=partial(self._visit, successor))
+
+    def _visit(self, successor: int | None, position: int, fields: FrameFields, body: memoryview) -> bool:
+        header = header_of(fields, 0)
+        if successor is not None and header.base_offset >= successor:
+            return True
+        try:
+            columns = decode_body(header, body, verify=False)
+        except FrameInvalid as fault:
+            self.faults.append(f"the frame at byte {position} cannot be decoded ({fault})")
+        else:
+            self._take(header, columns)
+        return False
+
+    def _take(self, header: FrameHeader, columns: Columns) -> None:
+        owner, base = self._owner, header.base_offset
+        owner.written(header.max_time_us)
+        if self._announced is not None:
+            (at, first_lost), self._announced = self._announced, None
+            if base == at:
+                self.next_sequence = header.last_offset + 1
+                self.faults.clear()
+                owner.restore(columns.value(0) or b"")
+                return
+            self.next_sequence = base if first_lost is None and base == at + 1 else first_lost or at
+        control = decode_control(columns.value(0))
+        if control is None:
+            self.faults.append("a frame has no control record")
+            return
+        expected, self.next_sequence = self.next_sequence, header.last_offset + 1
+        if control.kind in (Kind.SNAPSHOT, Kind.HEAL):
+            replaces = control.kind is Kind.HEAL
+            self._announced = base + 1, expected if base > expected else base if replaces else None
+            return
+        if base > expected:
+            self._lost(expected, base - 1)
+        if control.kind is Kind.GAP:
+            self._lost(base, header.last_offset)
+        elif control.kind is Kind.EVENTS:
+            for event in columns.value_list(1):
+                owner.apply(event or b"")
+
+    def _lost(self, first: int, last: int) -> None:
+        self.faults.append(f"records {first} to {last} are lost")
+        self._owner.lost(first, last)

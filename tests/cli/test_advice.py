@@ -1,0 +1,182 @@
+"""What the errors of journals advise: each command that a message names exists, and leads to a directory that opens."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import cbor2
+import pytest
+import trio
+
+import callboard
+from callboard.actors.catalog.state import RECORDS_VERSION
+from callboard.log.host.clock import HostClock
+from callboard.log.host.disk import HostDisk
+from callboard.log.host.entropy import HostEntropy
+from callboard.log.journal.journal import Journal
+
+COMMANDS = re.compile(r"`callboard ([^`]*)`")
+
+
+async def fill(folder: Path) -> None:
+    """A topic with two groups, one of which has settled a message."""
+    async with callboard.open_runtime(folder) as runtime:
+        topic = await runtime.create_topic("orders")
+        await topic.publish_batch([b"one", b"two", b"three"])
+        async with topic.subscribe("billing") as billing, topic.subscribe("mail") as mail:
+            for consumer in (billing, mail):
+                await (await consumer.get()).ack()
+
+
+async def append(folder: Path, directory: Path, record: object) -> None:
+    """Append a record to a journal, as nothing of Callboard would."""
+    disk = HostDisk(folder)
+    try:
+        journal = await Journal.open(
+            await disk.incarnate("drill"),
+            str(directory.relative_to(folder)),
+            clock=HostClock(),
+            entropy=HostEntropy(),
+            restore=lambda _: None,
+            apply=lambda _: None,
+            version=RECORDS_VERSION,
+        )
+        await journal.append([cbor2.dumps(record)])
+        await journal.close()
+    finally:
+        await disk.aclose()
+
+
+async def complaint(folder: Path) -> callboard.CallboardError | None:
+    """What is wrong with the directory, or its partition; None when all messages are served to both groups."""
+    try:
+        async with callboard.open_runtime(folder) as runtime:
+            topic = runtime.topic("orders")
+            for name in ("billing", "mail"):
+                async with topic.subscribe(name) as consumer:
+                    offsets = set()
+                    while len(offsets | {0}) < 3:
+                        message = await consumer.get(timeout=5.0)
+                        assert message is not None
+                        offsets.add(message.offset)
+    except callboard.PartitionUnavailable as unavailable:
+        assert isinstance(unavailable.__cause__, callboard.CallboardError)
+        return unavailable.__cause__
+    except callboard.CallboardError as error:
+        return error
+    return None
+
+
+def flip(directory: Path, needle: bytes | None = None) -> None:
+    """Flip a bit of the newest segment: of `needle`, else in its last byte that is not zero."""
+    path = max(directory.glob("*.log"))
+    data = bytearray(path.read_bytes())
+    place = data.index(needle) if needle else len(data.rstrip(b"\0")) - 1
+    data[place] ^= 1
+    path.write_bytes(data)
+
+
+def catalog(folder: Path) -> Path:
+    return folder / "catalog"
+
+
+def delivery(folder: Path) -> Path:
+    (found,) = (folder / "topics").glob("*/0/delivery")
+    return found
+
+
+SENSELESS = {
+    "an event of a group that does not fit": [0, 1, [["A", 77, [1, 2]]]],
+    "an event of a group that does not parse": [0, 2, [["L", 0]]],
+    "a record that does not parse": "?",
+}
+
+
+@pytest.mark.parametrize("record", SENSELESS.values(), ids=SENSELESS)
+def test_a_delivery_journal_without_sense_has_a_way_out(command: Any, record: object) -> None:
+    """Verify names it, a plain repair leaves it alone; the command that the error names sets back the group."""
+    folder = command.folder / "data"
+    trio.run(fill, folder)
+    trio.run(append, folder, delivery(folder), record)
+    error = trio.run(complaint, folder)
+    assert isinstance(error, callboard.JournalInvalid)
+    (advice,) = COMMANDS.findall(str(error))
+    assert b"senseless" in command.run("verify", code=4).out
+    assert b"left alone" in command.run("repair", code=4).out
+    assert isinstance(trio.run(complaint, folder), callboard.JournalInvalid)
+    assert b"would be reset" in command.run(*shlex.split(advice), "--dry-run", code=4).out
+    done = command.run(*shlex.split(advice), "--json").json
+    assert done["resets"]
+    assert all(reset["floor"] == 1 and reset["forgotten_records"] >= 1 for reset in done["resets"])
+    assert list((folder / "quarantine").glob("*delivery*"))
+    assert b"sound" in command.run("verify").out
+    assert trio.run(complaint, folder) is None
+
+
+def test_setting_back_one_group_leaves_another_that_makes_no_sense_alone(command: Any) -> None:
+    """The journal is replaced as a whole, so nothing is done until every group concerned is named."""
+    folder = command.folder / "data"
+    trio.run(fill, folder)
+    for group_id in (1, 2):
+        trio.run(append, folder, delivery(folder), [0, group_id, [["A", 77, [1, 2]]]])
+    refused = command.run("repair", "--reset-deliveries", "billing", code=4)
+    assert "--reset-deliveries 2" in refused.err
+    command.run("repair", "--reset-deliveries", "billing", "--reset-deliveries", "2")
+    assert trio.run(complaint, folder) is None
+
+
+@pytest.mark.parametrize("needle", [b"orders", None], ids=["in the middle", "in the last append"])
+def test_a_damaged_catalog_is_repaired_as_its_error_says(command: Any, needle: bytes | None) -> None:
+    """The command that the error names makes the directory open again, without what is lost."""
+    folder = command.folder / "data"
+    trio.run(fill, folder)
+    if needle is None:
+        trio.run(append, folder, catalog(folder), {"kind": 200})
+        (catalog(folder) / "committed").read_bytes()
+        unmark(catalog(folder))
+    flip(catalog(folder), needle)
+    error = trio.run(complaint, folder)
+    assert isinstance(error, callboard.LogCorrupt)
+    assert COMMANDS.findall(str(error)) == ["repair"]
+    command.run("verify", code=4)
+    assert command.run("repair", "--json").json["changed"]
+    found = trio.run(complaint, folder)
+    assert found is None if needle is None else isinstance(found, callboard.TopicNotFound)
+
+
+def unmark(directory: Path) -> None:
+    """Take away the mark of a clean close, as if the process had died just before."""
+    path = max(directory.glob("*.log"))
+    data = path.read_bytes()
+    end = data.rindex(b"\xf9CBF")
+    path.write_bytes(data[:end] + bytes(len(data) - end))
+
+
+def test_a_catalog_without_sense_is_named_and_no_command_is_advised(command: Any) -> None:
+    """Nothing of ours mends it, so the error names no command; verify names the event."""
+    folder = command.folder / "data"
+    trio.run(fill, folder)
+    trio.run(append, folder, catalog(folder), {"kind": 2, "topic": "77", "settings": {}})
+    error = trio.run(complaint, folder)
+    assert isinstance(error, callboard.JournalInvalid)
+    assert not COMMANDS.findall(str(error))
+    assert b"77" in command.run("verify", code=4).out
+    assert b"left alone" in command.run("repair", code=4).out
+
+
+@pytest.mark.parametrize("place", [catalog, delivery])
+def test_a_later_version_is_never_offered_repair(command: Any, place: Any) -> None:
+    """Opening, verify and repair all say that Callboard must be upgraded, and change nothing."""
+    folder = command.folder / "data"
+    trio.run(fill, folder)
+    trio.run(append, folder, place(folder), {"kind": 99, "group": 1})
+    before = {path: path.read_bytes() for path in place(folder).glob("*.log")}
+    error = trio.run(complaint, folder)
+    assert isinstance(error, callboard.FormatTooNew)
+    assert not COMMANDS.findall(str(error))
+    for name in ("verify", "repair"):
+        assert "Upgrade Callboard" in command.run(name, code=1).err
+    assert before == {path: path.read_bytes() for path in place(folder).glob("*.log")}

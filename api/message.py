@@ -18,6 +18,8 @@ from callboard.log.format.columns import Columns
 from callboard.log.limits import HEADERS_BYTES_MAX, HEADERS_COUNT_MAX, KEY_BYTES_MAX
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EARLIEST = datetime.min.replace(tzinfo=UTC)
+LATEST = datetime.max.replace(tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 Headers = Mapping[str, bytes | str]
 T = TypeVar("T")
@@ -111,12 +113,16 @@ def timestamp_of(columns: Columns, index: int) -> datetime:
 
 
 def to_us(instant: datetime, what: str = "timestamp") -> int:
-    """Microseconds since the epoch. Raises `InvalidArgument` without a time zone."""
+    """Microseconds since the epoch. Raises `InvalidArgument` without a time zone, and where UTC has no such year."""
     if not isinstance(instant, datetime):
         raise InvalidArgument(f"{what} is {instant!r:.60}, not a datetime. Nothing was written.")
     if instant.tzinfo is None:
         raise InvalidArgument(
             f"{what} {instant.isoformat()} has no time zone. Nothing was written. Use e.g. datetime.now(timezone.utc)."
+        )
+    if not EARLIEST <= instant <= LATEST:
+        raise InvalidArgument(
+            f"{what} {instant.isoformat()} lies outside the years 1 to 9999 in UTC. Nothing was written. Correct it."
         )
     return (instant - EPOCH) // MICROSECOND
 

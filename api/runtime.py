@@ -35,6 +35,7 @@ from callboard.log.errors import (
     ActorCrashed,
     ActorStopped,
     CallboardError,
+    GroupNotFound,
     InvalidArgument,
     RestartLimitReached,
     RuntimeClosed,
@@ -125,6 +126,12 @@ class Runtime:
     ) -> None:
         if (directory is None) == (disk is None):
             raise InvalidArgument("open_runtime takes a directory, or a disk, and not both.")
+        if isinstance(directory, str):
+            is_name = directory != "" and "\0" not in directory
+        else:
+            is_name = directory is None or hasattr(directory, "__fspath__")
+        if not is_name:
+            raise InvalidArgument(f"{directory!r:.80} is no name of a directory. Nothing was written.")
         self._disk = disk
         self._path = directory
         self._inline = sync_inline
@@ -323,7 +330,7 @@ class Runtime:
     def topic(self, name: str, *, partitioner: Partitioner | None = None) -> Topic:
         """The topic of that name. Raises `TopicNotFound`; `InvalidArgument` when keys go by another partitioner."""
         self.check_open()
-        live = self._directory.find(name)
+        live = self._directory.find(name) if isinstance(name, str) else None
         if live is None:
             raise TopicNotFound(f"there is no topic {name!r}. Create it with create_topic.", topic=name)
         return Topic(self, live, partitioner)
@@ -362,6 +369,8 @@ class Runtime:
 
     async def delete_group(self, name: str) -> None:
         """Forget a group: its place in every topic is lost. Raises `GroupNotFound`."""
+        if not isinstance(name, str):
+            raise GroupNotFound(f"there is no group {name!r:.40}.", group=name)
         await self.ask_catalog(DeleteGroup(name))
 
     # -- actors
@@ -374,7 +383,7 @@ class Runtime:
     async def restart(self, path: str) -> None:
         """Restart the actor at `path`, for example "topics/orders/2"; revives one that has failed."""
         self.check_open()
-        *above, name = path.split("/")
+        *above, name = self._checked_path(path).split("/")
         supervisor = self._system.root
         for part in above:
             supervisor = supervisor.supervisor(part)
@@ -388,7 +397,13 @@ class Runtime:
         """
         if self._state != "opening":
             self.check_open()
-        return self._system.actor(path).crash(error)
+        return self._system.actor(self._checked_path(path)).crash(error)
+
+    @staticmethod
+    def _checked_path(path: object) -> str:
+        if isinstance(path, str):
+            return path
+        raise InvalidArgument(f"the path of an actor is {path!r:.40}, not text. Nothing was done.")
 
     def tree(self) -> TreeNode:
         """The live tree: states, restarts, mailboxes, last failures."""

@@ -57,6 +57,7 @@ from callboard.actors.settings import (
 )
 from callboard.log.errors import (
     ActorCrashed,
+    ActorStopped,
     CallboardError,
     ConfigurationError,
     DiskFull,
@@ -397,6 +398,8 @@ class Catalog(Actor[CatalogCommand]):
                 await port.ref.ask(c.CloseGroup(group_id))
             except ActorCrashed:
                 continue
+            except ActorStopped:
+                return  # its topic was deleted, or the runtime closes: the next opening sees to it
             except CallboardError as error:
                 self._operation_failed(f"forgetting group {group_id} at {port.label}", error)
             return

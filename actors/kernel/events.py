@@ -13,6 +13,7 @@ from typing import Any
 import attrs
 
 from callboard.actors.kernel.failures import describe
+from callboard.log.errors import InvalidArgument
 from callboard.log.limits import EVENTS_KEPT
 from callboard.log.seams.clock import Clock
 
@@ -118,7 +119,14 @@ class EventLog:
         self._kept.append(Logged(self._clock.wall_us(), event))
 
     def subscribe(self, callback: Callable[[Any], object]) -> Callable[[], None]:
-        """Call `callback(event)` at every new event; it must not block. Returns a function that unsubscribes."""
+        """Call `callback(event)` at every new event; it must not block. Returns a function that unsubscribes.
+
+        Raises `InvalidArgument` for what cannot be called.
+        """
+        if not callable(callback):
+            raise InvalidArgument(
+                f"a subscriber to events is {type(callback).__name__}, not a function. Nothing was done."
+            )
         self._subscribers.append(callback)
 
         def unsubscribe() -> None:

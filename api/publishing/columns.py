@@ -82,8 +82,12 @@ def _sizes(column: Column, size: Callable[[Any], int]) -> list[int]:
 def unpacked(values: Sequence[bytes | Message], given: Mapping[str, Column]) -> Unpacked:
     """Columns from a batch that may hold `Message`s. Raises `InvalidArgument`."""
     for name, column in given.items():
+        plural = ATTRIBUTE_OF[name].plural
+        if not isinstance(column, Sequence):
+            raise InvalidArgument(
+                f"{plural} are {type(column).__name__}, not a sequence. Nothing was written. Make it a list."
+            )
         if len(column) != len(values):
-            plural = ATTRIBUTE_OF[name].plural
             raise InvalidArgument(f"{len(values)} values but {len(column)} {plural}. Nothing was written.")
     kinds = set(map(type, values))
     if kinds == {bytes}:

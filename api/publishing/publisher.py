@@ -82,7 +82,12 @@ class Publisher:
         self._sticky = StickyRoundRobin(len(live.ports))
 
     def choose_by(self, partitioner: Partitioner) -> None:
-        """Let `partitioner` choose from now on. Raises `InvalidArgument` when another does already."""
+        """Let `partitioner` choose from now on. Raises `InvalidArgument` when it cannot, or another does already."""
+        if not callable(partitioner):
+            raise InvalidArgument(
+                f"the partitioner is {partitioner!r:.40}, not a function of a key and a number of partitions.",
+                topic=self.live.name,
+            )
         if self._is_chosen and self.partitioner != partitioner:
             raise InvalidArgument(
                 f"topic {self.live.name!r} has another partitioner in this process: with two of them one key would go"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +114,11 @@ BATCHES: list[dict[str, Any]] = [
     {"values": (value for value in [b"a generator"])},
     {"values": [b"1"], "keys": [b"a", b"b"]},
     {"values": [b"1", b"2"], "keys": [b"a", "b"]},
+    {"values": [b"1"], "keys": (key for key in [b"a generator"])},
+    {"values": [b"1"], "keys": 7},
     {"values": [b"1"], "headers": []},
+    {"values": [b"1"], "headers": 7},
+    {"values": [b"1"], "timestamps": datetime(2024, 1, 1, tzinfo=UTC)},
     {"values": [b"1"], "headers": [{"a": 1}]},
     {"values": [b"1"], "timestamps": [datetime(2024, 1, 1)]},  # noqa: DTZ001 - that it has no zone is the point
     {"values": [b"1"], "timestamps": [1.5]},
@@ -154,6 +158,8 @@ SINGLES: list[dict[str, Any]] = [
     {"value": b"1", "headers": {"h": b"x" * (limits.HEADERS_BYTES_MAX + 1)}},
     {"value": b"1", "timestamp": datetime(2024, 1, 1)},  # noqa: DTZ001 - that it has no zone is the point
     {"value": b"1", "timestamp": 1_700_000_000},
+    {"value": b"1", "timestamp": datetime.min.replace(tzinfo=timezone(timedelta(hours=14)))},
+    {"value": b"1", "timestamp": datetime.max.replace(tzinfo=timezone(timedelta(hours=-14)))},
     {"value": b"1", "partition": 2},
     {"value": b"1", "partition": -1},
     {"value": b"1", "partition": True},
@@ -321,6 +327,36 @@ async def test_what_does_not_exist(bench: Bench) -> None:
         await bench.refuses(callboard.InvalidArgument, lambda path=path: bench.runtime.restart(path))
 
 
+@pytest.mark.parametrize("name", [None, 7, [], {}, b"orders"])
+async def test_names_that_are_no_text(bench: Bench, name: Any) -> None:
+    """Names and paths of another type than text name nothing."""
+    runtime = bench.runtime
+    with pytest.raises(callboard.TopicNotFound):
+        runtime.topic(name)
+    await bench.refuses(callboard.GroupNotFound, lambda: runtime.delete_group(name))
+    await bench.refuses(callboard.InvalidArgument, lambda: runtime.restart(name))
+    with pytest.raises(callboard.InvalidArgument):
+        runtime.crash(name, ValueError())
+
+
+async def test_a_subscriber_that_cannot_be_called(bench: Bench) -> None:
+    """It is refused at once, and the runtime lives on."""
+    with pytest.raises(callboard.InvalidArgument):
+        bench.runtime.subscribe_events(7)
+    with pytest.raises(callboard.InvalidArgument):
+        async with callboard.open_runtime(disk=MemoryDisk(), on_event=7):  # type: ignore[arg-type]
+            pass
+    await bench.runtime.restart("topics/orders/0")
+    assert (await bench.topic.publish(b"3", partition=0)).offset == 3
+
+
+async def test_a_partitioner_that_cannot_be_called(bench: Bench) -> None:
+    """It is refused when it is given, not when a key needs it."""
+    with pytest.raises(callboard.InvalidArgument):
+        bench.runtime.topic("orders", partitioner=7)
+    assert (await bench.topic.publish(b"3", key=b"k")).offset is not None
+
+
 async def test_settling_twice(bench: Bench) -> None:
     """A message or batch is settled once, in whatever way; the second time says so and has no effect."""
     async with bench.topic.subscribe("group", max_in_flight=10) as consumer:
@@ -411,6 +447,9 @@ async def test_a_runtime_is_opened_once_and_needs_one_place(tmp_path: Path) -> N
         callboard.open_runtime()
     with pytest.raises(callboard.InvalidArgument):
         callboard.open_runtime(tmp_path, disk=MemoryDisk())
+    for place in (7, "", "nul\0", []):
+        with pytest.raises(callboard.InvalidArgument):
+            callboard.open_runtime(place)  # type: ignore[arg-type]
     runtime = callboard.open_runtime(tmp_path)
     async with runtime:
         with pytest.raises(callboard.InvalidArgument):

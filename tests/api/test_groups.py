@@ -241,3 +241,16 @@ async def test_a_group_joins_although_a_partition_is_down(autojump_clock: Any, w
             assert await consumer.get(timeout=1.0) is None
             await runtime.restart("topics/orders/1")
             assert (await consumer.get(timeout=1.0)).partition == 1
+
+
+async def test_a_group_and_its_topic_are_deleted_together(autojump_clock: Any, world: Any) -> None:
+    """A topic that goes takes its delivery states with it: that they cannot be closed there is no failure."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("jobs", partitions=2)
+        async with topic.subscribe("workers"):
+            pass
+        world.disk.latency_s = 0.1
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(runtime.delete_group, "workers")
+            nursery.start_soon(runtime.delete_topic, "jobs")
+        assert not [logged for logged in runtime.events() if type(logged.event).__name__ == "OperationFailed"]

@@ -126,11 +126,12 @@ class Runtime:
     ) -> None:
         if (directory is None) == (disk is None):
             raise InvalidArgument("open_runtime takes a directory, or a disk, and not both.")
-        if isinstance(directory, str):
-            is_name = directory != "" and "\0" not in directory
-        else:
-            is_name = directory is None or hasattr(directory, "__fspath__")
-        if not is_name:
+        named = (
+            directory and "\0" not in directory
+            if isinstance(directory, str)
+            else hasattr(directory, "__fspath__")
+        )
+        if disk is None and not named:
             raise InvalidArgument(f"{directory!r:.80} is no name of a directory. Nothing was written.")
         self._disk = disk
         self._path = directory
@@ -383,7 +384,7 @@ class Runtime:
     async def restart(self, path: str) -> None:
         """Restart the actor at `path`, for example "topics/orders/2"; revives one that has failed."""
         self.check_open()
-        *above, name = self._checked_path(path).split("/")
+        *above, name = str(path).split("/")  # what is no text names no actor
         supervisor = self._system.root
         for part in above:
             supervisor = supervisor.supervisor(part)
@@ -397,13 +398,7 @@ class Runtime:
         """
         if self._state != "opening":
             self.check_open()
-        return self._system.actor(self._checked_path(path)).crash(error)
-
-    @staticmethod
-    def _checked_path(path: object) -> str:
-        if isinstance(path, str):
-            return path
-        raise InvalidArgument(f"the path of an actor is {path!r:.40}, not text. Nothing was done.")
+        return self._system.actor(str(path)).crash(error)
 
     def tree(self) -> TreeNode:
         """The live tree: states, restarts, mailboxes, last failures."""

@@ -285,8 +285,9 @@ class Held:
     async def _make_way(self) -> None:
         """Collect outcomes that are there, and wait for the oldest when there are too many."""
         lazy = self._lazy
-        while lazy and (lazy[0].reply.done or len(lazy) >= self._runtime.limits.lazy_acks):
-            await self._collect(lazy.popleft())
+        limit = self._runtime.limits.lazy_acks
+        while lazy and (len(lazy) >= limit or (lazy[0].reply.done and not lazy[0].reply.abandoned)):
+            await self._collect_oldest()
 
     async def _settle_lazily(self, port: PartitionPort, message: c.Settle, valid: bool) -> None:
         await self._make_way()
@@ -300,13 +301,25 @@ class Held:
         else:
             self._lazy.append(_Lazy(port, message, valid, reply))
 
+    async def _collect_oldest(self) -> None:
+        """Take the outcome of the oldest ack; when this is cancelled, it is asked for again later (H2)."""
+        lazy = self._lazy.popleft()
+        try:
+            await self._collect(lazy)
+        except BaseException:
+            self._lazy.appendleft(lazy)
+            raise
+
     async def _collect(self, lazy: _Lazy) -> None:
         """Take the outcome of an ack; `flush` tells of it (H2)."""
         port, message, valid, reply = lazy
         try:
-            if not reply.done:
-                await reply.settled()
-            lost = reply.value().lost
+            if reply.abandoned:
+                lost = await self._settle_now(port, message, valid, crashed=True)
+            else:
+                if not reply.done:
+                    await reply.settled()
+                lost = reply.value().lost
         except ActorCrashed:
             lost = await self._settle_now(port, message, valid, crashed=True)
         except ActorStopped:
@@ -324,7 +337,7 @@ class Held:
             await self._flush_port(port)
             del self._lazy_ports[index]
         while self._lazy:
-            await self._collect(self._lazy.popleft())
+            await self._collect_oldest()
         failed, self._failed_lazily = self._failed_lazily, None
         if failed is not None:
             raise failed.again()

@@ -172,7 +172,7 @@ _TABLE: Final = (
         "a restarted partition begins with an empty delivery state",
         (
             _off(
-                f"{ACTORS}.partition.partition.Partition._open_journal",
+                f"{ACTORS}.partition.delivery_journal._opened",
                 wrong.actor_restarts_without_its_state,
             ),
         ),

@@ -201,14 +201,14 @@ def starts_at_the_end_of_the_log(original: Original) -> Original:
 def actor_restarts_without_its_state(original: Original) -> Original:
     """A restarted partition begins with the delivery state of a new one, but knows its groups."""
 
-    async def open_journal(self: Any, files: Any, states: Any) -> Any:
-        journal = await original(self, files, states)
-        if self._port.opened_before:
+    async def opened(files: Any, place: Any, context: Any) -> Any:
+        journal, states = await original(files, place, context)
+        if place.port.opened_before:
             for group in states:
                 group.delivery = type(group.delivery)(0)
-        return journal
+        return journal, states
 
-    return open_journal
+    return opened
 
 
 def drops_the_mailbox(original: Original) -> Original:

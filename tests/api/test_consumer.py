@@ -9,6 +9,7 @@ import pytest
 import trio
 
 import callboard
+from callboard.log.limits import Limits
 
 
 async def test_what_is_not_settled_in_time_comes_again(autojump_clock: Any, world: Any) -> None:
@@ -358,3 +359,24 @@ async def test_a_lost_lease_hides_no_exception_of_the_body(autojump_clock: Any, 
                     finally:
                         raise ValueError("while cleaning up")
             assert any("was lost" in note for note in caught.value.__notes__)
+
+
+async def test_a_cancelled_lazy_ack_keeps_the_outcome_of_an_earlier_one(
+    autojump_clock: Any, world: Any
+) -> None:
+    """A cancelled `ack(wait=False)` that waited for an earlier one takes nothing of what `flush` tells."""
+    async with world.open(limits=Limits(lazy_acks=1)) as runtime:
+        topic = await world.topic_of(runtime, 3)
+        async with topic.subscribe("group", visibility_timeout=10.0) as consumer:
+            stale = await consumer.get()
+            await trio.sleep(11.0)
+            fresh = await consumer.get()
+            other = await consumer.get()
+            world.disk.slow("/delivery/", 1.0)
+            await stale.ack(wait=False)
+            with trio.move_on_after(0.1) as impatient:
+                await other.ack(wait=False)
+                await fresh.ack(wait=False)
+            assert impatient.cancelled_caught
+            with pytest.raises(callboard.LeaseLost):
+                await consumer.flush()

@@ -34,7 +34,7 @@ from callboard.actors.partition import commands as c
 from callboard.actors.partition.awaited import AwaitedPartitions
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.settings import GroupSettings
-from callboard.held import Held
+from callboard.consumer_leases import ConsumerLeases
 from callboard.log.errors import (
     ActorCrashed,
     ActorStopped,
@@ -72,7 +72,7 @@ class Consumer:
         self.settings = GroupSettings()
         self.runtime = runtime
         self.group_id = 0
-        self.held = Held(runtime, live, group)
+        self.leases = ConsumerLeases(runtime, live, group)
         self._live = live
         self._given = given
         self._entered = False
@@ -130,13 +130,13 @@ class Consumer:
                     self._membership.depart(self._id)
                 self.group_id, self.settings = joined.group_id, joined.settings
                 self._generation = joined.generation
-                self.held.begin(self.group_id, self.settings.max_in_flight)
+                self.leases.begin(self.group_id, self.settings.max_in_flight)
             except ActorCrashed:
                 continue
             except ActorStopped as error:
                 self.runtime.check_open()
                 if self._live.deleted:
-                    raise self.held.stopped() from error
+                    raise self.leases.stopped() from error
                 raise GroupNotFound(
                     f"group {self.group!r} was deleted or has expired. Subscribe again.", group=self.group
                 ) from error
@@ -149,15 +149,15 @@ class Consumer:
         self.runtime.check_run()
         self._open = False
         self._awaited.close()
-        self.held.end()
+        self.leases.end()
         self._buffer.clear()
         if error is not None:
-            self.held.send_gathered()
+            self.leases.send_gathered()
             self._membership.depart(self._id)
             await trio.lowlevel.cancel_shielded_checkpoint()
             return
         try:
-            await self.held.flush()
+            await self.leases.flush()
             await self._leave()
         except BaseException:
             self._membership.depart(self._id)
@@ -167,7 +167,7 @@ class Consumer:
         """The coordinator has news: what sleeps looks at every partition again, and takes them."""
         if self._is_fenced:
             self._buffer.clear()
-            self.held.forget()
+            self.leases.forget()
         for port in self._live.ports:
             self._awaited.set(port.index)
 
@@ -274,13 +274,13 @@ class Consumer:
         found = await self._fetch(self._prefetch, until)
         if found is None:
             return False
-        port, handed = found
+        port, leased = found
         self._begin_pass()
         self._fetched_at = clock.monotonic()
-        numbers = iter(attempts(handed))
+        numbers = iter(attempts(leased))
         self._buffer.extend(
-            ReceivedMessage(self.held, port, handed, columns, index, next(numbers))
-            for columns in handed.batches
+            ReceivedMessage(self.leases, port, leased, columns, index, next(numbers))
+            for columns in leased.batches
             for index in range(columns.count)
         )
         return True
@@ -297,7 +297,7 @@ class Consumer:
         """Release what was fetched and not yet asked for."""
         messages = list(self._buffer)
         self._buffer.clear()
-        self.held.give_back_messages(messages)
+        self.leases.give_back_messages(messages)
 
     def _is_fresh(self, deadline: float) -> bool:
         """Whether at least half of a visibility timeout is left."""
@@ -332,7 +332,7 @@ class Consumer:
         written: their messages are delivered again.
         """
         self._check_open()
-        await self.held.flush()
+        await self.leases.flush()
 
     # -- batches
 
@@ -358,35 +358,35 @@ class Consumer:
         try:
             if self._buffer:
                 self.give_back_buffer()  # fetched for one-by-one iteration: it comes again, as part of a batch
-            parts: list[c.Handed] = []
+            parts: list[c.LeasedRecords] = []
             while not parts:
                 found = await self._fetch(max_records, math.inf)
                 if found is None:
                     continue
-                port, handed = found
-                parts.append(handed)
+                port, leased = found
+                parts.append(leased)
                 try:
                     count = await self._fill_batch(port, parts, max_records, max_wait)
                 except BaseException:
-                    self.held.give_back(port, parts)
+                    self.leases.give_back(port, parts)
                     raise
                 self._drop_stale(port, parts)
             if count >= max_records:
                 self.look_ahead(max_records)
         finally:
             self._turn.release()
-        return ReceivedBatch(self.held, port, parts)
+        return ReceivedBatch(self.leases, port, parts)
 
-    def _drop_stale(self, port: PartitionPort, parts: list[c.Handed]) -> None:
+    def _drop_stale(self, port: PartitionPort, parts: list[c.LeasedRecords]) -> None:
         """Give back the parts whose lease has run out: on a slow disk filling a batch may take long."""
         now = self.runtime.clock.monotonic()
-        stale = [handed for handed in parts if handed.deadline <= now]
+        stale = [leased for leased in parts if leased.deadline <= now]
         if stale:
-            parts[:] = [handed for handed in parts if handed not in stale]
-            self.held.give_back(port, stale)
+            parts[:] = [leased for leased in parts if leased not in stale]
+            self.leases.give_back(port, stale)
 
     async def _fill_batch(
-        self, port: PartitionPort, parts: list[c.Handed], max_records: int, max_wait: float
+        self, port: PartitionPort, parts: list[c.LeasedRecords], max_records: int, max_wait: float
     ) -> int:
         """Add to `parts` until they are `max_records`, or `max_wait` is over; returns how many they are."""
         count = sum([columns.count for columns in parts[0].batches])
@@ -400,13 +400,13 @@ class Consumer:
                 count += sum([columns.count for columns in more.batches])
         return count
 
-    async def _fetch_more(self, port: PartitionPort, limit: int, until: float) -> c.Handed | None:
+    async def _fetch_more(self, port: PartitionPort, limit: int, until: float) -> c.LeasedRecords | None:
         """More from the same partition, before `until`."""
-        limit = min(limit, self.held.room())
+        limit = min(limit, self.leases.room())
         while limit > 0:
-            handed = await self._ask_partition(port, limit)
-            if handed is not None:
-                return handed
+            leased = await self._ask_partition(port, limit)
+            if leased is not None:
+                return leased
             with trio.move_on_at(until) as waiting:
                 await self._await(port)
                 await self._awaited.wait()
@@ -419,9 +419,9 @@ class Consumer:
 
     # -- fetching
 
-    async def _fetch(self, wanted: int, until: float) -> tuple[PartitionPort, c.Handed] | None:
+    async def _fetch(self, wanted: int, until: float) -> tuple[PartitionPort, c.LeasedRecords] | None:
         """Lease up to `wanted` messages from the next partition that has some; None when none had any by `until`."""
-        self.held.send_gathered()
+        self.leases.send_gathered()
         if self._is_fenced:
             self._ahead = None
         ahead = await self._looked_ahead()
@@ -431,21 +431,21 @@ class Consumer:
             self._check_open()
             if self._is_fenced:
                 await self._join()
-            limit = min(wanted, self.held.room())
+            limit = min(wanted, self.leases.room())
             if limit <= 0:
                 with trio.move_on_at(until) as waiting:
-                    await self.held.wait_for_room()
+                    await self.leases.wait_for_room()
                 if waiting.cancelled_caught:
                     return None
                 continue
             self._maybe.update(dict.fromkeys(self._awaited.take()))
             for index in list(self._maybe):
                 port = self._live.ports[index]
-                handed = await self._ask_partition(port, limit)
-                if handed is not None:
+                leased = await self._ask_partition(port, limit)
+                if leased is not None:
                     del self._maybe[index]
                     self._maybe[index] = None
-                    return port, handed
+                    return port, leased
                 await self._await(port)
                 self._maybe.pop(index, None)
             self._check_any_available()
@@ -462,15 +462,15 @@ class Consumer:
             except PartitionUnavailable:
                 self._awaited.set(port.index)
             except ActorStopped as error:
-                raise self.held.stopped() from error
+                raise self.leases.stopped() from error
 
     def _command(self, limit: int) -> c.Fetch:
         return c.Fetch(self.group_id, self._id, limit, self.runtime.limits.fetch_bytes, self._generation)
 
-    async def _ask_partition(self, port: PartitionPort, limit: int) -> c.Handed | None:
+    async def _ask_partition(self, port: PartitionPort, limit: int) -> c.LeasedRecords | None:
         while True:
             try:
-                handed: c.Handed | None = await port.ref.ask(self._command(limit))
+                leased: c.LeasedRecords | None = await port.ref.ask(self._command(limit))
             except ActorCrashed:
                 continue
             except ConsumerFenced:
@@ -485,20 +485,20 @@ class Consumer:
                 port.sleepers.add(self._awaited)
                 return None
             except ActorStopped as error:
-                raise self.held.stopped() from error
-            if handed is None or self.held.accept(port, handed):
-                return handed
+                raise self.leases.stopped() from error
+            if leased is None or self.leases.accept(port, leased):
+                return leased
 
     def look_ahead(self, wanted: int) -> None:
         """Ask for the next messages already: their lease is then journalled together with the coming ack."""
-        limit = min(wanted, self.held.room())
+        limit = min(wanted, self.leases.room())
         index = next(iter(self._maybe), None)
         if self._ahead is None and limit > 0 and index is not None:
             port = self._live.ports[index]
             with suppress(CallboardError):
                 self._ahead = port, port.ref.ask_nowait(self._command(limit))
 
-    async def _looked_ahead(self) -> tuple[PartitionPort, c.Handed] | None:
+    async def _looked_ahead(self) -> tuple[PartitionPort, c.LeasedRecords] | None:
         """What `look_ahead` found, unless that is nothing or too little is left of its lease."""
         if self._ahead is None:
             return None
@@ -507,17 +507,17 @@ class Consumer:
             await trio.lowlevel.checkpoint()  # cancelled here, the answer is there for the next call (U1)
         self._ahead = None
         try:
-            handed: c.Handed | None = reply.value() if reply.done else await reply.settled()
+            leased: c.LeasedRecords | None = reply.value() if reply.done else await reply.settled()
         except CallboardError:
             return None
-        if handed is None:
+        if leased is None:
             return None  # still in `_maybe`: it is asked once more, and then awaited
-        if not self.held.accept(port, handed):
+        if not self.leases.accept(port, leased):
             return None
-        if not self._is_fresh(handed.deadline):
-            self.held.give_back(port, [handed])
+        if not self._is_fresh(leased.deadline):
+            self.leases.give_back(port, [leased])
             return None
-        return port, handed
+        return port, leased
 
     def _check_any_available(self) -> None:
         ports = self._live.ports

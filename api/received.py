@@ -6,26 +6,26 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from callboard.actors.partition.commands import Handed
+from callboard.actors.partition.commands import LeasedRecords
 from callboard.actors.partition.port import PartitionPort
 from callboard.log.errors import InvalidArgument, LeaseLost
 from callboard.log.format.columns import Columns
 from callboard.message import ColumnBatch, Record
 
 if TYPE_CHECKING:
-    from callboard.held import Held
+    from callboard.consumer_leases import ConsumerLeases
 
 
 class ReceivedMessage(Record):
     """A leased message. Settle it once: `ack`, `nack` or `release`; or let its lease run out."""
 
-    __slots__ = ("_batch", "_held", "_settled", "attempt", "deadline", "lease_id", "port")
+    __slots__ = ("_batch", "_leases", "_settled", "attempt", "deadline", "lease_id", "port")
 
     def __init__(
         self,
-        held: Held,
+        leases: ConsumerLeases,
         port: PartitionPort,
-        handed: Handed,
+        leased: LeasedRecords,
         columns: Columns,
         index: int,
         attempt: int,
@@ -37,11 +37,11 @@ class ReceivedMessage(Record):
         self._columns = columns
         self._index = index
         self._batch = batch
-        self._held = held
+        self._leases = leases
         self._settled = False
         self.port = port
-        self.lease_id = handed.lease_id
-        self.deadline = handed.deadline
+        self.lease_id = leased.lease_id
+        self.deadline = leased.deadline
         self.attempt = attempt
 
     async def ack(self, *, wait: bool = True) -> None:
@@ -52,7 +52,7 @@ class ReceivedMessage(Record):
 
         Raises `LeaseLost` when the message was leased again meanwhile: then this ack has no effect.
         """
-        if not wait and not self._settled and self._held.ack_quickly(self.port, self.lease_id, self.offset):
+        if not wait and not self._settled and self._leases.ack_quickly(self.port, self.lease_id, self.offset):
             self._settled = True
             if self._batch is not None:
                 self._batch.settled_singly[self.offset] = None
@@ -80,7 +80,7 @@ class ReceivedMessage(Record):
         check_seconds("seconds", seconds)
         if self._settled:
             raise self._twice()
-        await self._held.extend(self, seconds)
+        await self._leases.extend(self, seconds)
 
     @property
     def settled(self) -> bool:
@@ -99,7 +99,7 @@ class ReceivedMessage(Record):
             batch.settled_singly[self.offset] = None
         ranges = [(self.lease_id, [(self.offset, self.offset + 1)])]
         try:
-            await self._held.settle(self.port, verb, ranges, delay_s=delay_s, reason=reason, wait=wait)
+            await self._leases.settle(self.port, verb, ranges, delay_s=delay_s, reason=reason, wait=wait)
         except LeaseLost:
             raise
         except BaseException:
@@ -120,26 +120,28 @@ class ReceivedBatch(ColumnBatch):
     Settling the batch leaves out the messages that were settled by themselves.
     """
 
-    __slots__ = ("_held", "_parts", "_settled", "port", "settled_singly")
+    __slots__ = ("_leases", "_parts", "_settled", "port", "settled_singly")
 
-    def __init__(self, held: Held, port: PartitionPort, handed: Sequence[Handed]) -> None:
-        super().__init__(port.topic, port.index, [columns for part in handed for columns in part.batches])
-        self._held = held
-        self._parts = list(handed)
+    def __init__(self, leases: ConsumerLeases, port: PartitionPort, leased: Sequence[LeasedRecords]) -> None:
+        super().__init__(port.topic, port.index, [columns for part in leased for columns in part.batches])
+        self._leases = leases
+        self._parts = list(leased)
         self._settled = False
         self.settled_singly: dict[int, None] = {}
         self.port = port
 
     def attempts(self) -> list[int]:
         """Which delivery this is of each message; 1 is the first."""
-        return [attempt for handed in self._parts for attempt in attempts(handed)]
+        return [attempt for leased in self._parts for attempt in attempts(leased)]
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
-        for handed in self._parts:
-            numbers = iter(attempts(handed))
-            for columns in handed.batches:
+        for leased in self._parts:
+            numbers = iter(attempts(leased))
+            for columns in leased.batches:
                 for index in range(columns.count):
-                    yield ReceivedMessage(self._held, self.port, handed, columns, index, next(numbers), self)
+                    yield ReceivedMessage(
+                        self._leases, self.port, leased, columns, index, next(numbers), self
+                    )
 
     def __repr__(self) -> str:
         return f"<ReceivedBatch of {len(self)} messages from {self.topic}/{self.partition}>"
@@ -166,14 +168,14 @@ class ReceivedBatch(ColumnBatch):
             )
         self._settled = True
         ranges = [
-            (handed.lease_id, [(start, stop) for start, stop, _ in handed.ranges]) for handed in self._parts
+            (leased.lease_id, [(start, stop) for start, stop, _ in leased.ranges]) for leased in self._parts
         ]
         if self.settled_singly:
             settled = sorted(self.settled_singly)
             cut = [(lease_id, _without(named, settled)) for lease_id, named in ranges]
             ranges = [(lease_id, named) for lease_id, named in cut if named]
         try:
-            await self._held.settle(self.port, verb, ranges, delay_s=delay_s, reason=reason, wait=wait)
+            await self._leases.settle(self.port, verb, ranges, delay_s=delay_s, reason=reason, wait=wait)
         except LeaseLost:
             raise
         except BaseException:
@@ -181,14 +183,14 @@ class ReceivedBatch(ColumnBatch):
             raise
 
 
-def attempts(handed: Handed) -> list[int]:
+def attempts(leased: LeasedRecords) -> list[int]:
     """The attempt of each record in `handed.batches`, in order."""
-    if len(handed.ranges) == 1:
-        return [handed.ranges[0][2]] * sum(columns.count for columns in handed.batches)
+    if len(leased.ranges) == 1:
+        return [leased.ranges[0][2]] * sum(columns.count for columns in leased.batches)
     found: list[int] = []
-    rows = iter(handed.ranges)
+    rows = iter(leased.ranges)
     _, stop, attempt = next(rows, (0, 0, 0))
-    for columns in handed.batches:
+    for columns in leased.batches:
         for offset in columns.offset_list():
             while offset >= stop:
                 _, stop, attempt = next(rows)

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar, cast
 
 import trio
 
-from callboard.actors.groups.renewals import RENEW_AT, Hold
+from callboard.actors.groups.renewals import RENEW_AT, RenewedLease
 from callboard.log.errors import CallboardError, InvalidArgument, LeaseLost
 
 if TYPE_CHECKING:
     from callboard.actors.settings import GroupSettings
-    from callboard.held import Held
+    from callboard.consumer_leases import ConsumerLeases
     from callboard.received import ReceivedBatch, ReceivedMessage
     from callboard.session import Session
 
@@ -29,7 +29,7 @@ class Receiver(Protocol):
     group_id: int
     settings: GroupSettings
     runtime: Session
-    held: Held
+    leases: ConsumerLeases
 
     async def get(self, *, timeout: float | None) -> ReceivedMessage | None:
         """The next message; None when there is none in time."""
@@ -49,7 +49,7 @@ class Receiving(Generic[M]):
         self._timeout = timeout
         self._scope = trio.CancelScope()
         self._message: ReceivedMessage | None = None
-        self._hold: Hold | None = None
+        self._lease: RenewedLease | None = None
         self._lost = False
         self._used = False
 
@@ -61,7 +61,7 @@ class Receiving(Generic[M]):
         self._message = message
         if message is not None:
             timeout = self._consumer.settings.visibility_timeout
-            self._hold = Hold(
+            self._lease = RenewedLease(
                 port=message.port,
                 group_id=self._consumer.group_id,
                 lease_id=message.lease_id,
@@ -72,7 +72,7 @@ class Receiving(Generic[M]):
                 lost=self._lease_lost,
                 renewed=self._lease_renewed,
             )
-            self._consumer.runtime.holds.add(self._hold)
+            self._consumer.runtime.renewed_leases.add(self._lease)
         self._scope.__enter__()
         return cast(M, message)
 
@@ -84,14 +84,14 @@ class Receiving(Generic[M]):
     def _lease_renewed(self, deadline: float) -> None:
         """The body takes its time: what was fetched with its message is for others to do."""
         if self._message is not None:
-            self._consumer.held.lease_extended(self._message, deadline)
+            self._consumer.leases.lease_extended(self._message, deadline)
         self._consumer.give_back_buffer()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
-        if self._hold is not None:
-            self._consumer.runtime.holds.remove(self._hold)
+        if self._lease is not None:
+            self._consumer.runtime.renewed_leases.remove(self._lease)
         rest: BaseException | None = None
         try:
             absorbed = self._scope.__exit__(kind, error, traceback) and error is not None
@@ -117,7 +117,7 @@ class Receiving(Generic[M]):
             error.add_note(f"(and {self._loss(message)})")
             await trio.lowlevel.cancel_shielded_checkpoint()
         elif not isinstance(error, Exception):
-            self._consumer.held.give_back_messages([message])
+            self._consumer.leases.give_back_messages([message])
             await trio.lowlevel.cancel_shielded_checkpoint()
         else:
             try:

@@ -26,7 +26,7 @@ from callboard.actors.catalog.commands import (
     ListGroups,
 )
 from callboard.actors.catalog.directory import Directory, LiveTopic
-from callboard.actors.groups.renewals import Holds, Lingers, Renewals
+from callboard.actors.groups.renewals import Lingers, Renewals, RenewedLeases
 from callboard.actors.kernel import ActorRef, ActorStart, Logged, MailboxSpec
 from callboard.actors.partition.commands import Describe, Flush, PartitionStatistics
 from callboard.actors.partition.port import PartitionPort
@@ -105,7 +105,7 @@ class RuntimeStatistics:
     partitions: tuple[PartitionStatistics, ...]
     groups: tuple[GroupInfo, ...]
     dead_letters: int
-    held_messages: int
+    leased_messages: int
 
 
 class Runtime:
@@ -140,7 +140,7 @@ class Runtime:
         self._on_event = on_event
         self.clock: Clock = clock or HostClock()
         self.entropy: Entropy = entropy or HostEntropy(seed)
-        self.holds = Holds()
+        self.renewed_leases = RenewedLeases()
         self.lingers = Lingers()
         self.limits = limits
         self._directory = Directory(limits)
@@ -210,7 +210,7 @@ class Runtime:
                     mailbox=MailboxSpec(self.limits.mailbox),
                     shutdown_grace=30.0,
                 ),
-                ChildSpec(name="renewals", start=partial(Renewals, self.holds, self.lingers)),
+                ChildSpec(name="renewals", start=partial(Renewals, self.renewed_leases, self.lingers)),
             ),
         )
 
@@ -238,14 +238,14 @@ class Runtime:
                 self._state = "closed"
                 await self._release()
         if error is None:
-            self._raise_unheard(lives)
+            self._raise_unawaited(lives)
         return absorbed
 
     async def _flush_all(self, lives: Sequence[LiveTopic]) -> None:
         """Wait for what was published with `acks="none"`; what fails, or is too slow, is told when all has stopped."""
         asked = []
         for port in (port for live in lives for port in live.ports):
-            if port.opened_before or port.unheard_waiting:
+            if port.opened_before or port.unawaited_waiting:
                 with suppress(CallboardError):
                     asked.append(port.ref.ask_nowait(Flush()))
         with trio.move_on_after(FLUSH_TIMEOUT_S):
@@ -253,14 +253,14 @@ class Runtime:
                 with suppress(CallboardError):
                     await reply.wait()
 
-    def _raise_unheard(self, lives: Sequence[LiveTopic]) -> None:
+    def _raise_unawaited(self, lives: Sequence[LiveTopic]) -> None:
         """Raise the failures that nobody was told of, now that there will be no more."""
         found: list[CallboardError] = []
         for live in lives:
             for port in live.ports:
-                port.give_up_unheard()
+                port.give_up_unawaited()
             try:
-                Topic(self, live).raise_unheard()
+                Topic(self, live).raise_unawaited()
             except CallboardError as error:
                 found.append(error)
         for other in found[1:]:
@@ -425,7 +425,7 @@ class Runtime:
             partitions=await self.partition_statistics(ports),
             groups=await self.groups(),
             dead_letters=self._system.dead_letters.total,
-            held_messages=len(self.holds),
+            leased_messages=len(self.renewed_leases),
         )
 
     async def partition_statistics(self, ports: Sequence[PartitionPort]) -> tuple[PartitionStatistics, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from callboard.actors.groups.renewals import Holds, Lingers
+from callboard.actors.groups.renewals import Lingers, RenewedLeases
 from callboard.actors.partition.commands import PartitionStatistics
 from callboard.actors.partition.port import PartitionPort
 from callboard.log.limits import Limits
@@ -16,7 +16,7 @@ class Session(Protocol):
     """An open runtime, as what it hands out sees it."""
 
     clock: Clock
-    holds: Holds
+    renewed_leases: RenewedLeases
     lingers: Lingers
     limits: Limits
 

@@ -113,13 +113,13 @@ class Topic:
                 await port.ref.ask(Flush())
             except StorageError as error:
                 refusals.append(error)
-        self.raise_unheard()
+        self.raise_unawaited()
         if refusals:
             raise refusals[0]
 
-    def raise_unheard(self) -> None:
+    def raise_unawaited(self) -> None:
         """Raise `PublishFailed` for failures of `acks="none"` publishes that nobody was told of yet."""
-        failures = [port.take_unheard() for port in self._live.ports]
+        failures = [port.take_unawaited() for port in self._live.ports]
         failed = sum(count for count, _ in failures)
         if failed:
             cause = next(error for _, error in failures if error is not None)

@@ -1,11 +1,11 @@
 """Delivery: which message of a partition goes to which consumer of a group, how often, and when it is done with.
 
 A pure state machine: no clock, no I/O. Times are monotonic seconds that come in as arguments; what must be durable
-comes out as events, which the partition journals before a grant is handed over. `delivery_state` tells what states an
-offset has and which invariants hold; `delivery_rules` lists every transition.
+comes out as events, which the partition journals before it delivers a lease's records. `state` tells what states
+an offset has and which invariants hold; `rules` lists every transition.
 
-Vocabulary: a *lease* gives one consumer some ranges until a deadline; a *grant* is the lease as handed over; its
-`lease_id` is the *receipt* that every settlement names. *Ack* settles; *nack* asks for another attempt, now or later;
+Vocabulary: a *lease* gives one consumer some ranges until a deadline. Its `lease_id` is the *receipt* that every
+settlement names. *Ack* settles; *nack* asks for another attempt, now or later;
 *release* gives back as if the lease had never been. A lease *runs out* at its deadline (`expire`).
 
 Rules that callers rely on:
@@ -29,9 +29,9 @@ from typing import Any, Self
 from callboard.actors.delivery.events import FIELDS, REASON_CHARACTERS_MAX, DeliveryEventInvalid, Event
 from callboard.actors.delivery.receipts import (
     OFFSET_END,
-    Grant,
     HistoryRow,
     Lease,
+    LeaseState,
     OffsetRange,
     Settlement,
     merged,
@@ -41,7 +41,7 @@ from callboard.actors.delivery.snapshot import restore_snapshot, take_snapshot
 from callboard.actors.delivery.state import UNANCHORED, DeliveryState
 from callboard.log.errors import InternalError, InvalidArgument
 
-__all__ = ["Delivery", "Grant", "Settlement"]
+__all__ = ["Delivery", "Lease", "Settlement"]
 
 
 class Delivery(DeliveryState):
@@ -49,14 +49,14 @@ class Delivery(DeliveryState):
 
     __slots__ = ()
 
-    # -- handing out ----------------------------------------------------------------------------------------
+    # -- leasing --------------------------------------------------------------------------------------------
 
     def lease(
         self, *, now: float, deadline: float, consumer: int, max_records: int, visible_end: int
-    ) -> Grant | None:
-        """Grant up to `max_records` offsets below `visible_end`: what is due again, oldest first, then fresh ones.
+    ) -> Lease | None:
+        """Lease up to `max_records` offsets below `visible_end`: what is due again, oldest first, then fresh ones.
 
-        Fresh ranges may hold offsets that do not exist in the log: `skip` them, then hand over `grant_of(lease_id)`.
+        Fresh ranges may hold offsets that do not exist in the log: `skip` them, then deliver `lease_of(lease_id)`.
         """
         if self._due and self._due[0][0] <= now:
             self._promote(now)
@@ -83,26 +83,26 @@ class Delivery(DeliveryState):
         if not rows:
             return None
         lease_id = self.next_lease_id
-        grant = self._hold(lease_id, consumer, deadline, rows).grant(lease_id)
-        self.events.append(("L", lease_id, consumer, tuple(chain.from_iterable(grant.ranges))))
-        return grant
+        lease = self._hold(lease_id, consumer, deadline, rows).to_lease(lease_id)
+        self.events.append(("L", lease_id, consumer, tuple(chain.from_iterable(lease.ranges))))
+        return lease
 
-    def _lease_fresh(self, deadline: float, consumer: int, stop: int) -> Grant:
+    def _lease_fresh(self, deadline: float, consumer: int, stop: int) -> Lease:
         """The common case: everything from `next` up to `stop`, of which nothing was leased or settled before."""
         start, lease_id = self.next, self.next_lease_id
         self.next, self.next_lease_id = stop, lease_id + 1
         count = stop - start
-        self._leases[lease_id] = Lease(consumer, deadline, count == 1, [(start, stop, 0)])
+        self._leases[lease_id] = LeaseState(consumer, deadline, count == 1, [(start, stop, 0)])
         self.leased += count
         self.delivered += count
         self._watch(deadline, lease_id)
         self.events.append(("L", lease_id, consumer, (start, stop, 1)))
-        return Grant(lease_id, ((start, stop, 1),), consumer, deadline)
+        return Lease(lease_id, ((start, stop, 1),), consumer, deadline)
 
-    def grant_of(self, lease_id: int) -> Grant | None:
+    def lease_of(self, lease_id: int) -> Lease | None:
         """What the lease holds now; None when it is gone."""
         lease = self._leases.get(lease_id)
-        return None if lease is None else lease.grant(lease_id)
+        return None if lease is None else lease.to_lease(lease_id)
 
     def leased_in(self, start: int, stop: int, wanted: Callable[[int], bool]) -> list[OffsetRange]:
         """What of `[start, stop)` is leased under an id that is `wanted`, sorted. Costs as many steps as leases."""
@@ -214,20 +214,20 @@ class Delivery(DeliveryState):
         lease.deadline = deadline
         return True
 
-    def expire(self, now: float) -> list[Grant]:
+    def expire(self, now: float) -> list[Lease]:
         """End the leases whose deadline is `now` or earlier; their offsets are ready. Returns what they held.
 
         Delayed offsets that are due become ready too, so afterwards `next_deadline` lies beyond `now`.
         """
         self._promote(now)
-        grants: list[Grant] = []
+        leases: list[Lease] = []
         while (first := self._first_expiry()) is not None and first <= now:
             lease_id = heappop(self._expiry)[1]
-            grants.append(self._leases[lease_id].grant(lease_id))
+            leases.append(self._leases[lease_id].to_lease(lease_id))
             self.expired += self._run_out(lease_id, lease_id)
-        if grants:
-            self.events.append(("X", tuple([grant.lease_id for grant in grants])))
-        return grants
+        if leases:
+            self.events.append(("X", tuple([lease.lease_id for lease in leases])))
+        return leases
 
     def renew_all(self, now: float, timeout: float) -> int:
         """Give every lease until `now + timeout`: its actor restarted, its consumer lives. Returns their number."""
@@ -293,7 +293,7 @@ class Delivery(DeliveryState):
                 taken += [row[:3] for row in self._delayed.carve(start, stop)]
                 taken = _joined(sorted(taken))
             if merged(taken) != ((start, stop),) or any((row[2] >> 1) + 1 != attempt for row in taken):
-                raise DeliveryEventInvalid(f"Lease {lease_id} grants [{start}, {stop}), which is not ready.")
+                raise DeliveryEventInvalid(f"Lease {lease_id} takes [{start}, {stop}), which is not ready.")
             rows += taken
         self._hold(lease_id, consumer, UNANCHORED, rows)
 

@@ -1,4 +1,4 @@
-"""What a delivery hands out and gives back: grants, settlements, and the lease behind them.
+"""What a delivery gives its consumers, leases and settlements, and the state that it keeps of each lease.
 
 Named tuples instead of attrs classes: one of each is made for every message consumed singly.
 """
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from callboard.log.errors import InvalidArgument
 
-__all__ = ["Grant", "Lease", "OffsetRange", "Settlement", "merged", "normal_ranges"]
+__all__ = ["Lease", "LeaseState", "OffsetRange", "Settlement", "merged", "normal_ranges"]
 
 OffsetRange = tuple[int, int]
 """[start, stop)"""
@@ -23,7 +23,7 @@ OFFSET_END = 2**63 - 1
 """Offsets are stored in 64 bits, signed."""
 
 
-class Grant(NamedTuple):
+class Lease(NamedTuple):
     """A lease as its consumer sees it. `lease_id` is the receipt: no other lease ever has it."""
 
     lease_id: int
@@ -35,7 +35,7 @@ class Grant(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Offsets in the grant."""
+        """How many offsets it has."""
         return sum(stop - start for start, stop, _ in self.ranges)
 
 
@@ -47,8 +47,8 @@ class Settlement(NamedTuple):
     """No longer this receipt's: leased again since, or settled. The call had no effect on them."""
 
 
-class Lease:
-    """Offsets in the hands of one consumer until `deadline`. `rows` are sorted and disjoint."""
+class LeaseState:
+    """Offsets leased to one consumer until `deadline`. `rows` are sorted and disjoint."""
 
     __slots__ = ("alone", "consumer", "deadline", "rows")
 
@@ -56,7 +56,7 @@ class Lease:
         self.consumer = consumer
         self.deadline = deadline
         self.alone = alone
-        """The lease held one record when it was granted."""
+        """The lease held one record when it began."""
         self.rows = rows
         """Histories as they were before this lease."""
 
@@ -86,10 +86,10 @@ class Lease:
         alone = 1 if self.alone else 0
         return [(start, stop, ((history >> 1) + 1) << 1 | alone) for start, stop, history in rows]
 
-    def grant(self, lease_id: int) -> Grant:
+    def to_lease(self, lease_id: int) -> Lease:
         """The lease as its consumer sees it, without what is settled already."""
         ranges = tuple([(start, stop, (history >> 1) + 1) for start, stop, history in self.rows])
-        return Grant(lease_id, ranges, self.consumer, self.deadline)
+        return Lease(lease_id, ranges, self.consumer, self.deadline)
 
 
 def merged(ranges: Iterable[Sequence[int]]) -> tuple[OffsetRange, ...]:

@@ -12,7 +12,7 @@ import math
 from typing import Any, Final
 
 from callboard.actors.delivery.intervals import IntervalMap
-from callboard.actors.delivery.receipts import OFFSET_END, HistoryRow, Lease
+from callboard.actors.delivery.receipts import OFFSET_END, HistoryRow, LeaseState
 from callboard.actors.delivery.state import COUNTERS, UNANCHORED, DeliveryState
 from callboard.log.format.fields import unknown_fields
 
@@ -97,7 +97,7 @@ def _restore_leases(state: DeliveryState, leases: Any) -> None:
             if _number(start) >= _number(stop) or (rows and rows[-1][1] > start):
                 raise ValueError("ranges of a lease are empty, unsorted or overlap")
             rows.append((start, stop, _history(history)))
-        state._leases[lease_id] = Lease(_number(consumer), UNANCHORED, alone, rows)
+        state._leases[lease_id] = LeaseState(_number(consumer), UNANCHORED, alone, rows)
         state.leased += sum(row[1] - row[0] for row in rows)
     state._rebuild_expiry()
 

@@ -32,7 +32,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from callboard.actors.delivery.intervals import IntervalMap, IntervalSet
-from callboard.actors.delivery.receipts import HistoryRow, Lease, OffsetRange
+from callboard.actors.delivery.receipts import HistoryRow, LeaseState, OffsetRange
 from callboard.log.errors import InternalError
 
 __all__ = ["COUNTERS", "UNANCHORED", "DeliveryState", "OffsetState"]
@@ -103,7 +103,7 @@ class DeliveryState:
         self._settled = IntervalSet()
         self._ready = IntervalMap("qq")  # start, stop, tag, history
         self._delayed = IntervalMap("qd")  # start, stop, history, not_before
-        self._leases: dict[int, Lease] = {}
+        self._leases: dict[int, LeaseState] = {}
         self._expiry: list[
             tuple[float, int]
         ] = []  # deadline or earlier, lease id; may name leases that are gone
@@ -202,14 +202,14 @@ class DeliveryState:
 
     # -- moves ----------------------------------------------------------------------------------------------
 
-    def _hold(self, lease_id: int, consumer: int, deadline: float, rows: list[HistoryRow]) -> Lease:
+    def _hold(self, lease_id: int, consumer: int, deadline: float, rows: list[HistoryRow]) -> LeaseState:
         """Offsets just taken out of ready, delayed or untouched become leased."""
         count = again = 0
         for start, stop, history in rows:
             count += stop - start
             if history > 1:
                 again += stop - start
-        lease = self._leases[lease_id] = Lease(consumer, deadline, count == 1, rows)
+        lease = self._leases[lease_id] = LeaseState(consumer, deadline, count == 1, rows)
         self.next_lease_id = lease_id + 1
         self.leased += count
         self.delivered += count

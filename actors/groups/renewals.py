@@ -1,11 +1,11 @@
 """Renewals: keeps the leases of messages whose handler is still running.
 
-`async with consumer.receive()` holds a lease for as long as its body runs, however long that is. The holds stand in a
-registry that consumers write to directly and one actor of the runtime reads: entering and leaving a body costs a
-dictionary entry, and the actor wakes only when the earliest renewal is due. A hold whose lease is lost is told so
-(its body is cancelled); a hold that cannot be renewed in time is lost too.
+`async with consumer.receive()` keeps a lease for as long as its body runs, however long that is. The leases to renew
+stand in a registry that consumers write to directly and one actor of the runtime reads: entering and leaving a body
+costs a dictionary entry, and the actor wakes only when the earliest renewal is due. When a lease is lost, its body is
+cancelled; a lease that cannot be renewed in time is lost too.
 
-All that is due at about the same time is renewed at once, so a partition that does not answer costs its own holds
+All that is due at about the same time is renewed at once, so a partition that does not answer costs its own consumers
 their leases and no others.
 
 The same actor ends the linger of acks that nobody waits for (`Lingers`): consumers have no task of their own.
@@ -35,7 +35,7 @@ ACK_LINGER_S: float = 0.005
 
 
 @attrs.define(eq=False)
-class Hold:
+class RenewedLease:
     """One lease in use. `lost` is called, once, when it is the consumer's no more; `renewed` with a new deadline."""
 
     port: PartitionPort
@@ -49,38 +49,40 @@ class Hold:
     renewed: Callable[[float], None]
 
 
-class Holds:
+class RenewedLeases:
     """The registry: what is held now."""
 
     def __init__(self) -> None:
-        self._holds: dict[Hold, None] = {}
+        self._leases: dict[RenewedLease, None] = {}
         self._armed_until = float("inf")
         self._changed = trio.Event()
 
-    def add(self, hold: Hold) -> None:
+    def add(self, lease: RenewedLease) -> None:
         """From now on `hold` is renewed when due."""
-        self._holds[hold] = None
-        if hold.due < self._armed_until:
+        self._leases[lease] = None
+        if lease.due < self._armed_until:
             self._changed.set()
 
-    def remove(self, hold: Hold) -> None:
+    def remove(self, lease: RenewedLease) -> None:
         """The body ended."""
-        self._holds.pop(hold, None)
+        self._leases.pop(lease, None)
 
     def __len__(self) -> int:
-        return len(self._holds)
+        return len(self._leases)
 
-    def __contains__(self, hold: object) -> bool:
-        return hold in self._holds
+    def __contains__(self, lease: object) -> bool:
+        return lease in self._leases
 
-    async def due(self, now: Callable[[], float]) -> list[Hold]:
+    async def due(self, now: Callable[[], float]) -> list[RenewedLease]:
         """Sleep until something is due, then return it, and what is due soon after."""
         while True:
             moment = now()
-            self._armed_until = min((hold.due for hold in self._holds), default=float("inf"))
+            self._armed_until = min((lease.due for lease in self._leases), default=float("inf"))
             if self._armed_until <= moment:
                 return [
-                    hold for hold in self._holds if hold.due - hold.visibility_timeout * EARLY_AT <= moment
+                    lease
+                    for lease in self._leases
+                    if lease.due - lease.visibility_timeout * EARLY_AT <= moment
                 ]
             self._changed = trio.Event()
             with trio.move_on_at(self._armed_until):
@@ -123,8 +125,8 @@ class Renewals(Actor[None]):
 
     defers_interrupts = True
 
-    def __init__(self, holds: Holds, lingers: Lingers) -> None:
-        self._holds = holds
+    def __init__(self, leases: RenewedLeases, lingers: Lingers) -> None:
+        self._leases = leases
         self._lingers = lingers
 
     async def started(self) -> None:
@@ -135,34 +137,34 @@ class Renewals(Actor[None]):
     async def _renew(self) -> None:
         now = self.context.clock.monotonic
         while True:
-            due = await self._holds.due(now)
+            due = await self._leases.due(now)
             asked_at = now()
-            asked = [(hold, _ask(hold)) for hold in due]
-            until = asked_at + min(hold.visibility_timeout for hold in due) * RETRY_AT
-            for hold, reply in asked:
+            asked = [(lease, _ask(lease)) for lease in due]
+            until = asked_at + min(lease.visibility_timeout for lease in due) * RETRY_AT
+            for lease, reply in asked:
                 kept = await _kept(reply, until)
-                self._judge(hold, kept, asked_at, now())
+                self._judge(lease, kept, asked_at, now())
 
-    def _judge(self, hold: Hold, kept: bool | None, asked_at: float, now: float) -> None:
+    def _judge(self, lease: RenewedLease, kept: bool | None, asked_at: float, now: float) -> None:
         """Go on with a hold, or end it. `kept` is None when its partition did not answer."""
-        if hold not in self._holds:
+        if lease not in self._leases:
             return
         if kept:
-            hold.deadline = asked_at + hold.visibility_timeout
-            hold.due = asked_at + hold.visibility_timeout * RENEW_AT
-            hold.renewed(hold.deadline)
-        elif kept is None and now < hold.deadline:
-            hold.due = min(now + hold.visibility_timeout * RETRY_AT, hold.deadline)
+            lease.deadline = asked_at + lease.visibility_timeout
+            lease.due = asked_at + lease.visibility_timeout * RENEW_AT
+            lease.renewed(lease.deadline)
+        elif kept is None and now < lease.deadline:
+            lease.due = min(now + lease.visibility_timeout * RETRY_AT, lease.deadline)
         else:
-            self._holds.remove(hold)
-            hold.lost()
+            self._leases.remove(lease)
+            lease.lost()
 
 
-def _ask(hold: Hold) -> Reply | None:
+def _ask(lease: RenewedLease) -> Reply | None:
     """Ask for a renewal without waiting; None when the partition takes no questions now."""
-    message = Extend(hold.group_id, hold.lease_id, hold.visibility_timeout)
+    message = Extend(lease.group_id, lease.lease_id, lease.visibility_timeout)
     try:
-        return hold.port.ref.ask_nowait(message)
+        return lease.port.ref.ask_nowait(message)
     except CallboardError:
         return None
 

@@ -63,7 +63,7 @@ class Flush:
 
 
 class Fetch(NamedTuple):
-    """Lease what is ready, for the group's visibility timeout. Answered with `Handed`, or None when nothing is.
+    """Lease what is ready, for the group's visibility timeout. Answered with `LeasedRecords`, or None when nothing is.
 
     Raises `ConsumerFenced` for a generation that is over.
     """
@@ -213,8 +213,8 @@ PartitionCommand = (
 )
 
 
-class Handed(NamedTuple):
-    """Leased records on their way to a consumer. `ranges` are (first, end, attempt), in the order of `batches`."""
+class LeasedRecords(NamedTuple):
+    """A lease's records on their way to a consumer. `ranges` are (first, end, attempt), in the order of `batches`."""
 
     lease_id: int
     deadline: float

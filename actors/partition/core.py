@@ -36,7 +36,7 @@ from typing import Any, Final, NamedTuple
 
 import attrs
 
-from callboard.actors.delivery.receipts import Grant, OffsetRange, Settlement
+from callboard.actors.delivery.receipts import Lease, OffsetRange, Settlement
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.effects import (
     Answer,
@@ -82,7 +82,7 @@ class Carried:
     """By group's and lease's id: until when, if a renewal would end it earlier than its consumer was told."""
     fences: dict[tuple[int, int], int] = attrs.field(factory=dict)
     """By group's and consumer's id: the generation that its fetches must not be below."""
-    unheard: list[tuple[int, Grant]] = attrs.field(factory=list)
+    undelivered: list[tuple[int, Lease]] = attrs.field(factory=list)
     """Leases (with their group's id) that may be journalled, and that no consumer has heard of."""
     sift_at: int = EXTENDED_SIFT_AT
 
@@ -169,18 +169,18 @@ class PartitionCore:
             else:
                 delivery.void_all_leases()
             delivery.skip(0, self.start_offset)
-        for group_id, grant in carried.unheard:
-            orphaned = self._groups.get(group_id)
-            if orphaned is not None:
-                orphaned.delivery.release(grant.lease_id, [row[:2] for row in grant.ranges], now)
-        carried.unheard.clear()
+        for group_id, lease in carried.undelivered:
+            owner = self._groups.get(group_id)
+            if owner is not None:
+                owner.delivery.release(lease.lease_id, [row[:2] for row in lease.ranges], now)
+        carried.undelivered.clear()
         for group in self._groups.values():
             self._has_changed(group, now, urgent=False)
         self._arm(self.states.next_deadline())
 
     def end(self) -> None:
         """The core is given up. Leases that nobody has heard of are carried on, to be released."""
-        self._carried.unheard += [(reading.group_id, reading.grant) for reading in self._pending.values()]
+        self._carried.undelivered += [(reading.group_id, reading.lease) for reading in self._pending.values()]
         self._pending.clear()
 
     def forget_readers(self, is_gone: Callable[[Token], bool]) -> None:
@@ -412,7 +412,7 @@ class PartitionCore:
         token: Token,
         now: float,
         is_cancelled: Callable[[Token], bool] | None = None,
-    ) -> Grant | None:
+    ) -> Lease | None:
         """Lease what is ready; the records follow when the lease is journalled. Returns what was leased.
 
         A consumer that gave up its last fetch gets nothing until what that leased has come back: later records wait.
@@ -434,16 +434,16 @@ class PartitionCore:
             self._effects.append(Answer(token, None))
             return None
         deadline = now + group.settings.visibility_timeout
-        grant = self._leased(group, consumer, max_records, now, deadline)
-        if grant is None:
+        lease = self._leased(group, consumer, max_records, now, deadline)
+        if lease is None:
             self._effects.append(Answer(token, None))
             self._arm(group.delivery.next_deadline())
         else:
-            reading = LeaseReading(token, group_id, grant, max_bytes)
-            self._pending[group_id, grant.lease_id] = self._fetching[group_id, consumer] = reading
+            reading = LeaseReading(token, group_id, lease, max_bytes)
+            self._pending[group_id, lease.lease_id] = self._fetching[group_id, consumer] = reading
             self._readings.append(reading)
             self._changed[group_id] = group
-            self._sync = self._sync or grant.ranges[-1][1] > self.durable_end
+            self._sync = self._sync or lease.ranges[-1][1] > self.durable_end
             self.commit_at = 0.0
             if deadline < self._armed:
                 self._arm(deadline)
@@ -451,7 +451,7 @@ class PartitionCore:
             group.notified.pop(consumer, None)
         if group.waiting:
             self._notify(group, now)
-        return grant
+        return lease
 
     def _fenced(self, consumer: int, generation: int) -> ConsumerFenced:
         return ConsumerFenced(
@@ -463,7 +463,7 @@ class PartitionCore:
 
     def _leased(
         self, group: Group, consumer: int, max_records: int, now: float, deadline: float
-    ) -> Grant | None:
+    ) -> Lease | None:
         """Lease candidates: in a group without order or filters those are the lowest ready offsets."""
         return group.delivery.lease(
             now=now,
@@ -476,23 +476,23 @@ class PartitionCore:
     def lease_read(self, reading: LeaseReading, now: float) -> None:
         """What could be read of a lease was read: give back the rest, settle what is lost, deliver."""
         group = self._groups.get(reading.group_id)
-        grant, rest = reading.grant, reading.rest()
+        lease, rest = reading.lease, reading.rest()
         if group is not None and (rest or reading.lost):
             delivery = group.delivery
             if rest:
-                delivery.release(grant.lease_id, rest, now)
+                delivery.release(lease.lease_id, rest, now)
             for start, stop in reading.lost:
                 self.records_lost(start, stop, now)
             self._has_changed(group, now, urgent=False)
-            left = delivery.grant_of(grant.lease_id)
+            left = delivery.lease_of(lease.lease_id)
             if left is None:  # the lease ran out while the records were read, or there are none
-                grant, reading.batches = grant._replace(ranges=()), []
+                lease, reading.batches = lease._replace(ranges=()), []
             else:
-                grant = left
+                lease = left
             if group.waiting:
                 self._notify(group, now)
         self._effects.append(
-            Deliver(reading, c.Handed(grant.lease_id, grant.deadline, grant.ranges, reading.batches))
+            Deliver(reading, c.LeasedRecords(lease.lease_id, lease.deadline, lease.ranges, reading.batches))
         )
 
     def lease_not_read(self, reading: LeaseReading, error: CallboardError, now: float) -> None:
@@ -514,16 +514,16 @@ class PartitionCore:
         group = self._groups.get(reading.group_id)
         if group is None:
             return
-        ranges = [(start, stop) for start, stop, _ in reading.grant.ranges]
-        group.delivery.release(reading.grant.lease_id, ranges, now)
+        ranges = [(start, stop) for start, stop, _ in reading.lease.ranges]
+        group.delivery.release(reading.lease.lease_id, ranges, now)
         self._has_changed(group, now, urgent=False)
         if group.waiting:
             self._notify(group, now)
 
     def _no_longer_pending(self, reading: LeaseReading) -> None:
-        group_id, grant = reading.group_id, reading.grant
-        self._pending.pop((group_id, grant.lease_id), None)
-        key = (group_id, grant.consumer)
+        group_id, lease = reading.group_id, reading.lease
+        self._pending.pop((group_id, lease.lease_id), None)
+        key = (group_id, lease.consumer)
         if self._fetching.get(key) is reading:
             del self._fetching[key]
             waits = self._returning.pop(key, None)
@@ -532,7 +532,7 @@ class PartitionCore:
                 if group is None:
                     self._effects.append(Answer(waits, True))
                 else:
-                    group.waiting[grant.consumer] = waits
+                    group.waiting[lease.consumer] = waits
 
     def records_lost(self, start: int, stop: int, now: float) -> None:
         """The log holds nothing at these offsets: settle them for every group, except where a consumer has them."""
@@ -730,16 +730,16 @@ class PartitionCore:
 
     # -- time -----------------------------------------------------------------------------------------------
 
-    def time_has_come(self, now: float) -> list[tuple[int, Grant]]:
+    def time_has_come(self, now: float) -> list[tuple[int, Lease]]:
         """Something may be due: leases that run out, delayed redeliveries, notices that led to no fetch.
 
         Returns what ran out, with the groups' ids.
         """
-        ran_out: list[tuple[int, Grant]] = []
+        ran_out: list[tuple[int, Lease]] = []
         for group in self._groups.values():
             due = group.delivery.next_deadline()
             if due is not None and due <= now:
-                ran_out += [(group.group_id, grant) for grant in group.delivery.expire(now)]
+                ran_out += [(group.group_id, lease) for lease in group.delivery.expire(now)]
                 self._has_changed(group, now)
             if group.notified:
                 group.notified = {key: until for key, until in group.notified.items() if until > now}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from callboard.actors.partition.commands import Handed
+from callboard.actors.partition.commands import LeasedRecords
 from callboard.log.errors import CallboardError
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Deliver(NamedTuple):
     """Answer a fetch with its records, then call `delivered` or, when nobody listens any more, `not_delivered`."""
 
     reading: LeaseReading
-    handed: Handed
+    records: LeasedRecords
 
 
 class ReadRecords(NamedTuple):

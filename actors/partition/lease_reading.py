@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from callboard.actors.delivery.receipts import Grant, OffsetRange, merged
+from callboard.actors.delivery.receipts import Lease, OffsetRange, merged
 from callboard.log.format.columns import Columns
 
 __all__ = ["LeaseReading"]
@@ -14,22 +14,22 @@ __all__ = ["LeaseReading"]
 class LeaseReading:
     """What the reading of a lease has found so far, within the bytes asked for (but at least one batch)."""
 
-    __slots__ = ("_at", "_left_bytes", "_span", "_spans", "batches", "grant", "group_id", "lost", "token")
+    __slots__ = ("_at", "_left_bytes", "_span", "_spans", "batches", "lease", "group_id", "lost", "token")
 
-    def __init__(self, token: Any, group_id: int, grant: Grant, max_bytes: int) -> None:
+    def __init__(self, token: Any, group_id: int, lease: Lease, max_bytes: int) -> None:
         self.token = token
         self.group_id = group_id
-        self.grant = grant
+        self.lease = lease
         self.batches: list[Columns] = []
         self.lost: list[tuple[int, int]] = []
         """Ranges without records; they may reach beyond what is leased."""
         self._left_bytes = max_bytes
         # Ranges that touch and differ only by their attempt are read as one.
         self._spans: Sequence[OffsetRange] = (
-            [grant.ranges[0][:2]] if len(grant.ranges) == 1 else merged(grant.ranges)
+            [lease.ranges[0][:2]] if len(lease.ranges) == 1 else merged(lease.ranges)
         )
         self._span = 0
-        self._at = grant.ranges[0][0]
+        self._at = lease.ranges[0][0]
 
     def wanted(self, log_start: int) -> tuple[int, int, int] | None:
         """(from, to, bytes) of the next read; None when there is nothing left to read, or no room for it.

@@ -440,19 +440,19 @@ class Partition(Actor[c.PartitionCommand]):
     def _appends_stored(self, effect: e.AppendsStored) -> None:
         """Tell every publisher its offset; return the bytes (A2)."""
         appends, port = effect.appends, self._port
-        unheard = 0
+        undelivered = 0
         for part, base in zip(appends.parts, effect.base_offsets, strict=True):
             if isinstance(part, Singles):
                 for offset, token in enumerate(part.tokens, base):
                     if token is not None:
                         token.answer(offset)
                     else:
-                        unheard += 1
+                        undelivered += 1
             elif part.token is not None:
                 part.token.answer(base)
             else:
-                unheard += part.source.count
-        port.unheard_ended(unheard)
+                undelivered += part.source.count
+        port.unawaited_ended(undelivered)
         port.budget.give_back(appends.size_bytes)
         if self._place.settings.ages:
             self._rearmed.set()  # new records may be the first that grow too old
@@ -466,7 +466,7 @@ class Partition(Actor[c.PartitionCommand]):
         self._fail_appends(effect.appends, effect.error)
 
     def _fail_appends(self, appends: Appends, error: CallboardError) -> None:
-        self._port.unheard_ended(appends.unawaited, error)
+        self._port.unawaited_ended(appends.unawaited, error)
         self._port.budget.give_back(appends.size_bytes)
 
     def _notify(self, effect: e.Notify) -> None:
@@ -509,7 +509,7 @@ class Partition(Actor[c.PartitionCommand]):
 
     def _deliver(self, effect: e.Deliver) -> None:
         token = effect.reading.token
-        if not token.done and token.answer(effect.handed):
+        if not token.done and token.answer(effect.records):
             self._core.delivered(effect.reading)
         else:
             self._core.not_delivered(effect.reading, self.context.clock.monotonic())

@@ -132,10 +132,10 @@ class PartitionPort:
         self.sleepers = Sleepers()
         """Consumers who found the partition unavailable."""
         self.carried = Carried()
-        self.unheard_waiting = 0
+        self.unawaited_waiting = 0
         """Records published with `acks="none"` of which nothing is known yet."""
-        self.unheard_failures = 0
-        self.unheard_error: BaseException | None = None
+        self.unawaited_failures = 0
+        self.unawaited_error: BaseException | None = None
 
     @property
     def label(self) -> str:
@@ -156,26 +156,26 @@ class PartitionPort:
         error.__cause__ = cause
         return error
 
-    def unheard_ended(self, records: int, error: BaseException | None = None) -> None:
+    def unawaited_ended(self, records: int, error: BaseException | None = None) -> None:
         """So many records that nobody waits for are stored, or failed with `error`."""
-        self.unheard_waiting -= records
+        self.unawaited_waiting -= records
         if error is not None:
-            self.count_unheard(records, error)
+            self.count_unawaited(records, error)
 
-    def count_unheard(self, records: int, error: BaseException) -> None:
+    def count_unawaited(self, records: int, error: BaseException) -> None:
         """Remember records that failed without anybody waiting for them."""
         if records:
-            self.unheard_failures += records
-            self.unheard_error = self.unheard_error or error
+            self.unawaited_failures += records
+            self.unawaited_error = self.unawaited_error or error
 
-    def give_up_unheard(self) -> None:
+    def give_up_unawaited(self) -> None:
         """The partition has ended: what it never answered is not stored, or may not be."""
-        if self.unheard_waiting:
-            self.count_unheard(self.unheard_waiting, self.unavailable())
-            self.unheard_waiting = 0
+        if self.unawaited_waiting:
+            self.count_unawaited(self.unawaited_waiting, self.unavailable())
+            self.unawaited_waiting = 0
 
-    def take_unheard(self) -> tuple[int, BaseException | None]:
+    def take_unawaited(self) -> tuple[int, BaseException | None]:
         """The failures since the last call."""
-        taken = self.unheard_failures, self.unheard_error
-        self.unheard_failures, self.unheard_error = 0, None
+        taken = self.unawaited_failures, self.unawaited_error
+        self.unawaited_failures, self.unawaited_error = 0, None
         return taken

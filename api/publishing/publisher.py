@@ -211,7 +211,7 @@ class Publisher:
 
     async def _tell(self, port: PartitionPort, message: PublishOne | PublishMany, records: int) -> None:
         """Enqueue what nobody waits for, and whose bytes were taken; the partition counts what fails."""
-        port.unheard_waiting += records
+        port.unawaited_waiting += records
         try:
             try:
                 port.ref.tell_nowait(message)
@@ -219,7 +219,7 @@ class Publisher:
                 await port.ref.tell(message)
                 return
         except BaseException as error:
-            port.unheard_ended(records)
+            port.unawaited_ended(records)
             port.budget.give_back(message.size_bytes)
             if isinstance(error, ActorStopped):
                 raise self._stopped() from error

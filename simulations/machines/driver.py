@@ -143,9 +143,9 @@ class FastPathDriver(Operations):
                 if partition.due <= now:
                     self.events += 1
                     partition.due = float("inf")
-                    for group_id, grant in partition.core.time_has_come(now):
-                        partition.pending.append((RAN_OUT, partition.by_id[group_id], grant))
-                        self.trace.append(RAN_OUT_CODE | grant.lease_id << 8)
+                    for group_id, lease in partition.core.time_has_come(now):
+                        partition.pending.append((RAN_OUT, partition.by_id[group_id], lease))
+                        self.trace.append(RAN_OUT_CODE | lease.lease_id << 8)
                     partition.perform(now)
                 if partition.due < due:
                     due = partition.due

@@ -1,6 +1,6 @@
 """What the consumers of one group know of one partition, and the rules that every delivery and answer must keep.
 
-The ledger is told what consumers see (a grant handed over, a settlement answered) and what the journal holds by then;
+The ledger is told what consumers see (a lease delivered, a settlement answered) and what the journal holds by then;
 it knows nothing of how the delivery works. Per offset, in flat arrays, so that a range costs one slice:
 
 - *asked*     somebody asked to settle it, or the log has lost it and said so.
@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from callboard.actors.delivery.delivery import Delivery
-from callboard.actors.delivery.receipts import Grant, OffsetRange
+from callboard.actors.delivery.receipts import Lease, OffsetRange
 from callboard.simulations.checkers import attempts, conservation, offsets, one_holder, settled_stays_settled
 from callboard.simulations.violations import Violation
 
@@ -60,9 +60,9 @@ class Ledger:
 
     # -- what consumers see ---------------------------------------------------------------------------------
 
-    def hand_over(self, grant: Grant, now: float) -> None:
+    def deliver(self, lease: Lease, now: float) -> None:
         """A consumer gets these offsets."""
-        lease_id, ranges, consumer, deadline = grant
+        lease_id, ranges, consumer, deadline = lease
         holder, expected = self.holder, self.expected
         for start, stop, attempt in ranges:
             if stop - start == 1:
@@ -165,17 +165,17 @@ class Ledger:
         """The log says that it has no record at these offsets."""
         self.asked[start:stop] = b"\1" * (stop - start)
 
-    def ran_out(self, grant: Grant) -> None:
+    def ran_out(self, lease: Lease) -> None:
         """It is written that the lease ran out: each offset that was left in it has had its attempt."""
-        claim = self.claims.get(grant.lease_id)
-        if claim is not None and claim[0] > grant.deadline:
+        claim = self.claims.get(lease.lease_id)
+        if claim is not None and claim[0] > lease.deadline:
             raise Violation(
                 one_holder.PROMISE,
-                f"lease {grant.lease_id} ran out at {grant.deadline:.3f} s; its consumer heard {claim[0]:.3f} s",
+                f"lease {lease.lease_id} ran out at {lease.deadline:.3f} s; its consumer heard {claim[0]:.3f} s",
             )
-        self.uncounted.pop(grant.lease_id, None)
-        self.gives_up(grant.lease_id)
-        self.attempts_counted(grant.ranges)
+        self.uncounted.pop(lease.lease_id, None)
+        self.gives_up(lease.lease_id)
+        self.attempts_counted(lease.ranges)
 
     def voided(self) -> None:
         """It is written that all leases of an earlier process are void."""

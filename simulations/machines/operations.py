@@ -14,8 +14,8 @@ from callboard.simulations.machines.partition_model import (
     LEASED,
     NACKED,
     RELEASED,
+    ConsumerLease,
     GroupModel,
-    Lease,
     PartitionModel,
     Waiting,
 )
@@ -126,13 +126,13 @@ class Operations(ABC):
         done = 0
         while done < burst:
             done += 1
-            grant = fetch(
+            lease = fetch(
                 Fetch(group_id, (consumer + done - 1) % self.consumers, max_records, READ_MAX), partition, now
             )
-            if grant is None:
+            if lease is None:
                 break
-            pending.append((LEASED, group, grant))
-            trace.append(2 | grant[0] << 8)
+            pending.append((LEASED, group, lease))
+            trace.append(2 | lease[0] << 8)
             if is_watched:
                 self.passing("deliver", partition.path)
                 if not partition.is_up:
@@ -171,7 +171,7 @@ class Operations(ABC):
                     return done + 1
         return burst
 
-    def _some_of(self, leased: deque[Lease], bits: int) -> tuple[int, tuple[OffsetRange, ...]]:
+    def _some_of(self, leased: deque[ConsumerLease], bits: int) -> tuple[int, tuple[OffsetRange, ...]]:
         """Any lease, or its first offset only, taken out of it."""
         index = (bits >> 4) % len(leased)
         lease_id, ranges, consumer = leased[index]
@@ -196,7 +196,7 @@ class Operations(ABC):
         if lease is None:
             return 0
         partition, group, lease_id, ranges = lease
-        is_held = group.delivery.grant_of(lease_id) is not None
+        is_held = group.delivery.lease_of(lease_id) is not None
         accepted = self._settle(partition, group, "nack", lease_id, ranges, DELAYS_S[bits >> 8 & 3])
         if accepted:
             # A late nack counts no attempt: it was counted when the lease ran out.

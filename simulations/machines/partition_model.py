@@ -51,9 +51,9 @@ RELEASED: Final = 4
 VOIDED: Final = 5
 
 Pending = tuple[int, "GroupModel", Any]
-"""(what, where, the grant or the ranges)"""
+"""(what, where, the lease or the ranges)"""
 
-Lease = tuple[int, tuple[OffsetRange, ...], int]
+ConsumerLease = tuple[int, tuple[OffsetRange, ...], int]
 """(lease, ranges, consumer)"""
 
 Record = tuple[GroupEvents, float]
@@ -117,7 +117,7 @@ class GroupModel:
         self.timeout_s = timeout_s
         self.ledger = Ledger()
         self.delivery: Delivery
-        self.leased: deque[Lease] = deque()
+        self.leased: deque[ConsumerLease] = deque()
         """What will be settled, oldest first."""
 
 
@@ -151,7 +151,7 @@ class PartitionModel:
         self.under_way = False
         self.deliveries: dict[tuple[int, int], Deliver] = {}
         """What the core delivers, by group's and lease's id."""
-        self.orphans: list[Pending] = []
+        self.undelivered: list[Pending] = []
         """Of crashed incarnations: nobody has heard of them."""
         self.unwritten: list[Pending] = []
         """Settlements that went down with an incarnation: their leases live on without an owner."""
@@ -206,8 +206,8 @@ class PartitionModel:
                 elif kind is ReadLeased:
                     self._read(effect.reading, now)
                 elif kind is Deliver:
-                    grant = effect.reading.grant
-                    self.deliveries[effect.reading.group_id, grant.lease_id] = effect
+                    lease = effect.reading.lease
+                    self.deliveries[effect.reading.group_id, lease.lease_id] = effect
                 elif kind is AppendsStored:
                     self._stored(effect.appends, effect.base_offsets)
                 elif kind is AppendsFailed:
@@ -309,9 +309,9 @@ class PartitionModel:
                 if deliver is None:
                     raise Violation("machines", f"lease {what[0]} was journalled and not delivered")
                 core.delivered(deliver.reading)
-                ranges = deliver.handed.ranges
+                ranges = deliver.records.ranges
                 if ranges:
-                    group.ledger.hand_over(what if ranges is what[1] else what._replace(ranges=ranges), now)
+                    group.ledger.deliver(what if ranges is what[1] else what._replace(ranges=ranges), now)
                     group.leased.append((what[0], tuple([row[:2] for row in ranges]), what[2]))
             elif kind == ACKED:
                 group.ledger.synced(what)
@@ -364,12 +364,12 @@ class PartitionModel:
                 _fail(appends)
             for kind, group, what in pending:
                 if kind == LEASED:
-                    self.orphans.append((kind, group, what))
+                    self.undelivered.append((kind, group, what))
                 elif kind != ACKED:
                     count(kind, group, what)
                     if not sync:
                         self.told.append((kind, group, what))
-        self.orphans += [entry for entry in self.pending if entry[0] == LEASED]
+        self.undelivered += [entry for entry in self.pending if entry[0] == LEASED]
         self.unwritten += [entry for entry in self.pending if entry[0] in (ACKED, NACKED, RELEASED)]
         while (waiting := self.core.take_appends()) is not None:
             _fail(waiting)
@@ -380,9 +380,9 @@ class PartitionModel:
     def recover(self, now: float, wall_offset_s: float) -> None:
         """A new incarnation of the same process: leases live on, what nobody heard of is released."""
         self._take_up(self._rebuilt(wall_offset_s), now, restarted=True)
-        for _, group, grant in self.orphans:
-            self.pending.append((RELEASED, group, tuple([row[:2] for row in grant.ranges])))
-        self.orphans = []
+        for _, group, lease in self.undelivered:
+            self.pending.append((RELEASED, group, tuple([row[:2] for row in lease.ranges])))
+        self.undelivered = []
         self.is_up = True
 
     def lose_power(self, surviving: Surviving) -> None:
@@ -405,12 +405,12 @@ class PartitionModel:
     def _stop_plan(self) -> None:
         """The plan under way was written, not synced, and nobody hears of it."""
         if self.under_way:
-            unheard = self.pending_now
+            undelivered = self.pending_now
             durable_end = self.durable_end
             self.sync_now = False
             self._plan_ended()
             self.durable_end = durable_end
-            self.pending += unheard
+            self.pending += undelivered
 
     def _end_process(self, kept: int) -> None:
         """No consumer and no publisher is left. What nobody can know any more, the ledgers are told."""
@@ -418,7 +418,7 @@ class PartitionModel:
         self.is_up = False
         self.crashes += 1
         lost = leases_in(self.written[kept:])
-        for kind, group, what in (*self.pending, *self.orphans, *self.unwritten):
+        for kind, group, what in (*self.pending, *self.undelivered, *self.unwritten):
             if kind in (LEASED, RAN_OUT):
                 group.ledger.loosen(what.ranges, 1)
             elif kind != VOIDED:
@@ -431,7 +431,7 @@ class PartitionModel:
         for group in self.groups:
             group.ledger.ended(lost.get(group.group_id, frozenset()))
             group.leased.clear()
-        self.told, self.pending, self.orphans, self.unwritten = [], [], [], []
+        self.told, self.pending, self.undelivered, self.unwritten = [], [], [], []
         self.deliveries.clear()
         self.heard = self.asked
 

@@ -215,7 +215,7 @@ _TABLE: Final = (
         "attempts are counted",
         "a message that kills its consumers looks new each time",
         "an attempt that failed is not counted",
-        (_off(f"{ACTORS}.delivery.receipts.Lease.counted", wrong.counts_no_attempts),),
+        (_off(f"{ACTORS}.delivery.receipts.LeaseState.counted", wrong.counts_no_attempts),),
         ("many-groups", "machines"),
     ),
     Safeguard(

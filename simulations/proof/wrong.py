@@ -334,14 +334,14 @@ def hands_out_what_is_held(original: Original) -> Original:
     """Who asks when nothing is ready gets what somebody else holds."""
 
     def lease(self: Any, *, consumer: int, **wishes: Any) -> Any:
-        grant = original(self, consumer=consumer, **wishes)
-        if grant is None:
+        lease = original(self, consumer=consumer, **wishes)
+        if lease is None:
             for lease_id, held in list(self._leases.items()):
                 if held.consumer != consumer:
                     self._run_out(lease_id, lease_id)
                     self.events.append(("X", (lease_id,)))
                     return original(self, consumer=consumer, **wishes)
-        return grant
+        return lease
 
     return lease
 

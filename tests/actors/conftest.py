@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 import callboard
-from callboard.actors.partition.commands import Describe, Fetch, Handed, OpenGroup, PartitionStatistics
+from callboard.actors.partition.commands import Describe, Fetch, LeasedRecords, OpenGroup, PartitionStatistics
 from callboard.simulations.clock import VirtualClock
 from callboard.simulations.disk.memory_disk import MemoryDisk
 from callboard.simulations.entropy import SeededEntropy
@@ -42,17 +42,17 @@ class RuntimeInMemory:
         await self.port(runtime).ref.ask(OpenGroup(group_id, True, "beginning"))
 
     def fetch(self, runtime: Any, group_id: int = 1, *, consumer: int = 99, records: int = 10) -> Any:
-        """Ask for a lease; the reply to wait for, which gives `Handed` or None."""
+        """Ask for a lease; the reply to wait for, which gives `LeasedRecords` or None."""
         command = Fetch(group_id, consumer, records, 1 << 20)
         return self.port(runtime).ref.ask_nowait(command)
 
     @staticmethod
-    def offsets(handed: Handed | None) -> list[int]:
+    def offsets(records: LeasedRecords | None) -> list[int]:
         """What was handed over."""
         return (
             []
-            if handed is None
-            else [offset for columns in handed.batches for offset in columns.offset_list()]
+            if records is None
+            else [offset for columns in records.batches for offset in columns.offset_list()]
         )
 
 

@@ -237,7 +237,7 @@ async def test_receive_renews_while_its_body_runs(autojump_clock: Any, world: An
                 assert await other.get(timeout=600.0) is None
             assert message.attempt == 1
             assert (await world.group_of(topic)).pending == 0
-        assert (await runtime.stats()).held_messages == 0
+        assert (await runtime.stats()).leased_messages == 0
 
 
 async def test_a_lost_lease_cancels_the_body(autojump_clock: Any, world: Any) -> None:
@@ -251,7 +251,7 @@ async def test_a_lost_lease_cancels_the_body(autojump_clock: Any, world: Any) ->
                     await runtime.delete_group("group")
                     await trio.sleep_forever()
             assert trio.current_time() - started < 10.0
-        assert (await runtime.stats()).held_messages == 0
+        assert (await runtime.stats()).leased_messages == 0
 
 
 async def test_a_body_that_settles_by_hand_is_left_alone(autojump_clock: Any, world: Any) -> None:

@@ -40,7 +40,7 @@ async def test_settling_a_batch_twice_over_frees_no_room_twice(autojump_clock: A
             await batch.ack()
             held = [await consumer.get() for _ in range(4)]
             assert await consumer.get(timeout=1.0) is None
-            assert consumer.held.in_flight == len(held)
+            assert consumer.leases.in_flight == len(held)
 
 
 async def test_a_quick_caller_is_given_more_at_a_time_and_a_slow_one_less(
@@ -116,7 +116,7 @@ async def test_a_batch_that_is_given_up_goes_back(autojump_clock: Any, world: An
             assert scope.cancelled_caught
             message = await consumer.get(timeout=0.1)
             assert (message.offset, message.attempt) == (0, 1)
-            assert consumer.held.in_flight == 1
+            assert consumer.leases.in_flight == 1
 
 
 async def test_looking_ahead_loses_and_doubles_nothing(autojump_clock: Any, world: Any) -> None:

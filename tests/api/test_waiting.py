@@ -218,9 +218,9 @@ async def test_attempts_of_many_ranges_are_counted_in_one_pass(autojump_clock: A
             batch = await consumer.get_batch(count, 1.0)
             odd = [(offset, offset + 1) for offset in range(1, count, 2)]
             lease = batch._parts[0].lease_id
-            await consumer.held.settle(batch.port, "nack", [(lease, odd)], delay_s=0.0)
+            await consumer.leases.settle(batch.port, "nack", [(lease, odd)], delay_s=0.0)
             even = [(offset, offset + 1) for offset in range(0, count, 2)]
-            await consumer.held.settle(batch.port, "release", [(lease, even)])
+            await consumer.leases.settle(batch.port, "release", [(lease, even)])
             again = await consumer.get_batch(count, 1.0)
             assert again.attempts() == [1 + offset % 2 for offset in again.offsets()]
             assert len(again) == count
@@ -245,4 +245,4 @@ async def test_what_nobody_waited_for_and_a_crash_took_is_told_by_flush(
         (statistics,) = await topic.describe()
         assert (caught.value.failed, statistics.next_offset) == (3, 1)
         assert port_of(runtime).budget.waiting_bytes == 0
-        assert port_of(runtime).unheard_waiting == 0
+        assert port_of(runtime).unawaited_waiting == 0

@@ -227,7 +227,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         deadline = self.now + timeout
         ready = self.model.ready(self.now, self.visible_end)
         assert bool(ready) == self.delivery.has_ready(self.now, self.visible_end)
-        grant = self.delivery.lease(
+        lease = self.delivery.lease(
             now=self.now,
             deadline=deadline,
             consumer=consumer,
@@ -236,13 +236,13 @@ class DeliveryMachine(RuleBasedStateMachine):
         )
         self.promoted_until = self.now
         expected = self.model.lease(self.now, deadline, consumer, limit, self.visible_end)
-        if grant is None:
+        if lease is None:
             assert {} == expected
             return
-        assert expected == {o: attempt for start, stop, attempt in grant.ranges for o in range(start, stop)}
-        assert self.model.granted == grant.lease_id
-        assert (consumer, deadline, len(expected)) == (grant.consumer, grant.deadline, grant.size)
-        assert self.delivery.grant_of(grant.lease_id) == grant
+        assert expected == {o: attempt for start, stop, attempt in lease.ranges for o in range(start, stop)}
+        assert self.model.granted == lease.lease_id
+        assert (consumer, deadline, len(expected)) == (lease.consumer, lease.deadline, lease.size)
+        assert self.delivery.lease_of(lease.lease_id) == lease
         left = len(ready) - len(expected)
         assert left == self.delivery.ready_count(self.visible_end)
         self.moved("lease", before)
@@ -278,9 +278,9 @@ class DeliveryMachine(RuleBasedStateMachine):
     @rule(verb=st.sampled_from(["ack", "ack", "nack", "release"]), receipt=RECEIPTS, delay=SECONDS)
     def settle_all(self, verb: str, receipt: int, delay: float) -> None:
         lease_id = self.receipt(receipt)
-        grant = self.delivery.grant_of(lease_id)
-        if grant is not None:
-            self.settle(verb, lease_id, [(start, stop) for start, stop, _ in grant.ranges], delay)
+        lease = self.delivery.lease_of(lease_id)
+        if lease is not None:
+            self.settle(verb, lease_id, [(start, stop) for start, stop, _ in lease.ranges], delay)
 
     @rule(verb=st.sampled_from(["ack", "nack"]), receipt=RECEIPTS, offset=OFFSETS)
     def settle_one(self, verb: str, receipt: int, offset: int) -> None:
@@ -302,7 +302,7 @@ class DeliveryMachine(RuleBasedStateMachine):
     def expire(self) -> None:
         before = self.before()
         expired = self.delivery.expire(self.now)
-        assert self.model.expire(self.now) == {grant.lease_id for grant in expired}
+        assert self.model.expire(self.now) == {lease.lease_id for lease in expired}
         assert [] == self.delivery.expire(self.now)
         self.promoted_until = self.now
         deadline = self.delivery.next_deadline()

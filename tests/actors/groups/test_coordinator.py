@@ -192,8 +192,8 @@ async def test_a_fetch_of_an_earlier_generation_is_refused(autojump_clock: Any, 
                     await in_memory.fetch(runtime, consumer=member).wait()
                 runtime.crash("topics/orders/0", RuntimeError("a drill"))
                 await trio.sleep(1.0)
-            handed = await in_memory.fetch(runtime, consumer=member + 1, records=1).wait()
-            assert in_memory.offsets(handed) == [0]
+            records = await in_memory.fetch(runtime, consumer=member + 1, records=1).wait()
+            assert in_memory.offsets(records) == [0]
 
 
 async def test_a_fenced_member_that_sleeps_or_works_hears_of_it(autojump_clock: Any, in_memory: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import trio
 
-from callboard.actors.groups.renewals import Hold, Holds, Lingers, Renewals
+from callboard.actors.groups.renewals import Lingers, Renewals, RenewedLease, RenewedLeases
 from callboard.actors.kernel import Actor, Batch
 from callboard.actors.partition.commands import Settle
 from callboard.actors.partition.port import PartitionPort
@@ -48,16 +48,16 @@ class Partition(Actor[Settle]):
 class Bench:
     """Two partitions, the registry, and what holders were told."""
 
-    holds: Holds
+    leases: RenewedLeases
     answers: list[Answers]
     ports: list[PartitionPort]
     lost: list[tuple[int, float]] = attrs.Factory(list)
     renewed: list[tuple[int, float]] = attrs.Factory(list)
 
-    def hold(self, partition: int, lease_id: int, timeout: float = 9.0) -> Hold:
+    def lease(self, partition: int, lease_id: int, timeout: float = 9.0) -> RenewedLease:
         """A lease that begins now."""
         now = trio.current_time()
-        hold = Hold(
+        lease = RenewedLease(
             port=self.ports[partition],
             group_id=1,
             lease_id=lease_id,
@@ -68,38 +68,38 @@ class Bench:
             lost=lambda: self.lost.append((lease_id, trio.current_time())),
             renewed=lambda deadline: self.renewed.append((lease_id, deadline)),
         )
-        self.holds.add(hold)
-        return hold
+        self.leases.add(lease)
+        return lease
 
 
 async def on_bench(test: Any) -> None:
     """Run `test` beside the actor that renews."""
-    holds, answers = Holds(), [Answers(), Answers()]
+    leases, answers = RenewedLeases(), [Answers(), Answers()]
     spec = SupervisorSpec(
         name="root",
         children=(
             *(ChildSpec(name=f"p{n}", start=lambda n=n: Partition(answers[n])) for n in range(2)),
-            ChildSpec(name="renewals", start=lambda: Renewals(holds, Lingers())),
+            ChildSpec(name="renewals", start=lambda: Renewals(leases, Lingers())),
         ),
     )
     ports = [PartitionPort("orders", n) for n in range(2)]
     async with open_system(spec, clock=VirtualClock(), entropy=SeededEntropy(1)) as system:
         for n, port in enumerate(ports):
             port.ref = system.actor(f"p{n}")
-        await test(Bench(holds, answers, ports))
+        await test(Bench(leases, answers, ports))
 
 
 async def test_a_hold_is_renewed_at_a_third_of_its_time(autojump_clock: Any) -> None:
     """Again and again, and no more once it is removed."""
 
     async def test(bench: Bench) -> None:
-        hold = bench.hold(0, 7)
+        lease = bench.lease(0, 7)
         await trio.sleep(10.0)
         assert bench.answers[0].asked == [(7, 3.0), (7, 6.0), (7, 9.0)]
         assert bench.renewed == [(7, 12.0), (7, 15.0), (7, 18.0)]
-        bench.holds.remove(hold)
+        bench.leases.remove(lease)
         await trio.sleep(100.0)
-        assert (len(bench.answers[0].asked), bench.lost, len(bench.holds)) == (3, [], 0)
+        assert (len(bench.answers[0].asked), bench.lost, len(bench.leases)) == (3, [], 0)
 
     await on_bench(test)
 
@@ -109,7 +109,7 @@ async def test_holds_that_are_due_soon_are_renewed_together(autojump_clock: Any)
 
     async def test(bench: Bench) -> None:
         for number in range(100):
-            bench.hold(0, number + 1, timeout=90.0)
+            bench.lease(0, number + 1, timeout=90.0)
             await trio.sleep(0.01)
         await trio.sleep(60.0)
         times = {time for _, time in bench.answers[0].asked}
@@ -123,13 +123,13 @@ async def test_a_lease_that_is_gone_is_told_at_once(autojump_clock: Any) -> None
     """When the partition says so, or no longer knows the group."""
 
     async def test(bench: Bench) -> None:
-        bench.hold(0, 1)
-        bench.hold(1, 2)
+        bench.lease(0, 1)
+        bench.lease(1, 2)
         bench.answers[0].kept = False
         bench.answers[1].error = GroupNotFound("no such group", group=1)
         await trio.sleep(3.5)
         assert sorted(bench.lost) == [(1, 3.0), (2, 3.0)]
-        assert len(bench.holds) == 0
+        assert len(bench.leases) == 0
 
     await on_bench(test)
 
@@ -139,8 +139,8 @@ async def test_a_silent_partition_is_asked_until_the_lease_ends(autojump_clock: 
 
     async def test(bench: Bench) -> None:
         bench.answers[0].kept = bench.answers[1].kept = None
-        bench.hold(0, 1)
-        bench.hold(1, 2)
+        bench.lease(0, 1)
+        bench.lease(1, 2)
         await trio.sleep(8.0)
         assert bench.lost == []
         bench.answers[1].kept = True
@@ -159,8 +159,8 @@ async def test_a_silent_partition_delays_no_other(autojump_clock: Any) -> None:
     async def test(bench: Bench) -> None:
         bench.answers[0].kept = None
         for number in range(20):
-            bench.hold(0, number + 1)
-        bench.hold(1, 99)
+            bench.lease(0, number + 1)
+        bench.lease(1, 99)
         await trio.sleep(60.0)
         assert {lease for lease, _ in bench.lost} == set(range(1, 21))
         times = [time for _, time in bench.answers[1].asked]
@@ -174,9 +174,9 @@ async def test_a_body_that_ends_while_it_is_renewed_hears_nothing_more(autojump_
 
     async def test(bench: Bench) -> None:
         bench.answers[0].kept = None
-        hold = bench.hold(0, 1)
+        lease = bench.lease(0, 1)
         await trio.sleep(3.1)
-        bench.holds.remove(hold)
+        bench.leases.remove(lease)
         await trio.sleep(30.0)
         assert (bench.lost, bench.renewed) == ([], [])
 

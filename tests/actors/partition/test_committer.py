@@ -392,9 +392,9 @@ async def test_lazy_acks_force_no_sync_before_their_linger_is_over(autojump_cloc
         await trio.sleep(1.0)
 
         def leased() -> int:
-            grant = core.fetch(Fetch(1, 7, 1, 1000), Asker(), trio.current_time())
+            lease = core.fetch(Fetch(1, 7, 1, 1000), Asker(), trio.current_time())
             bench.perform()
-            return grant.lease_id
+            return lease.lease_id
 
         def acked(offset: int, lease_id: int) -> Asker:
             asker = Asker()

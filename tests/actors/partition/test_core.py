@@ -48,9 +48,9 @@ def test_a_nack_without_a_delay_waits_as_the_settings_of_its_group_say() -> None
     core = core_with(1, backoff=1.0, max_backoff=5.0)
     now, delays = 0.0, []
     for chance in (0.0, 0.0, 0.0, 0.0, 1.0):
-        grant = core.fetch(c.Fetch(1, 7, 1, 1000), "fetches", now)
-        assert grant is not None
-        core.settle(c.Settle(1, "nack", grant.lease_id, [(0, 1)]), "nacks", now, chance)
+        lease = core.fetch(c.Fetch(1, 7, 1, 1000), "fetches", now)
+        assert lease is not None
+        core.settle(c.Settle(1, "nack", lease.lease_id, [(0, 1)]), "nacks", now, chance)
         due = core.next_deadline()
         assert due is not None
         delays.append(due - now)
@@ -58,9 +58,9 @@ def test_a_nack_without_a_delay_waits_as_the_settings_of_its_group_say() -> None
         core.time_has_come(now)
     assert delays == pytest.approx([1.0, 2.0, 4.0, 5.0, 5.0 * (1 - JITTER)])
     core.alter_group(c.AlterGroup(1, c.DeliverySettings(backoff=0.5, max_backoff=0.5)), "alters", now)
-    grant = core.fetch(c.Fetch(1, 7, 1, 1000), "fetches", now)
-    assert grant is not None
-    core.settle(c.Settle(1, "nack", grant.lease_id, [(0, 1)]), "nacks", now)
+    lease = core.fetch(c.Fetch(1, 7, 1, 1000), "fetches", now)
+    assert lease is not None
+    core.settle(c.Settle(1, "nack", lease.lease_id, [(0, 1)]), "nacks", now)
     assert core.next_deadline() == pytest.approx(now + 0.5)
 
 
@@ -89,7 +89,7 @@ def test_a_lost_range_is_crossed_in_one_step_by_every_group() -> None:
     reading.take([behind], 80_001)
     core.lease_read(reading, 0.0)
     (deliver,) = of_kind(core, e.Deliver)
-    assert (deliver.handed.ranges, deliver.handed.batches) == ((), [])
+    assert (deliver.records.ranges, deliver.records.batches) == ((), [])
     assert [group.delivery.floor for group in core.states] == [80_000, 80_000]
     work = core.take_journal()
     assert work is not None
@@ -107,7 +107,7 @@ def test_what_a_consumer_has_is_not_lost_under_it() -> None:
     core.lease_read(reading, 0.0)
     core.delivered(reading)
     core.records_lost(0, 5, 0.0)
-    settlement = core.settle(c.Settle(1, "ack", reading.grant.lease_id, [(0, 1)]), "acks", 0.0)
+    settlement = core.settle(c.Settle(1, "ack", reading.lease.lease_id, [(0, 1)]), "acks", 0.0)
     assert settlement is not None
     assert (settlement.lost, core.states.groups[1].delivery.floor) == ((), 5)
 

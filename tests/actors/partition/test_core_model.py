@@ -142,8 +142,8 @@ class CoreModel(RuleBasedStateMachine):
     def time_passes(self, seconds: float) -> None:
         """Deadlines come; a lease that ran out may be leased again, so its offsets are no promise any more."""
         self.now += seconds
-        for group, grant in self.core.time_has_come(self.now):
-            self.leased.pop((group, grant.lease_id), None)
+        for group, lease in self.core.time_has_come(self.now):
+            self.leased.pop((group, lease.lease_id), None)
         self._perform()
 
     @rule(log_fails=st.booleans(), journal_fails=st.booleans())
@@ -239,8 +239,8 @@ class CoreModel(RuleBasedStateMachine):
                         token.heard.append(error)
             case e.ReadLeased(reading):
                 self._read(reading)
-            case e.Deliver(reading, handed):
-                self._deliver(reading, handed)
+            case e.Deliver(reading, records):
+                self._deliver(reading, records)
             case e.Notify(token, group, consumer):
                 token.heard.append("notice")
                 if not token.listens:
@@ -264,25 +264,25 @@ class CoreModel(RuleBasedStateMachine):
             reading.take(found, end)
         self.core.lease_read(reading, self.now)
 
-    def _deliver(self, reading: Any, handed: c.Handed) -> None:
+    def _deliver(self, reading: Any, records: c.LeasedRecords) -> None:
         token = reading.token
-        token.heard.append(handed)
+        token.heard.append(records)
         if not token.listens:
             self.core.not_delivered(reading, self.now)
             return
         self.core.delivered(reading)
         group, consumer = token.about
-        offsets = {offset for columns in handed.batches for offset in columns.offset_list()}
-        named = {offset for start, stop, _ in handed.ranges for offset in range(start, stop)}
+        offsets = {offset for columns in records.batches for offset in columns.offset_list()}
+        named = {offset for start, stop, _ in records.ranges for offset in range(start, stop)}
         assert not offsets & self.acked[group], "delivered after its ack was answered"
         delivery = self.core.states.groups[group].delivery
-        if delivery.grant_of(handed.lease_id) is None:
+        if delivery.lease_of(records.lease_id) is None:
             return  # it ran out, or was released, while it was journalled and read
         assert offsets == named, "what is leased is what is delivered"
         for key, (_, held) in self.leased.items():
             assert key[0] != group or not held & offsets, "two leases of one record"
         if offsets:
-            self.leased[group, handed.lease_id] = (consumer, offsets)
+            self.leased[group, records.lease_id] = (consumer, offsets)
 
     # -- promises
 

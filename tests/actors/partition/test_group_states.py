@@ -27,9 +27,9 @@ def test_records_and_snapshots_rebuild_every_group() -> None:
     for group_id, start in ((1, 0), (2, 5)):
         group, record = states.open(group_id, durable=True, start=start)
         records.append(record)
-        grant = group.delivery.lease(now=0.0, deadline=30.0, consumer=7, max_records=4, visible_end=20)
-        assert grant is not None
-        group.delivery.ack(grant.lease_id, [(start, start + 2)], 1.0)
+        lease = group.delivery.lease(now=0.0, deadline=30.0, consumer=7, max_records=4, visible_end=20)
+        assert lease is not None
+        group.delivery.ack(lease.lease_id, [(start, start + 2)], 1.0)
         record = GroupEvents(group.group_id, group.delivery.take_events()).record(0.0)
         records.append(record)
     _, record = states.open(3, durable=False, start=0)

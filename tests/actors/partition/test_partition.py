@@ -58,10 +58,10 @@ async def test_leases_that_nobody_heard_of_are_released_at_the_restart(
         runtime.crash("topics/orders/0", RuntimeError("a drill"))
         await trio.sleep(0.1)
         in_memory.disk.unhang()
-        handed = await outcomes(in_memory, replies)
-        assert len(handed) < 50 or path == "/0/00000"
+        records = await outcomes(in_memory, replies)
+        assert len(records) < 50 or path == "/0/00000"
         again = await in_memory.fetch(runtime, consumer=99, records=60).wait()
-        assert sorted([*handed, *in_memory.offsets(again)]) == list(range(60))
+        assert sorted([*records, *in_memory.offsets(again)]) == list(range(60))
         assert {attempt for _, _, attempt in again.ranges} == {1}
 
 
@@ -71,9 +71,9 @@ async def test_a_lease_that_was_extended_is_not_cut_short_by_a_restart(
     """A consumer that was promised ten minutes has them, also when the partition restarts meanwhile."""
     async with in_memory.open() as runtime:
         await orders(runtime, 1)
-        handed = await in_memory.fetch(runtime).wait()
+        records = await in_memory.fetch(runtime).wait()
         ask = in_memory.port(runtime).ref.ask
-        assert await ask(Extend(1, handed.lease_id, 600.0))
+        assert await ask(Extend(1, records.lease_id, 600.0))
         await runtime.restart("topics/orders/0")
         await trio.sleep(590.0)
         assert await in_memory.fetch(runtime, consumer=100).wait() is None
@@ -87,10 +87,10 @@ async def test_a_lease_that_was_shortened_after_an_extension_ends_early(
     """The last word counts: what was extended for long and then for a short time runs out after the short time."""
     async with in_memory.open() as runtime:
         await orders(runtime, 1)
-        handed = await in_memory.fetch(runtime).wait()
+        records = await in_memory.fetch(runtime).wait()
         ask = in_memory.port(runtime).ref.ask
         for seconds in (600.0, 1.0):
-            assert await ask(Extend(1, handed.lease_id, seconds))
+            assert await ask(Extend(1, records.lease_id, seconds))
         await runtime.restart("topics/orders/0")
         await trio.sleep(40.0)
         assert in_memory.offsets(await in_memory.fetch(runtime, consumer=100).wait()) == [0]
@@ -118,17 +118,17 @@ async def test_leases_are_kept_by_an_actors_restart_and_voided_by_a_new_process(
     """The consumer of a crashed partition goes on with its receipt; that of a dead process has none."""
     async with in_memory.open() as runtime:
         await orders(runtime, 2)
-        handed = await in_memory.fetch(runtime).wait()
+        records = await in_memory.fetch(runtime).wait()
         await trio.sleep(25.0)
         await runtime.restart("topics/orders/0")
         await trio.sleep(25.0)
         assert await in_memory.fetch(runtime, consumer=100).wait() is None
-        settlement = await in_memory.port(runtime).ref.ask(Settle(1, "ack", handed.lease_id, [(0, 1)]))
+        settlement = await in_memory.port(runtime).ref.ask(Settle(1, "ack", records.lease_id, [(0, 1)]))
         assert settlement.lost == ()
     async with in_memory.open() as runtime:
         await in_memory.join(runtime)
-        handed = await in_memory.fetch(runtime, consumer=100).wait()
-        assert handed.ranges == ((1, 2, 2),)
+        records = await in_memory.fetch(runtime, consumer=100).wait()
+        assert records.ranges == ((1, 2, 2),)
 
 
 async def test_what_the_asker_no_longer_wants_is_taken_back(autojump_clock: Any, in_memory: Any) -> None:

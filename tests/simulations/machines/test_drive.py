@@ -92,7 +92,7 @@ def leases_again(original: Callable[..., Any]) -> Callable[..., Any]:
         grant = original(self, **wishes)
         if grant is None and self._leases:
             lease_id, held = next(iter(self._leases.items()))
-            return held.grant(lease_id)
+            return held.to_lease(lease_id)
         return grant
 
     return lease

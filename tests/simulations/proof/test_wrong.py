@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from callboard.actors.delivery.delivery import Delivery
-from callboard.actors.delivery.receipts import Lease
+from callboard.actors.delivery.receipts import LeaseState
 from callboard.actors.partition.commands import Level, PublishOne
 from callboard.actors.partition.commit_plan import DiskEngine
 from callboard.actors.partition.effects import AppendsStored
@@ -155,8 +155,8 @@ def test_acks_do_not_reach_the_journal(without: Any) -> None:
     def pending() -> int:
         states = GroupStates()
         group, opened = states.open(1, True, 0)
-        grant = group.delivery.lease(now=0.0, deadline=9.0, consumer=1, max_records=1, visible_end=1)
-        group.delivery.ack(grant.lease_id, [(0, 1)], 0.0)
+        lease = group.delivery.lease(now=0.0, deadline=9.0, consumer=1, max_records=1, visible_end=1)
+        group.delivery.ack(lease.lease_id, [(0, 1)], 0.0)
         record = GroupEvents(1, group.delivery.take_events()).record(0.0)
         replayed = GroupStates()
         replayed.apply(opened)
@@ -183,7 +183,7 @@ def test_held_messages_are_handed_out(without: Any) -> None:
 
 def test_small_functions_are_wrong(without: Any) -> None:
     """Attempts, intensity, retention: each says another thing without its safeguard."""
-    lease = Lease(1, 9.0, False, [(0, 1, 0)])
+    lease = LeaseState(1, 9.0, False, [(0, 1, 0)])
     group = Group(1, True, Delivery(3))
     states = GroupStates()
     states.groups[1] = group

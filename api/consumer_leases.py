@@ -1,8 +1,8 @@
-"""What a consumer holds: the leases of what it was handed, how they are settled, and acks that nobody waits for.
+"""A consumer's leases: how their messages are counted and settled, and acks that nobody waits for.
 
 Invariants
 ----------
-H1  `in_flight` is the number of messages that were handed over and neither settled, given back nor, once somebody
+H1  `in_flight` is the number of messages that were delivered and neither settled, given back nor, once somebody
     waited for room, found to have run out.
 H2  Every `ack(wait=False)` has an outcome: it is told by the next `flush`, or by leaving the consumer.
 H3  Such acks are sent at the latest when the consumer fetches, flushes or ends, or `ACK_LINGER_S` have passed. Those of
@@ -39,7 +39,7 @@ SettledRanges = Sequence[tuple[int, list[tuple[int, int]]]]
 
 
 class LeasedMessage(Protocol):
-    """A message that was handed over, and the lease that it is part of."""
+    """A delivered message, and the lease that it is part of."""
 
     port: PartitionPort
     partition: int
@@ -70,8 +70,8 @@ class _Gathered:
         self.valid = valid
 
 
-class Held:
-    """The holdings of one consumer."""
+class ConsumerLeases:
+    """The leases of one consumer."""
 
     def __init__(self, runtime: Session, live: LiveTopic, group: str) -> None:
         self.in_flight = 0
@@ -108,12 +108,12 @@ class Held:
 
     # -- counting
 
-    def accept(self, port: PartitionPort, handed: c.Handed) -> bool:
-        """Note what was handed over; False when it is nothing."""
-        count = sum([columns.count for columns in handed.batches])
+    def accept(self, port: PartitionPort, leased: c.LeasedRecords) -> bool:
+        """Count what was delivered; False when it is nothing."""
+        count = sum([columns.count for columns in leased.batches])
         if count == 0:
             return False
-        self._leases[port.index, handed.lease_id] = [count, handed.deadline]
+        self._leases[port.index, leased.lease_id] = [count, leased.deadline]
         self.in_flight += count
         return True
 
@@ -202,14 +202,14 @@ class Held:
         by_lease: dict[tuple[int, int], list[LeasedMessage]] = {}
         for message in messages:
             by_lease.setdefault((message.partition, message.lease_id), []).append(message)
-        for (_, lease_id), held in by_lease.items():
-            ranges = merged([(message.offset, message.offset + 1) for message in held])
-            self._release(held[0].port, lease_id, ranges)
+        for (_, lease_id), leases in by_lease.items():
+            ranges = merged([(message.offset, message.offset + 1) for message in leases])
+            self._release(leases[0].port, lease_id, ranges)
 
-    def give_back(self, port: PartitionPort, parts: Sequence[c.Handed]) -> None:
-        """Release what was handed over, and did not reach the caller."""
-        for handed in parts:
-            self._release(port, handed.lease_id, [(start, stop) for start, stop, _ in handed.ranges])
+    def give_back(self, port: PartitionPort, parts: Sequence[c.LeasedRecords]) -> None:
+        """Release what was delivered and did not reach the caller."""
+        for leased in parts:
+            self._release(port, leased.lease_id, [(start, stop) for start, stop, _ in leased.ranges])
 
     def _release(self, port: PartitionPort, lease_id: int, ranges: c.Ranges) -> None:
         self._settled(port.index, lease_id, sum([stop - start for start, stop in ranges]))

@@ -22,7 +22,7 @@ YEAR_S: Final = 366 * 86_400.0
 
 
 @attrs.frozen
-class Field:
+class SettingField:
     """How one setting is checked: its kind, its range (inclusive), and whether None is a value of its own."""
 
     kind: str
@@ -33,35 +33,43 @@ class Field:
     meaning: str = ""
 
 
-TOPIC_FIELDS: Final[dict[str, Field]] = {
-    "partitions": Field("int", 1, limits.PARTITIONS_MAX, meaning="how many partitions; fixed once created"),
-    "segment_bytes": Field(
+TOPIC_FIELDS: Final[dict[str, SettingField]] = {
+    "partitions": SettingField(
+        "int", 1, limits.PARTITIONS_MAX, meaning="how many partitions; fixed once created"
+    ),
+    "segment_bytes": SettingField(
         "int", limits.SEGMENT_BYTES_MIN, limits.SEGMENT_BYTES_MAX, meaning="a segment is rolled at this size"
     ),
-    "segment_age": Field("seconds", 1, 10 * YEAR_S, optional=True, meaning="a segment is rolled at this age"),
-    "retention_age": Field(
+    "segment_age": SettingField(
+        "seconds", 1, 10 * YEAR_S, optional=True, meaning="a segment is rolled at this age"
+    ),
+    "retention_age": SettingField(
         "seconds", 1, 100 * YEAR_S, optional=True, meaning="segments older than this are dropped"
     ),
-    "retention_bytes": Field(
+    "retention_bytes": SettingField(
         "int", limits.SEGMENT_BYTES_MIN, 2**60, optional=True, meaning="bytes kept per partition"
     ),
-    "drop_unread": Field("bool", meaning="retention may drop what a durable group has not settled"),
-    "compression": Field("choice", choices=("none", "gzip", "zstd"), meaning="codec of new batches"),
-    "max_message_bytes": Field(
+    "drop_unread": SettingField("bool", meaning="retention may drop what a durable group has not settled"),
+    "compression": SettingField("choice", choices=("none", "gzip", "zstd"), meaning="codec of new batches"),
+    "max_message_bytes": SettingField(
         "int", 1, limits.MESSAGE_BYTES_MAX, meaning="largest value, key and headers together"
     ),
 }
-GROUP_FIELDS: Final[dict[str, Field]] = {
-    "mode": Field("choice", choices=("shared",), meaning="how messages are shared among consumers"),
-    "visibility_timeout": Field("seconds", 0.01, 30 * 86_400.0, meaning="how long a lease lasts"),
-    "max_in_flight": Field("int", 1, 1_000_000, meaning="messages a consumer may hold unsettled"),
-    "group_expiry": Field(
+GROUP_FIELDS: Final[dict[str, SettingField]] = {
+    "mode": SettingField("choice", choices=("shared",), meaning="how messages are shared among consumers"),
+    "visibility_timeout": SettingField("seconds", 0.01, 30 * 86_400.0, meaning="how long a lease lasts"),
+    "max_in_flight": SettingField("int", 1, 1_000_000, meaning="messages a consumer may hold unsettled"),
+    "group_expiry": SettingField(
         "seconds", 1, 100 * YEAR_S, optional=True, meaning="a group without members is expired after this"
     ),
-    "start": Field("start", meaning='where a new group starts: "beginning", "end", an offset or an instant'),
-    "durable": Field("bool", meaning="whether the group outlives its last consumer"),
-    "backoff": Field("seconds", 0, 86_400.0, meaning="first delay after a failed body; doubles per attempt"),
-    "max_backoff": Field("seconds", 0, 30 * 86_400.0, meaning="longest delay after a failed body"),
+    "start": SettingField(
+        "start", meaning='where a new group starts: "beginning", "end", an offset or an instant'
+    ),
+    "durable": SettingField("bool", meaning="whether the group outlives its last consumer"),
+    "backoff": SettingField(
+        "seconds", 0, 86_400.0, meaning="first delay after a failed body; doubles per attempt"
+    ),
+    "max_backoff": SettingField("seconds", 0, 30 * 86_400.0, meaning="longest delay after a failed body"),
 }
 LATER: Final = {
     "topic": frozenset({"default_ttl", "dedup_window", "dead_letter_topic"}),
@@ -102,7 +110,7 @@ class GroupSettings:
     max_backoff: float = 60.0
 
 
-def _problem(field: Field, name: str, value: object) -> str | None:
+def _problem(field: SettingField, name: str, value: object) -> str | None:
     if value is None:
         return None if field.optional else f"{name} may not be None"
     if field.kind == "bool":
@@ -136,7 +144,9 @@ def _start_problem(name: str, value: object) -> str | None:
     return f'{name} is {value!r}, not "beginning", "end", an offset or a zoned datetime'
 
 
-def check(kind: str, fields: Mapping[str, Field], given: Mapping[str, Any], where: str) -> dict[str, Any]:
+def check(
+    kind: str, fields: Mapping[str, SettingField], given: Mapping[str, Any], where: str
+) -> dict[str, Any]:
     """The settings in `given`, checked against `fields`; raises with every problem found.
 
     Raises `NotInThisVersion` when the only problem is a setting of a later version, else `ConfigurationError`.

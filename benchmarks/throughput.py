@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from callboard.cli.bench_measures import Bench, Measured, Plan
+from callboard.cli.bench_measures import Bench, BenchPlan, Measured
 from callboard.cli.files import BareFile, temporary_directory
 from callboard.runtime import open_runtime
 from callboard.topic import Topic
@@ -113,7 +113,7 @@ async def measure(folder: str | None, pairs: int, seconds: float, inline: bool, 
         print(f"messages of {name}, medians of {pairs} interleaved pairs", flush=True)
         with temporary_directory(keep=False, parent=folder) as directory:
             async with open_runtime(directory + "/runtime", sync_inline=inline) as runtime:
-                made = Bench(runtime, BareFile(directory), Plan(pairs, seconds, size), progress)
+                made = Bench(runtime, BareFile(directory), BenchPlan(pairs, seconds, size), progress)
                 await Throughput(made, pairs, only).run()
 
 

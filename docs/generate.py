@@ -89,7 +89,7 @@ def settings_page() -> str:
     return "\n".join(page)
 
 
-def _default(name: str, field: settings.Field, value: object) -> str:
+def _default(name: str, field: settings.SettingField, value: object) -> str:
     """As it would be written in Python, and for people where that says little."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return f"`{value!r}`"
@@ -99,7 +99,7 @@ def _default(name: str, field: settings.Field, value: object) -> str:
     )
 
 
-def _allowed(name: str, field: settings.Field) -> str:
+def _allowed(name: str, field: settings.SettingField) -> str:
     if field.kind == "choice":
         words = ", ".join(f"`{choice!r}`" for choice in field.choices)
     elif field.kind == "bool":
@@ -111,7 +111,7 @@ def _allowed(name: str, field: settings.Field) -> str:
     return f"{words}, or `None`" if field.optional else words
 
 
-def _amount(name: str, field: settings.Field, value: float) -> str:
+def _amount(name: str, field: settings.SettingField, value: float) -> str:
     """A number in the largest unit that makes it whole."""
     units: list[tuple[int, str]] = []
     if name.endswith("_bytes"):

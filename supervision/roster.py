@@ -117,7 +117,7 @@ Step = Start | Stop | Kill | Restarting | Fail | Gone
 
 
 @attrs.define(eq=False)
-class Member:
+class RosterMember:
     """A child in the roster."""
 
     name: str
@@ -160,11 +160,11 @@ class Roster:
         self._intensity = intensity
         self._period_s = period_s
         self._window = RestartWindow(intensity, period_s)
-        self._members: dict[str, Member] = {}
-        self._active: set[Member] = set()
+        self._members: dict[str, RosterMember] = {}
+        self._active: set[RosterMember] = set()
         """Members that may need a step; `steps` looks only at these while the roster is open."""
-        self._stopping: set[Member] = set()
-        self._to_stop: list[Member] = []
+        self._stopping: set[RosterMember] = set()
+        self._to_stop: list[RosterMember] = []
         """While closing: the members that may still have to be stopped, in rank order; the last is stopped first."""
         self._news: list[Step] = []
         self._ranks = 0
@@ -182,7 +182,7 @@ class Roster:
         self._ranks += 1
         intensity = self._intensity if terms.intensity is None else terms.intensity
         window = RestartWindow(intensity, self._period_s)
-        member = Member(name, terms, self._ranks, listed and terms.awaited, window)
+        member = RosterMember(name, terms, self._ranks, listed and terms.awaited, window)
         self._members[name] = member
         self._active.add(member)
 
@@ -226,7 +226,7 @@ class Roster:
             member.recycle = True
         self._clear_restarts(member)
 
-    def _clear_restarts(self, member: Member) -> None:
+    def _clear_restarts(self, member: RosterMember) -> None:
         member.window.clear()
         member.attempt = 0
         member.not_before = -math.inf
@@ -258,7 +258,7 @@ class Roster:
             self._remove(member, cause if kind == "crashed" else None)
 
     def _unexpected(
-        self, member: Member, kind: EndingKind, cause: BaseException | None, now: float, chance: float
+        self, member: RosterMember, kind: EndingKind, cause: BaseException | None, now: float, chance: float
     ) -> None:
         terms = member.terms
         if not restarts(terms.restart, kind):
@@ -273,7 +273,9 @@ class Roster:
             member.settled = True
             self._news.append(Fail(member.name, cause))
 
-    def _plan_restart(self, member: Member, cause: BaseException | None, now: float, chance: float) -> None:
+    def _plan_restart(
+        self, member: RosterMember, cause: BaseException | None, now: float, chance: float
+    ) -> None:
         """Plan the restart of the member, and of those that the strategy restarts with it (S3)."""
         if now - max(member.failed_at, member.not_before) > self._period_s:
             member.attempt = (
@@ -298,7 +300,7 @@ class Roster:
             else:
                 other.recycle = True
 
-    def _remove(self, member: Member, cause: BaseException | None) -> None:
+    def _remove(self, member: RosterMember, cause: BaseException | None) -> None:
         """The member has ended for good (S6)."""
         del self._members[member.name]
         self._active.discard(member)
@@ -320,7 +322,7 @@ class Roster:
             self._active = {m for m in active if m.name in self._members and not self.is_steady(m.name)}
         return steps
 
-    def _must_go(self, member: Member) -> bool:
+    def _must_go(self, member: RosterMember) -> bool:
         return self._closing or member.recycle or not member.wanted
 
     def _kills(self, now: float) -> list[Step]:
@@ -342,18 +344,18 @@ class Roster:
                     break
         return steps
 
-    def _stops(self, outgoing: list[Member], now: float) -> list[Step]:
+    def _stops(self, outgoing: list[RosterMember], now: float) -> list[Step]:
         if self._strategy != "one_for_one":
             outgoing = [] if self._stopping else outgoing[-1:]
         return [self._stop(member, now) for member in outgoing]
 
-    def _stop(self, member: Member, now: float) -> Stop:
+    def _stop(self, member: RosterMember, now: float) -> Stop:
         member.goes("stop")
         member.kill_at = now + member.terms.grace_s
         self._stopping.add(member)
         return Stop(member.name, self._final if self._closing else not member.wanted)
 
-    def _starts(self, active: list[Member], outgoing: list[Member], now: float) -> list[Step]:
+    def _starts(self, active: list[RosterMember], outgoing: list[RosterMember], now: float) -> list[Step]:
         if self._strategy == "one_for_one":
             return self._independent_starts(active, now)
         if outgoing or self._stopping or any(m.phase == "starting" for m in active):
@@ -363,7 +365,7 @@ class Roster:
             return []
         return [self._start(first)]
 
-    def _independent_starts(self, active: list[Member], now: float) -> list[Step]:
+    def _independent_starts(self, active: list[RosterMember], now: float) -> list[Step]:
         steps: list[Step] = []
         for member in active:
             if member.comes_up() and member.not_before <= now:
@@ -372,7 +374,7 @@ class Roster:
                 break
         return steps
 
-    def _start(self, member: Member) -> Start:
+    def _start(self, member: RosterMember) -> Start:
         member.goes("start")
         return Start(member.name)
 

@@ -37,7 +37,7 @@ from callboard.actors.catalog.commands import (
     ListGroups,
 )
 from callboard.actors.catalog.directory import Directory, LiveTopic
-from callboard.actors.catalog.operations import Afterwards, Operation, Operations
+from callboard.actors.catalog.operations import Afterwards, CatalogOperations, Operation
 from callboard.actors.catalog.state import CatalogState, GroupRecord, TopicRecord
 from callboard.actors.kernel import Actor, Reply
 from callboard.actors.names import check_name
@@ -92,7 +92,7 @@ class Catalog(Actor[CatalogCommand]):
         self._journal: Journal
         self._files: Incarnation
         self._disk: Disk
-        self._operations: Operations
+        self._operations: CatalogOperations
 
     async def started(self) -> None:
         """Rebuild the state, then begin to carry out everything it has decided."""
@@ -100,7 +100,7 @@ class Catalog(Actor[CatalogCommand]):
         if context.disk is None:
             raise InternalError("the catalog was started in a system without a disk", invariant="K1")
         self._disk = context.disk
-        self._operations = Operations(context, self._operation_failed)
+        self._operations = CatalogOperations(context, self._operation_failed)
         self._files = await context.disk.incarnate("catalog")
         await self._files.submit((MakeDirectory("topics"), SyncDirectory("topics"), SyncDirectory("")))
         self._journal = await Journal.open(

@@ -29,7 +29,7 @@ class Afterwards:
     operation: Operation
 
 
-class Operations:
+class CatalogOperations:
     """The operations of one incarnation of an actor."""
 
     def __init__(self, context: Context[Any], failed: Callable[[str, CallboardError], None]) -> None:

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 from callboard.log.errors import PlanFailed
 from callboard.log.seams.disk import Flight, Incarnation, Verb
 
-__all__ = ["DiskEngine", "Failure", "Staged"]
+__all__ = ["DiskEngine", "CommitFailure", "Staged"]
 
 
 class Staged(Protocol):
@@ -24,7 +24,7 @@ class Staged(Protocol):
     def verbs(self) -> Sequence[Verb]: ...
 
 
-class Failure(NamedTuple):
+class CommitFailure(NamedTuple):
     """Where a commit failed: everything before stands, nothing behind was tried."""
 
     at: int
@@ -55,7 +55,7 @@ class DiskEngine:
             with suppress(PlanFailed):
                 await flight.landed()
 
-    async def write(self, values: Sequence[Staged]) -> Failure | None:
+    async def write(self, values: Sequence[Staged]) -> CommitFailure | None:
         """Write the values in order; None when all of them are written."""
         flight, self._flight = self._flight, None
         try:
@@ -66,7 +66,7 @@ class DiskEngine:
         except PlanFailed as error:
             ends = accumulate(len(value.verbs) for value in values)
             at = next((at for at, end in enumerate(ends) if error.index < end), len(values) - 1)
-            return Failure(at, error)
+            return CommitFailure(at, error)
         return None
 
     async def _submit(self, plan: list[Verb]) -> None:

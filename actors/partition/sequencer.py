@@ -76,7 +76,7 @@ class Singles:
         return dropped
 
 
-class Batch:
+class PublishedBatch:
     """A publisher's own batch."""
 
     __slots__ = ("level", "size_bytes", "source", "token")
@@ -96,7 +96,7 @@ class Batch:
 class Appends:
     """What one commit appends to the log, and who is told afterwards."""
 
-    parts: Sequence[Singles | Batch]
+    parts: Sequence[Singles | PublishedBatch]
     batches: list[Columns]
     durable: bool
     records: int
@@ -136,7 +136,7 @@ class Sequencer:
 
     def __init__(self, limits: Limits = USUAL) -> None:
         self.limits = limits
-        self._parts: deque[Singles | Batch] = deque()
+        self._parts: deque[Singles | PublishedBatch] = deque()
         self._singles: Singles | None = None
         self._is_awaited = False
         self._since = 0.0
@@ -184,7 +184,7 @@ class Sequencer:
         if message.level > Level.NONE:
             self._is_awaited = True
         self._singles = None
-        self._parts.append(Batch(message.columns, message.level, message.size_bytes, token))
+        self._parts.append(PublishedBatch(message.columns, message.level, message.size_bytes, token))
         self.records += message.columns.count
         self.size_bytes += message.size_bytes
 
@@ -195,7 +195,7 @@ class Sequencer:
         """
         if not self._parts:
             return None
-        parts: list[Singles | Batch] = []
+        parts: list[Singles | PublishedBatch] = []
         size = cancelled = 0
         while self._parts and (not parts or size + self._parts[0].size_bytes <= self.limits.commit_bytes):
             part = self._parts.popleft()

@@ -8,7 +8,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from callboard.cli.bench_measures import KEY_BYTES, Bench, Latency, Measured, Plan
+from callboard.cli.bench_measures import KEY_BYTES, Bench, BenchPlan, Latency, Measured
 from callboard.cli.files import BareFile, temporary_directory
 from callboard.cli.group import run
 from callboard.cli.options import json_option, print_json
@@ -72,7 +72,7 @@ def bench(
             console.status("starting") as status,
         ):
             async with open_runtime(directory + "/runtime", sync_inline=inline) as runtime:
-                made = Bench(runtime, BareFile(directory), Plan(pairs, seconds, size), status.update)
+                made = Bench(runtime, BareFile(directory), BenchPlan(pairs, seconds, size), status.update)
                 for name, measure in zip(NAMES, measures(made), strict=True):
                     if not only or any(part in name for part in only):
                         found = await measure()

@@ -52,7 +52,7 @@ class Latency:
 
 
 @attrs.frozen
-class Plan:
+class BenchPlan:
     """How long and how often to measure; `size` is the payload's bytes."""
 
     pairs: int = 5
@@ -63,7 +63,7 @@ class Plan:
 class Bench:
     """Measures one runtime. `say` is called before each measurement, for progress."""
 
-    def __init__(self, runtime: Runtime, bare: BareFile, plan: Plan, say: Callable[[str], None]) -> None:
+    def __init__(self, runtime: Runtime, bare: BareFile, plan: BenchPlan, say: Callable[[str], None]) -> None:
         self.runtime = runtime
         self.clock: Clock = runtime.clock
         self._bare = bare

@@ -78,7 +78,7 @@ def consume(
     place = parse_place(start)
     show = _as_json if as_json else _as_lines
     if group is None:
-        run(Reading(directory, topic, place, partition, show, limit=limit, follow=follow).run)
+        run(ConsumeReading(directory, topic, place, partition, show, limit=limit, follow=follow).run)
         return
     check_name(group, "group")
     require_directory(directory)
@@ -95,10 +95,10 @@ def consume(
 def peek(topic: str, partition: int, start: str, limit: int, directory: str, as_json: bool) -> None:
     """Print a few messages of one partition. Another process may have the directory open."""
     show = _as_json if as_json else _as_lines
-    run(Reading(directory, topic, parse_place(start), partition, show, limit=limit, follow=False).run)
+    run(ConsumeReading(directory, topic, parse_place(start), partition, show, limit=limit, follow=False).run)
 
 
-class Reading:
+class ConsumeReading:
     """Reads messages without a group, from the files."""
 
     def __init__(

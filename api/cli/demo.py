@@ -19,7 +19,7 @@ import click
 import trio
 
 from callboard.cli import exits
-from callboard.cli.demo_account import History, acknowledged_events, parse_line, table
+from callboard.cli.demo_account import DemoHistory, acknowledged_events, parse_line, table
 from callboard.cli.demo_work import TOPIC, Act, FailurePlan, feed_log, plan_failures, unsettled
 from callboard.cli.files import (
     RecordFile,
@@ -35,9 +35,9 @@ from callboard.log.errors import CallboardError, InvalidArgument
 from callboard.log.limits import PARTITIONS_MAX
 from callboard.recordings import (
     LINE_BYTES_MAX,
-    Columns,
     Event,
     Format,
+    LineColumns,
     Tally,
     TimeFormat,
     load_profile,
@@ -85,7 +85,7 @@ class Stage:
             entropy = SeededEntropy(self.seed).fork("traffic")
             every = synthesise(load_profile(), self.events or EVENTS_DEFAULT, entropy)
         else:
-            columns = Columns(
+            columns = LineColumns(
                 time=self.time_column,
                 key=self.key_column,
                 value=self.value_column,
@@ -178,7 +178,7 @@ def _timed(stage: Stage, act: str, plan: FailurePlan, rows: list[dict[str, Any]]
         rows.append(timing.row())
 
 
-async def _all_acts(stage: Stage, history: History) -> list[dict[str, Any]]:
+async def _all_acts(stage: Stage, history: DemoHistory) -> list[dict[str, Any]]:
     """Perform the acts and feed the history; what they took."""
     rows: list[dict[str, Any]] = []
     plan = stage.plan(ONE)
@@ -298,7 +298,7 @@ def demo(directory: str | None, keep: bool, as_json: bool, **options: Any) -> No
         stage = attrs.evolve(stage, total=len(digests))
         if not stage.quiet:
             say(f"{stage.total:,} events over {stage.partitions} partitions in {directory}")
-        history = History(digests)
+        history = DemoHistory(digests)
         with first_error():
             timings = run(partial(_all_acts, stage, history))
     account = history.account()

@@ -37,7 +37,7 @@ from typing import Any
 import attrs
 from rich.table import Table
 
-__all__ = ["Account", "History", "acknowledged_events", "parse_line", "percentile", "table"]
+__all__ = ["Account", "DemoHistory", "acknowledged_events", "parse_line", "percentile", "table"]
 
 Fact = tuple[str, list[int]]
 _NUMBERS_AT_LEAST = {"P": 3} | dict.fromkeys("DXHKO", 2) | dict.fromkeys("SECRLQ", 1)
@@ -96,7 +96,7 @@ class Account:
         return not self.problems
 
 
-class History:
+class DemoHistory:
     """Adds up what is stored and what was recorded: every record of the log first, then the facts of each process."""
 
     def __init__(self, digests: Sequence[int]) -> None:

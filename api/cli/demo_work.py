@@ -20,7 +20,7 @@ import attrs
 import trio
 
 from callboard.actors.kernel.events import ActorRestarted
-from callboard.cli.demo_account import History
+from callboard.cli.demo_account import DemoHistory
 from callboard.log.errors import (
     ActorCrashed,
     AskTimeout,
@@ -36,7 +36,7 @@ from callboard.message import Message
 from callboard.recordings import Event, digest_of
 from callboard.runtime import Runtime
 
-__all__ = ["TOPIC", "Act", "Failure", "FailurePlan", "feed_log", "plan_failures", "unsettled"]
+__all__ = ["TOPIC", "Act", "WorkFailure", "FailurePlan", "feed_log", "plan_failures", "unsettled"]
 
 TOPIC, GROUP = "traffic", "workers"
 HEADER = "n"
@@ -66,7 +66,7 @@ class DemoFailure(Exception):
     """What the demo's workers raise and its partitions crash with."""
 
 
-class Failure(enum.Enum):
+class WorkFailure(enum.Enum):
     """How a worker fails on the first delivery of an event."""
 
     RAISE = "raise"
@@ -87,7 +87,7 @@ class FailurePlan:
 
     first: int
     last: int
-    failures: dict[int, Failure]
+    failures: dict[int, WorkFailure]
     crashes: tuple[tuple[int, int], ...]
     kill_after: int
 
@@ -100,9 +100,9 @@ def plan_failures(entropy: Entropy, *, first: int, last: int, partitions: int) -
         return int(events * (low + entropy.random() * (high - low)))
 
     wanted = {
-        Failure.RAISE: max(2, round(events * 0.004)),
-        Failure.CANCEL: max(1, round(events * 0.002)),
-        Failure.HANG: max(1, round(events / 10_000)),
+        WorkFailure.RAISE: max(2, round(events * 0.004)),
+        WorkFailure.CANCEL: max(1, round(events * 0.002)),
+        WorkFailure.HANG: max(1, round(events / 10_000)),
     }
     failures = {
         first + between(0, 1): failure for failure, count in wanted.items() for _ in range(min(count, events))
@@ -290,14 +290,14 @@ class Act:
         self._busy += 1
         try:
             planned = self._received(messages)
-            if Failure.HANG in planned.values():
+            if WorkFailure.HANG in planned.values():
                 await trio.sleep(HANG_S)
             done = []
             for message in messages:
                 failure = planned.get(message.offset)
-                if failure is Failure.RAISE:
+                if failure is WorkFailure.RAISE:
                     await message.nack(delay=PAUSE_S, reason="the demo's worker fails now and then")
-                elif failure is Failure.CANCEL:
+                elif failure is WorkFailure.CANCEL:
                     await message.release()
                 else:
                     done.append(message)
@@ -326,12 +326,12 @@ class Act:
                         taken.append(message)
                         self._busy += 1
                         failure = self._received(taken).get(message.offset)
-                        if failure is Failure.RAISE:
+                        if failure is WorkFailure.RAISE:
                             raise DemoFailure("the demo's worker fails now and then")
-                        if failure is Failure.CANCEL:
+                        if failure is WorkFailure.CANCEL:
                             scope.cancel()
                             await trio.lowlevel.checkpoint()
-                        if failure is Failure.HANG:
+                        if failure is WorkFailure.HANG:
                             await trio.sleep(HANG_S)
                         self._handled(taken)
                 if not scope.cancelled_caught:
@@ -341,10 +341,10 @@ class Act:
             finally:
                 self._busy -= len(taken)
 
-    def _received(self, messages: Sequence[Any]) -> dict[int, Failure]:
+    def _received(self, messages: Sequence[Any]) -> dict[int, WorkFailure]:
         """Write down the delivery (all of one partition), check each message; the planned failures by offset."""
         self.note("D", messages[0].partition, *(message.offset for message in messages))
-        planned: dict[int, Failure] = {}
+        planned: dict[int, WorkFailure] = {}
         for message in messages:
             number, digest = identify(message.headers)
             if number is None or digest != digest_of(message.key, message.value):
@@ -387,7 +387,7 @@ async def unsettled(runtime: Runtime) -> int:
     )
 
 
-async def feed_log(runtime: Runtime, history: History) -> None:
+async def feed_log(runtime: Runtime, history: DemoHistory) -> None:
     """Give the history everything that is in the log."""
     topic = runtime.topic(TOPIC)
     for partition in range(topic.partitions):

@@ -15,13 +15,13 @@ import trio
 
 from callboard.log.limits import KIB
 
-__all__ = ["Child", "live_as_long_as_parent", "spawn_callboard", "wait_for_parent_to_go"]
+__all__ = ["ChildProcess", "live_as_long_as_parent", "spawn_callboard", "wait_for_parent_to_go"]
 
 _LINE_BYTES_MAX = 64 * KIB
 _ERRORS_KEPT_BYTES = 16 * KIB
 
 
-class Child:
+class ChildProcess:
     """A running child `callboard`. Its standard input stays open until this process ends, so that it notices."""
 
     def __init__(self, process: trio.Process, line_bytes_max: int = _LINE_BYTES_MAX) -> None:
@@ -83,7 +83,7 @@ async def spawn_callboard(
     *,
     environment: Mapping[str, str] | None = None,
     line_bytes_max: int = _LINE_BYTES_MAX,
-) -> Child:
+) -> ChildProcess:
     """Run `callboard` with these arguments. Kill it, or wait for it, before the nursery can end.
 
     `environment` is added to ours. `read_line` takes a line longer than `line_bytes_max` for the end.
@@ -96,7 +96,7 @@ async def spawn_callboard(
         stderr=subprocess.PIPE,
         env={**os.environ, **(environment or {})},
     )
-    child = Child(process, line_bytes_max)
+    child = ChildProcess(process, line_bytes_max)
     nursery.start_soon(child.keep_errors)
     return child
 

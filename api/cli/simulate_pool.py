@@ -11,7 +11,7 @@ import trio
 
 from callboard.cli.group import first_error
 from callboard.cli.output import to_json
-from callboard.cli.processes import Child, spawn_callboard
+from callboard.cli.processes import ChildProcess, spawn_callboard
 from callboard.log.errors import CallboardError, InvalidArgument, StorageError
 from callboard.log.limits import MIB
 from callboard.simulations.search.stored_failure import StaleFailure
@@ -35,7 +35,7 @@ class WorkerGone(CallboardError):
 class WorkerProcess:
     """One worker process. One request at a time."""
 
-    def __init__(self, child: Child) -> None:
+    def __init__(self, child: ChildProcess) -> None:
         self._child = child
 
     async def ask(self, **request: Any) -> None:

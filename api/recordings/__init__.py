@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from callboard.recordings.event import Event, digest_of
-from callboard.recordings.lines import Columns
+from callboard.recordings.lines import LineColumns
 from callboard.recordings.profile import Profile, load_profile, measure
 from callboard.recordings.reading import LINE_BYTES_MAX, Format, Tally, detect, read_events
 from callboard.recordings.synthesis import synthesise
@@ -11,7 +11,7 @@ from callboard.recordings.times import TimeFormat, parse_time
 
 __all__ = [
     "LINE_BYTES_MAX",
-    "Columns",
+    "LineColumns",
     "Event",
     "Format",
     "Profile",

@@ -34,7 +34,7 @@ class BadLine(ValueError):
 
 
 @attrs.frozen(kw_only=True)
-class Columns:
+class LineColumns:
     """Which columns (or JSON fields) hold what. A number counts from 1; None takes the first known name."""
 
     time: str | None = None
@@ -68,7 +68,7 @@ class AccessLog:
 class JsonLines:
     """One JSON object per line."""
 
-    def __init__(self, columns: Columns) -> None:
+    def __init__(self, columns: LineColumns) -> None:
         self._columns = columns
 
     def parse(self, line: bytes) -> Event:
@@ -101,7 +101,7 @@ class Table:
     The first line is a header unless all columns are given by number and its time is a time.
     """
 
-    def __init__(self, columns: Columns, *, separator: str) -> None:
+    def __init__(self, columns: LineColumns, *, separator: str) -> None:
         self._columns = columns
         self._separator = separator
         self._placed = False

@@ -19,8 +19,8 @@ from callboard.recordings.lines import (
     COMMON,
     AccessLog,
     BadLine,
-    Columns,
     JsonLines,
+    LineColumns,
     LineParser,
     Table,
 )
@@ -58,7 +58,7 @@ class Tally:
             self.named.append((number, reason))
 
 
-_PARSERS: dict[Format, Callable[[Columns], LineParser]] = {
+_PARSERS: dict[Format, Callable[[LineColumns], LineParser]] = {
     Format.COMMON: lambda columns: AccessLog(COMMON, columns.time_format),
     Format.COMBINED: lambda columns: AccessLog(COMBINED, columns.time_format),
     Format.JSONL: JsonLines,
@@ -91,7 +91,7 @@ def read_events(
     lines: Iterable[bytes],
     *,
     form: Format | None = None,
-    columns: Columns | None = None,
+    columns: LineColumns | None = None,
     tally: Tally | None = None,
 ) -> Iterator[Event]:
     """The events on `lines`, in their order. `form` None detects the format; `tally` is filled on the way.
@@ -103,7 +103,7 @@ def read_events(
     sample = list(itertools.islice(remaining, _SAMPLE_LINES))
     if not sample:
         return
-    parser = _PARSERS[form or detect(sample)](columns or Columns())
+    parser = _PARSERS[form or detect(sample)](columns or LineColumns())
     for number, raw in enumerate(itertools.chain(sample, remaining), start=1):
         tally.lines += 1
         if len(raw) > LINE_BYTES_MAX:

@@ -14,7 +14,7 @@ import attrs
 
 from callboard.log.errors import FormatTooNew
 from callboard.log.format.faults import CommittedInvalid, Fault
-from callboard.log.format.layout import Field, Layout
+from callboard.log.format.layout import Layout, LayoutField
 from callboard.log.seams.disk import Buffer
 
 __all__ = [
@@ -31,13 +31,13 @@ COMMITTED_NAME: Final = "committed"
 COMMITTED_MAGIC: Final = b"CBCM"
 COMMITTED_VERSION: Final = 1
 COMMITTED_LAYOUT: Final = Layout(
-    Field("magic", "4s", "`CBCM`"),
-    Field("version", "H", "1"),
-    Field("reserved", "H", "0"),
-    Field("visible_end", "Q", "records below this offset may be read"),
-    Field("durable_end", "Q", "records below this offset were synced"),
-    Field("reserved_too", "I", "0"),
-    Field("checksum", "I", "CRC-32 of the 28 bytes before"),
+    LayoutField("magic", "4s", "`CBCM`"),
+    LayoutField("version", "H", "1"),
+    LayoutField("reserved", "H", "0"),
+    LayoutField("visible_end", "Q", "records below this offset may be read"),
+    LayoutField("durable_end", "Q", "records below this offset were synced"),
+    LayoutField("reserved_too", "I", "0"),
+    LayoutField("checksum", "I", "CRC-32 of the 28 bytes before"),
 )
 COMMITTED_SLOT_BYTES: Final = COMMITTED_LAYOUT.size_bytes
 COMMITTED_BYTES: Final = 2 * COMMITTED_SLOT_BYTES

@@ -33,7 +33,7 @@ from callboard.log.format.body import body_parts, read_body
 from callboard.log.format.columns import Columns
 from callboard.log.format.compression import NONE, Codec, Compression, decompress
 from callboard.log.format.faults import Fault, FrameInvalid
-from callboard.log.format.layout import Field, Layout
+from callboard.log.format.layout import Layout, LayoutField
 from callboard.log.seams.disk import Buffer
 
 __all__ = [
@@ -63,19 +63,21 @@ NEWEST_CODEC: Final = max(Codec)
 FRAME_VERSION: Final = 1
 
 FRAME_LAYOUT: Final = Layout(
-    Field("magic", "4s", "F9 43 42 46 (F9 occurs in no UTF-8 text)"),
-    Field("version", "B", "1"),
-    Field("codec", "B", "of the body: 0 none, 1 gzip, 2 zstd"),
-    Field("flags", "H", "0"),
-    Field("count", "I", "records, at least 1"),
-    Field("body_checksum", "I", "CRC-32 of the body as stored, seeded with the CRC-32 of the segment id"),
-    Field("body_bytes", "I", "length of the body as stored"),
-    Field("plain_bytes", "I", "length of the body when uncompressed"),
-    Field("base_offset", "Q", "offset that the deltas count from; of the first record when dense"),
-    Field("last_offset", "Q", "last offset that the frame covers"),
-    Field("base_time_us", "q", "append time of the first record, microseconds since 1970"),
-    Field("max_time_us", "q", "latest append time of the records"),
-    Field("header_checksum", "I", "CRC-32 of the 56 bytes before, seeded like the body's"),
+    LayoutField("magic", "4s", "F9 43 42 46 (F9 occurs in no UTF-8 text)"),
+    LayoutField("version", "B", "1"),
+    LayoutField("codec", "B", "of the body: 0 none, 1 gzip, 2 zstd"),
+    LayoutField("flags", "H", "0"),
+    LayoutField("count", "I", "records, at least 1"),
+    LayoutField(
+        "body_checksum", "I", "CRC-32 of the body as stored, seeded with the CRC-32 of the segment id"
+    ),
+    LayoutField("body_bytes", "I", "length of the body as stored"),
+    LayoutField("plain_bytes", "I", "length of the body when uncompressed"),
+    LayoutField("base_offset", "Q", "offset that the deltas count from; of the first record when dense"),
+    LayoutField("last_offset", "Q", "last offset that the frame covers"),
+    LayoutField("base_time_us", "q", "append time of the first record, microseconds since 1970"),
+    LayoutField("max_time_us", "q", "latest append time of the records"),
+    LayoutField("header_checksum", "I", "CRC-32 of the 56 bytes before, seeded like the body's"),
 )
 FRAME_HEADER_BYTES: Final = FRAME_LAYOUT.size_bytes
 SEALED_BYTES: Final = FRAME_HEADER_BYTES - 4

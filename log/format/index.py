@@ -26,7 +26,7 @@ from callboard.log.errors import FormatTooNew
 from callboard.log.format.arrays import NO_TIME
 from callboard.log.format.faults import Fault, IndexInvalid
 from callboard.log.format.frame import seed_of
-from callboard.log.format.layout import Field, Layout
+from callboard.log.format.layout import Layout, LayoutField
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
 from callboard.log.seams.disk import Buffer
 
@@ -40,21 +40,21 @@ ENTRIES_MAX: Final = limits.SEGMENT_BYTES_MAX // 64
 SEALED: Final = 1
 
 INDEX_LAYOUT: Final = Layout(
-    Field("magic", "8s", "`CALLIDX1`"),
-    Field("version", "H", "1"),
-    Field("flags", "H", "bit 0: the segment is sealed, nothing follows end_position"),
-    Field("count", "I", "entries"),
-    Field("segment_id", "Q", "of the segment"),
-    Field("next_offset", "Q", "one above the last offset of the frames covered"),
-    Field("end_position", "Q", "byte position where the frames covered end"),
-    Field("records", "Q", "records in the frames covered"),
-    Field("max_time_us", "q", "latest append time of these records; -2^63 when there is none"),
-    Field(
+    LayoutField("magic", "8s", "`CALLIDX1`"),
+    LayoutField("version", "H", "1"),
+    LayoutField("flags", "H", "bit 0: the segment is sealed, nothing follows end_position"),
+    LayoutField("count", "I", "entries"),
+    LayoutField("segment_id", "Q", "of the segment"),
+    LayoutField("next_offset", "Q", "one above the last offset of the frames covered"),
+    LayoutField("end_position", "Q", "byte position where the frames covered end"),
+    LayoutField("records", "Q", "records in the frames covered"),
+    LayoutField("max_time_us", "q", "latest append time of these records; -2^63 when there is none"),
+    LayoutField(
         "entries_checksum",
         "I",
         "CRC-32 of all that follows the header, seeded with the CRC-32 of the segment id",
     ),
-    Field("header_checksum", "I", "CRC-32 of the 60 bytes before, seeded likewise"),
+    LayoutField("header_checksum", "I", "CRC-32 of the 60 bytes before, seeded likewise"),
 )
 INDEX_HEADER_BYTES: Final = INDEX_LAYOUT.size_bytes
 CHECKSUM: Final = struct.Struct("<I")

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 
 import attrs
 
-__all__ = ["Field", "Layout"]
+__all__ = ["LayoutField", "Layout"]
 
 TYPE_NAMES = {"B": "u8", "H": "u16", "I": "u32", "Q": "u64", "q": "i64"}
 
 
 @attrs.frozen
-class Field:
+class LayoutField:
     """One field of a fixed header: its name, its `struct` code, and what it means."""
 
     name: str
@@ -37,7 +37,7 @@ class Layout:
 
     __slots__ = ("fields", "size_bytes", "struct")
 
-    def __init__(self, *fields: Field) -> None:
+    def __init__(self, *fields: LayoutField) -> None:
         self.fields = fields
         self.struct = struct.Struct("<" + "".join(field.code for field in fields))
         self.size_bytes = self.struct.size

@@ -15,7 +15,7 @@ import attrs
 
 from callboard.log.errors import FormatTooNew
 from callboard.log.format.faults import Fault, SegmentHeaderInvalid
-from callboard.log.format.layout import Field, Layout
+from callboard.log.format.layout import Layout, LayoutField
 from callboard.log.seams.disk import Buffer
 
 __all__ = [
@@ -34,24 +34,26 @@ SEGMENT_MAGIC: Final = b"CALLBRD1"
 SEGMENT_VERSION: Final = 1
 
 SEGMENT_LAYOUT: Final = Layout(
-    Field("magic", "8s", "`CALLBRD1`"),
-    Field("version", "H", "1; magic, version and checksum keep their places for ever"),
-    Field("kind", "B", "1 log of a partition, 2 journal"),
-    Field("flags", "B", "0"),
-    Field("identity", "I", "CRC-32 of the path of the log's folder; 0: the segment is bound to no log"),
-    Field("segment_id", "Q", "random, never 0"),
-    Field("base_offset", "Q", "offset of the first record, or of the one that would be first"),
-    Field("created_us", "q", "microseconds since 1970"),
-    Field(
+    LayoutField("magic", "8s", "`CALLBRD1`"),
+    LayoutField("version", "H", "1; magic, version and checksum keep their places for ever"),
+    LayoutField("kind", "B", "1 log of a partition, 2 journal"),
+    LayoutField("flags", "B", "0"),
+    LayoutField("identity", "I", "CRC-32 of the path of the log's folder; 0: the segment is bound to no log"),
+    LayoutField("segment_id", "Q", "random, never 0"),
+    LayoutField("base_offset", "Q", "offset of the first record, or of the one that would be first"),
+    LayoutField("created_us", "q", "microseconds since 1970"),
+    LayoutField(
         "previous_end",
         "Q",
         "first offset past the segment before; up to the base offset there are no records",
     ),
-    Field("previous_base", "Q", "base offset of the segment before; of this one when it was the first"),
-    Field("gap", "B", "why previous_end is below the base offset: 0 it is not, 1 unsynced records, 2 damage"),
-    Field("records_version", "B", "version of what the records hold; in a journal its owner's, else 0"),
-    Field("reserved_too", "2s", "zeros"),
-    Field("checksum", "I", "CRC-32 of the 60 bytes before"),
+    LayoutField("previous_base", "Q", "base offset of the segment before; of this one when it was the first"),
+    LayoutField(
+        "gap", "B", "why previous_end is below the base offset: 0 it is not, 1 unsynced records, 2 damage"
+    ),
+    LayoutField("records_version", "B", "version of what the records hold; in a journal its owner's, else 0"),
+    LayoutField("reserved_too", "2s", "zeros"),
+    LayoutField("checksum", "I", "CRC-32 of the 60 bytes before"),
 )
 COPY_BYTES: Final = SEGMENT_LAYOUT.size_bytes
 SEGMENT_HEADER_BYTES: Final = 2 * COPY_BYTES

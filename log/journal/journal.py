@@ -47,7 +47,7 @@ from callboard.log.errors import DiskFull, InternalError, InvalidArgument, PlanF
 from callboard.log.format.columns import Columns
 from callboard.log.format.frame import encode_frame, frame_length
 from callboard.log.journal.journal_disk import (
-    Failure,
+    JournalFailure,
     classify,
     close_quietly,
     error_of,
@@ -304,9 +304,9 @@ class Journal:
         """
         self._end_staged(staged)
         failure = classify(error, staged.verbs)
-        if failure is Failure.ELSEWHERE:
+        if failure is JournalFailure.ELSEWHERE:
             return error_of(self.directory, "appending", error, "Nothing was stored in it.")
-        if failure is Failure.FULL and isinstance(error.verb, Zero):
+        if failure is JournalFailure.FULL and isinstance(error.verb, Zero):
             self.is_short_of_space = True
             return error_of(
                 self.directory,
@@ -400,7 +400,7 @@ class Journal:
         try:
             await self._files.submit((zeros, Sync(segment.handle)))
         except PlanFailed as error:
-            if classify(error, (zeros,)) is not Failure.FULL:
+            if classify(error, (zeros,)) is not JournalFailure.FULL:
                 self.needs_healing = True
             raise error_of(self.directory, "topping up the reserve", error) from error
         finally:
@@ -494,7 +494,7 @@ class Journal:
                 first=first,
             )
         except PlanFailed as error:
-            if classify(error, first) is not Failure.ELSEWHERE or may_have_named(error):
+            if classify(error, first) is not JournalFailure.ELSEWHERE or may_have_named(error):
                 self.needs_healing = True
             raise error_of(self.directory, doing, error) from error
         finally:

@@ -25,7 +25,7 @@ from callboard.log.seams.disk import (
 from callboard.log.segments.segment_file import NEW_SUFFIX, SEGMENT_SUFFIX, SegmentFile, base_offset_of
 
 __all__ = [
-    "Failure",
+    "JournalFailure",
     "classify",
     "close_quietly",
     "error_of",
@@ -40,7 +40,7 @@ __all__ = [
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
-class Failure(enum.Enum):
+class JournalFailure(enum.Enum):
     """Where and why a plan failed."""
 
     ELSEWHERE = "elsewhere"
@@ -57,11 +57,11 @@ def is_full(error: StorageError) -> bool:
     return isinstance(cause, OSError) and cause.errno in FULL
 
 
-def classify(error: PlanFailed, ours: Sequence[Verb]) -> Failure:
+def classify(error: PlanFailed, ours: Sequence[Verb]) -> JournalFailure:
     """Whether the plan failed in one of `ours`, and why."""
     if not any(verb is error.verb for verb in ours):
-        return Failure.ELSEWHERE
-    return Failure.FULL if is_full(error) else Failure.BROKEN
+        return JournalFailure.ELSEWHERE
+    return JournalFailure.FULL if is_full(error) else JournalFailure.BROKEN
 
 
 def may_have_named(error: PlanFailed) -> bool:

@@ -15,7 +15,7 @@ from callboard.log.format.index import SegmentIndex
 from callboard.log.format.segment import GapReason, SegmentKind, encode_segment_header
 from callboard.log.journal.journal_records import Kind, columns_of_control
 from callboard.log.limits import INDEX_INTERVAL_BYTES, MIB, SEGMENT_BYTES_MAX
-from callboard.log.offline.found import Inspection, Run, SegmentState
+from callboard.log.offline.found import FoundRun, Inspection, SegmentState
 from callboard.log.seams.disk import (
     Buffer,
     Close,
@@ -46,7 +46,7 @@ class Fork:
     base: int
     end: int
     source: SegmentState | None
-    parts: tuple[Run | Gap, ...]
+    parts: tuple[FoundRun | Gap, ...]
     lost: tuple[Gap, ...] = ()
     previous_end: int | None = None
     previous_base: int | None = None
@@ -85,7 +85,7 @@ def needs_fork(state: SegmentState, end: int) -> bool:
     return state.base > end and not (header.gap is not GapReason.NONE and header.previous_end <= end)
 
 
-def gap_before(state: SegmentState, run: Run, end: int) -> tuple[GapReason, tuple[Gap, ...]]:
+def gap_before(state: SegmentState, run: FoundRun, end: int) -> tuple[GapReason, tuple[Gap, ...]]:
     """Why there is nothing between `end` and the run, and what of it nobody knew so far."""
     header = state.header
     if run.base == end:
@@ -111,7 +111,7 @@ def plan_journal(found: Inspection) -> list[Fork]:
         following = found.segments[place + 1] if place + 1 < len(found.segments) else None
         if not any(problem.kind in FORKING_KINDS for problem in state.problems):
             continue
-        parts: list[Run | Gap] = []
+        parts: list[FoundRun | Gap] = []
         end = state.base
         for run in state.runs:
             if run.base > end:
@@ -209,7 +209,7 @@ class ForkWriter:
             self._add(frame, header.base_offset, header.last_offset, header.count, header.max_time_us)
         return False
 
-    async def gap(self, part: Run | Gap) -> None:
+    async def gap(self, part: FoundRun | Gap) -> None:
         """A frame that records what a journal lost."""
         if isinstance(part, tuple):
             self._add(*gap_frame(self.file.segment_id, *part))

@@ -11,7 +11,7 @@ from callboard.log.format.frame import FrameFields, FrameHeader, decode_body, he
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES, SegmentHeader
 from callboard.log.journal.journal_records import Kind, decode_control
 
-__all__ = ["FramesFound", "Inspection", "Problem", "Run", "SegmentState", "tell"]
+__all__ = ["FramesFound", "Inspection", "Problem", "FoundRun", "SegmentState", "tell"]
 
 
 @attrs.frozen
@@ -27,7 +27,7 @@ class Problem:
 
 
 @attrs.define
-class Run:
+class FoundRun:
     """Frames whose offsets continue one another: bytes `spans` hold offsets `base` to `end` (exclusive)."""
 
     base: int
@@ -44,7 +44,7 @@ class SegmentState:
     size_bytes: int
     header: SegmentHeader | None
     segment_id: int | None
-    runs: list[Run] = attrs.Factory(list)
+    runs: list[FoundRun] = attrs.Factory(list)
     problems: list[Problem] = attrs.Factory(list)
     records: int = 0
     index_is_sound: bool = True
@@ -160,7 +160,7 @@ class FramesFound:
             return
         run = state.runs[-1] if state.runs else None
         if run is None or run.end != header.base_offset:
-            run = Run(header.base_offset, header.base_offset, [])
+            run = FoundRun(header.base_offset, header.base_offset, [])
             state.runs.append(run)
         run.end = header.last_offset + 1
         if run.spans and run.spans[-1][1] == position:

@@ -67,7 +67,7 @@ from callboard.log.partition.recovery import (
 from callboard.log.partition.retention import Retention
 from callboard.log.partition.retiring import Retirement
 from callboard.log.partition.rewriting import new_segment_id
-from callboard.log.partition.staging import Run, StagedAppend, Stager
+from callboard.log.partition.staging import StagedAppend, StagedRun, Stager
 from callboard.log.partition.tail_cache import TailCache
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Close, Incarnation, Sync, Verb
@@ -426,7 +426,7 @@ class PartitionLog:
             raise InternalError(f"{self.label} was given another append than it staged", invariant="L2")
         self._staged = None
 
-    def _apply_run(self, run: Run) -> None:
+    def _apply_run(self, run: StagedRun) -> None:
         """Move one segment on, and take it into use when it is new."""
         segment = run.segment
         if run.is_new:

@@ -43,7 +43,7 @@ from callboard.log.format.faults import CommittedInvalid
 from callboard.log.format.frame import BASE_OFFSET, LAST_OFFSET, FrameFields
 from callboard.log.format.frame_walk import NOTHING, FrameWalk, Tail
 from callboard.log.format.segment import GapReason
-from callboard.log.partition.rewriting import Run, Writer
+from callboard.log.partition.rewriting import RewrittenRun, Writer
 from callboard.log.partition.survey import COMMITTED_NAME, ensure_directory, survey
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Close, Incarnation, Mark, Open, SyncDirectory
@@ -267,7 +267,7 @@ class TailRecovery:
         """Frames that reach it are unproven."""
         self.end = base
         """Where the frames found so far end."""
-        self.runs: list[Run] = []
+        self.runs: list[RewrittenRun] = []
         self.damages: list[Damage] = []
         self.torn_bytes = 0
         self.scanned_bytes = 0
@@ -335,7 +335,7 @@ class TailRecovery:
     def _group(self, segment: StoredSegment, unproven: Unproven) -> None:
         """Group unproven frames into runs that continue without a gap."""
         end = max(self.end, self.proven)
-        run: Run | None = None
+        run: RewrittenRun | None = None
         for position, base, last in zip(unproven.positions, unproven.bases, unproven.lasts, strict=True):
             if run is None or base != end:
                 run = self._new_run(segment, base, end)
@@ -343,14 +343,14 @@ class TailRecovery:
             run.end_offset = end = last + 1
         self.end = end
 
-    def _new_run(self, segment: StoredSegment, base: int, end: int) -> Run:
+    def _new_run(self, segment: StoredSegment, base: int, end: int) -> RewrittenRun:
         """A run of frames from `base` on, after frames that ended at `end`."""
         previous_end = min(end, base)
         gap = GapReason.NONE if previous_end == base else GapReason.DAMAGED
         if base == segment.base_offset and segment.previous_end <= end:
             # It takes the segment's place, and keeps what that says of the gap before it.
             previous_end, gap = segment.previous_end, segment.gap
-        run = Run(segment, base, base, previous_end, gap)
+        run = RewrittenRun(segment, base, base, previous_end, gap)
         self.runs.append(run)
         return run
 
@@ -382,7 +382,7 @@ class TailRecovery:
             gap = GapReason.UNSYNCED
         if self.runs and not self.runs[-1].positions:
             self.runs.pop()
-        self.runs.append(Run(None, top, top, end, gap))
+        self.runs.append(RewrittenRun(None, top, top, end, gap))
         return top
 
 

@@ -37,7 +37,7 @@ from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.segment_file import SegmentFile
 from callboard.log.segments.segments import StoredSegment
 
-__all__ = ["Run", "Writer", "new_segment_id"]
+__all__ = ["RewrittenRun", "Writer", "new_segment_id"]
 
 CHUNK_BYTES: Final = 1 * MIB
 SEGMENT_ID_BITS: Final = 64
@@ -49,7 +49,7 @@ def new_segment_id(entropy: Entropy) -> int:
 
 
 @attrs.define
-class Run:
+class RewrittenRun:
     """Frames that continue one another without a gap: what one new segment will hold."""
 
     source: StoredSegment | None
@@ -83,7 +83,9 @@ class Writer:
         self.rewritten_records = 0
         self.made: list[StoredSegment] = []
 
-    async def replace(self, segments: Sequence[StoredSegment], runs: Sequence[Run]) -> list[StoredSegment]:
+    async def replace(
+        self, segments: Sequence[StoredSegment], runs: Sequence[RewrittenRun]
+    ) -> list[StoredSegment]:
         """Make a segment of each run; returns all segments, each ending where its successor says."""
         if not runs:
             return list(segments)
@@ -108,7 +110,9 @@ class Writer:
                 segment.end_offset = max(segment.base_offset, following.previous_end)
         return everything
 
-    async def _make(self, run: Run, previous_base: int, segments: Sequence[StoredSegment]) -> StoredSegment:
+    async def _make(
+        self, run: RewrittenRun, previous_base: int, segments: Sequence[StoredSegment]
+    ) -> StoredSegment:
         file = SegmentFile(
             self._files,
             self._directory,
@@ -139,7 +143,9 @@ class Writer:
         self.made.append(made)
         return made
 
-    async def _copy(self, run: Run, source: StoredSegment, file: SegmentFile, index: SegmentIndex) -> None:
+    async def _copy(
+        self, run: RewrittenRun, source: StoredSegment, file: SegmentFile, index: SegmentIndex
+    ) -> None:
         """Reseal the frames of `run` into `file`, a chunk at a time."""
         parts: list[Buffer] = []
         seed, note = seed_of(file.segment_id), index.note
@@ -178,7 +184,7 @@ class Writer:
             )
         self.rewritten_records += index.records
 
-    async def _keep_replaced(self, run: Run, segments: Sequence[StoredSegment]) -> tuple[Verb, ...]:
+    async def _keep_replaced(self, run: RewrittenRun, segments: Sequence[StoredSegment]) -> tuple[Verb, ...]:
         """Verbs that keep a segment with frames in quarantine when its name is about to be taken."""
         if not run.positions:
             return ()

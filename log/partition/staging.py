@@ -22,14 +22,14 @@ from callboard.log.segments.index_file import index_is_due, index_room_verbs, in
 from callboard.log.segments.segment_file import SegmentFile
 from callboard.log.segments.segments import StoredSegment
 
-__all__ = ["Run", "StagedAppend", "Stager", "make_segment"]
+__all__ = ["StagedRun", "StagedAppend", "Stager", "make_segment"]
 
 Frame = tuple[Columns, int, int]
 """The records, the position of their frame, its length."""
 
 
 @attrs.define
-class Run:
+class StagedRun:
     """The part of a stage that goes into one segment."""
 
     segment: StoredSegment
@@ -51,7 +51,7 @@ class StagedAppend:
     end_offset: int
     size_bytes: int
     is_synced: bool
-    runs: list[Run]
+    runs: list[StagedRun]
     makes_index_room: bool
 
     @property
@@ -139,7 +139,7 @@ class Stager:
         self._now_us = now_us
         self._verbs: list[Verb] = []
         self._end_verbs: list[Verb] = []
-        self.runs = [Run(active, False)]
+        self.runs = [StagedRun(active, False)]
         self.makes_index_room = False
 
     def stage(self, batches: Sequence[Columns], offset: int, *, sync: bool, roll: bool) -> StagedAppend:
@@ -183,7 +183,7 @@ class Stager:
             self.makes_index_room,
         )
 
-    def roll(self, offset: int) -> Run:
+    def roll(self, offset: int) -> StagedRun:
         """Seal the segment in use, synced, and go on in a new one that begins at `offset`."""
         before = self.runs[-1].segment
         is_complete = not self.runs[-1].frames
@@ -199,7 +199,7 @@ class Stager:
         )
         self._verbs += made.file.creation_verbs(self._files, header)
         self._end_verbs += index_store_verbs(before, is_last=True, is_complete=is_complete)
-        run = Run(made, True)
+        run = StagedRun(made, True)
         self.runs.append(run)
         return run
 

@@ -15,7 +15,12 @@ from typing import Any, Final
 from callboard.actors.partition.commands import ReleaseConsumer, Settle
 from callboard.simulations.checkers import liveness
 from callboard.simulations.entropy import SeededEntropy
-from callboard.simulations.machines.operations import OPERATIONS, RAN_OUT_CODE, STRIKE_CODE, Operations
+from callboard.simulations.machines.operations import (
+    OPERATIONS,
+    RAN_OUT_CODE,
+    STRIKE_CODE,
+    FastpathOperations,
+)
 from callboard.simulations.machines.partition_model import (
     ACKED,
     LEASED,
@@ -40,7 +45,7 @@ PACES: Final = (0.02, 0.1, 0.3, 1.0)
 STEPS_S: Final = (0.0,) * 24 + (0.001, 0.004, 0.01, 0.02, 0.05, 0.1, 0.2, 0.6)
 
 
-class FastPathDriver(Operations):
+class FastPathDriver(FastpathOperations):
     """All that one drive has."""
 
     def __init__(self, seed: int, events: int, plan: Any) -> None:

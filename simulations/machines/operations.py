@@ -22,7 +22,7 @@ from callboard.simulations.machines.partition_model import (
 from callboard.simulations.machines.strikes import Strike
 from callboard.simulations.machines.tree import Tree
 
-__all__ = ["CODES", "OPERATIONS", "RAN_OUT_CODE", "STRIKE_CODE", "Operations"]
+__all__ = ["CODES", "OPERATIONS", "RAN_OUT_CODE", "STRIKE_CODE", "FastpathOperations"]
 
 BURSTS: Final = (1, 2, 4, 8, 12, 16, 24, 32)
 """Inputs of one sort that come together."""
@@ -62,7 +62,7 @@ MANY: Final = tuple(
 )
 
 
-class Operations(ABC):
+class FastpathOperations(ABC):
     """What all operations work on. Each returns how many inputs it gave to state machines."""
 
     partitions: list[PartitionModel]

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.cli.demo_account import History, acknowledged_events, parse_line, percentile
-from callboard.cli.demo_work import Failure, plan_failures
+from callboard.cli.demo_account import DemoHistory, acknowledged_events, parse_line, percentile
+from callboard.cli.demo_work import WorkFailure, plan_failures
 from callboard.simulations.entropy import SeededEntropy
 
 DIGESTS = array("Q", [100, 101, 102, 103])
@@ -28,7 +28,7 @@ K 1 0"""
 
 
 def _account(stored=STORED, record=RECORD, later="", *, killed=False, unsettled=0):
-    history = History(DIGESTS)
+    history = DemoHistory(DIGESTS)
     for place in stored:
         history.add_stored(*place)
     for text, was_killed in ((record, killed), (later, False)):
@@ -196,7 +196,7 @@ def test_the_plan_comes_from_the_seed_and_lies_within_the_act(seed, events, part
     assert all(0 <= moment < events and 0 <= where < partitions for moment, where in plans[0].crashes)
     assert 0 <= plans[0].kill_after < events
     if events >= 500:
-        assert set(plans[0].failures.values()) == set(Failure)
+        assert set(plans[0].failures.values()) == set(WorkFailure)
 
 
 def test_percentiles_are_of_the_sorted_values():

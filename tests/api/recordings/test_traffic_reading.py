@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.log.errors import InvalidArgument
-from callboard.recordings import LINE_BYTES_MAX, Columns, Event, Format, Tally, detect, read_events
+from callboard.recordings import LINE_BYTES_MAX, Event, Format, LineColumns, Tally, detect, read_events
 
 COMMON = b'h1.net - - [01/Aug/1995:00:00:00 +0000] "GET /a HTTP/1.0" 200 12'
 COMBINED = COMMON + b' "http://ref/" "Agent \\"x\\""'
@@ -45,25 +45,25 @@ def test_line_ends_and_a_byte_order_mark_are_no_part_of_the_value():
 
 def test_columns_may_be_named():
     """The named columns are used whatever their order and case."""
-    columns = Columns(time="Timestamp", key="text", value="KEY")
+    columns = LineColumns(time="Timestamp", key="text", value="KEY")
     assert _read(*CSV, columns=columns)[0] == [Event(TIME_US, b'a, "b"', b"h1.net")]
 
 
 def test_columns_may_be_numbered_in_a_table_without_a_header():
     """With positions only, and a time where the time should be, the first line is data."""
-    columns = Columns(time="3", key="1")
+    columns = LineColumns(time="3", key="1")
     assert _read(TSV[1], columns=columns, form=Format.TSV)[0] == [Event(TIME_US, b"h1.net", TSV[1])]
 
 
 def test_columns_may_be_numbered_below_a_header():
     """With positions only, a first line whose time is none is a header."""
-    columns = Columns(time="3", key="1")
+    columns = LineColumns(time="3", key="1")
     assert _read(*TSV, columns=columns)[0] == [Event(TIME_US, b"h1.net", TSV[1])]
 
 
 def test_json_fields_may_be_named():
     """A named value field that is an object is written as compact JSON."""
-    assert _read(JSONL, columns=Columns(value="body"))[0] == [Event(TIME_US, b"h1.net", b'{"a":1}')]
+    assert _read(JSONL, columns=LineColumns(value="body"))[0] == [Event(TIME_US, b"h1.net", b'{"a":1}')]
 
 
 def test_without_a_key_column_events_have_no_key():
@@ -74,7 +74,7 @@ def test_without_a_key_column_events_have_no_key():
 def test_a_named_column_that_is_missing_is_the_callers_mistake():
     """A wrong column name is one clear error that lists what there is, not a file full of bad lines."""
     with pytest.raises(InvalidArgument, match=r"no column 'user'.*timestamp, key, text"):
-        _read(*CSV, columns=Columns(key="user"))
+        _read(*CSV, columns=LineColumns(key="user"))
 
 
 def test_a_table_without_a_time_column_is_refused():

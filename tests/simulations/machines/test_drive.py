@@ -23,7 +23,7 @@ from callboard.simulations.faults.plan import NO_FAULTS, Plan
 from callboard.simulations.faults.when import After, At
 from callboard.simulations.machines import drive
 from callboard.supervision.intensity import RestartWindow
-from callboard.supervision.roster import Member
+from callboard.supervision.roster import RosterMember
 
 SEEDS = range(60)
 
@@ -150,7 +150,7 @@ def test_a_machine_that_breaks_a_rule_is_found(
 
 def test_a_crash_of_a_machine_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     """An error inside a state machine is told like a broken rule, not raised."""
-    monkeypatch.setattr(Member, "goes", lambda self, event: 1 / 0)
+    monkeypatch.setattr(RosterMember, "goes", lambda self, event: 1 / 0)
     violation = drive(1).violation
     assert violation is not None
     assert "ZeroDivisionError" in violation.words

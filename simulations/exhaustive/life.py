@@ -78,6 +78,8 @@ class Life:
             entropy=self.entropy,
             named_end=max(map(named_end, events), default=0),
         )
+        if log.owed_for is not None:  # the disk was too full for recovery: it goes on when there is space
+            await log.heal()
         records, unexplained = await self._contents()
         recovery = log.recovery
         return Recovered(

@@ -1,7 +1,8 @@
 """Recovery is idempotent: recovering twice leaves what recovering once leaves.
 
-Once, an opening may begin another segment of a delivery journal: a snapshot is due, or the last segment is long. The
-opening after that leaves everything as it is.
+Once, an opening may begin another segment of a delivery journal (a snapshot is due, or the last segment is long), and
+drop a segment that this makes history: then the mark of the journal's proven end moves too. The opening after that
+leaves everything as it is.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     found = [digest.split("\n") for digest in surviving.digests]
     for number, (before, after) in enumerate(pairwise(found), 1):
         if number == 1:
-            after = _without_begun_journals(before, after)
+            before, after = (
+                _without_journals_that_moved(before, after),
+                _without_journals_that_moved(after, before),
+            )
         if before != after:
             one, other = next(
                 (a, b) for a, b in zip_longest(before, after, fillvalue="nothing more") if a != b
@@ -33,10 +37,28 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     return []
 
 
-def _without_begun_journals(before: list[str], after: list[str]) -> list[str]:
-    """The lines of `after` but for those of delivery journals' segments that `before` does not name at all."""
-    named = {line.partition(": ")[0] for line in before}
-    return [line for line in after if "/delivery/" not in line or line.partition(": ")[0] in named]
+def _without_journals_that_moved(lines: list[str], others: list[str]) -> list[str]:
+    """`lines` but for delivery journals' segments that `others` do not name, and the marks of these journals."""
+    moved = {_journal(name) for name in _segments(lines) ^ _segments(others)}
+    kept = _segments(lines) & _segments(others)
+    return [
+        line
+        for line in lines
+        if "/delivery/" not in line
+        or (name := line.partition(": ")[0]) in kept
+        or (name.endswith("/committed") and _journal(name) not in moved)
+    ]
+
+
+def _segments(lines: list[str]) -> set[str]:
+    """The names of delivery journals' segments."""
+    return {
+        name for line in lines if "/delivery/" in line and (name := line.partition(": ")[0]).endswith(".log")
+    }
+
+
+def _journal(name: str) -> str:
+    return name.rpartition("/")[0]
 
 
 def check_damage(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:

@@ -1,8 +1,8 @@
 """Recovery is idempotent: recovering twice leaves what recovering once leaves.
 
-Once, an opening may write more to a delivery journal: a snapshot is due, the last segment is long, or a segment has
-become history and goes. What records, gaps and groups say is the same all the same, and the opening after that leaves
-every byte as it is.
+Once, an opening may begin another segment of a delivery journal (a snapshot is due, or the last segment is long), and
+drop a segment that this makes history: then the mark of the journal's proven end moves too. The opening after that
+leaves everything as it is.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     found = [digest.split("\n") for digest in surviving.digests]
     for number, (before, after) in enumerate(pairwise(found), 1):
         if number == 1:
-            before, after = _without_journals(before), _without_journals(after)
+            before, after = (
+                _without_journals_that_moved(before, after),
+                _without_journals_that_moved(after, before),
+            )
         if before != after:
             one, other = next(
                 (a, b) for a, b in zip_longest(before, after, fillvalue="nothing more") if a != b
@@ -34,9 +37,28 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     return []
 
 
-def _without_journals(lines: list[str]) -> list[str]:
-    """The lines but for those of delivery journals' files."""
-    return [line for line in lines if "/delivery/" not in line]
+def _without_journals_that_moved(lines: list[str], others: list[str]) -> list[str]:
+    """`lines` but for delivery journals' segments that `others` do not name, and the marks of these journals."""
+    moved = {_journal(name) for name in _segments(lines) ^ _segments(others)}
+    kept = _segments(lines) & _segments(others)
+    return [
+        line
+        for line in lines
+        if "/delivery/" not in line
+        or (name := line.partition(": ")[0]) in kept
+        or (name.endswith("/committed") and _journal(name) not in moved)
+    ]
+
+
+def _segments(lines: list[str]) -> set[str]:
+    """The names of delivery journals' segments."""
+    return {
+        name for line in lines if "/delivery/" in line and (name := line.partition(": ")[0]).endswith(".log")
+    }
+
+
+def _journal(name: str) -> str:
+    return name.rpartition("/")[0]
 
 
 def check_damage(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:

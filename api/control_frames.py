@@ -14,6 +14,7 @@ import cbor2
 from trio.abc import ReceiveStream, SendStream
 
 from callboard.log.errors import ControlError
+from callboard.log.format.fields import CBOR_ERRORS
 from callboard.log.limits import KIB, MIB
 
 __all__ = [
@@ -86,14 +87,7 @@ def load_plain(body: bytes) -> Any:
     try:
         _check_plain(body)
         return cbor2.loads(body)
-    except (
-        cbor2.CBORDecodeError,
-        ValueError,
-        TypeError,
-        LookupError,
-        ArithmeticError,
-        RecursionError,
-    ) as error:
+    except CBOR_ERRORS as error:
         raise ValueError(str(error)) from error
 
 

@@ -33,7 +33,7 @@ from callboard.actors.settings import (
     topic_settings,
 )
 from callboard.log.errors import JournalInvalid, NotInThisVersion
-from callboard.log.format.fields import check_kind, too_new, unknown_fields
+from callboard.log.format.fields import CBOR_ERRORS, check_kind, too_new, unknown_fields
 
 RECORDS_VERSION: Final = 1
 """The form in which records are written; older ones are read."""
@@ -371,14 +371,7 @@ def _instant(found: Any) -> int | None:
 def _loads(data: bytes) -> Any:
     try:
         return cbor2.loads(data)
-    except (
-        cbor2.CBORDecodeError,
-        ValueError,
-        TypeError,
-        ArithmeticError,
-        LookupError,
-        RecursionError,
-    ) as error:
+    except CBOR_ERRORS as error:
         raise _invalid(f"a record does not parse ({error})") from error
 
 

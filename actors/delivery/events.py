@@ -25,7 +25,7 @@ import cbor2
 
 from callboard.actors.delivery.receipts import OFFSET_END
 from callboard.log.errors import CallboardError
-from callboard.log.format.fields import too_new
+from callboard.log.format.fields import CBOR_ERRORS, too_new
 
 __all__ = [
     "FIELDS",
@@ -77,14 +77,7 @@ def load(stored: bytes) -> Any:
     """What CBOR holds. Raises DeliveryEventInvalid."""
     try:
         return cbor2.loads(stored)
-    except (
-        cbor2.CBORDecodeError,
-        ValueError,
-        TypeError,
-        ArithmeticError,
-        LookupError,
-        RecursionError,
-    ) as error:
+    except CBOR_ERRORS as error:
         raise DeliveryEventInvalid(f"Delivery events do not decode: {error}.") from error
 
 

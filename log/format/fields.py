@@ -11,10 +11,21 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, Final
 
+import cbor2
+
 from callboard.log.errors import FormatTooNew
 
-__all__ = ["MUST", "OPTIONAL_KINDS_FROM", "check_kind", "too_new", "unknown_fields"]
+__all__ = ["CBOR_ERRORS", "MUST", "OPTIONAL_KINDS_FROM", "check_kind", "too_new", "unknown_fields"]
 
+CBOR_ERRORS: Final = (
+    cbor2.CBORDecodeError,
+    ValueError,
+    TypeError,
+    ArithmeticError,
+    LookupError,
+    RecursionError,
+)
+"""What decoding foreign bytes may raise."""
 MUST: Final = "must"
 OPTIONAL_KINDS_FROM: Final = 128
 

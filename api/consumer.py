@@ -128,9 +128,8 @@ class Consumer:
                 joined: Joined = await self._coordinator.ask(Join(self._id, self._live.topic_id, self.name))
                 if not self._open:  # left meanwhile, by another task
                     self._membership.depart(self._id)
-                self.group_id, self.settings = joined.group_id, joined.settings
-                self._generation = joined.generation
-                self.leases.begin(self.group_id, self.settings.max_in_flight)
+                self.group_id, self._generation = joined.group_id, joined.generation
+                self._take_settings()
             except ActorCrashed:
                 continue
             except ActorStopped as error:
@@ -163,8 +162,13 @@ class Consumer:
             self._membership.depart(self._id)
             raise
 
+    def _take_settings(self) -> None:
+        self.settings = self._membership.settings
+        self.leases.begin(self.group_id, self.settings.max_in_flight)
+
     def _look_again(self) -> None:
         """The coordinator has news: what sleeps looks at every partition again, and takes them."""
+        self._take_settings()
         if self._is_fenced:
             self._buffer.clear()
             self.leases.forget()

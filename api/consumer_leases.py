@@ -92,9 +92,10 @@ class ConsumerLeases:
         self._failed_lazily: CallboardError | None = None
 
     def begin(self, group_id: int, max_in_flight: int) -> None:
-        """The consumer is a member now."""
+        """The consumer is a member now, or its group was altered."""
         self._group_id = group_id
         self._max_in_flight = max_in_flight
+        self._freed.set()
 
     def end(self) -> None:
         """The consumer leaves: all that it holds is released."""

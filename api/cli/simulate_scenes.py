@@ -79,6 +79,6 @@ def drive_machines(seed: int) -> dict[str, Any]:
         tale = "\n".join(driven.tale)
         found |= {
             "promise": driven.violation.promise,
-            "words": f"{driven.violation.words}\nThe last deeds:\n{tale}",
+            "words": f"{driven.violation.words}\nThe last operations:\n{tale}",
         }
     return found

@@ -141,7 +141,7 @@ class FastPathDriver(FastpathOperations):
             heappop(agenda)[2](now)
         due = float("inf")
         if not self.is_dark:
-            self.tree.stir(now)
+            self.tree.carry_out(now)
             for partition in self.partitions:
                 if not partition.is_up:
                     continue

@@ -333,14 +333,14 @@ def drops_acks(original: Original) -> Original:
 def hands_out_what_is_held(original: Original) -> Original:
     """Who asks when nothing is ready gets what somebody else holds."""
 
-    def lease(self: Any, *, consumer: int, **wishes: Any) -> Any:
-        lease = original(self, consumer=consumer, **wishes)
+    def lease(self: Any, *, consumer: int, **arguments: Any) -> Any:
+        lease = original(self, consumer=consumer, **arguments)
         if lease is None:
             for lease_id, held in list(self._leases.items()):
                 if held.consumer != consumer:
                     self._run_out(lease_id, lease_id)
                     self.events.append(("X", (lease_id,)))
-                    return original(self, consumer=consumer, **wishes)
+                    return original(self, consumer=consumer, **arguments)
         return lease
 
     return lease

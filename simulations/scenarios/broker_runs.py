@@ -149,8 +149,8 @@ class ManyGroups:
     )
 
     def workload(self, entropy: SeededEntropy) -> Traffic:
-        """Few messages, many groups, leases that are shorter than some handlers take."""
-        return attrs.evolve(
+        """Few messages, many groups, leases that are shorter than some handlers take, and shortened under way."""
+        traffic = attrs.evolve(
             draw_traffic(entropy, messages=(40, 70)),
             styles=tuple(one_of(entropy, STYLES) for _ in range(between(entropy, 3, 5))),
             consumers=between(entropy, 1, 2),
@@ -160,6 +160,7 @@ class ManyGroups:
             forget_every=one_of(entropy, (0, 17)),
             pause_s=one_of(entropy, (0.0, 0.05)),
         )
+        return attrs.evolve(traffic, altered_visibility_s=traffic.visibility_s * one_of(entropy, (0.0, 0.5)))
 
     async def main(self, world: World, workload: Traffic) -> None:
         """Run the clients until everything is settled."""

@@ -15,8 +15,6 @@ from callboard.log.host.clock import HostClock
 from callboard.log.host.entropy import HostEntropy
 from callboard.log.offline.verify import Problem, VerifyReport
 
-__all__ = ["PartitionReset", "content_problems", "reset_groups", "with_contents"]
-
 EVERY_GROUP = "*"
 
 

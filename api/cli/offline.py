@@ -27,8 +27,6 @@ from callboard.log.journal.journal_recovery import Owner
 from callboard.log.offline.reader import LogReader
 from callboard.log.seams.disk import Incarnation
 
-__all__ = ["CatalogReplay", "OfflineDirectory", "topic_not_found"]
-
 TRIES: Final = 3
 """The catalog's process may replace a segment between our listing and our opening it."""
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from callboard.log.seams.disk import Incarnation
     from callboard.simulations.disk.memory_disk import MemoryDisk
 
-__all__ = ["GroupLeft", "Lost", "PartitionLeft", "Surviving", "collect"]
-
 READ_RECORDS = 10_000
 
 

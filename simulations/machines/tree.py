@@ -22,8 +22,6 @@ from callboard.supervision.backoff import Backoff
 from callboard.supervision.roster import Fail, Gone, Kill, Restarting, RestartTerms, Roster, Start, Step, Stop
 from callboard.supervision.strategy import Strategy
 
-__all__ = ["Tree"]
-
 STRATEGIES: Final[tuple[Strategy, ...]] = ("one_for_one", "one_for_one", "one_for_all", "rest_for_one")
 EXTRA_TERMS: Final = (
     RestartTerms("transient", significant=False, grace_s=0.5),

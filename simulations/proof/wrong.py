@@ -18,35 +18,6 @@ from callboard.log.seams.plans import path_of
 
 Original = Callable[..., Any]
 
-__all__ = [
-    "Original",
-    "actor_restarts_without_its_state",
-    "always_proven",
-    "answers_at_once",
-    "answers_before_the_commit",
-    "believes_any_checksum",
-    "believes_bodies",
-    "believes_headers",
-    "believes_index_bytes",
-    "counts_no_attempts",
-    "drops_acks",
-    "drops_the_mailbox",
-    "forgets_levels",
-    "hands_out_what_is_held",
-    "journals_first",
-    "leaves_out",
-    "leaves_out_scanned_bodies",
-    "never",
-    "never_async",
-    "nobody_is_unsettled",
-    "retries_syncs",
-    "returns",
-    "starts_at_the_end_of_the_log",
-    "swaps_answers",
-    "syncs_pure_commits",
-    "writes_what_is_healed",
-]
-
 
 def returns(value: Any) -> Callable[[Original], Original]:
     """Always the same."""

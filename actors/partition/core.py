@@ -82,6 +82,8 @@ class Carried:
     """By group's and lease's id: until when, if a renewal would end it earlier than its consumer was told."""
     fences: dict[tuple[int, int], int] = attrs.field(factory=dict)
     """By group's and consumer's id: the generation that its fetches must not be below."""
+    first_leases: dict[int, int] = attrs.field(factory=dict)
+    """By group's id: the first lease that this process can have given."""
     undelivered: list[tuple[int, Lease]] = attrs.field(factory=list)
     """Leases (with their group's id) that may be journalled, and that no consumer has heard of."""
     sift_at: int = EXTENDED_SIFT_AT
@@ -160,7 +162,9 @@ class PartitionCore:
         carried = self._carried
         for group in self._groups.values():
             delivery = group.delivery
-            if restarted:
+            if not restarted:
+                carried.first_leases[group.group_id] = delivery.next_lease_id
+            if delivery.next_lease_id > carried.first_leases.get(group.group_id, 0):
                 timeout = (group.settings or c.DeliverySettings()).visibility_timeout
                 delivery.renew_all(now, timeout)
                 for (group_id, lease_id), deadline in carried.extended.items():

@@ -39,7 +39,6 @@ from callboard.actors.catalog.commands import (
 from callboard.actors.catalog.directory import Directory, LiveTopic
 from callboard.actors.catalog.operations import Afterwards, CatalogOperations, Operation
 from callboard.actors.catalog.state import CatalogState, GroupRecord, TopicRecord
-from callboard.actors.groups.coordinator import delivery_settings
 from callboard.actors.kernel import Actor, Reply
 from callboard.actors.names import check_name
 from callboard.actors.notices import OperationFailed, SettingsDiffer
@@ -375,13 +374,14 @@ class Catalog(Actor[CatalogCommand]):
 
     async def _tell_settings(self, record: GroupRecord) -> None:
         """Have partitions and members know a group's settings; members when the partitions have taken note."""
-        settings, membership = delivery_settings(record.settings), self._directory.membership(record)
+        membership = self._directory.membership(record)
         membership.alter(record.settings)
+        altered = c.AlterGroup(record.group_id, membership.delivery_settings())
         with trio.move_on_after(ALTER_TIMEOUT_S):
             async with trio.open_nursery() as nursery:
                 for port in self._directory.ports(record):
-                    port.group_altered(record.group_id, settings)
-                    nursery.start_soon(self._tell, port, c.AlterGroup(record.group_id, settings))
+                    port.carried.set(altered.group_id, altered.settings)
+                    nursery.start_soon(self._tell, port, altered)
         membership.tell_members()
 
     async def _of_coordinator(self, message: GroupIdle | DeleteGroup) -> object:

@@ -22,7 +22,6 @@ from callboard.actors.groups.membership import Joined, Member, Membership
 from callboard.actors.kernel import Actor, Reply
 from callboard.actors.notices import GroupExpired, LeaseReleaseFailed
 from callboard.actors.partition import commands as c
-from callboard.actors.settings import GroupSettings
 from callboard.log.errors import (
     ActorCrashed,
     ActorStopped,
@@ -149,8 +148,9 @@ class Coordinator(Actor[CoordinatorCommand]):
 
     def _opening(self) -> c.OpenGroup:
         """With the settings of now: they may be altered while a partition restarts."""
-        settings = self._membership.settings
-        return c.OpenGroup(self._group_id, settings.durable, settings.start, delivery_settings(settings))
+        membership = self._membership
+        settings = membership.settings
+        return c.OpenGroup(self._group_id, settings.durable, settings.start, membership.delivery_settings())
 
     async def _ask_all(
         self,
@@ -285,11 +285,6 @@ class Coordinator(Actor[CoordinatorCommand]):
             with trio.move_on_after(left):
                 await membership.changed.wait()
             membership.changed = trio.Event()
-
-
-def delivery_settings(settings: GroupSettings) -> c.DeliverySettings:
-    """What the partitions have to know of a group's settings."""
-    return c.DeliverySettings(settings.visibility_timeout, settings.backoff, settings.max_backoff)
 
 
 def _asked(port: PartitionPort, command: Question) -> Reply | None:

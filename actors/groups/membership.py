@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
+from callboard.actors.partition.commands import DeliverySettings
 from callboard.actors.settings import GroupSettings
 
 if TYPE_CHECKING:
@@ -90,6 +91,8 @@ class Membership:
 
     def __init__(self, settings: GroupSettings) -> None:
         self.settings = settings
+        self.version = 0
+        """How often they were altered in this process."""
         self.told = settings
         """The settings that every member and partition has been told of."""
         self.changed = trio.Event()
@@ -103,7 +106,15 @@ class Membership:
     def alter(self, settings: GroupSettings) -> None:
         """The group has these settings from now on; `tell_members` follows when its partitions know."""
         self.settings = settings
+        self.version += 1
         self.changed.set()
+
+    def delivery_settings(self) -> DeliverySettings:
+        """What partitions have to know of the settings."""
+        settings = self.settings
+        return DeliverySettings(
+            settings.visibility_timeout, settings.backoff, settings.max_backoff, self.version
+        )
 
     def tell_members(self) -> None:
         """Every partition knows the settings, or will when it runs: have the members look at them."""

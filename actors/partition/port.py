@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from callboard.actors.partition.awaited import RestartWaiters
-from callboard.actors.partition.commands import DeliverySettings, PartitionCommand
+from callboard.actors.partition.commands import PartitionCommand
 from callboard.actors.partition.core import Carried
 from callboard.log.errors import CallboardError, PartitionUnavailable
 from callboard.log.journal.proven_end import ProvenEnd
@@ -141,11 +141,6 @@ class PartitionPort:
     def label(self) -> str:
         """How messages name the partition, for example `orders/2`."""
         return f"{self.topic}/{self.index}"
-
-    def group_altered(self, group_id: int, settings: DeliverySettings) -> None:
-        """Have the next incarnation know a group's new settings; one that runs has to be told."""
-        if group_id in self.carried.settings:
-            self.carried.settings[group_id] = settings
 
     def unavailable(self) -> CallboardError:
         """The error for an operation that the present state refuses."""

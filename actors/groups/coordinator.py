@@ -12,6 +12,7 @@ consumer outlives its coordinator's crash.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -187,7 +188,7 @@ class Coordinator(Actor[CoordinatorCommand]):
         news = self._membership.news.get(consumer)
         if news is not None:
             news.fence(member.generation)
-        self.context.start_task(self._ask_all, lambda: fence, asked, reply, None, name="fencing")
+        self.context.start_task(self._ask_all, partial(_itself, fence), asked, reply, None, name="fencing")
 
     # -- leaving
 
@@ -228,7 +229,7 @@ class Coordinator(Actor[CoordinatorCommand]):
                 ]
                 asked = [(release, _asked(port, release)) for release in releases]
                 for release, asking in asked:
-                    await _answered(port, lambda release=release: release, asking)
+                    await _answered(port, partial(_itself, release), asking)
         except ActorStopped:
             pass  # the topic is deleted
         except InternalError:
@@ -285,6 +286,10 @@ class Coordinator(Actor[CoordinatorCommand]):
             with trio.move_on_after(left):
                 await membership.changed.wait()
             membership.changed = trio.Event()
+
+
+def _itself(command: Question) -> Question:
+    return command
 
 
 def _asked(port: PartitionPort, command: Question) -> Reply | None:

@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 import click
 
-from callboard.actors.settings import GROUP_FIELDS, GroupSettings, check
+from callboard.actors.settings import GROUP_FIELDS, check
 from callboard.cli.group import run
 from callboard.cli.options import directory_option, json_option, parse_settings
 from callboard.cli.streams import require_directory
@@ -34,9 +34,9 @@ def alter(name: str, settings: tuple[str, ...], directory: str, as_json: bool) -
     check("group", GROUP_FIELDS, given, f"group {name!r}")
     require_directory(directory)
 
-    async def work() -> GroupSettings:
+    async def work() -> dict[str, Any]:
         async with open_runtime(directory) as runtime:
-            return await runtime.alter_group(name, **given)
+            altered = await runtime.alter_group(name, **given)
+        return attrs.asdict(altered)
 
-    altered: dict[str, Any] = attrs.asdict(run(work))
-    report_settings("group", name, altered, as_json, "is altered")
+    report_settings("group", name, run(work), as_json, "is altered")

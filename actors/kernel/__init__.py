@@ -5,7 +5,13 @@ from callboard.actors.kernel.cell import ActorStatistics, Terminated
 from callboard.actors.kernel.dead_letters import DeadLetter, DeadLetters
 from callboard.actors.kernel.durable import DurableActor
 from callboard.actors.kernel.events import EventLog, Logged
-from callboard.actors.kernel.incarnation import ActorFunction, ActorStart, Ending, EndingKind, Incarnation
+from callboard.actors.kernel.incarnation import (
+    ActorFunction,
+    ActorIncarnation,
+    ActorStart,
+    Ending,
+    EndingKind,
+)
 from callboard.actors.kernel.mailbox import WHEN_FULL, Batch, MailboxSpec, WhenFull
 from callboard.actors.kernel.ref import ActorRef, Envelope, Question, Reply
 from callboard.actors.kernel.system import ActorSystem
@@ -27,7 +33,7 @@ __all__ = [
     "EndingKind",
     "Envelope",
     "EventLog",
-    "Incarnation",
+    "ActorIncarnation",
     "Logged",
     "MailboxSpec",
     "Question",

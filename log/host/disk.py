@@ -48,7 +48,8 @@ Ts = TypeVarTuple("Ts")
 
 RWF_NOWAIT: Final[int] = getattr(os, "RWF_NOWAIT", 0)
 IN_PLACE_BYTES_MAX: Final = 256 * 1024
-"""Plans that write more, or do anything else than write and sync, are not waited for in place."""
+"""Plans that write more, or do anything else than `QUICK`, are not waited for in place."""
+QUICK: Final = (Write, Sync)
 
 
 class HostIncarnation:
@@ -114,19 +115,17 @@ class HostIncarnation:
         if self.is_fenced:
             raise stale(self.owner)
         plan, size, syncs = tuple(plan), 0, False
+        verb: Any
         for verb in plan:
             kind = type(verb)
-            if (kind is not Write and kind is not Sync) or getattr(
-                verb.handle, "incarnation", None
-            ) is not self:
+            if kind not in QUICK or getattr(verb.handle, "incarnation", None) is not self:
                 check_plan(plan, self)
                 size = IN_PLACE_BYTES_MAX + 1
                 break
             if kind is Sync:
                 syncs = True
             else:
-                for part in verb.buffers:
-                    size += len(part)
+                size += sum(map(len, verb.buffers))
         in_place = size <= IN_PLACE_BYTES_MAX and self._disk.in_place
         job = self._disk.pool.start(
             self.executor.run, plan, in_place=in_place, at_once=in_place and not syncs

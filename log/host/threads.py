@@ -106,15 +106,19 @@ class Job:
         self.gate = threading.Lock()
         self.gate.acquire()
 
+    def work(self) -> None:
+        """Make the call."""
+        try:
+            self.result = self.function(*self.arguments)
+        except BaseException as error:  # noqa: BLE001 - handed over whole to the task that waits for it
+            self.error = error
+
 
 def _work(jobs: queue.SimpleQueue[Job | None], upkeep: Upkeep) -> None:
     """What a thread does until it takes a None from the queue."""
     reschedule = trio.lowlevel.reschedule
     while (job := _next_job(jobs, upkeep)) is not None:
-        try:
-            job.result = job.function(*job.arguments)
-        except BaseException as error:  # noqa: BLE001 - handed over whole to the task that waits for it
-            job.error = error
+        job.work()
         if job.claim.acquire(blocking=False):
             job.gate.release()
         else:
@@ -325,7 +329,10 @@ class ThreadPool:
         if token is not self._token or os.getpid() != self._pid:
             token = self.check_run()
         if self.inline:
-            return self._call(Job(function, arguments, token))
+            job = Job(function, arguments, token)
+            job.work()
+            job.is_over = True
+            return job
         running, now = self._running, _now()
         if len(running) + self._promised >= self.limit and not self._has_room():
             return None
@@ -340,16 +347,6 @@ class ThreadPool:
             del running[job]
             if self._waiting or self._idle is not None:
                 self._ended()
-        return job
-
-    @staticmethod
-    def _call(job: Job) -> Job:
-        """Do the job here and now."""
-        job.is_over = True
-        try:
-            job.result = job.function(*job.arguments)
-        except BaseException as error:  # noqa: BLE001 - as in a thread
-            job.error = error
         return job
 
     @trio.lowlevel.enable_ki_protection

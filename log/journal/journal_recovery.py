@@ -326,7 +326,6 @@ class Replay:
         self.next = header.last_offset + 1
         self.unproven.append((sequence, position))
         self.mark_at = None
-        self.replayed_bytes += header.frame_bytes
         self.owner.written(header.max_time_us)
         if self.snapshot_at is not None and sequence == self.snapshot_at + 1:
             self.owner.restore(columns.value(0) or b"")
@@ -341,6 +340,8 @@ class Replay:
         self.proven = max(self.proven, control.proven)
         while self.unproven and self.unproven[0][0] < self.proven:
             self.unproven.popleft()
+        if control.kind in (Kind.EVENTS, Kind.GAP):
+            self.replayed_bytes += header.frame_bytes  # a mark says nothing that a snapshot could replace
         if control.kind is Kind.EVENTS:
             self.events += len(events)
             for event in events:

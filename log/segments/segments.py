@@ -24,6 +24,7 @@ __all__ = [
     "cut_index",
     "position_of_offset",
     "position_of_time",
+    "replace_entries",
 ]
 
 
@@ -133,13 +134,10 @@ class StoredSegment:
         """Header and frames, without the zeros ahead."""
         return self.file.position
 
-    def damage_at(self, position: int, offset: int) -> Damage | None:
-        """The damaged range in which a walk stands at `position`, expecting `offset`.
-
-        A walk that passes over bodies may have gone into it, or across its end, by a header that held.
-        """
+    def damage_at(self, position: int) -> Damage | None:
+        """The damaged range in which a walk stands, one without bytes included."""
         for damage in self.damages or ():
-            if damage.start <= position and (position < damage.end or offset <= damage.last_offset):
+            if damage.start == position or damage.start < position < damage.end:
                 return damage
         return None
 
@@ -211,6 +209,13 @@ def cut_index(index: SegmentIndex, offset: int) -> None:
     index.records = max(0, index.next_offset - index.offsets[0])
     index.sealed = False
     del index.offsets[place:], index.positions[place:], index.times[place:]
+
+
+def replace_entries(index: SegmentIndex, found: SegmentIndex) -> None:
+    """Let `index`, which may have grown meanwhile, say what a scan has `found` as far as that came."""
+    count = bisect_left(index.positions, found.end_position)
+    index.offsets[:count], index.times[:count] = found.offsets, found.times
+    index.positions[:count] = found.positions
 
 
 def position_of_offset(index: SegmentIndex, offset: int) -> tuple[int, int]:

@@ -7,7 +7,7 @@ from functools import partial
 
 import attrs
 
-from callboard.log.format.faults import Fault, SegmentHeaderInvalid
+from callboard.log.format.faults import FaultReason, SegmentHeaderInvalid
 from callboard.log.format.frame_walk import EVERYTHING, NOTHING, FrameWalk, Visit
 from callboard.log.format.identity import belongs_to
 from callboard.log.format.index import SegmentIndex
@@ -48,7 +48,7 @@ async def open_segment(files: Incarnation, path: str) -> OpenSegment:
     try:
         header = decode_segment_header(await files.read(handle, 0, SEGMENT_HEADER_BYTES))
         if not belongs_to(header, path.rpartition("/")[0]):
-            raise SegmentHeaderInvalid(Fault.FOREIGN, "the segment belongs to another log")
+            raise SegmentHeaderInvalid(FaultReason.FOREIGN, "the segment belongs to another log")
         return OpenSegment(handle, header, await files.size(handle))
     except BaseException:
         await files.submit((Close(handle),))

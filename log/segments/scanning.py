@@ -15,7 +15,7 @@ from callboard.log.format.segment import SEGMENT_HEADER_BYTES, SegmentHeader, de
 from callboard.log.format.walk_drivers import run_walk_async
 from callboard.log.seams.disk import Close, Handle, Incarnation, Open
 from callboard.log.segments.index_file import load_index, new_index, proves_itself
-from callboard.log.segments.segments import Damage, StoredSegment, cut_index, replace_entries
+from callboard.log.segments.segments import Damage, StoredSegment
 
 __all__ = [
     "OpenSegment",
@@ -132,9 +132,9 @@ async def scan_stored(
         damages.append(Damage(path, scan.end, end, scan.next_offset, limit - 1))
     segment.damages = tuple(damages)
     if kept is not None:
-        replace_entries(kept, index)
+        kept.replace(index)
     else:
-        cut_index(index, limit)
+        index.cut(limit)
         segment.index, segment.is_indexed = index, True
     return min(scan.next_offset, limit)
 
@@ -147,7 +147,7 @@ async def index_stored(files: Incarnation, segment: StoredSegment) -> SegmentInd
     directory = segment.file.directory
     index = await load_index(files, directory, segment.base_offset, segment.segment_id)
     if index is not None:
-        cut_index(index, segment.end_offset)
+        index.cut(segment.end_offset)
         if index.end_position > segment.file.position or not await proves_itself(
             files, segment.file.handle, index
         ):
@@ -160,6 +160,6 @@ async def index_stored(files: Incarnation, segment: StoredSegment) -> SegmentInd
             # The index begins, or goes on, behind them: no walk would come upon them, so they are named here.
             await scan_stored(files, segment, limit=segment.end_offset, kept=index)
         if index.next_offset > segment.end_offset:
-            cut_index(index, segment.end_offset)
+            index.cut(segment.end_offset)
     segment.index, segment.is_indexed = index, True
     return index

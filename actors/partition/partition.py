@@ -162,7 +162,7 @@ class Partition(Actor[c.PartitionCommand]):
         self._alarm = context.start_task(self._run_alarm, name="alarm")
         port.state = "running"
         port.opened_before = True
-        port.sleepers.wake(self._place.index)
+        port.sleepers.wake()
         self._maintain()
 
     async def _turn_after(self, pause_s: float) -> Turn | None:

@@ -367,7 +367,7 @@ class Consumer:
                     continue
                 parts.append(lease.take(max_records))
                 self._untaken = lease if lease.untaken else None
-                count = parts[0].count
+                count = parts[0].size
                 if count < max_records and max_wait > 0:
                     try:
                         count = await self._fill_batch(lease.port, parts, max_records, max_wait)
@@ -393,7 +393,7 @@ class Consumer:
         self, port: PartitionPort, parts: list[LeasedPart], max_records: int, max_wait: float
     ) -> int:
         """Add to `parts` until they are `max_records`, or `max_wait` is over; returns how many they are."""
-        count = parts[0].count
+        count = parts[0].size
         until = trio.current_time() + max_wait
         while count < max_records:
             limit = min(max_records - count, self.leases.room())
@@ -403,7 +403,7 @@ class Consumer:
             lease = await self._answer()
             if lease is not None:
                 parts.append(lease.take(limit))
-                count += parts[-1].count
+                count += parts[-1].size
                 continue
             with trio.move_on_at(until) as waiting:
                 await self._awaited.wait()
@@ -564,7 +564,7 @@ class Consumer:
             await self._join()  # raises unless the partition had only missed that the group was opened
         elif isinstance(error, PartitionUnavailable):
             if port.state == "failed":  # else it was revived meanwhile
-                port.sleepers.add(self._awaited, port)
+                port.restart_waiters.add(self._awaited, port)
                 self._end_turn(port)
         elif isinstance(error, ActorStopped):
             if port.is_deleted:

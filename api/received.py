@@ -50,8 +50,8 @@ class LeasedPart(NamedTuple):
     batches: list[Columns]
 
     @property
-    def count(self) -> int:
-        """How many records."""
+    def size(self) -> int:
+        """How many records it has."""
         return sum([columns.count for columns in self.batches])
 
     def messages(self, leases: ConsumerLeases) -> list[ReceivedMessage]:
@@ -66,7 +66,7 @@ class LeasedPart(NamedTuple):
     def attempts(self) -> list[int]:
         """Which delivery this is of each record."""
         if len(self.ranges) == 1:
-            return [self.ranges[0][2]] * self.count
+            return [self.ranges[0][2]] * self.size
         found: list[int] = []
         rows = iter(self.ranges)
         _, stop, attempt = next(rows, (0, 0, 0))

@@ -107,7 +107,7 @@ class LogParticipant:
     @property
     def is_healthy(self) -> bool:
         """Whether appends could be staged, or none wait and nothing failed."""
-        return not self._log.needs_healing and not (self._core.sequencer.records and self._log.over_limit())
+        return not self._log.needs_healing and not (self._core.sequencer.records and self._log.is_over_limit)
 
     async def healed(self) -> bool:
         """Heal before the next append or flush; refuse what waits while the disk, or the topic's limit, does."""
@@ -126,7 +126,7 @@ class LogParticipant:
                 self.heals += 1
                 self._recovered()
                 self._moved()
-        if obstacle is None and self._core.sequencer.records and self._log.over_limit():
+        if obstacle is None and self._core.sequencer.records and self._log.is_over_limit:
             try:
                 obstacle = await self._make_room()
             except StorageError as error:

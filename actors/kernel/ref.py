@@ -54,7 +54,7 @@ class Reply:
     Never give the same error object to two replies, because each raises it in its asker's task.
     """
 
-    __slots__ = ("_cell", "_error", "_task", "_value", "abandoned", "deferred", "done")
+    __slots__ = ("_cell", "_error", "_task", "_value", "abandoned", "deferred", "done", "is_kept")
 
     def __init__(self, cell: LateReplies) -> None:
         self._cell = cell
@@ -67,6 +67,8 @@ class Reply:
         """The actor called `defer_reply`: the return value of `receive` does not answer the question."""
         self.done = False
         """Answered, failed or abandoned."""
+        self.is_kept = False
+        """A wait that is cancelled does not abandon the question: the answer may be awaited again."""
 
     @trio.lowlevel.enable_ki_protection  # half an answer would leave its asker waiting
     def answer(self, value: Any = None) -> bool:
@@ -142,7 +144,8 @@ class Reply:
 
     def _give_up(self, _raise_cancel: Any) -> trio.lowlevel.Abort:
         self._task = None
-        self.abandon()
+        if not self.is_kept:
+            self.abandon()
         return trio.lowlevel.Abort.SUCCEEDED
 
 

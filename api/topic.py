@@ -143,7 +143,7 @@ class Topic:
         `ConfigurationError` with every problem.
         """
         self._runtime.check_open()
-        return Consumer(self._runtime, self._live, group, settings, name)
+        return Consumer(self._runtime, (self._live,), group, settings, name)
 
     def read(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -142,7 +143,9 @@ async def test_a_hung_partition_delays_only_its_own_messages(
     hung = f"{topic.topic_id}/1"
     if when == "before the opening":
         world.disk.hang(hung)
-    async with world.open() as runtime:
+    async with AsyncExitStack() as stack:
+        runtime = await stack.enter_async_context(world.open())
+        stack.callback(world.disk.unhang)
         topic = runtime.topic("orders")
         if when == "before it joins":
             await topic.flush()

@@ -115,7 +115,7 @@ _TABLE: Final = (
         "no belief in a second sync",
         "the pages that a failed sync has dropped are believed durable after the next sync",
         "a sync that failed is repeated until it succeeds",
-        (_off(f"{ACTORS}.partition.commit_plan.DiskEngine._submit", wrong.retries_syncs),),
+        (_off(f"{ACTORS}.partition.committer.DiskEngine._submit", wrong.retries_syncs),),
         ("failing-syncs", *CRASHES),
     ),
     Safeguard(
@@ -134,7 +134,7 @@ _TABLE: Final = (
         "acks in the journal",
         "after a restart everything is delivered again",
         "acks are left out of the journal",
-        (_off(f"{ACTORS}.partition.group_states.GroupEvents.record", wrong.drops_acks),),
+        (_off(f"{ACTORS}.delivery.events.GroupEvents.record", wrong.drops_acks),),
     ),
     Safeguard(
         "lease check",
@@ -188,7 +188,7 @@ _TABLE: Final = (
         "log synced before journal",
         "the journal names records that a power cut has taken",
         "the journal's part of a plan runs first",
-        (_off(f"{ACTORS}.partition.commit_plan.DiskEngine._submit", wrong.journals_first),),
+        (_off(f"{ACTORS}.partition.committer.DiskEngine._submit", wrong.journals_first),),
         ("failing-syncs", *CRASHES),
     ),
     Safeguard(

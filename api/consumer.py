@@ -482,7 +482,7 @@ class Consumer:
             except PartitionUnavailable:
                 if port.state != "failed":
                     continue  # revived meanwhile
-                port.sleepers.add(self._awaited)
+                port.restart_waiters.add(self._awaited)
                 return None
             except ActorStopped as error:
                 raise self.leases.stopped() from error

@@ -63,7 +63,7 @@ LINES: Final[dict[object, Line]] = {
     events.HookFailed: Line(
         "actors", logging.WARNING, "a {hook} of {path!r} raised {cause}. Correct it; nothing else happened."
     ),
-    events.ActorStopped: Line("actors", logging.DEBUG, "{path} has ended ({cause})"),
+    events.ActorEnded: Line("actors", logging.DEBUG, "{path} has ended ({cause})"),
     (notices.PartitionStuck, True): Line(
         "partitions",
         logging.WARNING,

@@ -49,6 +49,11 @@ UNSYNCED_BYTES_MAX: Final = 8 * MIB
 """`leader` records kept in memory until a sync proves them; a sync is forced beyond it."""
 READ_BYTES_DEFAULT: Final = 1 * MIB
 
+WINDOW_BYTES_MAX: Final = 64 * MIB
+"""What the record windows of a runtime hold of unsettled records; beyond it, those used longest ago are read again."""
+RANGE_RECORDS_MAX: Final = 100_000
+"""Unsettled records that a group with an order may have before it in one partition; then it waits for settlements."""
+
 # -- actors
 MAILBOX_CAPACITY_DEFAULT: Final = 1024
 """Messages that wait for an actor, unless its specification says otherwise."""
@@ -155,6 +160,10 @@ class Limits:
     """Single records, or journal events, that are joined in one frame."""
     tail_cache_bytes: int = TAIL_CACHE_BYTES
     unsynced_bytes: int = UNSYNCED_BYTES_MAX
+
+    window_bytes: int = WINDOW_BYTES_MAX
+    """Of all partitions together."""
+    range_records: int = RANGE_RECORDS_MAX
 
     # mailboxes
     mailbox: int = MAILBOX_CAPACITY_DEFAULT

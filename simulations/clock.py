@@ -6,8 +6,6 @@ from typing import Final
 
 import trio
 
-__all__ = ["START_US", "VirtualClock"]
-
 START_US: Final = 1_700_000_000_000_000
 """2023-11-14T22:13:20Z: a date that no test depends on."""
 

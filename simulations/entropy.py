@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 
-__all__ = ["Generator", "SeededEntropy"]
-
 Generator = random.Random
 """A source of randomness with a seed of its own; the seed may be text. The same numbers in every process."""
 

@@ -9,8 +9,6 @@ from callboard.log.errors import CallboardError
 if TYPE_CHECKING:
     from callboard.simulations.history.entry import HistoryEntry
 
-__all__ = ["Violation"]
-
 
 class Violation(CallboardError):
     """A promise was broken. `promise` names it, `words` say how, `first` is the entry at which it showed, if any."""

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import trio
 
-from callboard.actors.kernel import ActorRef, ActorSystem, Ending, Incarnation
+from callboard.actors.kernel import ActorIncarnation, ActorRef, ActorSystem, Ending
 from callboard.actors.kernel.events import ActorRestarted
 from callboard.actors.kernel.failures import describe
 from callboard.log.errors import InternalError
@@ -67,7 +67,7 @@ class ActorChild:
     def __init__(self, system: ActorSystem, path: str, spec: ChildSpec) -> None:
         self._spec = spec
         self._cell = system.register(path, spec.mailbox)
-        self._life: Incarnation[Any] | None = None
+        self._life: ActorIncarnation[Any] | None = None
         self.changed = trio.lowlevel.ParkingLot()
         self.ended_by: BaseException | None = None
 
@@ -87,7 +87,7 @@ class ActorChild:
     def begin(self) -> None:
         if self._cell.state == "failed":
             self._cell.revive()
-        self._life = Incarnation(self._cell, self._spec.start, retry_in_hand=self._spec.retry_in_hand)
+        self._life = ActorIncarnation(self._cell, self._spec.start, retry_in_hand=self._spec.retry_in_hand)
 
     async def live(self, ready: Callable[[], None]) -> Ending:
         if self._life is None:

@@ -43,8 +43,8 @@ from callboard.actors.kernel import Actor, Reply
 from callboard.actors.names import check_name
 from callboard.actors.notices import OperationFailed
 from callboard.actors.partition import commands as c
-from callboard.actors.partition.placement import partition_directory
 from callboard.actors.partition.port import PartitionPort
+from callboard.actors.partition.spec import partition_directory
 from callboard.actors.settings import (
     GROUP_FIELDS,
     TOPIC_FIELDS,

@@ -20,8 +20,8 @@ from callboard.actors.groups.membership import Membership
 from callboard.actors.kernel import ActorRef, MailboxSpec
 from callboard.actors.partition.openings import Openings
 from callboard.actors.partition.partition import Partition
-from callboard.actors.partition.placement import Placement
 from callboard.actors.partition.port import PartitionPort
+from callboard.actors.partition.spec import PartitionSpec
 from callboard.actors.settings import GroupSettings, TopicSettings
 from callboard.log.errors import CallboardError
 from callboard.log.limits import USUAL, Limits
@@ -44,7 +44,7 @@ class LiveTopic:
     topic_id: str
     settings: TopicSettings
     ports: tuple[PartitionPort, ...]
-    placements: tuple[Placement, ...] = ()
+    partitions: tuple[PartitionSpec, ...] = ()
     deleted: bool = False
     publisher: Any = None
     """What this process publishes to it with, once somebody has asked for the topic."""
@@ -52,8 +52,8 @@ class LiveTopic:
     def alter(self, settings: TopicSettings) -> None:
         """Partitions that start from now on start with these settings; those that run have to be told."""
         self.settings = settings
-        for placement in self.placements:
-            placement.settings = settings
+        for spec in self.partitions:
+            spec.settings = settings
 
 
 @attrs.define(eq=False)
@@ -123,11 +123,11 @@ class Directory:
             PartitionPort(record.name, index, pending_bytes=self._limits.pending_bytes)
             for index in range(record.settings.partitions)
         )
-        placements = tuple(
-            Placement(record.name, record.topic_id, port.index, record.settings, port, self.openings)
+        partitions = tuple(
+            PartitionSpec(record.name, record.topic_id, port.index, record.settings, port, self.openings)
             for port in ports
         )
-        children = tuple(_partition_spec(placement, self._limits) for placement in placements)
+        children = tuple(_child_spec(spec, self._limits) for spec in partitions)
         supervisor = self._topics.add_child(
             SupervisorSpec(
                 name=record.name,
@@ -139,7 +139,7 @@ class Directory:
         )
         for port in ports:
             port.ref = supervisor.child(str(port.index))
-        live = LiveTopic(record.name, record.topic_id, record.settings, ports, placements)
+        live = LiveTopic(record.name, record.topic_id, record.settings, ports, partitions)
         self._by_id[record.topic_id] = self._by_name[record.name] = live
         return live
 
@@ -155,7 +155,7 @@ class Directory:
         if live is not None:
             live.deleted = True
             for port in live.ports:
-                port.sleepers.wake(port.index)
+                port.restart_waiters.wake(port.index)
             if self._by_name.get(live.name) is live:
                 del self._by_name[live.name]
         elif record.name in self._by_name:
@@ -191,16 +191,16 @@ class Directory:
         self._memberships.pop(record.group_id, None)
 
 
-def _partition_spec(placement: Placement, limits: Limits) -> ChildSpec:
+def _child_spec(spec: PartitionSpec, limits: Limits) -> ChildSpec:
     return ChildSpec(
-        name=str(placement.index),
-        start=partial(Partition, placement),
+        name=str(spec.index),
+        start=partial(Partition, spec),
         mailbox=MailboxSpec(capacity=limits.partition_mailbox),
         significant=False,
         awaited=False,
         backoff=PARTITION_BACKOFF,
         shutdown_grace=30.0,
-        on_failed=partial(_partition_failed, placement.port),
+        on_failed=partial(_partition_failed, spec.port),
     )
 
 

@@ -99,6 +99,40 @@ class Delivery(DeliveryState):
         self.events.append(("L", lease_id, consumer, (start, stop, 1)))
         return Lease(lease_id, ((start, stop, 1),), consumer, deadline)
 
+    def lease_chosen(
+        self, *, now: float, deadline: float, consumer: int, ranges: Sequence[OffsetRange]
+    ) -> Lease:
+        """Lease exactly `ranges`, at least one, of which all is ready, passed or untouched; sorted and not touching.
+
+        What is untouched before their end and not among them is passed over. Raises InternalError for anything else.
+        """
+        self._promote(now)
+        if ranges[-1][1] > self.next and not (
+            ranges[-1][0] <= self.next and self._settled.last_stop <= self.next
+        ):
+            self._pass_over(ranges[-1][1])
+            self.events.append(("P", ranges[-1][1]))
+        rows: list[HistoryRow] = []
+        for start, stop in ranges:
+            if stop > self.next:
+                rows += self._take(start, self.next)
+                rows.append((self.next, stop, 0))
+                self.next = stop
+            else:
+                rows += self._take(start, stop)
+        if merged(rows) != tuple(ranges):
+            raise InternalError(f"{ranges} were chosen, and only {rows} may be leased", invariant="D3")
+        lease_id = self.next_lease_id
+        lease = self._hold(lease_id, consumer, deadline, rows).to_lease(lease_id)
+        self.events.append(("L", lease_id, consumer, tuple(chain.from_iterable(lease.ranges))))
+        return lease
+
+    def _take(self, start: int, stop: int) -> list[HistoryRow]:
+        """Take out what is ready or passed."""
+        rows = [(row[0], row[1], row[3]) for row in self._ready.carve(start, stop)]
+        rows += [(row[0], row[1], 0) for row in self._passed.carve(start, stop)]
+        return _joined(sorted(rows))
+
     def lease_of(self, lease_id: int) -> Lease | None:
         """What the lease holds now; None when it is gone."""
         lease = self._leases.get(lease_id)
@@ -262,6 +296,10 @@ class Delivery(DeliveryState):
                 self._expect(event, self._ack(event[1], _pairs(event[2])))
         elif kind == "N":
             self._expect(event, self._nack(event[1], _pairs(event[4]), event[2]))
+        elif kind == "P":
+            if event[1] <= self.next:
+                raise DeliveryEventInvalid(f"Nothing untouched is passed over below {event[1]}.")
+            self._pass_over(event[1])
         elif kind == "R":
             self._expect(event, self._release(event[1], _pairs(event[2])))
         elif kind == "X":
@@ -289,7 +327,7 @@ class Delivery(DeliveryState):
                 self._step_over(stop)
                 taken = [(start, stop, 0)]
             else:
-                taken = [(row[0], row[1], row[3]) for row in self._ready.carve(start, stop)]
+                taken = self._take(start, stop)
                 taken += [row[:3] for row in self._delayed.carve(start, stop)]
                 taken = _joined(sorted(taken))
             if merged(taken) != ((start, stop),) or any((row[2] >> 1) + 1 != attempt for row in taken):

@@ -48,6 +48,7 @@ REASON_CHARACTERS_MAX: Final = 1024
 
 FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "L": ("lease_id", "consumer", "ranges with attempts"),
+    "P": ("stop",),
     "A": ("lease_id", "ranges"),
     "N": ("lease_id", "not_before or nothing", "reason or nothing", "ranges"),
     "R": ("lease_id", "ranges"),
@@ -55,7 +56,7 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "V": (),
     "S": ("start", "stop", "reason or nothing"),
 }
-"""leased, acked, nacked, released, expired, all leases voided, skipped."""
+"""leased, passed over, acked, nacked, released, expired, all leases voided, skipped."""
 
 
 class DeliveryEventInvalid(CallboardError, ValueError):

@@ -22,6 +22,7 @@ __all__ = [
 
 STATES: Final[dict[str, str]] = {
     "untouched": "never leased; costs nothing, however many there are",
+    "passed": "never leased; others behind it were chosen first, and it waits to be chosen",
     "leased": "held by one consumer, under one lease, until its deadline",
     "ready": "leased before, may be leased again now",
     "delayed": "leased before, may be leased again at its `not_before`",
@@ -46,6 +47,8 @@ TRANSITIONS: Final = (
         "untouched", "lease", "leased", False, "L", "below the visible end, after everything that is ready"
     ),
     Transition("ready", "lease", "leased", False, "L", "oldest offset first"),
+    Transition("untouched", "pass over", "passed", False, "P", "a choice takes what lies behind it"),
+    Transition("passed", "lease", "leased", False, "L", "a choice names it"),
     Transition("leased", "ack", "settled", False, "A"),
     Transition("ready", "ack", "settled", False, "A", "late: the lease ran out, and nobody leased it since"),
     Transition("leased", "nack", "ready", True, "N", "without a delay"),
@@ -60,6 +63,7 @@ TRANSITIONS: Final = (
         "untouched", "skip", "settled", False, "S", "no such record, filtered, or dropped by retention"
     ),
     Transition("leased", "skip", "settled", False, "S", "the same; the lease shrinks"),
+    Transition("passed", "skip", "settled", False, "S", "the same"),
     Transition("ready", "skip", "settled", False, "S", "the same"),
     Transition("delayed", "skip", "settled", False, "S", "the same"),
 )

@@ -14,13 +14,15 @@ from typing import Any, Final
 from callboard.actors.delivery.intervals import IntervalMap
 from callboard.actors.delivery.receipts import OFFSET_END, HistoryRow, LeaseState
 from callboard.actors.delivery.state import COUNTERS, UNANCHORED, DeliveryState
-from callboard.log.format.fields import unknown_fields
+from callboard.log.format.fields import MUST, unknown_fields
 
 __all__ = ["restore_snapshot", "take_snapshot"]
 
 HISTORY_MAX: Final = 2**62
 
 _FIELDS: Final = ("floor", "next", "next_lease_id", "settled", "ready", "delayed", "leases", "counters")
+_PASSED: Final = "passed"
+"""A mandatory field, there when something is passed."""
 _VERSION: Final = "version"
 """A field of the first form: 1."""
 
@@ -31,6 +33,7 @@ def take_snapshot(state: DeliveryState, wall_offset_s: float) -> dict[str, Any]:
         [lease_id, lease.consumer, lease.alone, [number for row in lease.rows for number in row]]
         for lease_id, lease in state._leases.items()
     ]
+    passed = {_PASSED: state._passed.columns(), MUST: [_PASSED]} if state._passed.rows else {}
     return {
         "floor": state.floor,
         "next": state.next,
@@ -40,13 +43,14 @@ def take_snapshot(state: DeliveryState, wall_offset_s: float) -> dict[str, Any]:
         "delayed": _moved(state._delayed, wall_offset_s).columns(),
         "leases": leases,
         "counters": [getattr(state, name) for name in COUNTERS],
+        **passed,
         **state.unknown_fields,
     }
 
 
 def restore_snapshot(state: DeliveryState, snapshot: Any, wall_offset_s: float) -> None:
     """Fill an empty state. Raises ValueError or TypeError when `snapshot` is malformed."""
-    state.unknown_fields = unknown_fields(snapshot, (*_FIELDS, _VERSION), "a delivery snapshot")
+    state.unknown_fields = unknown_fields(snapshot, (*_FIELDS, _PASSED, _VERSION), "a delivery snapshot")
     if snapshot.get(_VERSION, 1) != 1 or not all(name in snapshot for name in _FIELDS):
         raise ValueError("not the fields of a delivery snapshot")
     state.floor = _number(snapshot["floor"])
@@ -54,10 +58,11 @@ def restore_snapshot(state: DeliveryState, snapshot: Any, wall_offset_s: float) 
     state.next_lease_id = _number(snapshot["next_lease_id"])
     for intervals, name in (
         (state._settled, "settled"),
+        (state._passed, _PASSED),
         (state._ready, "ready"),
         (state._delayed, "delayed"),
     ):
-        columns = snapshot[name]
+        columns = snapshot[name] if name in _FIELDS else snapshot.get(name, [b"", b""])
         if type(columns) is not list or any(type(column) is not bytes for column in columns):
             raise ValueError(f"{name} is not a list of columns")
         intervals.load(columns)

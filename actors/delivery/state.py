@@ -4,20 +4,21 @@ Each offset is in exactly one state:
 
 - *untouched*: from `next` on; never leased. Costs nothing, however many there are.
 - *leased*: in the hands of one consumer, under one lease.
+- *passed*: below `next`, never leased: a choice passed over it. It is leased when a choice names it.
 - *ready*: was leased before, and may be leased again now.
 - *delayed*: was leased before, and may be leased again at its `not_before`.
 - *settled*: done with. Below `floor` everything is; above it, the `settled` set tells.
 
 The *history* of an offset is the number of its attempts, and whether the last one held it alone; one number carries
-both (twice the attempts, plus one if alone). It is 0 for untouched offsets, and kept in ranges for the others.
+both (twice the attempts, plus one if alone). It is 0 for what is untouched or passed, and kept in ranges for the rest.
 A ready offset also remembers the lease that ran out, its *tag*: until the offset is leased again, a late
 settlement with that receipt still counts. Tag 0 is no lease.
 
 Invariants, all checked by `check_invariants()`, the cheap ones (marked *) each time the events are taken:
 
 - D1* `0 <= floor <= next`, and both are as high as they can be: neither names a settled offset.
-- D2* Conservation: leased + ready + delayed + settled offsets between floor and next number `next - floor`.
-- D3  The states are disjoint; leased, ready and delayed offsets lie between floor and next.
+- D2* Conservation: leased + passed + ready + delayed + settled offsets between floor and next number `next - floor`.
+- D3  The states are disjoint; leased, passed, ready and delayed offsets lie between floor and next.
 - D4  Every lease holds at least one offset, and its id is below `next_lease_id`; ids only grow, so none is used twice.
 - D5  Every lease has an entry in the expiry heap that is due no later than the lease; every delayed offset has one
       in the due heap.
@@ -26,7 +27,7 @@ Invariants, all checked by `check_invariants()`, the cheap ones (marked *) each 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -67,6 +68,7 @@ class DeliveryState:
         "_due",
         "_expiry",
         "_leases",
+        "_passed",
         "_ready",
         "_settled",
         "events",
@@ -91,7 +93,7 @@ class DeliveryState:
         self.floor = start
         """Everything below is settled."""
         self.next = start
-        """The first offset that was never leased nor settled."""
+        """The first offset that was never leased, passed over nor settled."""
         self.next_lease_id = 1
         self.leased = 0
         """Offsets leased now."""
@@ -101,6 +103,7 @@ class DeliveryState:
         self.unknown_fields: dict[str, object] = {}
         """What a later version has in its snapshots."""
         self._settled = IntervalSet()
+        self._passed = IntervalSet()
         self._ready = IntervalMap("qq")  # start, stop, tag, history
         self._delayed = IntervalMap("qd")  # start, stop, history, not_before
         self._leases: dict[int, LeaseState] = {}
@@ -130,6 +133,11 @@ class DeliveryState:
         return self._ready.count
 
     @property
+    def passed(self) -> int:
+        """Offsets that were passed over, and not leased since."""
+        return self._passed.count
+
+    @property
     def delayed(self) -> int:
         """Offsets that wait for their `not_before`."""
         return self._delayed.count
@@ -143,7 +151,7 @@ class DeliveryState:
         """Every number worth showing, by name."""
         now = {
             name: getattr(self, name)
-            for name in ("floor", "next", "leased", "ready_again", "delayed", "lost")
+            for name in ("floor", "next", "leased", "passed", "ready_again", "delayed", "lost")
         }
         now["settled_above_floor"] = self._settled.count
         now["leases"] = len(self._leases)
@@ -177,6 +185,40 @@ class DeliveryState:
         first = self._ready.first()
         return first is not None and first[0] < visible_end
 
+    def is_passed(self, offset: int) -> bool:
+        """Was it passed over, and not leased since?"""
+        return self._passed.contains(offset)
+
+    def ready_ranges(self, now: float, end: int) -> Iterator[OffsetRange]:
+        """What was leased before and may be leased again, below `end`. Do not change the delivery meanwhile."""
+        self._promote(now)
+        for row in self._ready.overlapping(0, end):
+            yield row[0], row[1]
+
+    def unsettled_ranges(self, start: int, stop: int) -> list[OffsetRange]:
+        """What of `[start, stop)` is not settled."""
+        return self._settled.missing(max(start, self.floor), stop)
+
+    def unsettled_span(self, start: int, end: int, size: int, *, join: int) -> OffsetRange | None:
+        """The first unsettled offsets from `start` to `end`, at most `size`, and what follows as long as no more than
+        `join` settled ones lie between. None when all is settled.
+        """
+        first, row = max(start, self.floor), None
+        while first < end:
+            row = self._settled.first_from(first)
+            if row is None or row[0] > first:
+                break
+            first = row[1]
+        if first >= end:
+            return None
+        stop, limit = first, min(end, first + size)
+        while row is not None and stop < limit:
+            stop = row[0]
+            if row[1] - row[0] > join:
+                return first, min(stop, limit)
+            row = self._settled.first_from(row[1])
+        return first, limit
+
     def next_deadline(self) -> float | None:
         """When something next happens by itself: a lease runs out or a delayed offset falls due."""
         expiry, due = self._first_expiry(), self._due[0][0] if self._due else None
@@ -190,6 +232,8 @@ class DeliveryState:
             return OffsetState("settled")
         if offset >= self.next:
             return OffsetState("untouched")
+        if self._passed.contains(offset):
+            return OffsetState("passed")
         for _, _, tag, history in self._ready.overlapping(offset, offset + 1):
             return OffsetState("ready", history >> 1, bool(history & 1), tag)
         for _, _, history, not_before in self._delayed.overlapping(offset, offset + 1):
@@ -267,6 +311,13 @@ class DeliveryState:
         if self.next < stop:
             self.next = stop
 
+    def _pass_over(self, stop: int) -> None:
+        """What is untouched below `stop` becomes passed; next moves there, or past the settled offsets there (D1)."""
+        for start, end in self._settled.missing(self.next, stop):
+            self._passed.add(start, end)
+        island = self._settled.first_from(stop)
+        self.next = island[1] if island is not None and island[0] <= stop else stop
+
     def _make_ready(self, rows: Iterable[Sequence[int]], tag: int) -> None:
         put = self._ready.put
         for start, stop, history in rows:
@@ -300,6 +351,8 @@ class DeliveryState:
     def _skip_part(self, start: int, stop: int) -> None:
         """Settle offsets of which none is settled yet, whatever state they are in."""
         wanted = max(0, min(stop, self.next) - start)
+        if self._passed.rows:
+            wanted -= self._passed.remove(start, stop)
         for row in self._ready.carve(start, stop):
             wanted -= row[1] - row[0]
         for row in self._delayed.carve(start, stop):
@@ -355,7 +408,8 @@ class DeliveryState:
     def _check_cheaply(self) -> None:
         settled = self._settled
         islands = settled.count_in(self.next, settled.last_stop) if settled.last_stop > self.next else 0
-        held = self.leased + self._ready.count + self._delayed.count + settled.count - islands
+        held = self.leased + self._passed.count + self._ready.count + self._delayed.count
+        held += settled.count - islands
         if not 0 <= self.floor <= self.next:
             raise InternalError(f"floor {self.floor}, next {self.next}", invariant="D1")
         if held != self.next - self.floor:
@@ -367,11 +421,11 @@ class DeliveryState:
     def check_invariants(self) -> None:
         """Raise InternalError when an invariant does not hold. The cost grows with the number of ranges."""
         self._check_cheaply()
-        for intervals in (self._settled, self._ready, self._delayed):
+        for intervals in (self._settled, self._passed, self._ready, self._delayed):
             intervals.check()
         if self._settled.contains(self.floor) or self._settled.contains(self.next):
             raise InternalError("floor or next is settled", invariant="D1")
-        held = [row[:2] for intervals in (self._ready, self._delayed) for row in intervals]
+        held = [row[:2] for intervals in (self._passed, self._ready, self._delayed) for row in intervals]
         held += [row[:2] for lease in self._leases.values() for row in lease.rows]
         if any(not self.floor <= start < stop <= self.next for start, stop in held):
             raise InternalError("an offset outside floor and next is in hand", invariant="D3")

@@ -6,7 +6,13 @@ from callboard.actors.kernel.cell import Terminated
 from callboard.actors.kernel.dead_letters import DeadLetter, DeadLetters
 from callboard.actors.kernel.durable import DurableActor
 from callboard.actors.kernel.events import EventLog, Logged
-from callboard.actors.kernel.incarnation import ActorFunction, ActorStart, Ending, EndingKind, Incarnation
+from callboard.actors.kernel.incarnation import (
+    ActorFunction,
+    ActorIncarnation,
+    ActorStart,
+    Ending,
+    EndingKind,
+)
 from callboard.actors.kernel.mailbox import WHEN_FULL, MailboxSpec, WhenFull
 from callboard.actors.kernel.ref import ActorRef
 from callboard.actors.kernel.reply import Envelope, Question, Reply
@@ -30,7 +36,7 @@ __all__ = [
     "EndingKind",
     "Envelope",
     "EventLog",
-    "Incarnation",
+    "ActorIncarnation",
     "Logged",
     "MailboxSpec",
     "Question",

@@ -15,7 +15,7 @@ from callboard.log.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from callboard.actors.kernel.batch import Batch
-    from callboard.actors.kernel.incarnation import Incarnation
+    from callboard.actors.kernel.incarnation import ActorIncarnation
     from callboard.actors.kernel.ref import ActorRef
     from callboard.actors.kernel.reply import Envelope, Reply
     from callboard.actors.kernel.statistics import ActorStatistics
@@ -28,7 +28,7 @@ Ts = TypeVarTuple("Ts")
 class Context(Generic[M]):
     """What one incarnation can use: its reference, the seams, tasks, and the rest of the system."""
 
-    def __init__(self, incarnation: Incarnation[M]) -> None:
+    def __init__(self, incarnation: ActorIncarnation[M]) -> None:
         self._incarnation = incarnation
         cell = incarnation.cell
         self.system: ActorSystem = cell.system

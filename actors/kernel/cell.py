@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import attrs
 
-from callboard.actors.kernel.events import ActorFailed, ActorStopped, MessageDropped, call_guarded
+from callboard.actors.kernel.events import ActorEnded, ActorFailed, MessageDropped, call_guarded
 from callboard.actors.kernel.failures import describe
 from callboard.actors.kernel.mailbox import Mailbox
 from callboard.actors.kernel.ref import ActorRef
@@ -24,7 +24,7 @@ from callboard.actors.kernel.statistics import ActorStatistics, Rate
 from callboard.log import errors
 
 if TYPE_CHECKING:
-    from callboard.actors.kernel.incarnation import Incarnation
+    from callboard.actors.kernel.incarnation import ActorIncarnation
     from callboard.actors.kernel.mailbox import MailboxSpec
     from callboard.actors.kernel.reply import Envelope
     from callboard.actors.kernel.system import ActorSystem
@@ -50,7 +50,7 @@ class Cell(Generic[M]):
         self.path = path
         self.mailbox: Mailbox[M] = Mailbox(path, mailbox, self._dropped)
         self.ref: ActorRef[M] = ActorRef(self)
-        self.incarnation: Incarnation[M] | None = None
+        self.incarnation: ActorIncarnation[M] | None = None
         self.state = "new"
         self.number = 0
         self.restarts = 0
@@ -144,7 +144,7 @@ class Cell(Generic[M]):
         for envelope in self.mailbox.drain():
             self.to_dead_letters(envelope.message, "crashed" if self._was_tried(envelope) else "stopped")
         self.system.forget(self.path)
-        self.system.events.emit(ActorStopped(self.path, None if cause is None else describe(cause)))
+        self.system.events.emit(ActorEnded(self.path, None if cause is None else describe(cause)))
         self._terminated = Terminated(self.path, cause)
         watchers, self._watchers = self._watchers, {}
         for tell in watchers.values():

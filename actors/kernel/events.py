@@ -47,7 +47,7 @@ class ActorRestarted:
 
 
 @attrs.frozen
-class ActorStopped:
+class ActorEnded:
     """An actor has ended for good."""
 
     path: str

@@ -50,7 +50,7 @@ class Ending:
     error: BaseException | None = None
 
 
-class Incarnation(Generic[M]):
+class ActorIncarnation(Generic[M]):
     """One life of the actor in `cell`."""
 
     def __init__(self, cell: Cell[M], start: ActorStart, *, retry_in_hand: int = 0) -> None:

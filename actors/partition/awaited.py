@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from callboard.actors.kernel import ActorRef
     from callboard.actors.partition.commands import PartitionCommand, WaitForReady, WaitForVisible
 
-__all__ = ["AwaitedPartitions", "Sleepers"]
+__all__ = ["AwaitedPartitions", "RestartWaiters"]
 
-SIFT_AT_LEAST: Final = 64
-"""`Sleepers` look for those who are gone when there are so many, or twice as many as were left."""
+PRUNE_AT_LEAST: Final = 64
+"""`RestartWaiters` drops dead references when it has this many, or twice as many as were left the last time."""
 
 
 class Notice(Reply):
@@ -112,32 +112,32 @@ class AwaitedPartitions:
         self._notices.clear()
 
 
-class Sleepers:
-    """Those who found a partition unavailable, and look again when it comes back.
+class RestartWaiters:
+    """Consumers that found a partition unavailable and wait until it is back.
 
-    They are held weakly: whoever gave up waiting leaves nothing behind.
+    The references are weak, so that a consumer that gave up leaves nothing behind.
     """
 
-    __slots__ = ("_sift_at", "_sleepers")
+    __slots__ = ("_prune_at", "_waiters")
 
     def __init__(self) -> None:
-        self._sleepers: list[ref[AwaitedPartitions]] = []
-        self._sift_at = SIFT_AT_LEAST
+        self._waiters: list[ref[AwaitedPartitions]] = []
+        self._prune_at = PRUNE_AT_LEAST
 
     def add(self, awaited: AwaitedPartitions) -> None:
         """Set `awaited` at the next `wake`."""
-        self._sleepers.append(ref(awaited))
-        if len(self._sleepers) >= self._sift_at:
-            self._sleepers = [kept for kept in self._sleepers if kept() is not None]
-            self._sift_at = max(SIFT_AT_LEAST, 2 * len(self._sleepers))
+        self._waiters.append(ref(awaited))
+        if len(self._waiters) >= self._prune_at:
+            self._waiters = [kept for kept in self._waiters if kept() is not None]
+            self._prune_at = max(PRUNE_AT_LEAST, 2 * len(self._waiters))
 
     def wake(self, partition: int) -> None:
-        """Have those who still sleep look at the partition again, and forget them all."""
-        sleepers, self._sleepers = self._sleepers, []
-        for kept in sleepers:
+        """Tell all that still wait that the partition is back, and forget them."""
+        waiters, self._waiters = self._waiters, []
+        for kept in waiters:
             awaited = kept()
             if awaited is not None:
                 awaited.set(partition)
 
     def __len__(self) -> int:
-        return len(self._sleepers)
+        return len(self._waiters)

@@ -8,7 +8,7 @@ from callboard.actors.kernel import Context
 from callboard.actors.notices import JournalSalvaged
 from callboard.actors.partition.group_states import RECORDS_VERSION, GroupStates, invalid_journal
 from callboard.actors.partition.participants import wall_offset
-from callboard.actors.partition.placement import Placement
+from callboard.actors.partition.spec import PartitionSpec
 from callboard.log.errors import JournalInvalid, LogCorrupt, StorageError
 from callboard.log.journal.journal import Journal
 from callboard.log.offline.repair import repair_journal
@@ -18,7 +18,7 @@ __all__ = ["open_delivery_journal"]
 
 
 async def open_delivery_journal(
-    files: Incarnation, place: Placement, context: Context[Any]
+    files: Incarnation, spec: PartitionSpec, context: Context[Any]
 ) -> tuple[Journal, GroupStates]:
     """The journal and what it says. One that is damaged is repaired, which is told, and what it still says is kept.
 
@@ -26,11 +26,11 @@ async def open_delivery_journal(
     """
     damage: LogCorrupt | None = None
     try:
-        journal, states = await _opened(files, place, context)
+        journal, states = await _opened(files, spec, context)
     except LogCorrupt as error:
         damage = error
-        await repair_journal(files, place.journal_directory)
-        journal, states = await _opened(files, place, context)
+        await repair_journal(files, spec.journal_directory)
+        journal, states = await _opened(files, spec, context)
     if states.lost_sequences:
         states.replayed()
         context.emit(JournalSalvaged(context.path, str(damage or "; ".join(states.losses))))
@@ -41,12 +41,14 @@ async def open_delivery_journal(
     return journal, states
 
 
-async def _opened(files: Incarnation, place: Placement, context: Context[Any]) -> tuple[Journal, GroupStates]:
+async def _opened(
+    files: Incarnation, spec: PartitionSpec, context: Context[Any]
+) -> tuple[Journal, GroupStates]:
     states = GroupStates(wall_offset(context.clock), opened_us=context.clock.wall_us())
     try:
         journal = await Journal.open(
             files,
-            place.journal_directory,
+            spec.journal_directory,
             clock=context.clock,
             entropy=context.entropy,
             restore=states.restore,
@@ -55,9 +57,9 @@ async def _opened(files: Incarnation, place: Placement, context: Context[Any]) -
             versioned=states.versioned,
             written=states.written,
             lost=states.lost,
-            proven_end=place.port.journal_end,
+            proven_end=spec.port.journal_end,
             limits=context.limits,
         )
     except JournalInvalid as error:
-        raise invalid_journal(place.port.label, place.journal_directory, error) from error
+        raise invalid_journal(spec.port.label, spec.journal_directory, error) from error
     return journal, states

@@ -39,8 +39,8 @@ from callboard.actors.partition.group_states import Group, PendingLease
 from callboard.actors.partition.lease_reading import LeaseReading
 from callboard.actors.partition.openings import Turn
 from callboard.actors.partition.participants import JournalParticipant, LogParticipant
-from callboard.actors.partition.placement import Placement
 from callboard.actors.partition.sequencer import Appends, Singles
+from callboard.actors.partition.spec import PartitionSpec
 from callboard.actors.settings import TopicSettings
 from callboard.log.errors import (
     ActorCrashed,
@@ -84,13 +84,13 @@ def log_settings(settings: TopicSettings, limits: Limits) -> LogSettings:
 
 
 class Partition(Actor[c.PartitionCommand]):
-    """See the module. A new instance per incarnation; `Placement` and its port outlive it."""
+    """See the module. A new instance per incarnation; `PartitionSpec` and its port outlive it."""
 
     defers_interrupts = True
 
-    def __init__(self, placement: Placement) -> None:
-        self._place = placement
-        self._port = placement.port
+    def __init__(self, spec: PartitionSpec) -> None:
+        self._spec = spec
+        self._port = spec.port
         self._journal: Journal
         self._log: PartitionLog
         self._log_part: LogParticipant
@@ -105,7 +105,7 @@ class Partition(Actor[c.PartitionCommand]):
         self._alarm_at = INFINITY
         self._rearmed = trio.Event()
         self._readers_sift_at = READERS_SIFT_AT
-        self._grows_old = placement.settings.ages
+        self._grows_old = spec.settings.ages
 
     # -- life
 
@@ -162,14 +162,14 @@ class Partition(Actor[c.PartitionCommand]):
         self._alarm = context.start_task(self._run_alarm, name="alarm")
         port.state = "running"
         port.opened_before = True
-        port.sleepers.wake(self._place.index)
+        port.restart_waiters.wake(self._spec.index)
         self._maintain()
 
     async def _turn_after(self, pause_s: float) -> Turn | None:
         """This partition's turn to recover; None when it is to stop instead."""
         with self.context.until_stop():
             await trio.sleep(pause_s)
-            return await self._place.openings.wait_turn(self._place.topic_id)
+            return await self._spec.openings.wait_turn(self._spec.topic_id)
         return None
 
     async def _has_recovered(self, turn: Turn) -> bool:
@@ -215,17 +215,17 @@ class Partition(Actor[c.PartitionCommand]):
         self.context.emit(OpeningOverdue(self.context.path, OPENING_TURN_S))
 
     async def _recover(self, turn: Turn) -> None:
-        place, context = self._place, self.context
+        spec, context = self._spec, self.context
         if context.disk is None:
             raise InternalError("a partition was started in a system without a disk", invariant="P0")
-        files = await context.disk.incarnate(place.directory)
-        journal = await files.list(place.journal_directory)
+        files = await context.disk.incarnate(spec.directory)
+        journal = await files.list(spec.journal_directory)
         await turn.hold(OPENING_BYTES_LEAST + sum([entry.size_bytes for entry in journal]))
-        self._journal, states = await open_delivery_journal(files, place, context)
+        self._journal, states = await open_delivery_journal(files, spec, context)
         log = self._log = await PartitionLog.open(
             files,
-            place.directory,
-            log_settings(place.settings, context.limits),
+            spec.directory,
+            log_settings(spec.settings, context.limits),
             label=self._port.label,
             clock=context.clock,
             entropy=context.entropy,
@@ -373,9 +373,9 @@ class Partition(Actor[c.PartitionCommand]):
             self._readers_sift_at = max(READERS_SIFT_AT, 2 * len(core.readers))
 
     def _alter(self, message: c.Alter, reply: Reply | None, now: float) -> None:
-        if message.settings.partitions != self._place.settings.partitions:
+        if message.settings.partitions != self._spec.settings.partitions:
             raise InvalidArgument("partitions cannot be changed once a topic exists")
-        self._place.settings = message.settings
+        self._spec.settings = message.settings
         self._grows_old = message.settings.ages
         self._log.alter(log_settings(message.settings, self.context.limits))
         self._maintain()
@@ -390,8 +390,8 @@ class Partition(Actor[c.PartitionCommand]):
         log_part, journal_part = self._log_part, self._journal_part
         reply.answer(
             c.PartitionStatistics(
-                topic=self._place.topic,
-                partition=self._place.index,
+                topic=self._spec.topic,
+                partition=self._spec.index,
                 state="full" if log.over_limit() else self._port.state,
                 start_offset=log.start_offset,
                 next_offset=log.next_offset,
@@ -604,7 +604,7 @@ class Partition(Actor[c.PartitionCommand]):
 
     def _tell_fullness(self) -> None:
         """Once when the topic's limit is reached, once when there is room again."""
-        log, port, limit = self._log, self._port, self._place.settings.retention_bytes
+        log, port, limit = self._log, self._port, self._spec.settings.retention_bytes
         is_full = log.over_limit()
         if is_full != port.is_full:
             port.is_full = is_full
@@ -614,7 +614,7 @@ class Partition(Actor[c.PartitionCommand]):
 
     async def _make_room(self) -> TopicFull | None:
         """Between commits: drop what retention allows; the error for publishers when the topic stays full."""
-        core, log, settings = self._core, self._log, self._place.settings
+        core, log, settings = self._core, self._log, self._spec.settings
         await log.retain(
             now_us=self.context.clock.wall_us(),
             unsettled_from=core.states.unsettled_from(log.next_offset),
@@ -634,8 +634,8 @@ class Partition(Actor[c.PartitionCommand]):
             f"partition {self._port.label} holds {log.size_bytes} bytes, its retention_bytes are"
             f" {settings.retention_bytes}, and a durable group has not settled its oldest messages. Nothing was stored."
             " Consume them, delete the group, raise retention_bytes, or set drop_unread=True.",
-            topic=self._place.topic,
-            partition=self._place.index,
+            topic=self._spec.topic,
+            partition=self._spec.index,
         )
 
 

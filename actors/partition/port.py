@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from callboard.actors.partition.awaited import Sleepers
+from callboard.actors.partition.awaited import RestartWaiters
 from callboard.actors.partition.commands import PartitionCommand
 from callboard.actors.partition.core import Carried
 from callboard.log.errors import CallboardError, PartitionUnavailable
@@ -129,7 +129,7 @@ class PartitionPort:
         self.is_full = False
         """Whether `retention_bytes` was reached when that was looked at last."""
         self.budget = Budget(pending_bytes)
-        self.sleepers = Sleepers()
+        self.restart_waiters = RestartWaiters()
         """Consumers who found the partition unavailable."""
         self.carried = Carried()
         self.unawaited_waiting = 0

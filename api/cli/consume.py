@@ -16,8 +16,8 @@ import trio
 from callboard.actors.names import check_name
 from callboard.cli.group import run
 from callboard.cli.messages import record_to_json
-from callboard.cli.onlooker import Onlooker, topic_not_found
-from callboard.cli.options import directory_option, json_option, parse_place
+from callboard.cli.offline import OfflineDirectory, topic_not_found
+from callboard.cli.options import directory_option, json_option, parse_start
 from callboard.cli.output import say, to_json
 from callboard.cli.streams import require_directory, write_out
 from callboard.consumer import Consumer
@@ -75,14 +75,14 @@ def consume(
         raise InvalidArgument("--durable needs --group.")
     if group is not None and partition is not None:
         raise InvalidArgument("--partition does not go with --group: a group reads all partitions.")
-    place = parse_place(start)
+    beginning = parse_start(start)
     show = _as_json if as_json else _as_lines
     if group is None:
-        run(ConsumeReading(directory, topic, place, partition, show, limit=limit, follow=follow).run)
+        run(ConsumeReading(directory, topic, beginning, partition, show, limit=limit, follow=follow).run)
         return
     check_name(group, "group")
     require_directory(directory)
-    run(Leasing(directory, topic, group, place, show, durable=durable, limit=limit, follow=follow).run)
+    run(Leasing(directory, topic, group, beginning, show, durable=durable, limit=limit, follow=follow).run)
 
 
 @click.command()
@@ -95,7 +95,7 @@ def consume(
 def peek(topic: str, partition: int, start: str, limit: int, directory: str, as_json: bool) -> None:
     """Print a few messages of one partition. Another process may have the directory open."""
     show = _as_json if as_json else _as_lines
-    run(ConsumeReading(directory, topic, parse_place(start), partition, show, limit=limit, follow=False).run)
+    run(ConsumeReading(directory, topic, parse_start(start), partition, show, limit=limit, follow=False).run)
 
 
 class ConsumeReading:
@@ -105,7 +105,7 @@ class ConsumeReading:
         self,
         directory: str,
         topic: str,
-        place: int | str | datetime,
+        start: int | str | datetime,
         partition: int | None,
         show: Show,
         *,
@@ -114,7 +114,7 @@ class ConsumeReading:
     ) -> None:
         self._directory = directory
         self._topic = topic
-        self._place = place
+        self._start = start
         self._partition = partition
         self._show = show
         self._left = limit
@@ -122,14 +122,14 @@ class ConsumeReading:
 
     async def run(self) -> None:
         """Print from the start position to the end, or for ever."""
-        async with Onlooker(self._directory) as onlooker:
-            topic = await onlooker.topic(self._topic)
-            onlooker.check_partition(topic, self._partition)
+        async with OfflineDirectory(self._directory) as offline:
+            topic = await offline.topic(self._topic)
+            offline.check_partition(topic, self._partition)
             partitions = range(topic.settings.partitions) if self._partition is None else (self._partition,)
             positions: dict[int, tuple[LogReader, int]] = {}
             for index in partitions:
-                reader = await onlooker.reader(topic, index)
-                positions[index] = reader, await _resolved(reader, self._place)
+                reader = await offline.reader(topic, index)
+                positions[index] = reader, await _resolved(reader, self._start)
                 await self._settle(reader, len(partitions))
             while self._left != 0:
                 moved = False
@@ -177,7 +177,7 @@ class ConsumeReading:
                     f"{self._topic}/{index}: nothing can be read at offsets {first} to {last}: see `callboard verify`"
                 )
             for columns in reading.batches:
-                records = [Record(self._topic, index, columns, place) for place in range(columns.count)]
+                records = [Record(self._topic, index, columns, number) for number in range(columns.count)]
                 await write_out(self._show(records))
                 if self._left is not None:
                     self._left -= len(records)
@@ -187,12 +187,12 @@ class ConsumeReading:
         return offset
 
 
-async def _resolved(reader: LogReader, place: int | str | datetime) -> int:
-    if isinstance(place, datetime):
-        return await reader.offset_at(to_us(place))
-    if isinstance(place, int):
-        return max(place, reader.start_offset)
-    return reader.start_offset if place == "beginning" else reader.visible_end
+async def _resolved(reader: LogReader, start: int | str | datetime) -> int:
+    if isinstance(start, datetime):
+        return await reader.offset_at(to_us(start))
+    if isinstance(start, int):
+        return max(start, reader.start_offset)
+    return reader.start_offset if start == "beginning" else reader.visible_end
 
 
 class Leasing:
@@ -203,7 +203,7 @@ class Leasing:
         directory: str,
         topic: str,
         group: str,
-        place: int | str | datetime,
+        start: int | str | datetime,
         show: Show,
         *,
         durable: bool,
@@ -213,7 +213,7 @@ class Leasing:
         self._directory = directory
         self._topic = topic
         self._group = group
-        self._place = place
+        self._start = start
         self._show = show
         self._durable = durable
         self._left = limit
@@ -246,10 +246,10 @@ class Leasing:
         """An existing group keeps its settings; a new one is ephemeral unless it is to be kept."""
         for group in await runtime.groups():
             if group.name == self._group:
-                if self._topic in group.topics and self._place != "beginning":
+                if self._topic in group.topics and self._start != "beginning":
                     say(f"group {self._group} is there already: it goes on where it is, --from has no effect")
                 return {}
-        return {"durable": self._durable, "start": self._place}
+        return {"durable": self._durable, "start": self._start}
 
 
 async def _available(topic: Topic, consumer: Consumer) -> int:

@@ -47,8 +47,6 @@ from callboard.recordings import (
 from callboard.runtime import Runtime, open_runtime
 from callboard.simulations.entropy import SeededEntropy
 
-__all__ = ["Stage", "demo", "demo_child"]
-
 EVENTS_DEFAULT = 30_000
 ONE, TWO, THREE = "act one", "act two", "act three"
 

@@ -37,8 +37,6 @@ from typing import Any
 import attrs
 from rich.table import Table
 
-__all__ = ["Account", "DemoHistory", "acknowledged_events", "parse_line", "percentile", "table"]
-
 Fact = tuple[str, list[int]]
 _NUMBERS_AT_LEAST = {"P": 3} | dict.fromkeys("DXHKO", 2) | dict.fromkeys("SECRLQ", 1)
 _DELIVERED, _HANDLED, _ACKNOWLEDGED = 1, 2, 4

@@ -36,8 +36,6 @@ from callboard.message import Message
 from callboard.recordings import Event, digest_of
 from callboard.runtime import Runtime
 
-__all__ = ["TOPIC", "Act", "WorkFailure", "FailurePlan", "feed_log", "plan_failures", "unsettled"]
-
 TOPIC, GROUP = "traffic", "workers"
 HEADER = "n"
 """The header that names the event: its number in the input and its digest, as text."""

@@ -20,8 +20,6 @@ from typing import BinaryIO, cast
 from callboard.log.errors import InvalidArgument, StorageError
 from callboard.log.limits import GIB, KIB
 
-__all__ = ["RecordFile", "empty_directory", "read_lines", "read_record_lines", "temporary_directory"]
-
 UNPACKED_BYTES_MAX = 64 * GIB
 """A compressed file that unpacks to more than this is refused."""
 RECORD_LINE_BYTES_MAX = 1024 * KIB

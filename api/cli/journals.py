@@ -8,14 +8,12 @@ import attrs
 
 from callboard.actors.partition.delivery_reset import DeliveryReading, reset_deliveries
 from callboard.actors.partition.group_states import invalid_journal
-from callboard.actors.partition.placement import partition_directory
-from callboard.cli.onlooker import CatalogReplay, Onlooker
+from callboard.actors.partition.spec import partition_directory
+from callboard.cli.offline import CatalogReplay, OfflineDirectory
 from callboard.log.errors import GroupNotFound, JournalInvalid, PlanFailed
 from callboard.log.host.clock import HostClock
 from callboard.log.host.entropy import HostEntropy
 from callboard.log.offline.verify import Problem, VerifyReport
-
-__all__ = ["PartitionReset", "content_problems", "reset_groups", "with_contents"]
 
 EVERY_GROUP = "*"
 
@@ -32,9 +30,9 @@ class PartitionReset:
     quarantined: tuple[str, ...] = ()
 
 
-async def with_contents(onlooker: Onlooker, report: VerifyReport) -> VerifyReport:
+async def with_contents(offline: OfflineDirectory, report: VerifyReport) -> VerifyReport:
     """The report, with what the catalog and the delivery journals say that makes no sense among the problems."""
-    problems = await content_problems(onlooker)
+    problems = await content_problems(offline)
     return attrs.evolve(
         report,
         logs=tuple(
@@ -46,12 +44,12 @@ async def with_contents(onlooker: Onlooker, report: VerifyReport) -> VerifyRepor
     )
 
 
-async def content_problems(onlooker: Onlooker) -> list[Problem]:
+async def content_problems(offline: OfflineDirectory) -> list[Problem]:
     """Of kind "senseless": journals whose bytes are sound and make no sense. Raises `FormatTooNew`."""
-    replay = await onlooker.catalog()
+    replay = await offline.catalog()
     problems = [_senseless("catalog", words) for words in replay.senseless]
     for label, directory, _ in _partitions(replay):
-        reading = DeliveryReading(onlooker.files, f"{directory}/delivery")
+        reading = DeliveryReading(offline.files, f"{directory}/delivery")
         try:
             await reading.run()
         except PlanFailed as failed:
@@ -65,19 +63,21 @@ async def content_problems(onlooker: Onlooker) -> list[Problem]:
     return problems
 
 
-async def reset_groups(onlooker: Onlooker, groups: Sequence[str], *, dry_run: bool) -> list[PartitionReset]:
+async def reset_groups(
+    offline: OfflineDirectory, groups: Sequence[str], *, dry_run: bool
+) -> list[PartitionReset]:
     """Set back the groups (names, ids, or "*") in all partitions where what is said of them makes no sense.
 
     Raises `GroupNotFound`, `DirectoryLocked`, `JournalInvalid` when another group's state makes no sense either.
     """
-    lock = None if dry_run else await onlooker.disk.lock({"program": "callboard repair"})
+    lock = None if dry_run else await offline.disk.lock({"program": "callboard repair"})
     try:
-        replay = await onlooker.catalog()
+        replay = await offline.catalog()
         wanted = None if EVERY_GROUP in groups else {_group_id(replay, name) for name in groups}
         found: list[PartitionReset] = []
         for label, directory, joined in _partitions(replay):
             resets, kept = await reset_deliveries(
-                onlooker.files,
+                offline.files,
                 f"{directory}/delivery",
                 groups=wanted,
                 joined=joined,

@@ -11,7 +11,7 @@ import click
 from callboard.cli import exits
 from callboard.cli.group import run
 from callboard.cli.journals import PartitionReset, content_problems, reset_groups, with_contents
-from callboard.cli.onlooker import Onlooker
+from callboard.cli.offline import OfflineDirectory
 from callboard.cli.options import directory_option, json_option
 from callboard.cli.output import Advance, print_json, progress, show
 from callboard.log.errors import CallboardError
@@ -33,11 +33,11 @@ def verify(directory: str, as_json: bool) -> int:
     """
 
     async def work() -> tuple[VerifyReport, Names]:
-        async with Onlooker(directory) as onlooker:
-            names = await _names(onlooker)
+        async with OfflineDirectory(directory) as offline:
+            names = await _names(offline)
             with progress("verifying", quiet=as_json) as advance:
-                report = await verify_directory(onlooker.disk, progress=_teller(advance, names))
-            return await with_contents(onlooker, report), names
+                report = await verify_directory(offline.disk, progress=_teller(advance, names))
+            return await with_contents(offline, report), names
 
     report, names = run(work)
     if as_json:
@@ -79,20 +79,20 @@ def repair(dry_run: bool, groups: tuple[str, ...], accept: bool, directory: str,
     """
 
     async def work() -> tuple[RepairReport, list[PartitionReset], list[Problem], Names]:
-        async with Onlooker(directory, writable=not dry_run) as onlooker:
-            names = await _names(onlooker)
-            senseless = await content_problems(onlooker)  # first: it may be too new to be touched
+        async with OfflineDirectory(directory, writable=not dry_run) as offline:
+            names = await _names(offline)
+            senseless = await content_problems(offline)  # first: it may be too new to be touched
             with progress("repairing", quiet=as_json) as advance:
                 report = await repair_directory(
-                    onlooker.disk,
+                    offline.disk,
                     dry_run=dry_run,
                     accept=accept,
                     now_us=HostClock().wall_us(),
                     progress=_teller(advance, names),
                 )
-            resets = await reset_groups(onlooker, groups, dry_run=dry_run) if groups else []
+            resets = await reset_groups(offline, groups, dry_run=dry_run) if groups else []
             if groups and not dry_run:
-                senseless = await content_problems(onlooker)
+                senseless = await content_problems(offline)
             return report, resets, senseless, names
 
     report, resets, senseless, names = run(work)
@@ -110,10 +110,10 @@ def repair(dry_run: bool, groups: tuple[str, ...], accept: bool, directory: str,
     return exits.DAMAGED if is_left else exits.OK
 
 
-async def _names(onlooker: Onlooker) -> Names:
+async def _names(offline: OfflineDirectory) -> Names:
     """Topic ids and names, as far as the catalog can be read: it may be what is damaged."""
     try:
-        replay = await onlooker.catalog()
+        replay = await offline.catalog()
     except CallboardError:
         return {}
     return {topic_id: record.name for topic_id, record in replay.state.topics.items()}

@@ -13,8 +13,6 @@ from typing import Any
 from callboard.cli.output import plain_bytes
 from callboard.message import ATTRIBUTES, Message, Record, to_us
 
-__all__ = ["FIELDS", "message_from_json", "record_to_json"]
-
 FIELDS = frozenset({"value", *(attribute.name for attribute in ATTRIBUTES)})
 """The fields of a message to publish."""
 

@@ -32,7 +32,7 @@ directory_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
 
 
-def parse_place(text: str) -> int | str | datetime:
+def parse_start(text: str) -> int | str | datetime:
     """ "beginning", "end", an offset, or an ISO 8601 instant (UTC unless it says otherwise)."""
     if text in ("beginning", "end"):
         return text

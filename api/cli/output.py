@@ -19,8 +19,6 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from callboard.log.errors import StorageError
 
-__all__ = ["output_failed", "plain_bytes", "print_json", "progress", "say", "show", "to_json"]
-
 PIPE_WIDTH = 240
 """The width of tables that are not printed on a terminal."""
 

@@ -15,8 +15,6 @@ import trio
 
 from callboard.log.limits import KIB
 
-__all__ = ["ChildProcess", "live_as_long_as_parent", "spawn_callboard", "wait_for_parent_to_go"]
-
 _LINE_BYTES_MAX = 64 * KIB
 _ERRORS_KEPT_BYTES = 16 * KIB
 

@@ -12,7 +12,7 @@ import click
 from callboard.actors.names import check_name
 from callboard.cli.group import run
 from callboard.cli.messages import FIELDS, message_from_json
-from callboard.cli.onlooker import topic_not_found
+from callboard.cli.offline import topic_not_found
 from callboard.cli.options import bytes_of, directory_option, json_option, print_json
 from callboard.cli.output import Advance, progress, say
 from callboard.cli.streams import LineReader, is_interactive, require_directory

@@ -21,9 +21,6 @@ from callboard.simulations.proof import SAFEGUARDS
 from callboard.simulations.proof.proving import check_names
 from callboard.simulations.search.differences import Difference, first_difference
 
-__all__ = ["check_determinism", "explore", "prove"]
-
-
 SEEDS_AT_ONCE: Final = 20
 
 # -- determinism

@@ -18,21 +18,6 @@ from typing import Self
 from callboard.log.errors import InvalidArgument, StorageError
 from callboard.log.limits import MIB
 
-__all__ = [
-    "TraceFile",
-    "check_target",
-    "code_fingerprint",
-    "copy_file",
-    "cores",
-    "find_file",
-    "prepare_folder",
-    "read_whole",
-    "remove_file",
-    "seconds_now",
-    "trace_lines",
-    "write_whole",
-]
-
 STATE_BYTES_MAX = 16 * MIB
 
 

@@ -16,8 +16,6 @@ from callboard.log.errors import CallboardError, InvalidArgument, StorageError
 from callboard.log.limits import MIB
 from callboard.simulations.search.stored_failure import StaleFailure
 
-__all__ = ["SimulationFailed", "WorkerProcess", "WorkerGone", "one_worker", "run_all"]
-
 LINE_BYTES_MAX: Final = 8 * MIB
 PATIENCE_S: Final = 240.0
 """How long a worker may be silent: the slowest seed, or run of a shrinking, takes much less."""

@@ -15,15 +15,6 @@ from callboard.simulations.scenarios.registry import Weights
 from callboard.simulations.scenarios.scenario import Scenario
 from callboard.simulations.search.stored_failure import StaleFailure
 
-__all__ = [
-    "check_names",
-    "drive_machines",
-    "expected_faults",
-    "expected_points",
-    "find_scenario",
-    "weights",
-]
-
 
 def find_scenario(name: str) -> Scenario:
     """The scenario of that name. Raises `StaleFailure`, for names come from checked arguments and stored failures."""
@@ -79,6 +70,6 @@ def drive_machines(seed: int) -> dict[str, Any]:
         tale = "\n".join(driven.tale)
         found |= {
             "promise": driven.violation.promise,
-            "words": f"{driven.violation.words}\nThe last deeds:\n{tale}",
+            "words": f"{driven.violation.words}\nThe last operations:\n{tale}",
         }
     return found

@@ -10,8 +10,6 @@ from rich.table import Table
 from callboard.cli.simulate_sweep import Searched
 from callboard.simulations.search.coverage import Row, uncovered
 
-__all__ = ["proof_table", "scenario_table", "searched_lines", "searched_to_dict"]
-
 
 def scenario_table(scenarios: Mapping[str, Mapping[str, Any]]) -> Table:
     """The scenarios there are."""

@@ -19,8 +19,6 @@ from callboard.simulations.machines import MACHINES
 from callboard.simulations.search.stored_failure import StaleFailure
 from callboard.simulations.search.sweep import Result, Sweep
 
-__all__ = ["SweepLimits", "Searched", "ShrunkFailure", "search"]
-
 SAVE_EVERY_S: Final = 2.0
 STUCK_AFTER_S: Final = 10.0
 """A seed that has run for so long when the time of a sweep is over counts as one that does not end, unless seeds of its

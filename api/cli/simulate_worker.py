@@ -53,8 +53,6 @@ from callboard.simulations.search.story import Story, tell
 from callboard.simulations.violations import Violation
 from callboard.simulations.world import Run, Settings, SimulationStuck
 
-__all__ = ["simulate_worker"]
-
 TRACEBACK_LINES_MAX: Final = 40
 SILENT_S: Final = 120.0
 """A run that says nothing for so long computes without ever waiting: the process tells where, and ends."""

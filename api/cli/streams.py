@@ -21,16 +21,6 @@ from callboard.cli.output import output_failed
 from callboard.log.errors import InvalidArgument, StorageError
 from callboard.log.limits import KIB, MIB
 
-__all__ = [
-    "LineReader",
-    "check_directory",
-    "drop_standard_output",
-    "input_lines",
-    "is_interactive",
-    "require_directory",
-    "write_out",
-]
-
 READ_BYTES: Final = 256 * KIB
 WRITE_BYTES: Final = 4 * KIB
 """A writable pipe accepts this many bytes without blocking (PIPE_BUF)."""

@@ -12,7 +12,7 @@ from callboard.actors.names import check_name
 from callboard.actors.settings import TOPIC_FIELDS, check, topic_settings
 from callboard.cli.group import run
 from callboard.cli.inspect import live_or_opened
-from callboard.cli.onlooker import Onlooker, topic_not_found
+from callboard.cli.offline import OfflineDirectory, topic_not_found
 from callboard.cli.options import directory_option, json_option, parse_settings
 from callboard.cli.output import print_json, say, show
 from callboard.cli.streams import is_interactive, require_directory
@@ -101,14 +101,14 @@ def list_topics(directory: str, as_json: bool) -> None:
     """List topics with their sizes, also while another process has the directory open."""
 
     async def work() -> list[dict[str, Any]]:
-        async with Onlooker(directory) as onlooker:
+        async with OfflineDirectory(directory) as offline:
             found = []
-            for record in await onlooker.topics():
+            for record in await offline.topics():
                 records = size_bytes = 0
                 for index in range(record.settings.partitions):
-                    reader = await onlooker.reader(record, index)
+                    reader = await offline.reader(record, index)
                     records += reader.visible_end - reader.start_offset
-                    size_bytes += await onlooker.file_bytes(record, index)
+                    size_bytes += await offline.file_bytes(record, index)
                 partitions = record.settings.partitions
                 found.append(
                     {

@@ -104,15 +104,15 @@ class Table:
     def __init__(self, columns: LineColumns, *, separator: str) -> None:
         self._columns = columns
         self._separator = separator
-        self._placed = False
+        self._has_columns = False
         self._time, self._key, self._value = 0, -1, -1
         self._width = 0
 
     def parse(self, line: bytes) -> Event | None:
         fields = self._split(line)
-        if not self._placed:
-            self._placed = True
-            if self._place(fields):
+        if not self._has_columns:
+            self._has_columns = True
+            if self._find_columns(fields):
                 return None
         if len(fields) < self._width:
             raise BadLine(f"{len(fields)} fields where column {self._width} is needed")
@@ -134,7 +134,7 @@ class Table:
         except csv.Error as error:
             raise BadLine(f"not CSV: {error}") from None
 
-    def _place(self, fields: Sequence[str]) -> bool:
+    def _find_columns(self, fields: Sequence[str]) -> bool:
         """Find the columns; True when `fields` is a header."""
         names = {name.strip().lower(): index for index, name in reversed(list(enumerate(fields)))}
         columns = self._columns

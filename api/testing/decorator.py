@@ -6,20 +6,21 @@ be above it. Its arguments are those of the body without `world` (and `workload`
 
 from __future__ import annotations
 
+import ast
 import functools
 import inspect
+import textwrap
 from collections.abc import Awaitable, Callable
 from typing import Any, overload
+
+import attrs
 
 from callboard.log.errors import ConfigurationError
 from callboard.simulations.faults import FaultSpace, Plan
 from callboard.simulations.world import World
 from callboard.testing.search import search
 from callboard.testing.session import CURRENT, Asked
-from callboard.testing.static import points_in
 from callboard.testing.trial import SEEDS, Escapes, Trial, Workload, trial_problems
-
-__all__ = ["simulate"]
 
 Body = Callable[..., Awaitable[object]]
 Test = Callable[..., None]
@@ -72,30 +73,29 @@ def simulate(
     Importing the module raises `ConfigurationError` with every problem of the decorator.
     """
 
+    settings = {
+        "faults": faults,
+        "scheduler": scheduler,
+        "within": within,
+        "workload": workload,
+        "escapes": escapes,
+    }
+
     def decorate(body: Body) -> Test:
-        problems = _body_problems(body, workload)
-        problems += trial_problems(faults, scheduler, within, workload, escapes, seeds)
+        problems = _body_problems(body, workload) + trial_problems(seeds=seeds, **settings)
         if problems:
             raise ConfigurationError(
                 f"@simulate on {getattr(body, '__qualname__', body)!s}: {'; '.join(problems)}.",
                 problems=tuple(problems),
             )
-        return _test(body, seeds, faults, scheduler, within, workload, escapes)
+        return _test(body, seeds, settings)
 
     return decorate if body is None else decorate(body)
 
 
-def _test(
-    body: Body,
-    seeds: int,
-    faults: FaultSpace | Plan | None,
-    scheduler: str | None,
-    within: float | None,
-    workload: Workload | None,
-    escapes: Escapes,
-) -> Test:
+def _test(body: Body, seeds: int, settings: dict[str, Any]) -> Test:
     signature = inspect.signature(body)
-    ours = {"world", "workload"} if workload is not None else {"world"}
+    ours = {"world", "workload"} if settings["workload"] is not None else {"world"}
     theirs = [parameter for name, parameter in signature.parameters.items() if name not in ours]
     signature = signature.replace(parameters=theirs)
 
@@ -108,19 +108,11 @@ def _test(
             own = {"world": world, "workload": drawn}
             await body(**{name: own[name] for name in ours}, **arguments)
 
-        plan = arguments.get("plan")
-        trial = Trial(
-            name=body.__name__,
-            file=body.__code__.co_filename,
-            body=main,
-            faults=plan if isinstance(plan, Plan) else faults,
-            scheduler=scheduler,
-            within_s=within,
-            workload=workload,
-            escapes=escapes,
-        )
+        trial = Trial(name=body.__name__, file=body.__code__.co_filename, body=main, **settings)
+        if isinstance(plan := arguments.get("plan"), Plan):
+            trial = attrs.evolve(trial, faults=plan)
         asked = CURRENT.get() or Asked()
-        for point in points_in(body):
+        for point in _points_in(body):
             asked.points.setdefault(point, 0)
         search(trial, asked.only(seeds), asked)
 
@@ -142,3 +134,22 @@ def _body_problems(body: Any, workload: Workload | None) -> list[str]:
     if workload is not None and "workload" not in parameters:
         problems.append("the test has no argument `workload`")
     return problems
+
+
+def _points_in(body: Callable[..., Any]) -> tuple[str, ...]:
+    """Names of the points in the source of `body` that are plain strings; none when there is no source."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(body)))
+    except (OSError, SyntaxError, TypeError):
+        return ()
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args]
+    names = [call.args[0] for call in calls if _called(call) == "sometimes"]
+    return tuple(
+        name.value for name in names if isinstance(name, ast.Constant) and isinstance(name.value, str)
+    )
+
+
+def _called(call: ast.Call) -> str:
+    if isinstance(call.func, ast.Attribute):
+        return call.func.attr
+    return call.func.id if isinstance(call.func, ast.Name) else ""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from callboard.log.errors import CallboardError
 
-__all__ = ["DrawnInside", "NeverHit", "NotRepeatable"]
-
 
 class NeverHit(CallboardError, AssertionError):
     """No seed hit the `sometimes` points that `points` names. Raised only with `--callboard-strict`.

@@ -9,8 +9,6 @@ from typing import Any
 
 from callboard.testing.errors import DrawnInside
 
-__all__ = ["is_control", "is_drawing", "no_draws"]
-
 
 def is_drawing() -> bool:
     """Whether a test of Hypothesis is running: it then does the shrinking."""

@@ -15,8 +15,6 @@ import trio
 if TYPE_CHECKING:
     from callboard.simulations.world import World
 
-__all__ = ["always", "eventually", "note", "sometimes"]
-
 LOOK_EVERY_S = 0.01
 """How often `eventually` checks its predicate outside a world."""
 

@@ -1,22 +1,36 @@
-"""Runs a trial under its seeds until one fails, and raises that failure with an explanation."""
+"""Runs a trial under its seeds until one fails, shrinks that failure, and raises it with an explanation.
+
+A failure is shrunk to fewer faults, a smaller workload and a simpler schedule, as long as the same promise breaks.
+"""
 
 from __future__ import annotations
 
+import re
+import shlex
+import traceback
 from collections.abc import Iterable
+from types import TracebackType
+
+import attrs
 
 from callboard.simulations.search.coverage import points
 from callboard.simulations.search.replay import words_of
-from callboard.simulations.search.shrink import Case
+from callboard.simulations.search.shrink import Case, RunBudget, shrink
 from callboard.simulations.search.story import tell
-from callboard.simulations.world import Run
+from callboard.simulations.violations import Violation
+from callboard.simulations.world import Run, Tape
 from callboard.testing.errors import NotRepeatable
-from callboard.testing.failure import account, way_back, without_machinery
 from callboard.testing.guard import is_control, is_drawing
 from callboard.testing.session import Asked
-from callboard.testing.shrinking import smallest
 from callboard.testing.trial import Trial
 
-__all__ = ["search"]
+MACHINERY = ("trio.", "outcome", "callboard.simulations.", "callboard.testing.")
+NUMBER = re.compile(r"\d+(\.\d+)?")
+TICKS_MAX = 2_000_000
+"""Scheduler ticks of all attempts together, about ten to twenty seconds. With a limit in seconds, the same failure
+would not always shrink to the same result."""
+LEAST_TICKS = 100_000
+"""The minimum of an attempt's limit."""
 
 
 def search(trial: Trial, seeds: Iterable[int], asked: Asked) -> None:
@@ -57,3 +71,92 @@ def _explained(
         return unexplained
     small.run.failure.add_note(account(trial.name, case, run, small, way_back(asked, seed)))
     return without_machinery(small.run.failure, trial.file)
+
+
+@attrs.frozen
+class Small:
+    """A shrunk failure: the smaller case with its schedule, and a run of it."""
+
+    case: Case
+    run: Run
+    runs: int
+
+
+def smallest(trial: Trial, seed: int, case: Case, run: Run) -> Small | None:
+    """Shrink this failed run. None if the same seed does not fail in the same way again.
+
+    A run that alone takes more ticks than all attempts may take, usually an endless loop, is not shrunk.
+    """
+    if run.ticks > TICKS_MAX:
+        return Small(case, run, 0)
+    failure = run.failure
+    wanted = _kind(failure, trial.file)
+    limit = 4 * run.ticks + LEAST_TICKS  # a run that takes much longer is not simpler, and may never end
+    ticks = 0
+
+    def fails(tried: Case, *, record: bool) -> Tape | None:
+        nonlocal ticks
+        went = trial.run(seed, tried, record_schedule=record, tick_limit=limit)
+        ticks += went.ticks
+        if _kind(went.failure, trial.file) != wanted:
+            return None
+        return went.tape or Tape()
+
+    if fails(case, record=False) is None:
+        return None
+    found = shrink(case, fails, RunBudget(out_of_time=lambda: ticks > TICKS_MAX))
+    return Small(found.case, trial.run(seed, found.case), found.runs)
+
+
+def _kind(failure: BaseException | None, file: str) -> object:
+    """What must stay the same: the promise and its words without numbers; for other errors, the type and the line."""
+    if failure is None:
+        return None
+    if isinstance(failure, Violation):
+        return failure.promise, NUMBER.sub("0", failure.words)
+    if isinstance(failure, BaseExceptionGroup):
+        return frozenset(_kind(inner, file) for inner in failure.exceptions)
+    lines = [at.lineno for at in traceback.extract_tb(failure.__traceback__) if at.filename == file]
+    return type(failure), tuple(lines[-1:])
+
+
+def way_back(asked: Asked, seed: int) -> str:
+    """The command that runs this test under this seed only."""
+    return f"pytest {shlex.quote(asked.node or 'path::test')} --callboard-seed={seed}"
+
+
+def account(name: str, case: Case, run: Run, small: Small, command: str) -> str:
+    """The text about a failure: how it was found, and the story of its shrunk run."""
+    lines = ["", f"Found with scheduler {run.scheduler!r}. {_shrunk(case, small)}"]
+    if small.case.workload is not None:
+        lines.append(f"Workload: {small.case.workload!r}")
+    return "\n".join([*lines, "", tell(small.run, command, name).text()])
+
+
+def _shrunk(case: Case, small: Small) -> str:
+    if not small.runs:
+        return f"Not made smaller: it took {small.run.ticks:,} scheduler ticks."
+    before, after = len(case.plan.faults), len(small.case.plan.faults)
+    choices = small.case.tape.choices if small.case.tape is not None else 0
+    parts = [f"faults {before} to {after}"] if before else []
+    parts.append(f"tasks out of turn in {choices} ticks" if choices else "every task in its turn")
+    runs = f"{small.runs} more run{'' if small.runs == 1 else 's'}"
+    return f"Shrunk by {runs}: {', '.join(parts)}."
+
+
+def without_machinery(failure: BaseException, file: str) -> BaseException:
+    """The failure with a traceback that begins in `file` and leaves out frames of trio and the simulator."""
+    if isinstance(failure, BaseExceptionGroup):
+        for inner in failure.exceptions:
+            without_machinery(inner, file)
+    steps: list[TracebackType] = []
+    step = failure.__traceback__
+    while step is not None:
+        if steps or step.tb_frame.f_code.co_filename == file:
+            steps.append(step)
+        step = step.tb_next
+    shown: TracebackType | None = None
+    for step in reversed(steps):
+        if not step.tb_frame.f_globals.get("__name__", "").startswith(MACHINERY):
+            shown = TracebackType(shown, step.tb_frame, step.tb_lasti, step.tb_lineno)
+    return failure.with_traceback(shown)

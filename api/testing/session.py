@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 
-__all__ = ["CURRENT", "Asked"]
-
 
 class Asked:
     """One test's call: options of the command line, the test's name for it, and what it found."""

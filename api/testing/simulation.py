@@ -14,8 +14,6 @@ from callboard.testing.search import search
 from callboard.testing.session import CURRENT, Asked
 from callboard.testing.trial import SEEDS, Escapes, Trial, Workload, trial_problems
 
-__all__ = ["Simulation"]
-
 
 class Simulation:
     """Runs functions in the simulated world. Stateless; call it from a plain `def` test, not from an async one."""
@@ -40,7 +38,9 @@ class Simulation:
         `record_schedule` the run has a `tape`, which replays its schedule. Raises `ConfigurationError` for
         invalid arguments.
         """
-        trial = _trial(main, faults, scheduler, within, None, escapes)
+        trial = _trial(
+            main, faults=faults, scheduler=scheduler, within=within, workload=None, escapes=escapes
+        )
         case = attrs.evolve(trial.case(seed), tape=tape)
         return trial.run(seed, case, trace=trace, record_schedule=record_schedule)
 
@@ -61,36 +61,32 @@ class Simulation:
         """
         __tracebackhide__ = True
         asked = CURRENT.get() or Asked()
-        trial = _trial(main, faults, scheduler, within, workload, escapes, seeds)
+        trial = _trial(
+            main,
+            seeds,
+            faults=faults,
+            scheduler=scheduler,
+            within=within,
+            workload=workload,
+            escapes=escapes,
+        )
         search(trial, asked.only(seeds), asked)
 
 
-def _trial(
-    main: Callable[..., Awaitable[object]],
-    faults: FaultSpace | Plan | None,
-    scheduler: str | None,
-    within: float | None,
-    workload: Workload | None,
-    escapes: Escapes,
-    seeds: int = 1,
-) -> Trial:
-    problems = trial_problems(faults, scheduler, within, workload, escapes, seeds)
+def _trial(main: Callable[..., Awaitable[object]], seeds: int = 1, **settings: Any) -> Trial:
+    problems = trial_problems(seeds=seeds, **settings)
     if problems:
         raise ConfigurationError(
             f"This simulation is not possible: {'; '.join(problems)}.", problems=tuple(problems)
         )
 
     async def body(world: World, drawn: Any) -> None:
-        await (main(world) if workload is None else main(world, drawn))
+        await (main(world) if settings["workload"] is None else main(world, drawn))
 
     called = getattr(main, "func", main)  # what a partial calls
     return Trial(
         name=getattr(called, "__name__", "simulation"),
         file=getattr(getattr(called, "__code__", None), "co_filename", ""),
         body=body,
-        faults=faults,
-        scheduler=scheduler,
-        within_s=within,
-        workload=workload,
-        escapes=escapes,
+        **settings,
     )

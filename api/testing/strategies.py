@@ -7,8 +7,6 @@ from hypothesis import strategies as st
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.faults import FaultSpace, Plan, draw_plan
 
-__all__ = ["plans"]
-
 SEED_MAX = 2**32 - 1
 MASK_BITS = 16
 

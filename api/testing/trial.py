@@ -8,7 +8,6 @@ replays one.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any, Final, Literal
 
 import attrs
@@ -20,8 +19,6 @@ from callboard.simulations.faults import NO_FAULTS, FaultSpace, Plan, draw_plan
 from callboard.simulations.search.shrink import Case
 from callboard.simulations.world import Run, Settings, World, run, schedulers
 from callboard.testing.guard import no_draws
-
-__all__ = ["SEEDS", "Body", "Escapes", "Trial", "Workload", "trial_problems"]
 
 SEEDS: Final = 100
 """Seeds of a test that does not say how many."""
@@ -41,7 +38,7 @@ class Trial:
     body: Body
     faults: FaultSpace | Plan | None = None
     scheduler: str | None = None
-    within_s: float | None = None
+    within: float | None = None
     workload: Workload | None = None
     escapes: Escapes = "refuse"
 
@@ -78,20 +75,21 @@ class Trial:
             tick_limit=tick_limit,
             escapes=self.escapes,
         )
-        if self.within_s is not None:
-            settings = attrs.evolve(settings, virtual_limit_s=self.within_s)
-        main = partial(self._main, workload=case.workload)
+        if self.within is not None:
+            settings = attrs.evolve(settings, virtual_limit_s=self.within)
+
+        async def main(world: World) -> None:
+            await self.body(world, case.workload)
+
         with no_draws():
             return run(main, seed=seed, plan=case.plan, tape=case.tape, settings=settings)
 
-    async def _main(self, world: World, *, workload: Any) -> None:
-        await self.body(world, workload)
-
 
 def trial_problems(
+    *,
     faults: object,
     scheduler: object,
-    within: float | None,
+    within: Any,
     workload: object,
     escapes: object,
     seeds: object = 1,

@@ -20,7 +20,7 @@ import attrs
 
 from callboard.log.format.arrays import Ends
 from callboard.log.format.columns import Columns
-from callboard.log.format.faults import Fault, FrameInvalid
+from callboard.log.format.faults import FaultReason, FrameInvalid
 from callboard.log.seams.disk import Buffer
 
 __all__ = ["BODY_COLUMNS", "BodyColumn", "body_parts", "read_body"]
@@ -180,7 +180,7 @@ def add_column(parts: list[Buffer], key: int, column: Buffer | Sequence[int]) ->
 
 
 def refuse(detail: str) -> NoReturn:
-    raise FrameInvalid(Fault.BODY, detail)
+    raise FrameInvalid(FaultReason.BODY, detail)
 
 
 def find_columns(body: memoryview) -> list[memoryview | None]:

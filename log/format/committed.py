@@ -13,7 +13,7 @@ from typing import Final
 import attrs
 
 from callboard.log.errors import FormatTooNew
-from callboard.log.format.faults import CommittedInvalid, Fault
+from callboard.log.format.faults import CommittedInvalid, FaultReason
 from callboard.log.format.layout import Layout, LayoutField
 from callboard.log.seams.disk import Buffer
 
@@ -64,11 +64,11 @@ def decode_committed(buffer: Buffer) -> Committed:
     """The ends that the file holds. Raises `CommittedInvalid` (read again, then distrust) and `FormatTooNew`."""
     view = memoryview(buffer)
     if len(view) < COMMITTED_BYTES:
-        raise CommittedInvalid(Fault.SHORT)
+        raise CommittedInvalid(FaultReason.SHORT)
     slots = [decode_slot(view[at : at + COMMITTED_SLOT_BYTES]) for at in (0, COMMITTED_SLOT_BYTES)]
     whole = [(slot.visible_end, slot.durable_end) for slot in slots if slot is not None]
     if not whole:
-        raise CommittedInvalid(Fault.CHECKSUM if any(view) else Fault.ZEROS)
+        raise CommittedInvalid(FaultReason.CHECKSUM if any(view) else FaultReason.ZEROS)
     return Committed(*max(whole))
 
 

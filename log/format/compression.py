@@ -11,7 +11,7 @@ import zstandard
 
 from callboard.log import limits
 from callboard.log.errors import ConfigurationError, join_problems
-from callboard.log.format.faults import Fault, FrameInvalid
+from callboard.log.format.faults import FaultReason, FrameInvalid
 from callboard.log.seams.disk import Buffer
 
 __all__ = ["NONE", "Codec", "Compression", "decompress"]
@@ -87,7 +87,7 @@ def decompress(codec: int, body: Buffer, plain_bytes: int) -> Buffer:
     Never allocates more than `plain_bytes` (and a codec's window), whatever the compressed bytes claim.
     """
     if plain_bytes > limits.FRAME_DECOMPRESSED_BYTES_MAX:
-        raise FrameInvalid(Fault.TOO_LONG, f"{plain_bytes} bytes uncompressed")
+        raise FrameInvalid(FaultReason.TOO_LONG, f"{plain_bytes} bytes uncompressed")
     if codec == Codec.NONE:
         plain = body
     elif codec == Codec.GZIP:
@@ -95,9 +95,9 @@ def decompress(codec: int, body: Buffer, plain_bytes: int) -> Buffer:
     elif codec == Codec.ZSTD:
         plain = decompress_zstd(body, plain_bytes)
     else:
-        raise FrameInvalid(Fault.BODY, f"codec {codec}")
+        raise FrameInvalid(FaultReason.BODY, f"codec {codec}")
     if len(plain) != plain_bytes:
-        raise FrameInvalid(Fault.BODY, f"{len(plain)} bytes uncompressed, {plain_bytes} announced")
+        raise FrameInvalid(FaultReason.BODY, f"{len(plain)} bytes uncompressed, {plain_bytes} announced")
     return plain
 
 
@@ -107,9 +107,9 @@ def decompress_gzip(body: Buffer, plain_bytes: int) -> bytes:
     try:
         plain = decompressor.decompress(body, plain_bytes + 1)
     except zlib.error as error:
-        raise FrameInvalid(Fault.BODY, f"gzip: {error}") from error
+        raise FrameInvalid(FaultReason.BODY, f"gzip: {error}") from error
     if not decompressor.eof or decompressor.unused_data:
-        raise FrameInvalid(Fault.BODY, "gzip: the stream is longer or shorter than announced")
+        raise FrameInvalid(FaultReason.BODY, "gzip: the stream is longer or shorter than announced")
     return plain
 
 
@@ -119,8 +119,8 @@ def decompress_zstd(body: Buffer, plain_bytes: int) -> bytes:
         # The library allocates what the zstd frame claims: the claim is compared before it is believed.
         claimed = zstandard.frame_content_size(body)
         if claimed != plain_bytes:
-            raise FrameInvalid(Fault.BODY, f"zstd: {claimed} bytes claimed, {plain_bytes} announced")
+            raise FrameInvalid(FaultReason.BODY, f"zstd: {claimed} bytes claimed, {plain_bytes} announced")
         decompressor = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES_MAX)
         return decompressor.decompress(body, max_output_size=plain_bytes, allow_extra_data=False)
     except zstandard.ZstdError as error:
-        raise FrameInvalid(Fault.BODY, f"zstd: {error}") from error
+        raise FrameInvalid(FaultReason.BODY, f"zstd: {error}") from error

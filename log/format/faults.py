@@ -10,10 +10,17 @@ from __future__ import annotations
 
 import enum
 
-__all__ = ["CommittedInvalid", "Fault", "FormatFault", "FrameInvalid", "IndexInvalid", "SegmentHeaderInvalid"]
+__all__ = [
+    "CommittedInvalid",
+    "FaultReason",
+    "FormatFault",
+    "FrameInvalid",
+    "IndexInvalid",
+    "SegmentHeaderInvalid",
+]
 
 
-class Fault(enum.Enum):
+class FaultReason(enum.Enum):
     """Why bytes were refused."""
 
     ZEROS = "zeros"
@@ -39,7 +46,7 @@ class Fault(enum.Enum):
 class FormatFault(Exception):
     """Bytes that a decoder refused; `reason` says why."""
 
-    def __init__(self, reason: Fault, detail: str = "") -> None:
+    def __init__(self, reason: FaultReason, detail: str = "") -> None:
         super().__init__(f"{reason.value}: {detail}" if detail else reason.value)
         self.reason = reason
 

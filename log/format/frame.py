@@ -32,7 +32,7 @@ from callboard.log.errors import FormatTooNew, InternalError, InvalidArgument
 from callboard.log.format.body import body_parts, read_body
 from callboard.log.format.columns import Columns
 from callboard.log.format.compression import NONE, Codec, Compression, decompress
-from callboard.log.format.faults import Fault, FrameInvalid
+from callboard.log.format.faults import FaultReason, FrameInvalid
 from callboard.log.format.layout import Layout, LayoutField
 from callboard.log.seams.disk import Buffer
 
@@ -214,7 +214,9 @@ def read_header(view: memoryview, at: int, seed: int) -> FrameHeader:
     """As `decode_header`, for a segment whose seed is at hand."""
     if len(view) - at < FRAME_HEADER_BYTES:
         zeros = not any(view[at:])
-        raise FrameInvalid(Fault.ZEROS if zeros else Fault.SHORT, "the bytes end within the header")
+        raise FrameInvalid(
+            FaultReason.ZEROS if zeros else FaultReason.SHORT, "the bytes end within the header"
+        )
     (
         magic,
         version,
@@ -231,9 +233,9 @@ def read_header(view: memoryview, at: int, seed: int) -> FrameHeader:
         header_checksum,
     ) = HEADER.unpack_from(view, at)
     if magic != FRAME_MAGIC:
-        raise FrameInvalid(Fault.ZEROS if magic == bytes(4) else Fault.MAGIC)
+        raise FrameInvalid(FaultReason.ZEROS if magic == bytes(4) else FaultReason.MAGIC)
     if zlib.crc32(view[at : at + SEALED_BYTES], seed) != header_checksum:
-        raise FrameInvalid(Fault.HEADER_CHECKSUM)
+        raise FrameInvalid(FaultReason.HEADER_CHECKSUM)
     if version != FRAME_VERSION or flags or codec > NEWEST_CODEC:
         raise FormatTooNew(
             f"a frame has version {version}, codec {codec}, flags {flags}: a newer Callboard wrote it. "
@@ -255,21 +257,21 @@ def check_fields(header: FrameHeader) -> None:
         or header.plain_bytes > limits.FRAME_DECOMPRESSED_BYTES_MAX
         or header.count > limits.BATCH_RECORDS_MAX
     ):
-        raise FrameInvalid(Fault.TOO_LONG, f"{header.count} records, {header.body_bytes} bytes")
+        raise FrameInvalid(FaultReason.TOO_LONG, f"{header.count} records, {header.body_bytes} bytes")
     if not 0 < header.count <= header.last_offset - header.base_offset + 1:
-        raise FrameInvalid(Fault.HEADER, "the count does not fit the offsets")
+        raise FrameInvalid(FaultReason.HEADER, "the count does not fit the offsets")
     if header.max_time_us < header.base_time_us:
-        raise FrameInvalid(Fault.HEADER, "the latest time is before the first")
+        raise FrameInvalid(FaultReason.HEADER, "the latest time is before the first")
     if header.codec == Codec.NONE and header.body_bytes != header.plain_bytes:
-        raise FrameInvalid(Fault.HEADER, "two lengths for an uncompressed body")
+        raise FrameInvalid(FaultReason.HEADER, "two lengths for an uncompressed body")
 
 
 def check_body(header: FrameHeader, body: Buffer) -> None:
     """Compare length and checksum of the stored body."""
     if len(body) != header.body_bytes:
-        raise FrameInvalid(Fault.SHORT, f"{len(body)} bytes of a body of {header.body_bytes}")
+        raise FrameInvalid(FaultReason.SHORT, f"{len(body)} bytes of a body of {header.body_bytes}")
     if zlib.crc32(body, header.seed) != header.body_checksum:
-        raise FrameInvalid(Fault.BODY_CHECKSUM)
+        raise FrameInvalid(FaultReason.BODY_CHECKSUM)
 
 
 def plain_body(header: FrameHeader, body: Buffer) -> Buffer:
@@ -293,7 +295,7 @@ def decode_body(header: FrameHeader, body: Buffer, *, verify: bool = True) -> Co
     times = columns.append_times
     latest = header.base_time_us if times is None else max(times)
     if latest != header.max_time_us or (times is not None and times[0] != header.base_time_us):
-        raise FrameInvalid(Fault.BODY, "append times do not agree with the header")
+        raise FrameInvalid(FaultReason.BODY, "append times do not agree with the header")
     return columns
 
 

@@ -24,7 +24,7 @@ from typing import Final
 from callboard.log import limits
 from callboard.log.errors import FormatTooNew
 from callboard.log.format.arrays import NO_TIME
-from callboard.log.format.faults import Fault, IndexInvalid
+from callboard.log.format.faults import FaultReason, IndexInvalid
 from callboard.log.format.frame import seed_of
 from callboard.log.format.layout import Layout, LayoutField
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
@@ -151,15 +151,15 @@ class SegmentIndex:
         """
         view = memoryview(buffer)
         if len(view) < INDEX_HEADER_BYTES:
-            raise IndexInvalid(Fault.SHORT)
+            raise IndexInvalid(FaultReason.SHORT)
         magic, version, flags, count, found_id, next_offset, end, records, latest, entries_sum, header_sum = (
             INDEX_LAYOUT.struct.unpack_from(view)
         )
         seed = seed_of(segment_id)
         if magic != INDEX_MAGIC:
-            raise IndexInvalid(Fault.MAGIC)
+            raise IndexInvalid(FaultReason.MAGIC)
         if found_id != segment_id or zlib.crc32(view[: INDEX_HEADER_BYTES - 4], seed) != header_sum:
-            raise IndexInvalid(Fault.HEADER_CHECKSUM)
+            raise IndexInvalid(FaultReason.HEADER_CHECKSUM)
         if version > INDEX_VERSION or flags > SEALED:
             raise FormatTooNew(
                 f"an index has version {version}, flags {flags}: a newer Callboard wrote it. Upgrade Callboard.",
@@ -168,9 +168,9 @@ class SegmentIndex:
             )
         entries = view[INDEX_HEADER_BYTES:]
         if count > ENTRIES_MAX or len(entries) != count * ENTRY_BYTES:
-            raise IndexInvalid(Fault.SHORT, f"{len(entries)} bytes for {count} entries")
+            raise IndexInvalid(FaultReason.SHORT, f"{len(entries)} bytes for {count} entries")
         if zlib.crc32(entries, seed) != entries_sum:
-            raise IndexInvalid(Fault.CHECKSUM)
+            raise IndexInvalid(FaultReason.CHECKSUM)
         index = cls(segment_id, next_offset, start=end, interval_bytes=interval_bytes)
         index.records, index.max_time_us, index.sealed = records, latest, bool(flags & SEALED)
         index.offsets.frombytes(entries[: 8 * count])
@@ -184,13 +184,13 @@ class SegmentIndex:
         for column in (self.offsets, self.positions):
             items = list(column)
             if any(map(int.__ge__, items, items[1:])):
-                raise IndexInvalid(Fault.BODY, "entries do not rise")
+                raise IndexInvalid(FaultReason.BODY, "entries do not rise")
         times = list(self.times)
         if times != sorted(times) or (times and times[-1] > self.max_time_us):
-            raise IndexInvalid(Fault.BODY, "times fall")
+            raise IndexInvalid(FaultReason.BODY, "times fall")
         if self.positions and (
             self.positions[0] < SEGMENT_HEADER_BYTES
             or self.positions[-1] >= self.end_position
             or self.offsets[-1] >= self.next_offset
         ):
-            raise IndexInvalid(Fault.BODY, "entries beyond the end")
+            raise IndexInvalid(FaultReason.BODY, "entries beyond the end")

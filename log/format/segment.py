@@ -14,7 +14,7 @@ from typing import Final
 import attrs
 
 from callboard.log.errors import FormatTooNew
-from callboard.log.format.faults import Fault, SegmentHeaderInvalid
+from callboard.log.format.faults import FaultReason, SegmentHeaderInvalid
 from callboard.log.format.layout import Layout, LayoutField
 from callboard.log.seams.disk import Buffer
 
@@ -133,7 +133,7 @@ def encode_segment_header(
 def decode_segment_header(buffer: Buffer) -> SegmentHeader:
     """The header of a segment whose file begins with `buffer`.
 
-    Raises `SegmentHeaderInvalid` when both copies are damaged (`Fault.ZEROS`: never written), and `FormatTooNew`.
+    Raises `SegmentHeaderInvalid` when both copies are damaged (`FaultReason.ZEROS`: never written), and `FormatTooNew`.
     """
     view = memoryview(buffer)[:SEGMENT_HEADER_BYTES]
     copies: list[SegmentHeader] = []
@@ -144,7 +144,11 @@ def decode_segment_header(buffer: Buffer) -> SegmentHeader:
         except SegmentHeaderInvalid as fault:
             faults.append(fault)
     if not copies:
-        raise faults[0] if any(view) else SegmentHeaderInvalid(Fault.ZEROS, "the header was never written")
+        raise (
+            faults[0]
+            if any(view)
+            else SegmentHeaderInvalid(FaultReason.ZEROS, "the header was never written")
+        )
     if faults or copies[0] != copies[1]:
         return attrs.evolve(copies[0], intact=False)
     return copies[0]
@@ -153,7 +157,7 @@ def decode_segment_header(buffer: Buffer) -> SegmentHeader:
 def decode_copy(copy: memoryview) -> SegmentHeader:
     """One of the two copies of a header."""
     if len(copy) < COPY_BYTES:
-        raise SegmentHeaderInvalid(Fault.SHORT, "the file ends within the header")
+        raise SegmentHeaderInvalid(FaultReason.SHORT, "the file ends within the header")
     (
         magic,
         version,
@@ -171,9 +175,9 @@ def decode_copy(copy: memoryview) -> SegmentHeader:
         checksum,
     ) = SEGMENT_LAYOUT.struct.unpack(copy)
     if magic != SEGMENT_MAGIC:
-        raise SegmentHeaderInvalid(Fault.MAGIC)
+        raise SegmentHeaderInvalid(FaultReason.MAGIC)
     if zlib.crc32(copy[:SEALED_BYTES]) != checksum:
-        raise SegmentHeaderInvalid(Fault.HEADER_CHECKSUM)
+        raise SegmentHeaderInvalid(FaultReason.HEADER_CHECKSUM)
     known = kind in (1, 2) and gap <= max(GapReason) and not flags and not any(rest)
     known = known and (kind == SegmentKind.JOURNAL or not records_version)
     if version > SEGMENT_VERSION or (version == SEGMENT_VERSION and not known):
@@ -184,9 +188,9 @@ def decode_copy(copy: memoryview) -> SegmentHeader:
             supported=SEGMENT_VERSION,
         )
     if version < 1 or segment_id == 0:
-        raise SegmentHeaderInvalid(Fault.HEADER, "version or id is 0")
+        raise SegmentHeaderInvalid(FaultReason.HEADER, "version or id is 0")
     if previous_end > base_offset or previous_base > base_offset:
-        raise SegmentHeaderInvalid(Fault.HEADER, "the segment before ends behind this one's beginning")
+        raise SegmentHeaderInvalid(FaultReason.HEADER, "the segment before ends behind this one's beginning")
     return SegmentHeader(
         segment_id,
         base_offset,

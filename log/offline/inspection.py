@@ -88,7 +88,7 @@ class Inspector:
             found.kind = "journal"
         if committed is not None:
             self._read_committed(committed)
-        self._place(states)
+        self._sort_segments(states)
         for place in range(len(found.segments)):
             await self._segment(place)
         if found.kind == "journal":
@@ -101,7 +101,7 @@ class Inspector:
             found.problems += state.problems
         return found
 
-    def _place(self, states: dict[int, SegmentState]) -> None:
+    def _sort_segments(self, states: dict[int, SegmentState]) -> None:
         """Sort out which files are segments of this log, as opening does, and where they belong."""
         found = self.found
         headers = {name: state.header for name, state in states.items()}

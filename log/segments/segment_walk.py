@@ -8,7 +8,7 @@ from typing import Final
 import attrs
 
 from callboard.log.format.columns import Columns
-from callboard.log.format.faults import Fault, FrameInvalid, SegmentHeaderInvalid
+from callboard.log.format.faults import FaultReason, FrameInvalid, SegmentHeaderInvalid
 from callboard.log.format.frame import FRAME_HEADER_BYTES, FrameHeader, decode_body, read_header, seed_of
 from callboard.log.format.frame_walk import FrameWalk, Visit
 from callboard.log.format.identity import belongs_to
@@ -44,7 +44,7 @@ async def open_segment(files: Incarnation, path: str) -> OpenSegment:
     try:
         header = decode_segment_header(await files.read(handle, 0, SEGMENT_HEADER_BYTES))
         if not belongs_to(header, path.rpartition("/")[0]):
-            raise SegmentHeaderInvalid(Fault.FOREIGN, "the segment belongs to another log")
+            raise SegmentHeaderInvalid(FaultReason.FOREIGN, "the segment belongs to another log")
         return OpenSegment(handle, header, await files.size(handle))
     except BaseException:
         await files.submit((Close(handle),))

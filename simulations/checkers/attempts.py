@@ -17,8 +17,6 @@ from callboard.simulations.history.recorder import History
 from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.violations import Violation
 
-__all__ = ["PROMISE", "check"]
-
 PROMISE = "attempts are numbered and bounded"
 VISIBILITY_S = 30.0
 REOPENED = "the runtime ended"

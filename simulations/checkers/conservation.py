@@ -19,8 +19,6 @@ from callboard.simulations.history.recorder import History
 from callboard.simulations.history.surviving import GroupLeft, PartitionLeft, Surviving
 from callboard.simulations.violations import Violation
 
-__all__ = ["PROMISE", "check", "known_since"]
-
 PROMISE = "published = settled + leased + ready + lost and reported"
 Offsets = dict[tuple[str, str, int], set[int]]
 

@@ -13,8 +13,6 @@ from callboard.simulations.history.recorder import History
 from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.violations import Violation
 
-__all__ = ["PROMISE", "check"]
-
 PROMISE = "order is kept within a key"
 
 

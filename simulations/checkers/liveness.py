@@ -11,8 +11,6 @@ from callboard.simulations.history.recorder import History
 from callboard.simulations.history.surviving import PartitionLeft, Surviving
 from callboard.simulations.violations import Violation
 
-__all__ = ["PROMISE", "check"]
-
 PROMISE = "after healing every message is settled in time"
 
 

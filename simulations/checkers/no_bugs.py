@@ -9,8 +9,6 @@ from callboard.simulations.history.recorder import History
 from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.violations import Violation
 
-__all__ = ["PROMISE", "check"]
-
 PROMISE = "actors crash for reasons only"
 MISTAKES: Final = (
     "AssertionError",

@@ -8,8 +8,6 @@ from callboard.simulations.history.recorder import History
 from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.violations import Violation
 
-__all__ = ["PROMISE", "check"]
-
 PROMISE = "nothing is altered"
 
 

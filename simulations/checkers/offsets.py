@@ -17,8 +17,6 @@ from callboard.simulations.history.recorder import History
 from callboard.simulations.history.surviving import PartitionLeft, Surviving
 from callboard.simulations.violations import Violation
 
-__all__ = ["PROMISE", "check"]
-
 PROMISE = "offsets rise, are never used twice, and gaps are explained"
 
 

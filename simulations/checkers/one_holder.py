@@ -12,8 +12,6 @@ from callboard.simulations.history.recorder import History
 from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.violations import Violation
 
-__all__ = ["PROMISE", "check"]
-
 PROMISE = "a lease is held by one consumer at a time"
 SLACK_S = 1e-6
 """Deadlines are floats."""

@@ -17,15 +17,13 @@ from callboard.simulations.history.recorder import History
 from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.violations import Violation
 
-__all__ = ["PROMISE", "check"]
-
 T = TypeVar("T")
 
 PROMISE = "supervision stays within its intensity"
 SLACK_S = 1e-6
 ANEW = "started anew"
 """A remark of scenarios: the tree that gave up is gone, and another one is begun. `REOPENED` says as much."""
-EVENTS = ("ActorStarted", "IncarnationCrashed", "ActorRestarted", "ActorFailed", "ActorStopped", "Escalated")
+EVENTS = ("ActorStarted", "IncarnationCrashed", "ActorRestarted", "ActorFailed", "ActorEnded", "Escalated")
 
 
 def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:
@@ -97,7 +95,7 @@ def _started_early(events: list[HistoryEntry]) -> list[Violation]:
             if entry.time < at - SLACK_S:
                 words = f"{entry.who} started at {entry.time:.3f} s, and its backoff lasts until {at:.3f} s"
                 found.append(Violation(PROMISE, words, entry))
-        elif entry.kind == "ActorStopped":
+        elif entry.kind == "ActorEnded":
             due.pop(actor, None)  # a child of that name that is added after this is another one
         elif entry.kind in ("Escalated", "ActorFailed"):
             due = _outside(entry, due)

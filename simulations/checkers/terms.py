@@ -7,8 +7,6 @@ import attrs
 from callboard.simulations.checkers.intensity import Intensity
 from callboard.simulations.history.recorder import History
 
-__all__ = ["DEFAULT", "Terms"]
-
 
 @attrs.frozen(kw_only=True)
 class Terms:

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 from callboard.log.seams.disk import Buffer
 
-__all__ = ["Content"]
-
 
 class Content:
     """See the module's docstring."""

@@ -24,8 +24,6 @@ from typing import Final
 
 import attrs
 
-__all__ = ["DamageBudget", "DiskDamage"]
-
 REDUNDANT_SUFFIXES: Final = (".index", ".index.new")
 REDUNDANT_FOLDERS: Final = ("quarantine",)
 

@@ -7,8 +7,6 @@ from .damage_budget import DamageBudget
 from .file_tree import FileTree
 from .inodes import SECTOR_BYTES, Inode
 
-__all__ = ["flip_a_bit", "put_elsewhere"]
-
 
 def flip_a_bit(tree: FileTree, path_contains: str, draw: int, damage_budget: DamageBudget) -> bool:
     """Flip one bit of a durable byte that is not zero and that may be damaged. False when there is none."""

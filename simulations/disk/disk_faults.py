@@ -29,19 +29,6 @@ from callboard.log.seams.disk import (
     Zero,
 )
 
-__all__ = [
-    "VERB_NAMES",
-    "VERB_TYPES",
-    "PlantedFault",
-    "PlantedFaults",
-    "MapMark",
-    "Misdirection",
-    "ReadVerb",
-    "CutRead",
-    "Slowness",
-    "Standstill",
-]
-
 
 @attrs.frozen
 class ReadVerb:

@@ -12,9 +12,6 @@ from typing import Final
 
 from .inodes import LENGTH, Choose, Garbage, Inode, MemoryDirectory, Node, Unsynced
 
-__all__ = ["FileTree", "failure"]
-
-
 WORDS: Final = {
     errno.EACCES: "Permission denied",
     errno.EDQUOT: "Disk quota exceeded",

@@ -27,19 +27,6 @@ import attrs
 
 from .content import Content
 
-__all__ = [
-    "LENGTH",
-    "SECTOR_BYTES",
-    "Choose",
-    "MemoryDirectory",
-    "Garbage",
-    "Inode",
-    "Node",
-    "Unsynced",
-    "keep_unsynced",
-    "lose_unsynced",
-]
-
 SECTOR_BYTES: Final = 512
 LENGTH: Final = -1
 """The pseudo sector that stands for a file's changed length."""

@@ -29,22 +29,11 @@ from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Verb
 from callboard.log.seams.plans import path_of, plan_failed, stale
 
-from .disk_faults import VERB_NAMES, CutRead, ReadVerb
+from .disk_faults import VERB_NAMES, CutRead
 from .file_tree import FileTree
-from .inodes import Choose, Inode, keep_unsynced, lose_unsynced
-from .memory_incarnation import MemoryHandle, MemoryIncarnation, MemoryMark
+from .inodes import Choose, Inode, lose_unsynced
+from .memory_incarnation import MemoryIncarnation
 from .verbs import VerbRunner
-
-__all__ = [
-    "Executed",
-    "MemoryDisk",
-    "MemoryHandle",
-    "MemoryIncarnation",
-    "MemoryMark",
-    "ReadVerb",
-    "keep_unsynced",
-    "lose_unsynced",
-]
 
 LOCK_NAME: Final = "lock"
 EXECUTED_KEPT: Final = 10_000

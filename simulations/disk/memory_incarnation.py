@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from .memory_disk import MemoryDisk
 
 
-__all__ = ["MemoryHandle", "MemoryIncarnation", "MemoryMark"]
-
-
 class MemoryHandle:
     """A file of one incarnation."""
 

@@ -28,8 +28,6 @@ from .disk_faults import (
 from .file_tree import FileTree, failure
 from .inodes import Inode
 
-__all__ = ["Planting"]
-
 PLENTY_BYTES: Final = 1 << 40
 """Free space of a disk without a capacity."""
 

@@ -25,8 +25,6 @@ from callboard.simulations.entropy import SeededEntropy
 from .damage_budget import DamageBudget
 from .inodes import LENGTH, SECTOR_BYTES, Garbage, Inode, Unsynced
 
-__all__ = ["Choosing", "Survival"]
-
 
 def _check_probability(_: Any, attribute: attrs.Attribute[float], value: float) -> None:
     if not 0.0 <= value <= 1.0:

@@ -32,8 +32,6 @@ from .planting import Planting
 if TYPE_CHECKING:
     from .memory_incarnation import MemoryHandle, MemoryIncarnation
 
-__all__ = ["VerbRunner"]
-
 
 class VerbRunner(Planting):
     """The part of a memory disk that runs verbs, in one step each."""

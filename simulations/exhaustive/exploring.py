@@ -32,8 +32,6 @@ from .life import HandClock, Life
 from .operations import OPERATIONS
 from .survivors import ITEMS_MAX, Subset, apply, fingerprint, items_of, subsets
 
-__all__ = ["Explored", "FailedHistory", "Exploration", "explore"]
-
 FAILURES_MAX: Final = 20
 """An exploration ends after so many."""
 

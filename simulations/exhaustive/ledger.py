@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import attrs
 
-__all__ = ["Broken", "LogPromises", "Recovered"]
-
 
 class Broken(Exception):
     """A promise does not hold; the words say which."""

@@ -15,8 +15,6 @@ from callboard.simulations.entropy import SeededEntropy
 
 from .ledger import Broken, LogPromises, Recovered, event_naming, named_end
 
-__all__ = ["DIRECTORY", "SEGMENT_AGE_S", "HandClock", "Life"]
-
 DIRECTORY = "topics/t/0"
 JOURNAL = f"{DIRECTORY}/delivery"
 SEGMENT_AGE_S = 60.0

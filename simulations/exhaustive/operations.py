@@ -7,8 +7,6 @@ from typing import Final
 
 from .life import Life
 
-__all__ = ["OPERATIONS"]
-
 Operation = Callable[[Life], Awaitable[object]]
 
 

@@ -13,8 +13,6 @@ from typing import Final
 from callboard.simulations.disk.file_tree import FileTree
 from callboard.simulations.disk.inodes import MemoryDirectory, Node
 
-__all__ = ["ITEMS_MAX", "apply", "fingerprint", "items_of", "subsets"]
-
 ITEMS_MAX: Final = 4
 
 Item = tuple[int, int]

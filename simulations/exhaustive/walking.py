@@ -21,8 +21,6 @@ from .ledger import Broken, LogPromises
 from .life import HandClock, Life
 from .operations import OPERATIONS
 
-__all__ = ["HistoryWalk", "walk"]
-
 STEPS: Final = 30
 VERBS: Final = tuple(VERB_TYPES)
 RECOVERIES_MAX: Final = 100

@@ -1,7 +1,6 @@
 """Faults as data: kinds, moments, plans; plans drawn from a seed; and what makes them happen in a world."""
 
 from callboard.simulations.disk.survival import Survival
-from callboard.simulations.faults.errors import PlanError
 from callboard.simulations.faults.kinds import (
     KINDS,
     CrashActor,
@@ -28,6 +27,7 @@ from callboard.simulations.faults.kinds import (
     Stall,
 )
 from callboard.simulations.faults.plan import NO_FAULTS, Plan
+from callboard.simulations.faults.shapes import PlanError
 from callboard.simulations.faults.swarm import FaultSpace, draw_plan
 from callboard.simulations.faults.when import After, At, When
 

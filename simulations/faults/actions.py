@@ -15,8 +15,6 @@ from callboard.simulations.faults.reaching import Trap, cell_of, crash, is_up
 if TYPE_CHECKING:
     from callboard.simulations.faults.injector import FaultCase
 
-__all__ = ["ACTIONS"]
-
 STARTED: Final = "event.ActorStarted"
 LOOKS: Final = 40
 """How often a mailbox that shall fill is looked at."""

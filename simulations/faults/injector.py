@@ -29,8 +29,6 @@ from callboard.simulations.faults.when import At
 if TYPE_CHECKING:
     from callboard.simulations.world.world import World
 
-__all__ = ["AFTER_S", "AWAIT_S", "FaultCase", "Injector"]
-
 AWAIT_S: Final = 10.0
 """Virtual seconds for which a fault whose moment has come waits for its target, or for the verb that it shall fail."""
 AFTER_S: Final = 60.0

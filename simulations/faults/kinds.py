@@ -17,7 +17,6 @@ import attrs
 
 from callboard.simulations.disk.disk_faults import VERB_NAMES
 from callboard.simulations.disk.survival import Survival
-from callboard.simulations.faults.errors import plan_error
 from callboard.simulations.faults.shapes import (
     Choice,
     Number,
@@ -25,38 +24,11 @@ from callboard.simulations.faults.shapes import (
     Text,
     Whole,
     field,
+    plan_error,
     problems_of,
     shown,
 )
 from callboard.simulations.faults.when import SECONDS_MAX, After, At, When
-
-__all__ = [
-    "ERRNOS",
-    "KINDS",
-    "VERBS",
-    "CrashActor",
-    "CrashConsumer",
-    "CrashInBatch",
-    "CrashInRecovery",
-    "DelayMailbox",
-    "FailRead",
-    "FailVerb",
-    "Fault",
-    "FillMailbox",
-    "FullDisk",
-    "JumpClock",
-    "KillProcess",
-    "Misdirect",
-    "PauseActor",
-    "PowerCut",
-    "RetryIndefinite",
-    "Rot",
-    "ShortRead",
-    "ShortWrite",
-    "SlowActor",
-    "SlowDisk",
-    "Stall",
-]
 
 VERBS: Final = tuple(name for name in VERB_NAMES.values() if name != "read")
 """What `FailVerb` may fail; reads have a kind of their own."""

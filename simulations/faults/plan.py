@@ -16,12 +16,9 @@ import attrs
 import cbor2
 
 from callboard.control_frames import load_plain
-from callboard.simulations.faults.errors import PlanError, plan_error
 from callboard.simulations.faults.kinds import KINDS, Fault
-from callboard.simulations.faults.shapes import shapes_of, shown
+from callboard.simulations.faults.shapes import PlanError, plan_error, shapes_of, shown
 from callboard.simulations.faults.when import when_from_data, when_to_data
-
-__all__ = ["FAULTS_MAX", "NO_FAULTS", "PLAN_BYTES_MAX", "Plan", "fault_from_data", "fault_to_data"]
 
 FORMAT: Final = "callboard_plan"
 VERSION: Final = 1

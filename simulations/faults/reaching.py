@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from callboard.simulations.faults.injector import FaultCase
     from callboard.simulations.world.world import World
 
-__all__ = ["HeldActors", "InjectedCrash", "Recoveries", "Trap", "cell_of", "crash", "is_up", "works_for"]
-
 
 class InjectedCrash(Exception):
     """What an actor's code raises when a fault lets it crash. No error of Callboard's: nothing expects it."""

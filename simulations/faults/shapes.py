@@ -12,25 +12,26 @@ from typing import Any, Final, Protocol
 
 import attrs
 
+from callboard.log.errors import InvalidArgument
 from callboard.simulations.disk.survival import Survival
-
-__all__ = [
-    "TEXT_MAX",
-    "Choice",
-    "Flag",
-    "Number",
-    "Remains",
-    "Shape",
-    "Text",
-    "Whole",
-    "field",
-    "problems_of",
-    "shapes_of",
-]
 
 TEXT_MAX: Final = 256
 """Characters in a path or a name."""
 _SHOWN: Final = 40
+
+
+class PlanError(InvalidArgument):
+    """A fault, a plan or a fault space is not acceptable; `problems` lists all that is wrong. Nothing was run."""
+
+    problems: tuple[str, ...]
+
+
+def plan_error(problems: list[str]) -> PlanError:
+    """One error for all `problems`, each of which says where it is."""
+    return PlanError(
+        f"{'; '.join(problems)}. Nothing was run. Correct the plan, or draw one with draw_plan.",
+        problems=tuple(problems),
+    )
 
 
 class Shape(Protocol):

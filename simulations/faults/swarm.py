@@ -21,8 +21,6 @@ from callboard.simulations.faults.plan import FAULTS_MAX, NO_FAULTS, Plan
 from callboard.simulations.faults.shapes import Number, Shape, Text, Whole, shapes_of, shown
 from callboard.simulations.faults.when import PASSINGS_MAX, After, At, When
 
-__all__ = ["PROBES", "FaultSpace", "draw_plan"]
-
 PROBES: Final[dict[str, int]] = {
     "disk.write": 200,
     "disk.sync": 100,

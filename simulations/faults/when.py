@@ -11,10 +11,7 @@ from typing import Any, Final
 
 import attrs
 
-from callboard.simulations.faults.errors import plan_error
-from callboard.simulations.faults.shapes import Number, Text, Whole, field, problems_of, shown
-
-__all__ = ["PASSINGS_MAX", "SECONDS_MAX", "After", "At", "When"]
+from callboard.simulations.faults.shapes import Number, Text, Whole, field, plan_error, problems_of, shown
 
 SECONDS_MAX: Final = 10 * 366 * 86_400.0
 """The longest time that a plan may name, in virtual seconds: ten years."""

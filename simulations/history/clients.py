@@ -17,8 +17,6 @@ from callboard.received import ReceivedBatch, ReceivedMessage
 from callboard.simulations.history.entry import SETTLEMENTS
 from callboard.simulations.history.recorder import History
 
-__all__ = ["ObservedConsumer", "ObservedTopic", "Surroundings", "consume"]
-
 RETRY_AFTER_S = 0.5
 
 

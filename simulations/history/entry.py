@@ -22,8 +22,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-__all__ = ["ALTERED", "SETTLEMENTS", "HistoryEntry"]
-
 ALTERED: Final = -1
 """The id of bytes that nobody published."""
 SETTLEMENTS: Final = {"ack": "acked", "nack": "nacked", "release": "released", "extend": "extended"}

@@ -20,9 +20,6 @@ import trio
 
 from callboard.simulations.history.entry import ALTERED, HistoryEntry
 
-__all__ = ["History"]
-
-
 ENTRIES_MAX: Final = 2_000_000
 """Half a gigabyte. The replay of a whole recorded day writes a sixth of it."""
 

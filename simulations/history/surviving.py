@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from callboard.actors.partition.placement import partition_directory
+from callboard.actors.partition.spec import partition_directory
 from callboard.log.offline.reader import LogReader
 from callboard.log.offline.verify import LogReport, verify_directory
 from callboard.simulations.history.recorder import History
@@ -20,8 +20,6 @@ from callboard.simulations.history.recorder import History
 if TYPE_CHECKING:
     from callboard.log.seams.disk import Incarnation
     from callboard.simulations.disk.memory_disk import MemoryDisk
-
-__all__ = ["GroupLeft", "Lost", "PartitionLeft", "Surviving", "collect"]
 
 READ_RECORDS = 10_000
 

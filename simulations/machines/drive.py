@@ -17,8 +17,6 @@ from callboard.simulations.machines.driver import FastPathDriver
 from callboard.simulations.machines.operations import CODES
 from callboard.simulations.violations import Violation
 
-__all__ = ["Driven", "drive"]
-
 EVENTS: Final = 4_000
 TALE_MAX: Final = 40
 

@@ -33,8 +33,6 @@ from callboard.simulations.machines.strikes import Strike, draw_strikes, strikes
 from callboard.simulations.machines.tree import Tree
 from callboard.simulations.violations import Violation
 
-__all__ = ["FastPathDriver"]
-
 CHECK_EVERY: Final = 256
 ROUNDS_MAX: Final = 400
 DRAIN_RECORDS: Final = 1_000
@@ -141,7 +139,7 @@ class FastPathDriver(FastpathOperations):
             heappop(agenda)[2](now)
         due = float("inf")
         if not self.is_dark:
-            self.tree.stir(now)
+            self.tree.carry_out(now)
             for partition in self.partitions:
                 if not partition.is_up:
                     continue

@@ -23,8 +23,6 @@ from callboard.actors.delivery.receipts import Lease, OffsetRange
 from callboard.simulations.checkers import attempts, conservation, offsets, one_holder, settled_stays_settled
 from callboard.simulations.violations import Violation
 
-__all__ = ["Ledger"]
-
 Claim = tuple[float, tuple[tuple[int, int, int], ...], int]
 """Until when a consumer may believe in its lease, what was handed over, and to whom."""
 

@@ -22,8 +22,6 @@ from callboard.simulations.machines.partition_model import (
 from callboard.simulations.machines.strikes import Strike
 from callboard.simulations.machines.tree import Tree
 
-__all__ = ["CODES", "OPERATIONS", "RAN_OUT_CODE", "STRIKE_CODE", "FastpathOperations"]
-
 BURSTS: Final = (1, 2, 4, 8, 12, 16, 24, 32)
 """Inputs of one sort that come together."""
 BACKLOG_MAX: Final = 500

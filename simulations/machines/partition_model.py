@@ -36,8 +36,6 @@ from callboard.simulations.checkers import offsets
 from callboard.simulations.machines.ledger import Ledger
 from callboard.simulations.violations import Violation
 
-__all__ = ["GroupModel", "PartitionModel", "Surviving", "Waiting"]
-
 SNAPSHOT_EVERY: Final = 256
 """Journal events after which a snapshot shortens the next rebuilding."""
 NEVER: Final = float("inf")

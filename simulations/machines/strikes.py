@@ -24,8 +24,6 @@ from zlib import crc32
 
 import attrs
 
-__all__ = ["KINDS", "Strike", "draw_strikes", "strikes_of"]
-
 Kind = Literal["crash", "power", "kill", "jump", "consumer", "pause", "fail"]
 
 KINDS: Final[dict[str, Kind]] = {

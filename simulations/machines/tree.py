@@ -1,8 +1,8 @@
 """The supervisor of all partitions, as its shell runs it, with the rules of supervision beside it.
 
-The roster decides; what it hands out is carried out here at once, or after a drawn while: a life that begins becomes
-ready, a life that is asked to end ends, or hangs until it is killed. Besides the partitions there are *extras*, members
-of all terms that end by themselves.
+The roster decides; its steps are carried out here at once, or after a drawn delay. A life that begins becomes ready; a
+life that is asked to end does so, or hangs until it is killed. Besides the partitions there are *extras*: members with
+other restart terms, which end by themselves.
 
 Rules, all under the promise of supervision: one life at a time; no restart before its backoff is over; never more than
 `intensity` restarts within `period`; a kill when the grace is over, and once; in one_for_all and rest_for_one no start
@@ -21,8 +21,6 @@ from callboard.simulations.violations import Violation
 from callboard.supervision.backoff import Backoff
 from callboard.supervision.roster import Fail, Gone, Kill, Restarting, RestartTerms, Roster, Start, Step, Stop
 from callboard.supervision.strategy import Strategy
-
-__all__ = ["Tree"]
 
 STRATEGIES: Final[tuple[Strategy, ...]] = ("one_for_one", "one_for_one", "one_for_all", "rest_for_one")
 EXTRA_TERMS: Final = (
@@ -95,7 +93,7 @@ class Tree:
         self._windows.clear()
         self._not_before.clear()
         self._roster.open()
-        self.stir(now)
+        self.carry_out(now)
 
     def power_lost(self) -> None:
         """The process is gone, and this supervisor with it; `open` begins anew."""
@@ -110,24 +108,24 @@ class Tree:
         if not self.extras:
             return 0
         name = self.extras[bits % len(self.extras)]
-        deed = (bits >> 4) & 7
+        action = (bits >> 4) & 7
         phase = self._roster.phase(name)
         if phase is None:
-            if deed or self._roster.is_closing:
+            if action or self._roster.is_closing:
                 return 0
             self._add(name, self._terms[name])
-        elif deed < 5:
+        elif action < 5:
             kinds: tuple[EndingKind, ...] = ("crashed", "crashed", "finished", "killed", "crashed")
-            return int(self._end(name, kinds[deed], now))
-        elif deed == 5 and not self._roster.is_closing:
+            return int(self._end(name, kinds[action], now))
+        elif action == 5 and not self._roster.is_closing:
             self._not_before.pop(name, None)
             self._windows.pop(name, None)
             self._roster.restart(name)
-        elif deed == 6 and not self._roster.is_closing:
+        elif action == 6 and not self._roster.is_closing:
             self._roster.remove(name)
         else:
             return 0
-        self.stir(now)
+        self.carry_out(now)
         return 1
 
     def _end(self, name: str, kind: EndingKind, now: float) -> bool:
@@ -139,17 +137,17 @@ class Tree:
         self._roster.ended(name, kind, None, now=now, chance=(self._draw() & 1023) / 1024)
         if self._roster.gave_up is not None and not had_given_up:
             self._check_giving_up(name, now)
-        self.stir(now)
+        self.carry_out(now)
         return True
 
     def wake_at(self, now: float) -> float:
         """When the roster will have something to do by itself."""
         return self._roster.wake_at(now)
 
-    # -- carrying out ---------------------------------------------------------------------------------------
+    # -- steps ------- ---------------------------------------------------------------------------------------
 
-    def stir(self, now: float) -> None:
-        """Carry out what the roster hands out, until it has nothing more."""
+    def carry_out(self, now: float) -> None:
+        """Take the roster's steps until it has none."""
         while steps := self._roster.steps(now):
             self.events += 1
             for step in steps:
@@ -199,7 +197,7 @@ class Tree:
                 self._start_partition(name, now)
         self._roster.ready(name)
         self.events += 1
-        self.stir(now)
+        self.carry_out(now)
 
     def _ends_as_asked(self, name: str, now: float, kind: EndingKind) -> None:
         if self._alive.get(name) == "stopping":
@@ -210,12 +208,12 @@ class Tree:
         bits = self._draw()
         return (0.0, 0.0, 0.01, 0.3)[bits & 3] * ((bits >> 2) & 15)
 
-    def _later(self, at: float, deed: Callable[[float], None]) -> None:
+    def _later(self, at: float, action: Callable[[float], None]) -> None:
         epoch = self._epoch
 
         def unless_gone(now: float) -> None:
             if self._epoch == epoch:
-                deed(now)
+                action(now)
 
         self._agenda(at, unless_gone)
 

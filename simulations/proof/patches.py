@@ -16,8 +16,6 @@ import attrs
 
 from callboard.log.errors import CallboardError
 
-__all__ = ["MutationStale", "Patch", "patched"]
-
 Change = Callable[[Callable[..., Any]], Any]
 """Makes the wrong function out of the right one."""
 

@@ -24,17 +24,6 @@ from callboard.simulations.scenarios import SCENARIOS, run_scenario
 from callboard.simulations.search.replay import promise_of, words_of
 from callboard.simulations.world import Settings
 
-__all__ = [
-    "SEEDS_MAX",
-    "Proof",
-    "caught_by",
-    "check_names",
-    "failure_of",
-    "load_seeds",
-    "prove",
-    "prove_one",
-]
-
 SEEDS_MAX: Final = 60
 """Of each scenario, before the search is given up."""
 MISFITS: Final = ("TypeError:", "AttributeError:")

@@ -11,9 +11,7 @@ from typing import Final
 import attrs
 
 from callboard.simulations.proof import wrong
-from callboard.simulations.proof.patches import Change, Patch
-
-__all__ = ["SAFEGUARDS", "Safeguard", "filled", "table"]
+from callboard.simulations.proof.patches import Patch
 
 LOG: Final = "callboard.log"
 ACTORS: Final = "callboard.actors"
@@ -35,10 +33,6 @@ class Safeguard:
     scenarios: tuple[str, ...] = CRASHES
 
 
-def _off(target: str, change: Change) -> Patch:
-    return Patch(target, change)
-
-
 def is_log(path: str) -> bool:
     """Whether a path is that of a partition's own segment."""
     return path.startswith("topics/") and "/delivery/" not in path and ".log" in path
@@ -54,42 +48,42 @@ _TABLE: Final = (
         "log sync",
         "records whose publish returned are gone after a power cut",
         "the disk leaves out the sync of partitions' segments",
-        (_off(f"{DISK}.verbs.VerbRunner._sync", wrong.leaves_out(is_log)),),
+        (Patch(f"{DISK}.verbs.VerbRunner._sync", wrong.leaves_out(is_log)),),
     ),
     Safeguard(
         "sync of each commit",
         "records whose publish returned are gone after a power cut, unless an ack had them synced",
         "a commit is synced only when an ack is in it",
-        (_off(f"{ACTORS}.partition.sequencer.Sequencer.take", wrong.forgets_levels),),
+        (Patch(f"{ACTORS}.partition.sequencer.Sequencer.take", wrong.forgets_levels),),
         ("publish-only", *CRASHES),
     ),
     Safeguard(
         "sync of a mixed commit",
         "records at level `all` are gone after a power cut that shared a commit with others",
         "a commit is synced only when all its records want it",
-        (_off(f"{ACTORS}.partition.sequencer.Sequencer.take", wrong.syncs_pure_commits),),
+        (Patch(f"{ACTORS}.partition.sequencer.Sequencer.take", wrong.syncs_pure_commits),),
         ("publish-only", *CRASHES),
     ),
     Safeguard(
         "journal sync",
         "messages whose ack returned are delivered again after a power cut",
         "the disk leaves out the sync of delivery journals",
-        (_off(f"{DISK}.verbs.VerbRunner._sync", wrong.leaves_out(is_journal)),),
+        (Patch(f"{DISK}.verbs.VerbRunner._sync", wrong.leaves_out(is_journal)),),
     ),
     Safeguard(
         "directory sync",
         "a power cut takes whole files whose content was synced",
         "the disk leaves out the sync of directories",
-        (_off(f"{DISK}.inodes.MemoryDirectory.sync", wrong.never),),
+        (Patch(f"{DISK}.inodes.MemoryDirectory.sync", wrong.never),),
     ),
     Safeguard(
         "checksum of bodies",
         "bytes that the disk has garbled are served as messages",
         "the checksum of a frame's body is not compared",
         (
-            _off(f"{LOG}.format.frame.check_body", wrong.never),
-            _off(f"{LOG}.format.frame_walk.FrameWalk._body_holds", wrong.believes_bodies),
-            _off(f"{LOG}.format.frame_walk.FrameWalk.__init__", wrong.leaves_out_scanned_bodies),
+            Patch(f"{LOG}.format.frame.check_body", wrong.never),
+            Patch(f"{LOG}.format.frame_walk.FrameWalk._body_holds", wrong.believes_bodies),
+            Patch(f"{LOG}.format.frame_walk.FrameWalk.__init__", wrong.leaves_out_scanned_bodies),
         ),
         ("damaged-middle", *CRASHES),
     ),
@@ -98,9 +92,9 @@ _TABLE: Final = (
         "a payload that looks like a frame is taken for a record, where the real frame is damaged",
         "a frame is found by its magic alone",
         (
-            _off(f"{LOG}.format.frame_walk.zlib", wrong.believes_any_checksum),
-            _off(f"{LOG}.format.frame.read_header", wrong.believes_headers),
-            _off(f"{LOG}.format.frame.check_body", wrong.never),
+            Patch(f"{LOG}.format.frame_walk.zlib", wrong.believes_any_checksum),
+            Patch(f"{LOG}.format.frame.read_header", wrong.believes_headers),
+            Patch(f"{LOG}.format.frame.check_body", wrong.never),
         ),
         ("smuggled-frames",),
     ),
@@ -108,54 +102,54 @@ _TABLE: Final = (
         "seed of checksums",
         "a frame of another segment, inside a payload, is taken for a record, where the real frame is damaged",
         "checksums do not begin with the segment's id",
-        (_off(f"{LOG}.format.frame.seed_of", wrong.returns(0)),),
+        (Patch(f"{LOG}.format.frame.seed_of", wrong.returns(0)),),
         ("smuggled-frames",),
     ),
     Safeguard(
         "no belief in a second sync",
         "the pages that a failed sync has dropped are believed durable after the next sync",
         "a sync that failed is repeated until it succeeds",
-        (_off(f"{ACTORS}.partition.committer.DiskEngine._submit", wrong.retries_syncs),),
+        (Patch(f"{ACTORS}.partition.committer.DiskEngine._submit", wrong.retries_syncs),),
         ("failing-syncs", *CRASHES),
     ),
     Safeguard(
         "publish answered after the commit",
         "publishers hear of records that are not stored yet",
         "publishers are answered before the plan runs",
-        (_off(f"{ACTORS}.partition.participants.LogParticipant.stage", wrong.answers_before_the_commit),),
+        (Patch(f"{ACTORS}.partition.participants.LogParticipant.stage", wrong.answers_before_the_commit),),
     ),
     Safeguard(
         "ack answered after the journal",
         "consumers hear of acks that are not stored yet",
         "who waits for the journal is answered before it is written",
-        (_off(f"{ACTORS}.partition.participants.JournalParticipant.stage", wrong.answers_at_once),),
+        (Patch(f"{ACTORS}.partition.participants.JournalParticipant.stage", wrong.answers_at_once),),
     ),
     Safeguard(
         "acks in the journal",
         "after a restart everything is delivered again",
         "acks are left out of the journal",
-        (_off(f"{ACTORS}.delivery.events.GroupEvents.record", wrong.drops_acks),),
+        (Patch(f"{ACTORS}.delivery.events.GroupEvents.record", wrong.drops_acks),),
     ),
     Safeguard(
         "lease check",
         "two consumers work on the same message",
         "who asks when nothing is ready gets what somebody else holds",
-        (_off(f"{ACTORS}.delivery.delivery.Delivery.lease", wrong.hands_out_what_is_held),),
+        (Patch(f"{ACTORS}.delivery.delivery.Delivery.lease", wrong.hands_out_what_is_held),),
         ("many-groups", *CRASHES),
     ),
     Safeguard(
         "valid frames stay",
         "recovery cuts off records that are whole and acknowledged",
         "what lies past the proven end is cut off, valid or not",
-        (_off(f"{LOG}.partition.recovery.TailRecovery._group", wrong.never_async),),
+        (Patch(f"{LOG}.partition.recovery.TailRecovery._group", wrong.never_async),),
     ),
     Safeguard(
         "check of the stored index",
         "a stale or damaged index hides records",
         "checksums of the stored index are not compared, nor whether it points at a frame",
         (
-            _off(f"{LOG}.format.index.SegmentIndex.decode", wrong.believes_index_bytes),
-            _off(f"{LOG}.segments.index_file.proves_itself", wrong.always_proven),
+            Patch(f"{LOG}.format.index.SegmentIndex.decode", wrong.believes_index_bytes),
+            Patch(f"{LOG}.segments.index_file.proves_itself", wrong.always_proven),
         ),
         ("stored-index",),
     ),
@@ -163,7 +157,7 @@ _TABLE: Final = (
         "mailbox outlives its actor",
         "what was asked while an actor restarted is never answered",
         "a restarted actor finds an empty mailbox",
-        (_off("callboard.actors.kernel.incarnation.Incarnation.live", wrong.drops_the_mailbox),),
+        (Patch("callboard.actors.kernel.incarnation.Incarnation.live", wrong.drops_the_mailbox),),
         ("plain-actors", "supervisor-trees", *CRASHES),
     ),
     Safeguard(
@@ -171,7 +165,7 @@ _TABLE: Final = (
         "a restarted partition has forgotten what was acked",
         "a restarted partition begins with an empty delivery state",
         (
-            _off(
+            Patch(
                 f"{ACTORS}.partition.delivery_journal._opened",
                 wrong.actor_restarts_without_its_state,
             ),
@@ -181,41 +175,41 @@ _TABLE: Final = (
         "offsets above all that were named",
         "an offset that somebody knows is given to another record",
         "the next offset is where the log ends, whatever journal and `committed` file name",
-        (_off(f"{LOG}.partition.recovery.TailRecovery.plan_top", wrong.starts_at_the_end_of_the_log),),
+        (Patch(f"{LOG}.partition.recovery.TailRecovery.plan_top", wrong.starts_at_the_end_of_the_log),),
         ("damaged-middle", "unsynced-and-seen"),
     ),
     Safeguard(
         "log synced before journal",
         "the journal names records that a power cut has taken",
         "the journal's part of a plan runs first",
-        (_off(f"{ACTORS}.partition.committer.DiskEngine._submit", wrong.journals_first),),
+        (Patch(f"{ACTORS}.partition.committer.DiskEngine._submit", wrong.journals_first),),
         ("failing-syncs", *CRASHES),
     ),
     Safeguard(
         "answers in the order of offsets",
         "publishers of one commit hear each other's offsets",
         "the answers of a commit are swapped",
-        (_off(f"{ACTORS}.partition.partition.Partition._appends_stored", wrong.swaps_answers),),
+        (Patch(f"{ACTORS}.partition.partition.Partition._appends_stored", wrong.swaps_answers),),
     ),
     Safeguard(
         "retention waits for groups",
         "records go that a durable group has not settled",
         "retention hears that everybody has settled everything",
-        (_off(f"{ACTORS}.partition.group_states.GroupStates.unsettled_from", wrong.nobody_is_unsettled),),
+        (Patch(f"{ACTORS}.partition.group_states.GroupStates.unsettled_from", wrong.nobody_is_unsettled),),
         ("retention-against-readers",),
     ),
     Safeguard(
         "restart intensity",
         "an actor that cannot live is restarted for ever",
         "every restart is admitted",
-        (_off("callboard.supervision.intensity.RestartWindow.admit", wrong.returns(True)),),
+        (Patch("callboard.supervision.intensity.RestartWindow.admit", wrong.returns(True)),),
         ("supervisor-trees", "machines"),
     ),
     Safeguard(
         "attempts are counted",
         "a message that kills its consumers looks new each time",
         "an attempt that failed is not counted",
-        (_off(f"{ACTORS}.delivery.receipts.LeaseState.counted", wrong.counts_no_attempts),),
+        (Patch(f"{ACTORS}.delivery.receipts.LeaseState.counted", wrong.counts_no_attempts),),
         ("many-groups", "machines"),
     ),
     Safeguard(
@@ -223,7 +217,7 @@ _TABLE: Final = (
         "events are replayed that the snapshot holds already",
         "what a journal could not take is written after the snapshot that healed it",
         (
-            _off(
+            Patch(
                 f"{ACTORS}.partition.participants.JournalParticipant._write_state",
                 wrong.writes_what_is_healed,
             ),

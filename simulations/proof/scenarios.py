@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 import attrs
 
@@ -22,14 +22,11 @@ from callboard.simulations.faults.kinds import CrashActor, FailVerb, Fault, Kill
 from callboard.simulations.faults.plan import Plan
 from callboard.simulations.faults.swarm import FaultSpace
 from callboard.simulations.faults.when import At
-from callboard.simulations.scenarios.broker_workload import BrokerWorkload
-from callboard.simulations.scenarios.damage_runs import DamagedWorkload
+from callboard.simulations.scenarios.broker_runs import BrokerRun
+from callboard.simulations.scenarios.damage_runs import DamagedRun
 from callboard.simulations.scenarios.draws import between, one_of
 from callboard.simulations.scenarios.scenario import Scenario
 from callboard.simulations.scenarios.traffic import Traffic
-from callboard.simulations.world import World
-
-__all__ = ["AIMED", "Planned"]
 
 OTHER_SEGMENT: Final = 0x1234_5678_9ABC_DEF0
 PARTITION: Final = ("topics/orders/0",)
@@ -48,7 +45,7 @@ class Smuggling(Traffic):
         return b"message %d " % number + b"".join(parts)
 
 
-class SmuggledFrames:
+class SmuggledFrames(DamagedRun):
     """Real frames rot; what lies in their payloads must not take their place."""
 
     name = "smuggled-frames"
@@ -72,12 +69,6 @@ class SmuggledFrames:
             pause_s=0.02,
         )
 
-    async def main(self, world: World, workload: Any) -> None:
-        """Run the clients for as long as the directory opens, then look."""
-        damaged = DamagedWorkload(world, workload)
-        await damaged.run_clients()
-        await damaged.finish()
-
 
 @runtime_checkable
 class Planned(Scenario, Protocol):
@@ -88,7 +79,7 @@ class Planned(Scenario, Protocol):
         ...
 
 
-class StoredIndex:
+class StoredIndex(BrokerRun):
     """More than a megabyte in one segment, so that its index is stored; then rot in the index, and a new life."""
 
     name = "stored-index"
@@ -115,12 +106,8 @@ class StoredIndex:
             pause_s=0.05,
         )
 
-    async def main(self, world: World, workload: Any) -> None:
-        """Run the clients until everything is settled."""
-        await BrokerWorkload(world, workload).run()
 
-
-class FailingSyncs:
+class FailingSyncs(BrokerRun):
     """Syncs of the log fail, and soon after the power does."""
 
     name = "failing-syncs"
@@ -148,12 +135,8 @@ class FailingSyncs:
             visibility_s=2.0,
         )
 
-    async def main(self, world: World, workload: Any) -> None:
-        """Run the clients until everything is settled."""
-        await BrokerWorkload(world, workload).run()
 
-
-class FailingJournals:
+class FailingJournals(BrokerRun):
     """Delivery journals fail, also while they are healed; then a partition's actor does, and replays them."""
 
     name = "failing-journals"
@@ -181,12 +164,8 @@ class FailingJournals:
             visibility_s=2.0,
         )
 
-    async def main(self, world: World, workload: Any) -> None:
-        """Run the clients until everything is settled."""
-        await BrokerWorkload(world, workload).run()
 
-
-class UnsyncedAndSeen:
+class UnsyncedAndSeen(BrokerRun):
     """What groups have seen, and acked, before any sync of it."""
 
     name = "unsynced-and-seen"
@@ -210,10 +189,6 @@ class UnsyncedAndSeen:
             consumers=between(entropy, 1, 4),
             visibility_s=5.0,
         )
-
-    async def main(self, world: World, workload: Any) -> None:
-        """Run the clients until everything is settled."""
-        await BrokerWorkload(world, workload).run()
 
 
 AIMED: Final[dict[str, Scenario]] = {

@@ -18,35 +18,6 @@ from callboard.log.seams.plans import path_of
 
 Original = Callable[..., Any]
 
-__all__ = [
-    "Original",
-    "actor_restarts_without_its_state",
-    "always_proven",
-    "answers_at_once",
-    "answers_before_the_commit",
-    "believes_any_checksum",
-    "believes_bodies",
-    "believes_headers",
-    "believes_index_bytes",
-    "counts_no_attempts",
-    "drops_acks",
-    "drops_the_mailbox",
-    "forgets_levels",
-    "hands_out_what_is_held",
-    "journals_first",
-    "leaves_out",
-    "leaves_out_scanned_bodies",
-    "never",
-    "never_async",
-    "nobody_is_unsettled",
-    "retries_syncs",
-    "returns",
-    "starts_at_the_end_of_the_log",
-    "swaps_answers",
-    "syncs_pure_commits",
-    "writes_what_is_healed",
-]
-
 
 def returns(value: Any) -> Callable[[Original], Original]:
     """Always the same."""
@@ -333,14 +304,14 @@ def drops_acks(original: Original) -> Original:
 def hands_out_what_is_held(original: Original) -> Original:
     """Who asks when nothing is ready gets what somebody else holds."""
 
-    def lease(self: Any, *, consumer: int, **wishes: Any) -> Any:
-        lease = original(self, consumer=consumer, **wishes)
+    def lease(self: Any, *, consumer: int, **arguments: Any) -> Any:
+        lease = original(self, consumer=consumer, **arguments)
         if lease is None:
             for lease_id, held in list(self._leases.items()):
                 if held.consumer != consumer:
                     self._run_out(lease_id, lease_id)
                     self.events.append(("X", (lease_id,)))
-                    return original(self, consumer=consumer, **wishes)
+                    return original(self, consumer=consumer, **arguments)
         return lease
 
     return lease

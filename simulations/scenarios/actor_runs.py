@@ -9,13 +9,19 @@ from callboard.simulations.faults.swarm import FaultSpace
 from callboard.simulations.scenarios.actor_workload import ActorTraffic, ActorWorkload, draw_actor_traffic
 from callboard.simulations.world import World
 
-__all__ = ["PlainActors", "SupervisorTrees"]
-
 WORKERS: Final = tuple(f"team-{team}/worker-{worker}" for team in range(4) for worker in range(4))
 PROBES: Final = {"ask": 100, "event.ActorStarted": 15}
 
 
-class SupervisorTrees:
+class ActorRun:
+    """What the scenarios of plain actors do."""
+
+    async def main(self, world: World, workload: ActorTraffic) -> None:
+        """Ask everything."""
+        await ActorWorkload(world, workload).run()
+
+
+class SupervisorTrees(ActorRun):
     """Teams under supervisors with all strategies, crashing often enough to escalate."""
 
     name = "supervisor-trees"
@@ -41,12 +47,8 @@ class SupervisorTrees:
         """Any teams and questions."""
         return draw_actor_traffic(entropy)
 
-    async def main(self, world: World, workload: ActorTraffic) -> None:
-        """Ask everything."""
-        await ActorWorkload(world, workload).run()
 
-
-class PlainActors:
+class PlainActors(ActorRun):
     """Ten actors, two hundred questions, one crash: the least that a simulation of actors is, and the benchmark."""
 
     name = "plain-actors"
@@ -61,7 +63,3 @@ class PlainActors:
     def workload(self, entropy: SeededEntropy) -> ActorTraffic:
         """Always the same."""
         return ActorTraffic()
-
-    async def main(self, world: World, workload: ActorTraffic) -> None:
-        """Ask everything."""
-        await ActorWorkload(world, workload).run()

@@ -18,17 +18,23 @@ from callboard.actors.kernel import Actor, MailboxSpec
 from callboard.log.errors import CallboardError, RestartLimitReached
 from callboard.simulations.checkers import Intensity, Terms, enforce
 from callboard.simulations.history.surviving import Surviving
-from callboard.simulations.scenarios.bounds import ACTORS_MAX, COUNT_MAX, check_counts
-from callboard.simulations.scenarios.drawn_limits import ACTOR_LIMITS, DrawnLimits, draw_limits, limits_of
-from callboard.simulations.scenarios.draws import between, one_of
+from callboard.simulations.scenarios.draws import (
+    ACTOR_LIMITS,
+    ACTORS_MAX,
+    COUNT_MAX,
+    DrawnLimits,
+    between,
+    check_counts,
+    draw_limits,
+    limits_of,
+    one_of,
+)
 from callboard.supervision import Backoff, ChildSpec, SupervisorSpec, System, open_system
 
 if TYPE_CHECKING:
     from callboard.simulations.entropy import SeededEntropy
     from callboard.simulations.history import History
     from callboard.simulations.world import Machine, World
-
-__all__ = ["ActorTraffic", "ActorWorkload", "draw_actor_traffic"]
 
 ASK_TIMEOUT_S: Final = 5.0
 HEAL_AT_S: Final = 60.0

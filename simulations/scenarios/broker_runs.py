@@ -17,8 +17,6 @@ from callboard.simulations.scenarios.draws import between, one_of
 from callboard.simulations.scenarios.traffic import LEVELS, STYLES, Traffic, draw_traffic
 from callboard.simulations.world import World
 
-__all__ = ["CrashStorms", "DiskFullAndHealed", "ManyGroups", "PublishAndRecover", "PublishOnly"]
-
 PARTITIONS: Final = ("topics/orders/0", "topics/orders/1", "topics/orders/2")
 OTHERS: Final = ("catalog", "renewals", "groups/group-0", "groups/group-1")
 CONSUMERS: Final = ("group-0.1", "group-0.2", "group-1.1", "group-1.2", "group-2.1")
@@ -26,7 +24,15 @@ FILES: Final = ("", "", "topics/", ".log", "delivery", "catalog")
 """Parts of paths that disk faults are about."""
 
 
-class PublishAndRecover:
+class BrokerRun:
+    """What the scenarios of a broker do."""
+
+    async def main(self, world: World, workload: Traffic) -> None:
+        """Run the clients until everything is settled."""
+        await BrokerWorkload(world, workload).run()
+
+
+class PublishAndRecover(BrokerRun):
     """Publish, lose the power or the process, recover, go on: with every kind of fault now and then."""
 
     name = "publish-and-recover"
@@ -43,12 +49,8 @@ class PublishAndRecover:
         """Traffic of any kind."""
         return draw_traffic(entropy)
 
-    async def main(self, world: World, workload: Traffic) -> None:
-        """Run the clients until everything is settled."""
-        await BrokerWorkload(world, workload).run()
 
-
-class PublishOnly:
+class PublishOnly(BrokerRun):
     """Publishers and nobody else: what only a later sync for an ack's sake would have saved is lost here."""
 
     name = "publish-only"
@@ -76,12 +78,8 @@ class PublishOnly:
             cut_at_end=True,
         )
 
-    async def main(self, world: World, workload: Traffic) -> None:
-        """Publish all, and look what is there."""
-        await BrokerWorkload(world, workload).run()
 
-
-class CrashStorms:
+class CrashStorms(BrokerRun):
     """Many publishers at once, so that commits are shared, while actors, processes and power fail again and again."""
 
     name = "crash-storms"
@@ -117,12 +115,8 @@ class CrashStorms:
             handling_s=0.0,
         )
 
-    async def main(self, world: World, workload: Traffic) -> None:
-        """Run the clients until everything is settled."""
-        await BrokerWorkload(world, workload).run()
 
-
-class ManyGroups:
+class ManyGroups(BrokerRun):
     """Many groups with slow consumers that die, stand still and outlive their leases."""
 
     name = "many-groups"
@@ -161,12 +155,8 @@ class ManyGroups:
             pause_s=one_of(entropy, (0.0, 0.05)),
         )
 
-    async def main(self, world: World, workload: Traffic) -> None:
-        """Run the clients until everything is settled."""
-        await BrokerWorkload(world, workload).run()
 
-
-class DiskFullAndHealed:
+class DiskFullAndHealed(BrokerRun):
     """The disk is full now and then, and heals: publishes are refused, everything else goes on."""
 
     name = "disk-full-and-healed"
@@ -193,7 +183,3 @@ class DiskFullAndHealed:
         return attrs.evolve(
             draw_traffic(entropy), value_bytes=one_of(entropy, (100, 2000, 4000)), acks=("all",), pause_s=0.02
         )
-
-    async def main(self, world: World, workload: Traffic) -> None:
-        """Run the clients until everything is settled."""
-        await BrokerWorkload(world, workload).run()

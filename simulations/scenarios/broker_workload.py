@@ -45,15 +45,13 @@ from callboard.simulations.checkers import (
 )
 from callboard.simulations.history.clients import ObservedConsumer, ObservedTopic, consume
 from callboard.simulations.history.surviving import Surviving, collect
-from callboard.simulations.scenarios.drawn_limits import limits_of
+from callboard.simulations.scenarios.draws import limits_of
 from callboard.simulations.scenarios.points import mark
 from callboard.simulations.scenarios.traffic import TOPIC, Traffic
 from callboard.simulations.violations import Violation
 
 if TYPE_CHECKING:
     from callboard.simulations.world import Machine, World
-
-__all__ = ["HEAL_AT_S", "BrokerWorkload", "fingerprints"]
 
 HEAL_AT_S: Final = 60.0
 """When faults end at the latest, after the run began."""

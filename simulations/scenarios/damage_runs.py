@@ -24,8 +24,6 @@ from callboard.simulations.scenarios.traffic import Traffic, draw_traffic
 from callboard.simulations.violations import Violation
 from callboard.simulations.world import Machine, World
 
-__all__ = ["DamagedMiddle"]
-
 PROMISE = "damage is reported"
 PROBES: Final = {
     "disk.write": 40,
@@ -121,7 +119,17 @@ def _folder(path: str) -> str:
     return path.rpartition("/")[0]
 
 
-class DamagedMiddle:
+class DamagedRun:
+    """What the scenarios of damage do."""
+
+    async def main(self, world: World, workload: Any) -> None:
+        """Run the clients for as long as the directory opens, then look."""
+        damaged = DamagedWorkload(world, workload)
+        await damaged.run_clients()
+        await damaged.finish()
+
+
+class DamagedMiddle(DamagedRun):
     """Bits that flip and writes that land elsewhere, in the middle of what was confirmed."""
 
     name = "damaged-middle"
@@ -146,9 +154,3 @@ class DamagedMiddle:
             pause_s=one_of(entropy, (0.01, 0.02, 0.05)),
             acks=("all",),
         )
-
-    async def main(self, world: World, workload: Any) -> None:
-        """Run the clients for as long as the directory opens, then look."""
-        damaged = DamagedWorkload(world, workload)
-        await damaged.run_clients()
-        await damaged.finish()

@@ -1,15 +1,58 @@
-"""Drawing workloads from a seed."""
+"""Drawing workloads from a seed, limits of the runtime included, and the bounds of what a stored workload may ask for.
+
+A seed may draw limits small, so that what happens at a limit happens in runs of seconds. A workload holds the limits
+that differ from the usual ones, as pairs of name and value; shrinking removes pairs.
+
+The bounds are far above what any scenario draws: they keep a stored workload from filling the memory of whoever runs
+it. Only too much is refused. Too little, down to negative numbers, is read as the least that makes sense, and shrinking
+goes there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeVar
 
+from callboard.log.errors import InvalidArgument
+from callboard.log.limits import GIB, Limits
 from callboard.log.seams.entropy import Entropy
 
-__all__ = ["between", "one_of", "uniform"]
-
 T = TypeVar("T")
+DrawnLimits = tuple[tuple[str, int], ...]
+
+COUNT_MAX: Final = 1_000_000
+"""Messages, and whatever goes by messages."""
+ACTORS_MAX: Final = 10_000
+"""Tasks, actors, partitions: each holds memory of its own."""
+NAMES_MAX: Final = 100
+"""Items of a tuple."""
+BYTES_MAX: Final = 1 * GIB
+"""Payloads of all messages together."""
+SMALL: Final[dict[str, tuple[int, int]]] = {
+    "pending_bytes": (1, 20_000),
+    "commit_bytes": (1, 5_000),
+    "frame_records": (2, 20),
+    "tail_cache_bytes": (1, 20_000),
+    "unsynced_bytes": (1, 5_000),
+    "mailbox": (1, 10),
+    "partition_mailbox": (1, 20),
+    "receive_batch": (1, 10),
+    "journal_segment_bytes": (512, 16_384),
+    "journal_reserve_bytes": (256, 16_384),
+    "journal_unproven_bytes": (1, 2_000),
+    "snapshot_every_bytes": (200, 8_000),
+    "catalog_snapshot_every_bytes": (200, 4_000),
+    "segment_bytes": (2_048, 65_536),
+    "index_checkpoint_bytes": (256, 16_384),
+    "open_segments": (1, 4),
+    "prefetch": (1, 8),
+    "fetch_bytes": (1, 4_000),
+    "lazy_acks": (1, 10),
+}
+"""What a small value is: from, to. The others are never reached in a run: of these, large is as good as usual."""
+LARGE: Final[dict[str, int]] = {"open_segments": 64, "prefetch": 1_000, "fetch_bytes": 64 << 20}
+ACTOR_LIMITS: Final = ("mailbox", "receive_batch")
+"""Those that plain actors come by."""
 
 
 def between(entropy: Entropy, low: int, high: int) -> int:
@@ -25,3 +68,36 @@ def uniform(entropy: Entropy, low: float, high: float) -> float:
 def one_of(entropy: Entropy, choices: Sequence[T]) -> T:
     """One of `choices`."""
     return choices[int(entropy.random() * len(choices))]
+
+
+def draw_limits(entropy: Entropy, names: tuple[str, ...] = tuple(SMALL)) -> DrawnLimits:
+    """None, some or most of the limits, small (each size as likely as the next, by digits), now and then large."""
+    share = one_of(entropy, (0.0, 0.1, 0.3, 0.8))
+    drawn = []
+    for name in names:
+        is_drawn, is_large, size = (entropy.random() < share), (entropy.random() < 0.1), entropy.random()
+        if is_drawn and is_large and name in LARGE:
+            drawn.append((name, LARGE[name]))
+        elif is_drawn:
+            low, high = SMALL[name]
+            drawn.append((name, round(low * (high / low) ** size)))
+    return tuple(drawn)
+
+
+def limits_of(drawn: DrawnLimits) -> Limits:
+    """The limits that `drawn` stands for. Raises `InvalidArgument` for a name that no limit has, and for no limit."""
+    try:
+        return Limits(**dict(drawn))
+    except TypeError as error:
+        raise InvalidArgument(f"the limits {drawn!r:.200} are none: {error}") from None
+
+
+def check_counts(what: str, counts: Mapping[str, tuple[int, int]]) -> None:
+    """Raises `InvalidArgument` with every count that is above its bound; `counts` has both by name."""
+    problems = [
+        f"{name}: {count if count < 1 << 64 else '2**64 or more'}, where {most:,} is the most"
+        for name, (count, most) in counts.items()
+        if count > most
+    ]
+    if problems:
+        raise InvalidArgument(f"{what} asks for too much ({'; '.join(problems)})")

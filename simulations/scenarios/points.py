@@ -16,8 +16,6 @@ from callboard.simulations.history.surviving import Surviving
 if TYPE_CHECKING:
     from callboard.simulations.world import World
 
-__all__ = ["POINTS", "mark"]
-
 BROKER: Final = (
     "a lease ran out and its message was delivered again",
     "a message was delivered again after a boot",

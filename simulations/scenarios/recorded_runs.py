@@ -1,32 +1,35 @@
 """Recorded traffic: a real day of web requests, replayed at its own pace under virtual time, with faults on the way.
 
-`recorded-day` replays all of it; `recorded-traffic` some hundreds of events out of the day. Without the recording (see
-`recorded_source`) a day of the same character is made.
+`recorded-day` replays all of it, `recorded-traffic` some hundreds of its events. Without the recording a similar day is
+made. The real file system is read once per process, before any run: inside a run nothing passes by the seams.
 """
 
 from __future__ import annotations
 
+import os
+import pathlib
 from collections import deque
-from typing import Any
+from functools import lru_cache
+from typing import Any, Final
 
 import attrs
 import trio
 
 from callboard.log.limits import KIB
-from callboard.recordings import Event
+from callboard.recordings import Event, load_profile, read_events, synthesise
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.faults.swarm import FaultSpace
 from callboard.simulations.history.clients import ObservedTopic
 from callboard.simulations.scenarios.broker_runs import CONSUMERS, FILES, OTHERS, PARTITIONS
 from callboard.simulations.scenarios.broker_workload import OPERATOR_S, BrokerWorkload
-from callboard.simulations.scenarios.drawn_limits import draw_limits
-from callboard.simulations.scenarios.draws import between, one_of
-from callboard.simulations.scenarios.recorded_source import recorded_day
+from callboard.simulations.scenarios.draws import between, draw_limits, one_of
 from callboard.simulations.scenarios.traffic import STYLES, Traffic
 from callboard.simulations.world import Machine, World
 
-__all__ = ["RecordedDay", "RecordedTraffic", "Recording"]
-
+VARIABLE: Final = "CALLBOARD_TRAFFIC_DIR"
+FILE: Final = "nasa-http/nasa_19950801.tsv"
+EVENTS: Final = 30_969
+"""Of the recorded day; as many are made when there is no recording."""
 PROBES = {
     "publish": 300,
     "deliver": 300,
@@ -35,6 +38,19 @@ PROBES = {
     "disk.sync": 200,
     "event.ActorStarted": 20,
 }
+
+
+@lru_cache(maxsize=1)
+def recorded_day() -> tuple[tuple[Event, ...], bool]:
+    """A day's events in the order of time, and whether they are real: else they are made from the profile."""
+    directory = os.environ.get(VARIABLE)
+    path = pathlib.Path(directory) / FILE if directory else None
+    if path is not None and path.is_file():
+        with path.open("rb") as lines:
+            found = tuple(read_events(lines))
+        return tuple(sorted(found, key=lambda event: event.time_us)), True
+    made = synthesise(load_profile(), EVENTS, SeededEntropy(1).fork("traffic"))
+    return tuple(made), False
 
 
 @attrs.frozen(kw_only=True)
@@ -87,7 +103,17 @@ class RecordedWorkload(BrokerWorkload):
         return await topic.publish_batch(values, keys=[self._events[number].key for number in numbers])
 
 
-class RecordedTraffic:
+class Replay:
+    """What the scenarios of recorded traffic do."""
+
+    async def main(self, world: World, workload: Recording) -> None:
+        """Replay the recording."""
+        replay = RecordedWorkload(world, workload)
+        world.sometimes("the recording is real", replay.is_real)
+        await replay.run()
+
+
+class RecordedTraffic(Replay):
     """Some hundred events out of the recorded day."""
 
     name = "recorded-traffic"
@@ -116,14 +142,8 @@ class RecordedTraffic:
             limits=draw_limits(entropy.fork("limits")),
         )
 
-    async def main(self, world: World, workload: Recording) -> None:
-        """Replay the window."""
-        replay = RecordedWorkload(world, workload)
-        world.sometimes("the recording is real", replay.is_real)
-        await replay.run()
 
-
-class RecordedDay:
+class RecordedDay(Replay):
     """The whole recorded day, 30,969 events in 24 virtual hours, with faults throughout."""
 
     name = "recorded-day"
@@ -158,9 +178,3 @@ class RecordedDay:
             forget_every=1999,
             poll_s=5.0,
         )
-
-    async def main(self, world: World, workload: Recording) -> None:
-        """Replay the day."""
-        replay = RecordedWorkload(world, workload)
-        world.sometimes("the recording is real", replay.is_real)
-        await replay.run()

@@ -21,8 +21,6 @@ from callboard.simulations.scenarios.recorded_runs import RecordedDay, RecordedT
 from callboard.simulations.scenarios.retention_runs import RetentionAgainstReaders
 from callboard.simulations.scenarios.scenario import Scenario
 
-__all__ = ["SCENARIOS", "Rare", "Weight", "Weights", "load_weights"]
-
 SCENARIOS: Final[dict[str, Scenario]] = {
     scenario.name: scenario
     for scenario in (

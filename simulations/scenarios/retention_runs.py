@@ -16,15 +16,11 @@ from callboard.log.errors import CallboardError
 from callboard.log.limits import SEGMENT_BYTES_MIN
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.faults.swarm import FaultSpace
-from callboard.simulations.scenarios.bounds import ACTORS_MAX, COUNT_MAX
 from callboard.simulations.scenarios.broker_runs import CONSUMERS, FILES, PARTITIONS
 from callboard.simulations.scenarios.broker_workload import BrokerWorkload
-from callboard.simulations.scenarios.drawn_limits import draw_limits
-from callboard.simulations.scenarios.draws import between, one_of
+from callboard.simulations.scenarios.draws import ACTORS_MAX, COUNT_MAX, between, draw_limits, one_of
 from callboard.simulations.scenarios.traffic import STYLES, Traffic
 from callboard.simulations.world import Machine, World
-
-__all__ = ["RetentionTraffic", "RetentionAgainstReaders"]
 
 
 @attrs.frozen(kw_only=True)

@@ -11,8 +11,6 @@ from callboard.simulations.faults import Plan
 from callboard.simulations.faults.swarm import FaultSpace, draw_plan
 from callboard.simulations.world import Run, Settings, Tape, World, run
 
-__all__ = ["Scenario", "draw", "run_scenario"]
-
 STILL_TICKS: Final = 50_000
 """Scheduler ticks at one virtual instant, many times what a run ever takes, after which it is ended: half a second."""
 

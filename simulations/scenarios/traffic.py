@@ -8,11 +8,19 @@ import attrs
 
 from callboard.log.limits import KIB, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN
 from callboard.simulations.entropy import SeededEntropy
-from callboard.simulations.scenarios.bounds import ACTORS_MAX, BYTES_MAX, COUNT_MAX, NAMES_MAX, check_counts
-from callboard.simulations.scenarios.drawn_limits import DrawnLimits, draw_limits, limits_of
-from callboard.simulations.scenarios.draws import between, one_of, uniform
-
-__all__ = ["LEVELS", "STYLES", "TOPIC", "Traffic", "draw_traffic"]
+from callboard.simulations.scenarios.draws import (
+    ACTORS_MAX,
+    BYTES_MAX,
+    COUNT_MAX,
+    NAMES_MAX,
+    DrawnLimits,
+    between,
+    check_counts,
+    draw_limits,
+    limits_of,
+    one_of,
+    uniform,
+)
 
 TOPIC: Final = "orders"
 STYLES: Final = ("one by one", "receive", "batches", "lazy")

@@ -15,8 +15,6 @@ import attrs
 
 from callboard.simulations.world import SOMETIMES
 
-__all__ = ["STANDARD_SEEDS", "Row", "points", "table", "uncovered"]
-
 STANDARD_SEEDS: Final = 5_000
 """A sweep of at least so many seeds, over all scenarios, has to meet everything."""
 

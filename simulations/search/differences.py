@@ -9,8 +9,6 @@ from typing import Final
 
 import attrs
 
-__all__ = ["Difference", "first_difference"]
-
 CONTEXT_LINES: Final = 8
 LINE_CHARACTERS_MAX: Final = 400
 ENDED: Final = "(the trace ended)"

@@ -29,19 +29,6 @@ from callboard.simulations.search.values import from_plain, to_plain
 from callboard.simulations.violations import Violation
 from callboard.simulations.world import Run, Settings, StaleTape, Tape
 
-__all__ = [
-    "Judgement",
-    "RunCase",
-    "Verdict",
-    "stored_failure_of",
-    "case_of",
-    "judge",
-    "promise_of",
-    "remarks",
-    "trial_of",
-    "words_of",
-]
-
 TICK_LIMIT: Final = Settings().tick_limit
 
 RunCase = Callable[[Case, Settings], Run]

@@ -19,8 +19,6 @@ from callboard.simulations.search.story import Story, StoryLine
 from callboard.simulations.violations import Violation
 from callboard.simulations.world import Run
 
-__all__ = ["report_page"]
-
 ENTRIES_MAX: Final = 30_000
 ARROWS_MAX: Final = 60_000
 IDS_MAX: Final = 40

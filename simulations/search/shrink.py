@@ -22,8 +22,6 @@ from callboard.simulations.faults import Plan
 from callboard.simulations.search.simpler import chunks, greedy, variants
 from callboard.simulations.world.tape import Tape
 
-__all__ = ["RUNS_MAX", "RunBudget", "Case", "Shrunk", "CaseTrial", "shrink"]
-
 RUNS_MAX: Final = 400
 """Attempts; more would take long for a story that is hardly shorter."""
 ROUNDS_MAX: Final = 4

@@ -21,8 +21,6 @@ import attrs
 
 from callboard.log.errors import CallboardError
 
-__all__ = ["chunks", "greedy", "variants"]
-
 V = TypeVar("V")
 
 UNBOUNDED: Final[Mapping[str, Any]] = {}

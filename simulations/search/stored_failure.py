@@ -29,8 +29,6 @@ from callboard.log.limits import MIB
 from callboard.simulations.faults import Plan
 from callboard.simulations.world.tape import Tape
 
-__all__ = ["STORED_BYTES_MAX", "StoredFailure", "StaleFailure", "read_stored_failure"]
-
 FORMAT: Final = 1
 HEAD: Final = "callboard-failure"
 EARLIER_HEAD: Final = "callboard-capsule"

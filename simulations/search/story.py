@@ -17,8 +17,6 @@ from callboard.simulations.search.replay import promise_of, words_of
 from callboard.simulations.violations import Violation
 from callboard.simulations.world import Run
 
-__all__ = ["StoryLine", "Story", "tell"]
-
 SHORT_ENTRIES: Final = 40
 LINES_MAX: Final = 80
 DRAMATIC: Final = frozenset(

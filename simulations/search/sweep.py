@@ -25,8 +25,6 @@ import attrs
 from callboard.actors.delivery.intervals import IntervalSet
 from callboard.log.errors import InvalidArgument
 
-__all__ = ["Chunk", "Result", "Sweep", "ScenarioTally", "shares"]
-
 FORMAT: Final = 1
 NAMES_MAX: Final = 2_000
 SEEDS_MAX: Final = 1 << 40

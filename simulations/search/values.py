@@ -16,8 +16,6 @@ import attrs
 
 from callboard.log.errors import CallboardError, InvalidArgument
 
-__all__ = ["from_plain", "to_plain"]
-
 DEPTH_MAX: Final = 32
 ITEMS_MAX: Final = 1_000_000
 

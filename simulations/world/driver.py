@@ -37,9 +37,6 @@ from callboard.simulations.world.trio_hooks import (
     task_numbers,
 )
 
-__all__ = ["MEMBER", "Driver", "TaskOwner"]
-
-
 PATIENCE_S: Final = 10.0
 """For how long, in virtual seconds, those of a run that is over may take their time."""
 STILL_S: Final = 0.001

@@ -33,8 +33,6 @@ import attrs
 from callboard.log.errors import CallboardError
 from callboard.simulations.world.trio_hooks import thread_calls
 
-__all__ = ["EscapeMode", "EscapedDeterminism", "guard"]
-
 EscapeMode = Literal["refuse", "control", "ignore"]
 EXEMPT: Final = frozenset(
     {

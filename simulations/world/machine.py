@@ -17,8 +17,6 @@ from callboard.simulations.entropy import SeededEntropy
 if TYPE_CHECKING:
     from callboard.simulations.world.world import World
 
-__all__ = ["Machine"]
-
 
 class Machine:
     """One life of the computer. Programs under test run in its tasks, on its seams."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-__all__ = ["Probes"]
-
 
 class _Waiter:
     __slots__ = ("about", "call", "left")

@@ -36,8 +36,6 @@ from callboard.simulations.world.world import CURRENT, OUTSIDE, SimulationStuck,
 if TYPE_CHECKING:
     from callboard.simulations.world.schedulers import Scheduler
 
-__all__ = ["LiveAsyncGenerator", "Run", "Settings", "run"]
-
 DAY_S: Final = 86_400.0
 
 

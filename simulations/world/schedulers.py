@@ -23,19 +23,6 @@ from callboard.log.errors import InvalidArgument
 from callboard.simulations.entropy import Generator
 from callboard.simulations.world.tape import FIFO, Decision, StaleTape, Tape
 
-__all__ = [
-    "Fifo",
-    "Pct",
-    "Player",
-    "Scheduler",
-    "Shuffle",
-    "Starve",
-    "Walk",
-    "draw_name",
-    "draw_starved",
-    "make",
-]
-
 PCT_STEPS: Final = 4_000
 """Over how many steps the moments of PCT are spread; a small broker run has some thousand."""
 STARVED_SHARE: Final = 1 / 8

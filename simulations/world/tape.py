@@ -14,8 +14,6 @@ import attrs
 
 from callboard.log.errors import CallboardError, InvalidArgument
 
-__all__ = ["FIFO", "Decision", "StaleTape", "Tape"]
-
 Decision = tuple[int, ...]
 FIFO: Final[Decision] = ()
 DECISIONS_MAX: Final = 5_000_000

@@ -13,8 +13,6 @@ import re
 from collections.abc import Callable
 from typing import Any, Final, Literal
 
-__all__ = ["Trace", "TraceMode", "clean"]
-
 TraceMode = Literal["off", "digest", "full"]
 FLUSH_AT: Final = 1_024
 BY_VALUE: Final = 2

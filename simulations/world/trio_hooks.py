@@ -28,21 +28,6 @@ _run: Any = trio._core._run
 _mock_clock: Any = getattr(trio._core, "MockClock", None)
 """`trio.testing.MockClock`; but `trio.testing` imports pytest, where that is installed."""
 
-__all__ = [
-    "SimulatorUnsupported",
-    "TickingClock",
-    "VirtualTrioClock",
-    "end_shields",
-    "installed",
-    "live_async_generators",
-    "missing_hooks",
-    "put_back",
-    "put_back_all",
-    "task_number",
-    "task_numbers",
-    "thread_calls",
-]
-
 NEVER: Final = float("inf")
 AGES_S: Final = 999_999_999.0
 """What trio is told to sleep when only a jump of the clock can wake anybody; the jump comes at once."""

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-__all__ = ["CURRENT", "SimulationStuck", "World"]
-
 SOMETIMES: Final = "sometimes: "
 """What the names of `sometimes` points begin with, among probes."""
 

@@ -197,8 +197,8 @@ def test_a_stale_failure_is_loud(
         path.write_text(json.dumps(json.loads(original) | change))
         if number == 0:
             monkeypatch.setenv("PLANTED", "stale")
-        wishes = ("--adopt=adopted.json", "--report=report.html")
-        done = planted.run("simulate", "--repro", path.name, *wishes, code=8)
+        options = ("--adopt=adopted.json", "--report=report.html")
+        done = planted.run("simulate", "--repro", path.name, *options, code=8)
         assert "stale" in done.err, change
         assert "nothing was adopted" in done.err
         assert "broken promise" not in done.out.decode()

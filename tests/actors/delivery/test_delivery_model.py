@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from callboard.actors.delivery.delivery import Delivery
 from callboard.actors.delivery.events import GroupEvents, decode_events
+from callboard.actors.delivery.receipts import merged
 from callboard.actors.delivery.rules import STATES, TRANSITIONS
 from callboard.actors.delivery.state import UNANCHORED, OffsetState
 
@@ -49,8 +50,14 @@ class NaiveDelivery:
         self, now: float, deadline: float, consumer: int, limit: int, visible_end: int
     ) -> dict[int, int]:
         chosen = self.ready(now, visible_end)[:limit]
-        if not chosen:
-            return {}
+        return self.lease_chosen(deadline, consumer, chosen) if chosen else {}
+
+    def pass_over(self, stop: int) -> None:
+        for offset, found in self.offsets.items():
+            if found.state == "untouched" and offset < stop:
+                self.offsets[offset] = OffsetState("passed")
+
+    def lease_chosen(self, deadline: float, consumer: int, chosen: list[int]) -> dict[int, int]:
         self.granted += 1
         self.leases[self.granted] = (consumer, deadline, len(chosen) == 1)
         for offset in chosen:
@@ -245,6 +252,29 @@ class DeliveryMachine(RuleBasedStateMachine):
         assert self.delivery.lease_of(lease.lease_id) == lease
         left = len(ready) - len(expected)
         assert left == self.delivery.ready_count(self.visible_end)
+        self.moved("lease", before)
+
+    @rule(consumer=st.integers(0, 3), chances=st.sets(OFFSETS, min_size=1, max_size=9), timeout=SECONDS)
+    def lease_chosen(self, consumer: int, chances: set[int], timeout: float) -> None:
+        may = set(self.model.ready(self.now, self.visible_end))
+        may |= {offset for offset, found in self.model.offsets.items() if found.state == "passed"}
+        chosen = sorted(chances & may)
+        if not chosen:
+            return
+        before, deadline = self.before(), self.now + timeout
+        ranges = merged([(offset, offset + 1) for offset in chosen])
+        lease = self.delivery.lease_chosen(now=self.now, deadline=deadline, consumer=consumer, ranges=ranges)
+        self.promoted_until = self.now
+        fresh = [offset for offset in chosen if before[offset].state == "untouched"]
+        if fresh:
+            self.model.pass_over(fresh[-1])
+            for offset in fresh:
+                self.model.offsets[offset] = OffsetState("untouched")
+        self.moved("pass over", before)
+        before = self.before()
+        expected = self.model.lease_chosen(deadline, consumer, chosen)
+        assert expected == {o: attempt for start, stop, attempt in lease.ranges for o in range(start, stop)}
+        assert ranges == merged(lease.ranges)
         self.moved("lease", before)
 
     def receipt(self, choice: int) -> int:

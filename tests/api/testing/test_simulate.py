@@ -342,7 +342,7 @@ def test_a_run_that_takes_too_long_is_not_made_smaller(run_file: Any) -> None:
 
         @pytest.fixture(autouse=True)
         def less_patience(monkeypatch):
-            monkeypatch.setattr("callboard.testing.shrinking.TICKS_MAX", 1_000)
+            monkeypatch.setattr("callboard.testing.search.TICKS_MAX", 1_000)
 
         @simulate(seeds=5)
         async def test_spins(world):
@@ -378,7 +378,7 @@ def test_an_attempt_that_never_ends_is_given_up(run_file: Any) -> None:
 
         @pytest.fixture(autouse=True)
         def less_patience(monkeypatch):
-            monkeypatch.setattr("callboard.testing.shrinking.LEAST_TICKS", 1_000)
+            monkeypatch.setattr("callboard.testing.search.LEAST_TICKS", 1_000)
 
         @simulate(seeds=1, workload=lambda entropy: (9, 9, 9))
         async def test_it(world, workload):

@@ -12,7 +12,7 @@ from callboard.log.errors import ConfigurationError, FormatTooNew, InvalidArgume
 from callboard.log.format import frame as frames
 from callboard.log.format.columns import Columns
 from callboard.log.format.compression import Codec, Compression, decompress
-from callboard.log.format.faults import Fault, FrameInvalid
+from callboard.log.format.faults import FaultReason, FrameInvalid
 from callboard.log.format.frame import (
     FRAME_HEADER_BYTES,
     FRAME_LAYOUT,
@@ -43,7 +43,7 @@ def sealed_anew(frame: bytes, **fields: object) -> bytes:
     return header + frames.zlib.crc32(header, seed).to_bytes(4, "little") + body
 
 
-def reason_of(frame: bytes, segment_id: int = SEGMENT) -> Fault:
+def reason_of(frame: bytes, segment_id: int = SEGMENT) -> FaultReason:
     with pytest.raises(FrameInvalid) as raised:
         decode_frame(frame, 0, segment_id)
     return raised.value.reason
@@ -119,7 +119,7 @@ def test_a_frame_is_valid_in_its_own_segment_only() -> None:
     """The same bytes under another segment's id fail at the header already."""
     frame = frame_of(Columns.build([b"a"]))
 
-    assert Fault.HEADER_CHECKSUM is reason_of(frame, SEGMENT + 1)
+    assert FaultReason.HEADER_CHECKSUM is reason_of(frame, SEGMENT + 1)
 
 
 def test_resealing_moves_a_frame_to_another_segment() -> None:
@@ -135,34 +135,36 @@ def test_reasons_are_told_apart() -> None:
     """Zeros, another magic, each checksum, and bytes that end too early have reasons of their own."""
     frame = frame_of(Columns.build([b"abc"]))
 
-    assert Fault.ZEROS is reason_of(bytes(200))
-    assert Fault.ZEROS is reason_of(bytes(20))
-    assert Fault.MAGIC is reason_of(b"x" + frame[1:])
-    assert Fault.HEADER_CHECKSUM is reason_of(frame[:20] + b"\xff" + frame[21:])
-    assert Fault.BODY_CHECKSUM is reason_of(frame[:-1] + b"\xff")
-    assert Fault.SHORT is reason_of(frame[:-1])
-    assert Fault.SHORT is reason_of(frame[:59])
+    assert FaultReason.ZEROS is reason_of(bytes(200))
+    assert FaultReason.ZEROS is reason_of(bytes(20))
+    assert FaultReason.MAGIC is reason_of(b"x" + frame[1:])
+    assert FaultReason.HEADER_CHECKSUM is reason_of(frame[:20] + b"\xff" + frame[21:])
+    assert FaultReason.BODY_CHECKSUM is reason_of(frame[:-1] + b"\xff")
+    assert FaultReason.SHORT is reason_of(frame[:-1])
+    assert FaultReason.SHORT is reason_of(frame[:59])
 
 
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"count": 0}, Fault.HEADER),
-        ({"count": 3}, Fault.HEADER),
-        ({"base_offset": 99}, Fault.HEADER),
-        ({"max_time_us": 8}, Fault.HEADER),
-        ({"plain_bytes": 5}, Fault.HEADER),
-        ({"count": limits.BATCH_RECORDS_MAX + 1, "last_offset": 10**9}, Fault.TOO_LONG),
-        ({"body_bytes": limits.FRAME_BODY_BYTES_MAX + 1}, Fault.TOO_LONG),
-        ({"plain_bytes": limits.FRAME_DECOMPRESSED_BYTES_MAX + 1, "codec": 1}, Fault.TOO_LONG),
-        ({"codec": 1}, Fault.BODY),
-        ({"codec": 2}, Fault.BODY),
-        ({"last_offset": 52}, Fault.BODY),
-        ({"max_time_us": 10}, Fault.BODY),
-        ({"count": 1}, Fault.BODY),
+        ({"count": 0}, FaultReason.HEADER),
+        ({"count": 3}, FaultReason.HEADER),
+        ({"base_offset": 99}, FaultReason.HEADER),
+        ({"max_time_us": 8}, FaultReason.HEADER),
+        ({"plain_bytes": 5}, FaultReason.HEADER),
+        ({"count": limits.BATCH_RECORDS_MAX + 1, "last_offset": 10**9}, FaultReason.TOO_LONG),
+        ({"body_bytes": limits.FRAME_BODY_BYTES_MAX + 1}, FaultReason.TOO_LONG),
+        ({"plain_bytes": limits.FRAME_DECOMPRESSED_BYTES_MAX + 1, "codec": 1}, FaultReason.TOO_LONG),
+        ({"codec": 1}, FaultReason.BODY),
+        ({"codec": 2}, FaultReason.BODY),
+        ({"last_offset": 52}, FaultReason.BODY),
+        ({"max_time_us": 10}, FaultReason.BODY),
+        ({"count": 1}, FaultReason.BODY),
     ],
 )
-def test_fields_that_contradict_each_other_are_refused(fields: dict[str, object], reason: Fault) -> None:
+def test_fields_that_contradict_each_other_are_refused(
+    fields: dict[str, object], reason: FaultReason
+) -> None:
     """A right checksum does not make a header believable: fields are compared with limits, each other, the body."""
     frame = frame_of(Columns.build([b"a", b"b"]))
 
@@ -210,18 +212,18 @@ def test_bodies_that_no_encoder_writes_are_refused(body: bytes) -> None:
     """Wrong types, lengths, order, lacking companions and encodings that are not the shortest are all refused."""
     frame = frame_of(Columns.build([b"a"]))[:FRAME_HEADER_BYTES] + body
 
-    assert Fault.BODY is reason_of(sealed_anew(frame, body_bytes=len(body), plain_bytes=len(body)))
+    assert FaultReason.BODY is reason_of(sealed_anew(frame, body_bytes=len(body), plain_bytes=len(body)))
 
 
 def test_header_names_must_be_text() -> None:
     """Names that are not UTF-8, or that are cut within a character, are refused when the frame is decoded."""
     columns = Columns.build([b"a"], headers=[{"é": b"", "b": b""}])
     columns.header_names = b"\xff\xfeb"
-    assert Fault.BODY is reason_of(frame_of(columns))
+    assert FaultReason.BODY is reason_of(frame_of(columns))
 
     columns.header_names, columns.header_name_ends = "éb".encode(), [0, 1, 3]
     columns.header_name_ends = Columns.build([b"\xc3", b"\xa9b"]).value_ends
-    assert Fault.BODY is reason_of(frame_of(columns))
+    assert FaultReason.BODY is reason_of(frame_of(columns))
 
 
 def test_an_empty_batch_is_refused() -> None:

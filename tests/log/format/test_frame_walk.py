@@ -14,7 +14,7 @@ from callboard.log import limits
 from callboard.log.errors import FormatTooNew, InternalError
 from callboard.log.format import frame as frames
 from callboard.log.format.columns import Columns
-from callboard.log.format.faults import Fault, FrameInvalid
+from callboard.log.format.faults import FaultReason, FrameInvalid
 from callboard.log.format.frame import FRAME_HEADER_BYTES, FrameFields, decode_header, encode_frame
 from callboard.log.format.frame_walk import EVERYTHING, NOTHING, DamagedRange, FrameWalk, Tail
 from callboard.log.format.index import SegmentIndex
@@ -388,7 +388,7 @@ def test_a_frame_that_its_visitor_refuses_is_damage() -> None:
 
     def visit(position: int, fields: FrameFields, body: memoryview) -> bool:
         if position == places[1][0]:
-            raise FrameInvalid(Fault.BODY)
+            raise FrameInvalid(FaultReason.BODY)
         return False
 
     walk = run_walk(FrameWalk(SEGMENT, 7, visit=visit), pread_of(data))

@@ -16,7 +16,7 @@ from callboard.log.format.committed import (
 )
 from callboard.log.format.faults import (
     CommittedInvalid,
-    Fault,
+    FaultReason,
     FormatFault,
     IndexInvalid,
     SegmentHeaderInvalid,
@@ -57,15 +57,15 @@ def test_one_copy_of_the_segment_header_is_enough() -> None:
 @pytest.mark.parametrize(
     ("buffer", "reason"),
     [
-        (bytes(SEGMENT_HEADER_BYTES), Fault.ZEROS),
-        (b"", Fault.ZEROS),
-        (HEADER[:63], Fault.SHORT),
-        (b"x" * SEGMENT_HEADER_BYTES, Fault.MAGIC),
-        ((HEADER[:30] + b"x" + HEADER[31:64]) * 2, Fault.HEADER_CHECKSUM),
-        (sealed(HEADER[:16] + bytes(8) + HEADER[24:64]) * 2, Fault.HEADER),
+        (bytes(SEGMENT_HEADER_BYTES), FaultReason.ZEROS),
+        (b"", FaultReason.ZEROS),
+        (HEADER[:63], FaultReason.SHORT),
+        (b"x" * SEGMENT_HEADER_BYTES, FaultReason.MAGIC),
+        ((HEADER[:30] + b"x" + HEADER[31:64]) * 2, FaultReason.HEADER_CHECKSUM),
+        (sealed(HEADER[:16] + bytes(8) + HEADER[24:64]) * 2, FaultReason.HEADER),
     ],
 )
-def test_a_segment_header_that_is_none_is_refused(buffer: bytes, reason: Fault) -> None:
+def test_a_segment_header_that_is_none_is_refused(buffer: bytes, reason: FaultReason) -> None:
     """Never written, too short, foreign and damaged headers have reasons of their own."""
     with pytest.raises(SegmentHeaderInvalid) as raised:
         decode_segment_header(buffer)
@@ -216,5 +216,5 @@ def test_a_newer_committed_file_is_refused_as_newer() -> None:
 
 def test_faults_name_their_reason() -> None:
     """The message of a fault begins with its reason."""
-    assert "zeros" == str(FormatFault(Fault.ZEROS))
-    assert "body: ends fall" == str(FormatFault(Fault.BODY, "ends fall"))
+    assert "zeros" == str(FormatFault(FaultReason.ZEROS))
+    assert "body: ends fall" == str(FormatFault(FaultReason.BODY, "ends fall"))

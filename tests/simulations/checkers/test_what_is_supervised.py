@@ -50,7 +50,7 @@ def test_a_tree_that_is_begun_anew_has_windows_and_backoffs_of_its_own(script, l
     """What the tree before it did is not counted with it, and nobody waits for its backoffs."""
     crash(script)
     crash(script)
-    script.event("IncarnationCrashed", "topics/orders/0").event("ActorStopped", "topics/orders/0")
+    script.event("IncarnationCrashed", "topics/orders/0").event("ActorEnded", "topics/orders/0")
     script.history.note("note", remark)
     script.event("ActorStarted", "topics/orders/0")
     crash(script)
@@ -108,7 +108,7 @@ def test_a_backoff_has_a_longest(script, left):
     assert len(supervision.check(script.history, left(), TERMS)) == 1
 
 
-@pytest.mark.parametrize("answer", ["ActorRestarted", "ActorFailed", "ActorStopped", "Escalated", "power"])
+@pytest.mark.parametrize("answer", ["ActorRestarted", "ActorFailed", "ActorEnded", "Escalated", "power"])
 def test_every_crash_is_answered(script, left, answer):
     """A crash that nobody answers is a violation, unless the machine ended."""
     script.event("IncarnationCrashed", "topics/orders/0")

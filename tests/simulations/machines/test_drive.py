@@ -88,8 +88,8 @@ def forgets_acks(original: Callable[..., Any]) -> Callable[..., Any]:
 def leases_again(original: Callable[..., Any]) -> Callable[..., Any]:
     """A delivery that hands out what is leased already."""
 
-    def lease(self: Delivery, **wishes: Any) -> Any:
-        grant = original(self, **wishes)
+    def lease(self: Delivery, **arguments: Any) -> Any:
+        grant = original(self, **arguments)
         if grant is None and self._leases:
             lease_id, held = next(iter(self._leases.items()))
             return held.to_lease(lease_id)

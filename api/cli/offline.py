@@ -1,6 +1,6 @@
 """Reading a directory's topics without its lock, whether or not a process has it open.
 
-The catalog's journal is replayed from the files as they lie, as far as it makes sense: an onlooker changes nothing,
+The catalog's journal is replayed from the files as they lie, as far as it makes sense: this changes nothing,
 waits for nobody and never makes a runtime's opening fail. Of each partition it sees what its process has committed.
 """
 
@@ -27,14 +27,12 @@ from callboard.log.journal.journal_recovery import Owner
 from callboard.log.offline.reader import LogReader
 from callboard.log.seams.disk import Incarnation
 
-__all__ = ["CatalogReplay", "Onlooker", "topic_not_found"]
-
 TRIES: Final = 3
 """The catalog's process may replace a segment between our listing and our opening it."""
 
 
-class Onlooker:
-    """`async with Onlooker(directory) as onlooker`. Raises `StorageError` when there is no such directory.
+class OfflineDirectory:
+    """`async with OfflineDirectory(directory) as offline`. Raises `StorageError` when there is no such directory.
 
     Its disk can change nothing, and needs no right to: only a repair asks for `writable`.
     """
@@ -46,7 +44,7 @@ class Onlooker:
         self.files: Incarnation
 
     async def __aenter__(self) -> Self:
-        self.files = await self.disk.incarnate("onlooker")
+        self.files = await self.disk.incarnate("offline")
         return self
 
     async def __aexit__(

@@ -1,4 +1,4 @@
-"""Which partition an actor is."""
+"""What a partition actor is started with."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def partition_directory(topic_id: str, index: int) -> str:
 
 
 @attrs.define(eq=False)
-class Placement:
+class PartitionSpec:
     """Which partition an actor is, and where its files are. Shared by all incarnations."""
 
     topic: str

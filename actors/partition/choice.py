@@ -1,0 +1,219 @@
+"""How a group chooses what it leases next: the protocol, and the choice by key.
+
+A group without order or filters has no choice: it leases the lowest ready offsets, and no record is read before it is
+leased. A mode is a `Choice`: it looks at the records of its group's range (`record_window`) and at the delivery state,
+and names the offsets to lease. It reads nothing and leases nothing itself: the core asks it, has the `span` that it
+lacks read, and tells it what is settled.
+
+`KeyOrder` keeps the order of each key: at most one record of a key is out at a time.
+
+Vocabulary
+----------
+*Out*: a keyed record that may be leased, is leased, or waits for another attempt. Its key is out with it.
+*Fenced*: a record whose key is out with an earlier record; it waits until that is settled. What has no key
+is never fenced.
+*Free*: a record that is out or has no key, was never leased, and may be leased now.
+
+Invariants
+----------
+K1  Of the records of a key that were seen, exactly one is out: the first that is not settled.
+K2  A free record is untouched or passed in the delivery state; what is leased, ready or delayed there was out before.
+K3  All unsettled records before one that is chosen were seen, also after a restart or an eviction.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from typing import Final, Protocol
+
+from callboard.actors.delivery.delivery import Delivery
+from callboard.actors.delivery.receipts import OffsetRange, merged
+from callboard.actors.partition.record_window import NO_KEY, RecordRange, WindowRecords
+
+SPAN_RECORDS_MAX: Final = 4096
+"""Records that one read takes into the range."""
+JOIN_MAX: Final = 64
+"""Settled offsets that a read passes rather than ending before them."""
+KEY_BYTES: Final = 200
+"""What a key that is out takes in memory, about."""
+FENCED_BYTES: Final = 8
+
+
+class Choice(Protocol):
+    """A mode of a group: what it leases next."""
+
+    records: RecordRange
+
+    def span(self, visible_end: int) -> OffsetRange | None:
+        """The offsets to read next; None when there is nothing to read, or no room."""
+        ...
+
+    def add(self, records: WindowRecords) -> None:
+        """These records were read; passed over when the range goes on elsewhere meanwhile."""
+        ...
+
+    def settled(self, ranges: Sequence[OffsetRange]) -> None:
+        """These offsets are settled: what waited for them may be free."""
+        ...
+
+    def ready_count(self, now: float, wanted: int) -> int:
+        """How many records may be leased now, of those that were read; counting ends at `wanted`."""
+        ...
+
+    def choose(self, now: float, max_records: int) -> list[OffsetRange]:
+        """The offsets to lease now, sorted, as ranges that do not touch."""
+        ...
+
+
+class KeyOrder:
+    """The choice of `ordering="key"`. See the module."""
+
+    __slots__ = ("_delivery", "_fenced", "_free", "_heads", "_lives", "fenced", "records")
+
+    columns: Final = ("key_hash",)
+
+    def __init__(self, delivery: Delivery, records: RecordRange) -> None:
+        self._delivery = delivery
+        self.records = records
+        self._forget()
+
+    def _forget(self) -> None:
+        """Begin again, with an empty range."""
+        self._lives = self.records.lives
+        self._heads: dict[int, int] = {}
+        """By hash of a key that is out: the offset that is."""
+        self._fenced: dict[int, array[int]] = {}
+        """By hash: the offsets that wait, sorted, settled ones among them."""
+        self._free: list[int] = []
+        """A heap; it may name offsets that are settled."""
+        self.fenced = 0
+        """Records that wait for others of their key."""
+
+    def _catch_up(self) -> RecordRange:
+        """The range; when it was evicted, what was known of it is forgotten."""
+        if self._lives != self.records.lives:
+            self._forget()
+        return self.records
+
+    # -- reading
+
+    def span(self, visible_end: int) -> OffsetRange | None:
+        """See `Choice`. What was leased or passed before is read whatever room there is."""
+        records, delivery = self._catch_up(), self._delivery
+        span = delivery.unsettled_span(records.end, visible_end, SPAN_RECORDS_MAX, join=JOIN_MAX)
+        if span is None or span[1] <= delivery.next:
+            return span
+        start, stop = span
+        stop = min(stop, max(start, delivery.next) + records.room())
+        return (start, stop) if start < stop else None
+
+    def add(self, records: WindowRecords) -> None:
+        """See `Choice`."""
+        held = self._catch_up()
+        delivery = self._delivery
+        if held.end <= records.start and not delivery.unsettled_ranges(held.end, records.start):
+            held.add(records, delivery.unsettled_ranges(records.start, records.next_offset))
+            self._charge()
+
+    def _charge(self) -> None:
+        self.records.charge(KEY_BYTES * len(self._heads) + FENCED_BYTES * self.fenced)
+
+    # -- choosing
+
+    def settled(self, ranges: Sequence[OffsetRange]) -> None:
+        """See `Choice`."""
+        records = self._catch_up()
+        offsets, hashes, seen = records.offsets, records.columns["key_hash"], records.seen
+        for start, stop in ranges:
+            for index in records.settle(start, stop):
+                key = hashes[index]
+                if index < seen and key != NO_KEY:
+                    if self._heads.get(key) == offsets[index]:
+                        self._free_next(key)
+                    else:
+                        self.fenced -= 1
+        records.compact()
+
+    def _free_next(self, key: int) -> None:
+        """The record of `key` that was out is settled: the next one is out (K1)."""
+        waiting = self._fenced.get(key)
+        while waiting:
+            offset = waiting.pop(0)
+            if self.records.index_of(offset) >= 0:
+                self.fenced -= 1
+                self._heads[key] = offset
+                self._offer(offset)
+                break
+        else:
+            del self._heads[key]
+        if waiting is not None and not waiting:
+            del self._fenced[key]
+
+    def _offer(self, offset: int) -> None:
+        """A record is out, or has no key: it is free if it was never leased."""
+        if offset >= self._delivery.next or self._delivery.is_passed(offset):
+            heappush(self._free, offset)
+
+    def _see(self, wanted: int) -> None:
+        """Look at further records until so many are free."""
+        records, heads, free = self.records, self._heads, self._free
+        offsets, hashes = records.offsets, records.columns["key_hash"]
+        index, count, known_end = records.seen, len(offsets), self._delivery.next
+        while index < count and (len(free) < wanted or offsets[index] < known_end):
+            offset, key = offsets[index], hashes[index]
+            if records.is_unsettled(index):
+                if key != NO_KEY and key in heads:
+                    self._fenced.setdefault(key, array("q")).append(offset)
+                    self.fenced += 1
+                else:
+                    if key != NO_KEY:
+                        heads[key] = offset
+                    self._offer(offset)
+            index += 1
+        if index > records.seen:
+            records.seen = index
+            self._charge()
+
+    def _may_go_again(self, now: float, most: int) -> list[int]:
+        """What was leased before, is ready again and is out; at most so many, the lowest."""
+        records, found = self.records, list[int]()
+        hashes = records.columns["key_hash"]
+        for start, stop in self._delivery.ready_ranges(now, records.end):
+            for offset in range(start, stop):
+                if len(found) >= most:
+                    return found
+                index = records.index_of(offset)
+                if index >= 0 and self._heads.get(hashes[index], offset) == offset:
+                    found.append(offset)
+        return found
+
+    def ready_count(self, now: float, wanted: int) -> int:
+        """See `Choice`."""
+        self._catch_up()
+        self._see(wanted)
+        self._drop_settled()
+        again = len(self._may_go_again(now, wanted))
+        return min(wanted, again + len(self._free))
+
+    def _drop_settled(self) -> None:
+        """Only settled records that are free and first are in the way; those behind them are dropped when chosen."""
+        free, index_of = self._free, self.records.index_of
+        while free and index_of(free[0]) < 0:
+            heappop(free)
+
+    def choose(self, now: float, max_records: int) -> list[OffsetRange]:
+        """See `Choice`. What was leased before comes first, then what is free, each by offset."""
+        records = self._catch_up()
+        self._see(0)
+        chosen = self._may_go_again(now, max_records)
+        while len(chosen) < max_records:
+            self._see(1)
+            if not self._free:
+                break
+            offset = heappop(self._free)
+            if records.index_of(offset) >= 0:
+                chosen.append(offset)
+        chosen.sort()
+        return list(merged([(offset, offset + 1) for offset in chosen]))

@@ -1,0 +1,218 @@
+"""The choice by key against a model that looks at every record each time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cbor2
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from callboard.actors.delivery.delivery import Delivery
+from callboard.actors.delivery.events import GroupEvents, decode_events
+from callboard.actors.partition.choice import KeyOrder
+from callboard.actors.partition.record_window import RecordRange, WindowBudget, window_records
+from callboard.log.format.columns import Columns
+
+KEYS = st.sampled_from([None, b"a", b"b", b"c", b"d"])
+SECONDS = st.integers(0, 20).map(lambda n: n / 4)
+INDEX = st.integers(0, 30)
+
+
+class KeyOrderMachine(RuleBasedStateMachine):
+    """A group's delivery with a choice by key: what is chosen is what the rule of the order allows, and no less."""
+
+    @initialize(
+        records_max=st.sampled_from([2, 5, 1000]),
+        budget_bytes=st.sampled_from([100, 10**6]),
+        per_read=st.sampled_from([1, 3, 1000]),
+    )
+    def begin(self, records_max: int, budget_bytes: int, per_read: int) -> None:
+        self.keys: list[bytes | None] = []
+        self.now = 100.0
+        self.per_read = per_read
+        self.records_max = records_max
+        self.budget = WindowBudget(budget_bytes)
+        self.is_roomy = records_max == 1000 and budget_bytes == 10**6
+        self.delivery, self.shadow = Delivery(0), Delivery(0)
+        self.order = self._order(self.delivery)
+
+    def _order(self, delivery: Delivery) -> KeyOrder:
+        return KeyOrder(delivery, RecordRange(self.budget, self.records_max, KeyOrder.columns))
+
+    # -- the rule, looked up anew
+
+    def unsettled(self) -> list[int]:
+        return [o for o in range(len(self.keys)) if self.delivery.state_of(o).state != "settled"]
+
+    def allowed(self) -> list[int]:
+        """What may be leased: of each key only the first unsettled record, if nobody has it and it is not delayed."""
+        seen: set[bytes] = set()
+        found = []
+        for offset in self.unsettled():
+            key = self.keys[offset]
+            if key is not None and key in seen:
+                continue
+            if key is not None:
+                seen.add(key)
+            state = self.delivery.state_of(offset)
+            is_due = state.not_before is not None and state.not_before <= self.now
+            if state.state in ("untouched", "passed", "ready") or is_due:
+                found.append(offset)
+        return found
+
+    def read(self) -> bool:
+        span = self.order.span(len(self.keys))
+        if span is None:
+            return False
+        start, stop = span
+        stop = min(stop, start + self.per_read)
+        assert self.delivery.unsettled_ranges(start, start + 1)
+        columns = Columns.build([b""] * (stop - start), self.keys[start:stop])
+        columns.base_offset = start
+        self.order.add(window_records(start, stop, [columns], KeyOrder.columns))
+        return True
+
+    def settled(self, ranges: Any) -> None:
+        self.order.settled(ranges)
+        self.journal()
+
+    def journal(self) -> None:
+        for event in decode_events(cbor2.loads(GroupEvents(1, self.delivery.take_events()).record(0.0))[2]):
+            self.shadow.apply(event)
+
+    # -- rules
+
+    @rule(keys=st.lists(KEYS, min_size=1, max_size=6))
+    def publish(self, keys: list[bytes | None]) -> None:
+        self.keys += keys
+
+    @rule(seconds=SECONDS)
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+        self.delivery.expire(self.now)
+        self.journal()
+
+    @rule(count=st.integers(1, 8), timeout=SECONDS, counts=st.booleans())
+    def lease(self, count: int, timeout: float, counts: bool) -> None:
+        """As the core does: choose; when nothing is found, read and choose again."""
+        allowed = self.allowed()
+        while counts and self.order.ready_count(self.now, count) < count and self.read():
+            pass
+        if counts and self.is_roomy:
+            assert self.order.ready_count(self.now, count) == min(count, len(allowed))
+        while not (ranges := self.order.choose(self.now, count)) and self.read():
+            pass
+        chosen = [offset for start, stop in ranges for offset in range(start, stop)]
+        assert set(chosen) <= set(allowed)
+        assert len(chosen) <= count
+        if self.is_roomy:
+            assert bool(chosen) == bool(allowed)
+        if counts and self.is_roomy:
+            again = [o for o in allowed if self.delivery.state_of(o).state in ("ready", "delayed")]
+            first = (again + [o for o in allowed if o not in again])[:count]
+            assert chosen == sorted(first)
+        if ranges:
+            self.delivery.lease_chosen(now=self.now, deadline=self.now + timeout, consumer=1, ranges=ranges)
+            assert self.delivery.leased >= len(chosen)
+            self.journal()
+
+    def leased(self, index: int) -> tuple[int, list[tuple[int, int]]] | None:
+        leases = list(self.delivery._leases.items())
+        if not leases:
+            return None
+        lease_id, lease = leases[index % len(leases)]
+        return lease_id, [row[:2] for row in lease.rows]
+
+    @rule(index=INDEX, verb=st.sampled_from(["ack", "ack", "nack", "release"]), part=INDEX, delay=SECONDS)
+    def settle(self, index: int, verb: str, part: int, delay: float) -> None:
+        found = self.leased(index)
+        if found is None:
+            return
+        lease_id, ranges = found
+        if part % 3:
+            ranges = [ranges[part % len(ranges)]]
+        if verb == "ack":
+            self.settled(self.delivery.ack(lease_id, ranges, self.now).accepted)
+        elif verb == "nack":
+            self.delivery.nack(lease_id, ranges, not_before=self.now + delay, reason=None, now=self.now)
+        else:
+            self.delivery.release(lease_id, ranges, self.now)
+        self.journal()
+
+    @rule(index=INDEX)
+    def ack_late(self, index: int) -> None:
+        """A late ack that counts settles the record of its key that is out."""
+        ready = [o for o in self.unsettled() if self.delivery.state_of(o).lease_id and o < self.delivery.next]
+        late = [o for o in ready if self.delivery.state_of(o).state == "ready"]
+        if late:
+            offset = late[index % len(late)]
+            assert offset in self.allowed()
+            lease_id = self.delivery.state_of(offset).lease_id
+            self.settled(self.delivery.ack(lease_id, [(offset, offset + 1)], self.now).accepted)
+
+    @rule(start=INDEX, length=st.integers(0, 6))
+    def skip(self, start: int, length: int) -> None:
+        stop = min(start + length, len(self.keys))
+        if start < stop:
+            self.delivery.skip(start, stop)
+            self.settled([(start, stop)])
+
+    @rule()
+    def evict(self) -> None:
+        self.order.records.clear()
+
+    @rule(voided=st.booleans(), restored=st.booleans())
+    def restart(self, voided: bool, restored: bool) -> None:
+        """A successor is rebuilt from events or a snapshot, and reads before it chooses."""
+        self.order.records.clear()
+        if restored:
+            stored = cbor2.loads(cbor2.dumps(self.delivery.snapshot()))
+            self.shadow = Delivery.restore(stored)
+        self.delivery = self.shadow
+        self.shadow = Delivery.restore(self.delivery.snapshot())
+        if voided:
+            self.delivery.void_all_leases()
+        else:
+            self.delivery.renew_all(self.now, 5.0)
+        self.journal()
+        self.order = self._order(self.delivery)
+
+    @invariant()
+    def agrees(self) -> None:
+        if not hasattr(self, "delivery"):
+            return
+        self.delivery.check_invariants()
+        self.order.records.check()
+        out: list[bytes] = []
+        for offset in self.unsettled():
+            key = self.keys[offset]
+            state = self.delivery.state_of(offset).state
+            if key is not None:
+                assert key not in out or state in ("untouched", "passed")
+                out.append(key)
+        assert self.order.fenced <= len(self.unsettled())
+
+    def teardown(self) -> None:
+        """Whatever happened, all is settled in the end: a range that is full or small delays, and never blocks."""
+        if not hasattr(self, "delivery"):
+            return
+        for _ in range(4 * len(self.keys) + 8):
+            self.now += 1000.0
+            self.delivery.expire(self.now)
+            self.journal()
+            while not (ranges := self.order.choose(self.now, 3)) and self.read():
+                pass
+            if not ranges:
+                break
+            lease = self.delivery.lease_chosen(
+                now=self.now, deadline=self.now + 1.0, consumer=1, ranges=ranges
+            )
+            self.settled(self.delivery.ack(lease.lease_id, ranges, self.now).accepted)
+        assert self.unsettled() == []
+        assert (self.order.fenced, self.order.records.count) == (0, 0)
+
+
+TestKeyOrder = KeyOrderMachine.TestCase
+TestKeyOrder.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)

@@ -39,7 +39,7 @@ from typing import Any, NamedTuple, Protocol
 
 import trio
 
-from callboard.actors.partition.effects import NEVER, Due
+from callboard.actors.partition.sequencer import NEVER, Due
 from callboard.log.errors import PlanFailed
 from callboard.log.limits import STUCK_AFTER_S
 from callboard.log.seams.clock import Clock

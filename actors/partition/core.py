@@ -40,24 +40,22 @@ import attrs
 from callboard.actors.delivery.events import GroupEvents
 from callboard.actors.delivery.receipts import Lease, OffsetRange, Settlement
 from callboard.actors.partition import commands as c
+from callboard.actors.partition.commands import Token
 from callboard.actors.partition.effects import (
-    NEVER,
     Answer,
     AnswerEach,
     AppendsFailed,
     AppendsStored,
     Arm,
-    Due,
     Effect,
     Journalled,
     Notify,
     ReadRecords,
     Refuse,
     RefuseEach,
-    Token,
 )
 from callboard.actors.partition.group_states import Group, GroupStates, PendingLease
-from callboard.actors.partition.sequencer import Appends, Sequencer
+from callboard.actors.partition.sequencer import NEVER, Appends, Due, Sequencer
 from callboard.log.errors import CallboardError, ConsumerFenced, GroupNotFound, InvalidArgument
 from callboard.log.limits import USUAL, Limits
 

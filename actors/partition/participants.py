@@ -27,8 +27,7 @@ from typing import Final
 import attrs
 
 from callboard.actors.partition.core import JournalWork, PartitionCore
-from callboard.actors.partition.effects import NEVER
-from callboard.actors.partition.sequencer import Appends
+from callboard.actors.partition.sequencer import NEVER, Appends
 from callboard.log.errors import CallboardError, PlanFailed, StorageError
 from callboard.log.journal.journal import Journal, StagedJournal
 from callboard.log.limits import USUAL, Limits

@@ -25,19 +25,17 @@ from callboard.actors.partition.commands import (
 from callboard.actors.partition.committer import Committer, DiskEngine
 from callboard.actors.partition.core import LINGER_S, Carried, PartitionCore
 from callboard.actors.partition.effects import (
-    NEVER,
     Answer,
     AnswerEach,
     AppendsFailed,
     AppendsStored,
-    Due,
     Effect,
     Journalled,
     RefuseEach,
 )
 from callboard.actors.partition.group_states import GroupStates
 from callboard.actors.partition.participants import JournalParticipant, LogParticipant
-from callboard.actors.partition.sequencer import GATHER_BYTES, GATHER_S, Singles
+from callboard.actors.partition.sequencer import GATHER_BYTES, GATHER_S, NEVER, Due, Singles
 from callboard.log.errors import (
     DiskFull,
     PlanFailed,

@@ -47,7 +47,7 @@ import attrs
 
 from callboard.log import limits
 from callboard.log.errors import InternalError
-from callboard.log.format.arrays import NO_TIME
+from callboard.log.format.columns import NO_TIME
 from callboard.log.format.compression import Codec
 from callboard.log.format.faults import FrameInvalid
 from callboard.log.format.frame import (

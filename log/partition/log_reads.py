@@ -25,8 +25,6 @@ from callboard.log.segments.segments import (
     Damage,
     SegmentList,
     StoredSegment,
-    position_of_offset,
-    position_of_time,
 )
 
 __all__ = ["LogReads"]
@@ -53,15 +51,10 @@ class LogReads:
 
     # -- without waiting ----------------------------------------------------------------------------------------
 
-    def read_hot(
-        self, offset: int, visible_end: int, durable_end: int, *, max_records: int, max_bytes: int
+    def read_cached(
+        self, offset: int, durable_end: int, *, max_records: int, max_bytes: int
     ) -> list[Columns] | None:
-        """What memory and page cache hold from `offset` on; None when the disk has to be asked."""
-        if offset >= visible_end:
-            return []
-        found = self._tail.read(offset, max_records=max_records, max_bytes=max_bytes)
-        if found is not None:
-            return found
+        """What the page cache holds from `offset` on; None when the disk has to be asked."""
         segment, _ = self._segments.holding(offset)
         if not segment.is_open or not segment.is_indexed or segment.index is None:
             return None
@@ -69,9 +62,7 @@ class LogReads:
             return None
         request = ReadRequest(offset, max_records, max_bytes)
         limit = min(durable_end, segment.end_offset)
-        walk = self._walk(
-            segment, request, *position_of_offset(segment.index, offset), limit, HOT_CHUNK_BYTES
-        )
+        walk = self._walk(segment, request, *segment.index.find_offset(offset), limit, HOT_CHUNK_BYTES)
         run_walk_cached(walk, partial(self._files.read_cached, segment.file.handle))
         return request.batches if request.batches and not request.lost else None
 
@@ -130,7 +121,7 @@ class LogReads:
             await self._open(segment)
             index = await index_stored(self._files, segment)
             limit = min(durable_end, segment.end_offset)
-            position, expected = position_of_offset(index, request.offset)
+            position, expected = index.find_offset(request.offset)
             is_index_new = False
             while True:
                 walk = self._walk(segment, request, position, expected, limit, CHUNK_BYTES)
@@ -149,7 +140,7 @@ class LogReads:
                     continue
                 if segment.index is not None:
                     # The stored index may have been wrong; it was rebuilt, so the walk begins anew where it says.
-                    position, expected = position_of_offset(segment.index, request.offset)
+                    position, expected = segment.index.find_offset(request.offset)
                 if (position, expected) == (walk.end, walk.next_offset) or is_index_new:
                     raise LogCorrupt(
                         f"{segment.file.path} cannot be read at byte {walk.end}, offset {walk.next_offset}. "
@@ -206,7 +197,7 @@ class LogReads:
 
     async def _first_at(self, segment: StoredSegment, time_us: int, limit: int) -> int | None:
         """The first offset at or after `time_us`, below `limit`."""
-        position, expected = position_of_time(await index_stored(self._files, segment), time_us)
+        position, expected = (await index_stored(self._files, segment)).find_time(time_us)
         search = TimeSearch(time_us)
         walk = FrameWalk(
             segment.segment_id,

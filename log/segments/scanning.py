@@ -9,7 +9,7 @@ from callboard.log.format.index import SegmentIndex
 from callboard.log.format.walk_drivers import run_walk_async
 from callboard.log.seams.disk import Incarnation, Open
 from callboard.log.segments.index_file import load_index, new_index, proves_itself
-from callboard.log.segments.segments import Damage, StoredSegment, cut_index
+from callboard.log.segments.segments import Damage, StoredSegment
 
 __all__ = ["ensure_open", "index_stored", "scan_from", "scan_stored"]
 
@@ -67,7 +67,7 @@ async def scan_stored(
         damages.append(Damage(path, scan.end, end, scan.next_offset, limit - 1))
     segment.damages = tuple(damages)
     if not keep_index:
-        cut_index(index, limit)
+        index.cut(limit)
         segment.index, segment.is_indexed = index, True
     return min(scan.next_offset, limit)
 
@@ -80,7 +80,7 @@ async def index_stored(files: Incarnation, segment: StoredSegment) -> SegmentInd
     directory = segment.file.directory
     index = await load_index(files, directory, segment.base_offset, segment.segment_id)
     if index is not None:
-        cut_index(index, segment.end_offset)
+        index.cut(segment.end_offset)
         if index.end_position > segment.file.position or not await proves_itself(
             files, segment.file.handle, index
         ):
@@ -93,6 +93,6 @@ async def index_stored(files: Incarnation, segment: StoredSegment) -> SegmentInd
             # The index begins, or goes on, behind them: no walk would come upon them, so they are named here.
             await scan_stored(files, segment, limit=segment.end_offset, keep_index=True)
         if index.next_offset > segment.end_offset:
-            cut_index(index, segment.end_offset)
+            index.cut(segment.end_offset)
     segment.index, segment.is_indexed = index, True
     return index

@@ -301,8 +301,8 @@ def drops_acks(original: Original) -> Original:
     return record
 
 
-def hands_out_what_is_held(original: Original) -> Original:
-    """Who asks when nothing is ready gets what somebody else holds."""
+def leases_what_is_leased(original: Original) -> Original:
+    """A consumer that finds nothing ready gets what another one has leased."""
 
     def lease(self: Any, *, consumer: int, **arguments: Any) -> Any:
         lease = original(self, consumer=consumer, **arguments)

@@ -31,6 +31,7 @@ from callboard.actors.kernel import ActorRef, ActorStart, Logged, MailboxSpec
 from callboard.actors.partition.commands import Describe, Flush, PartitionStatistics
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.settings import GroupSettings
+from callboard.consumer import Consumer
 from callboard.log.errors import (
     ActorCrashed,
     ActorStopped,
@@ -331,10 +332,13 @@ class Runtime:
     def topic(self, name: str, *, partitioner: Partitioner | None = None) -> Topic:
         """The topic of that name. Raises `TopicNotFound`; `InvalidArgument` when keys go by another partitioner."""
         self.check_open()
+        return Topic(self, self._live(name), partitioner)
+
+    def _live(self, name: str) -> LiveTopic:
         live = self._directory.find(name) if isinstance(name, str) else None
         if live is None:
             raise TopicNotFound(f"there is no topic {name!r}. Create it with create_topic.", topic=name)
-        return Topic(self, live, partitioner)
+        return live
 
     def topics(self) -> tuple[Topic, ...]:
         """All topics, by name."""
@@ -350,6 +354,27 @@ class Runtime:
         await self.ask_catalog(DeleteTopic(name))
 
     # -- groups
+
+    def subscribe(
+        self, topics: Sequence[str], group: str, *, name: str | None = None, **settings: Any
+    ) -> Consumer:
+        """A consumer of several topics in a group: `async with runtime.subscribe(["orders", "refunds"], "billing")`.
+
+        Topics take turns; `topic` of a message or batch tells which it is from. `name` and settings as in
+        `Topic.subscribe`. When one of the topics is deleted, `TopicNotFound` is raised once where the consumer meets
+        that, and the consumer goes on with the others when it is asked again.
+
+        Raises `TopicNotFound`, and `InvalidArgument` for anything but a sequence of different names.
+        """
+        self.check_open()
+        if isinstance(topics, str) or not isinstance(topics, Sequence) or not topics:
+            raise InvalidArgument(
+                f'topics are {topics!r:.80}, not a sequence of names such as ["orders", "refunds"].'
+            )
+        lives = [self._live(topic) for topic in topics]
+        if len(set(topics)) < len(topics):
+            raise InvalidArgument(f"topics {list(topics)!r:.80} name one more than once. Name each once.")
+        return Consumer(self, lives, group, settings, name)
 
     async def groups(self) -> tuple[GroupInfo, ...]:
         """All consumer groups, by name."""

@@ -141,7 +141,7 @@ class Topic:
         `backoff` (1 s), `max_backoff` (60 s). Raises `ConfigurationError` with every problem on entering.
         """
         self._runtime.check_open()
-        return Consumer(self._runtime, self._live, group, settings, name)
+        return Consumer(self._runtime, (self._live,), group, settings, name)
 
     def read(
         self,

@@ -333,8 +333,8 @@ class Catalog(Actor[CatalogCommand]):
         return Admission(await self._directory.launch_coordinator(record), consumer)
 
     def _joining(self, message: EnsureGroup, wanted: GroupSettings) -> list[state.Event]:
-        """What has to be decided before another consumer joins the group with the topic; refuses what cannot be."""
-        topic = self._known(message.topic)
+        """What has to be decided before another consumer joins the group with its topics; refuses what cannot be."""
+        topics = [self._known(name) for name in message.topics]
         record = self._state.group(message.name)
         events: list[state.Event] = []
         if record is None:
@@ -353,8 +353,11 @@ class Catalog(Actor[CatalogCommand]):
             )
         else:
             group_id = record.group_id
-        if record is None or topic.topic_id not in record.topic_ids:
-            events.append((state.GROUP_JOINED, group_id, topic.topic_id))
+        events += [
+            (state.GROUP_JOINED, group_id, topic.topic_id)
+            for topic in topics
+            if record is None or topic.topic_id not in record.topic_ids
+        ]
         if self._next_consumer >= self._state.consumers_reserved:
             events.append(
                 (state.CONSUMERS_RESERVED, self._next_consumer + self.context.limits.consumer_ids_per_block)

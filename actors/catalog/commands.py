@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -36,10 +36,10 @@ class DeleteTopic:
 
 @attrs.frozen(eq=False)
 class EnsureGroup:
-    """A new consumer wants to join. Answered with an `Admission`."""
+    """A new consumer wants to join with topics. Answered with an `Admission`."""
 
     name: str
-    topic: str
+    topics: Sequence[str]
     given: Mapping[str, Any]
 
 

@@ -155,7 +155,8 @@ class Directory:
         if live is not None:
             live.deleted = True
             for port in live.ports:
-                port.restart_waiters.wake(port.index)
+                port.is_deleted = True
+                port.restart_waiters.wake()
             if self._by_name.get(live.name) is live:
                 del self._by_name[live.name]
         elif record.name in self._by_name:

@@ -123,6 +123,8 @@ class PartitionPort:
         self.state = "starting"
         self.failure: BaseException | None = None
         """What the partition failed with last."""
+        self.is_deleted = False
+        """Its topic was deleted."""
         self.opened_before = False
         self.journal_end = ProvenEnd()
         """How far the delivery journal was proven, whatever the disk says of it after a restart."""

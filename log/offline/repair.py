@@ -172,7 +172,7 @@ class LogRepair:
             for state in (*found.refused, *gone)
         ]
         if self.dry_run:
-            await self._mend_rest(taken)
+            await self._mend_rest(taken | {state.base for state in gone})
             return
         await remove_unfinished(self.files, found.directory)
         for state in found.refused:
@@ -183,7 +183,7 @@ class LogRepair:
             await self._fork(forks[place])
         for state in gone:
             await self._set_aside(state)
-        await self._mend_rest(taken)
+        await self._mend_rest(taken | {state.base for state in gone})
 
     async def record(self, *, accept: bool, now_us: int) -> None:
         """Remember what this repair gave up; with `accept`, that all of it is known."""

@@ -51,7 +51,7 @@ def crash_in_batch(case: FaultCase, fault: kinds.CrashInBatch) -> None:
         if cell is None or cell.incarnation is None:
             return False
         if cell.incarnation._batch is None:
-            trap = cell.mailbox.take
+            trap = cell.mailbox.trap
             if not isinstance(trap, Trap) or not trap.is_set:
                 trap = Trap(case, cell, sprung)
                 case.finally_(lambda: _leave(trap, cell))

@@ -67,7 +67,7 @@ def works_for(path: str) -> bool:
 
 
 class HeldActors:
-    """Who keeps which actor's tasks from being stepped. The last hold on an actor counts, then the one before."""
+    """Which cases hold which actors. The latest hold on an actor counts, then the one before."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -96,7 +96,7 @@ class Recoveries:
         self._watched: dict[FaultCase, tuple[str, Callable[[], None]]] = {}
 
     def install(self) -> None:
-        """From now on see every verb."""
+        """Begin to observe every verb."""
         disk = self._world.disk
         first = disk.observer
 
@@ -139,7 +139,7 @@ class Trap:
         return not self._case.is_over
 
     def open(self) -> None:
-        """Leave the mailbox alone again."""
+        """Remove the trap from the mailbox."""
         mailbox = self._cell.mailbox
         if mailbox.trap is self:
             mailbox.trap = None

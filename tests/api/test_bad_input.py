@@ -473,9 +473,7 @@ async def test_a_deleted_topic_refuses_everything(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("wrong", [1, None, {"mailbox": 1}, callboard.log.limits.Limits])
-async def test_limits_of_another_type_are_refused_before_anything_is_opened(
-    tmp_path: Path, wrong: Any
-) -> None:
+def test_limits_of_another_type_are_refused_before_anything_is_opened(tmp_path: Path, wrong: Any) -> None:
     """The error says what limits are, and the directory is not made."""
     with pytest.raises(callboard.InvalidArgument, match="limits are Limits"):
         callboard.open_runtime(tmp_path / "data", limits=wrong)

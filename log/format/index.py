@@ -139,6 +139,12 @@ class SegmentIndex:
         self.sealed = False
         del self.offsets[place:], self.positions[place:], self.times[place:]
 
+    def replace(self, found: SegmentIndex) -> None:
+        """Say what a scan has `found`, as far as that came; this index may have grown meanwhile."""
+        count = bisect_left(self.positions, found.end_position)
+        self.offsets[:count], self.times[:count] = found.offsets, found.times
+        self.positions[:count] = found.positions
+
     def encode(self) -> bytes:
         """The bytes of the index file."""
         seed = seed_of(self.segment_id)

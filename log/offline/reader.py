@@ -32,8 +32,8 @@ from callboard.log.limits import KIB, READ_BYTES_DEFAULT
 from callboard.log.seams.disk import Close, Incarnation, Open
 from callboard.log.segments.index_file import load_index
 from callboard.log.segments.reading import Reading, ReadRequest, TimeSearch
+from callboard.log.segments.scanning import OpenSegment, open_segment
 from callboard.log.segments.segment_file import segment_path
-from callboard.log.segments.segment_walk import OpenSegment, open_segment
 
 __all__ = ["LogReader", "Reading"]
 
@@ -291,4 +291,4 @@ class LogReader:
 
 
 class MovedError(Exception):
-    """The directory changed since it was listed. Never leaves this module."""
+    """The directory has changed since it was listed. Raised and caught in this module only."""

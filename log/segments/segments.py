@@ -126,13 +126,10 @@ class StoredSegment:
         """Header and frames, without the zeros ahead."""
         return self.file.position
 
-    def damage_at(self, position: int, offset: int) -> Damage | None:
-        """The damaged range in which a walk stands at `position`, expecting `offset`.
-
-        A walk that passes over bodies may have gone into it, or across its end, by a header that held.
-        """
+    def damage_at(self, position: int) -> Damage | None:
+        """The damaged range in which a walk stands, one without bytes included."""
         for damage in self.damages or ():
-            if damage.start <= position and (position < damage.end or offset <= damage.last_offset):
+            if damage.start == position or damage.start < position < damage.end:
                 return damage
         return None
 

@@ -216,7 +216,7 @@ class BrokerWorkload:
                 nursery.cancel_scope.cancel()
 
     def start_others(self, machine: Machine, topic: Any, nursery: trio.Nursery) -> None:
-        """Whoever else a scenario wants beside publishers and consumers."""
+        """Start other clients that a scenario needs."""
 
     # -- publishing
 
@@ -273,7 +273,7 @@ class BrokerWorkload:
         await work(consumer)
 
     def work_of(self, style: str) -> Callable[[ObservedConsumer], Any]:
-        """How a consumer of that style works."""
+        """The function that a consumer of that style runs."""
         return {"receive": self._receive, "batches": self._batches, "lazy": self._lazy}.get(
             style, self._iterate
         )
@@ -354,7 +354,7 @@ class BrokerWorkload:
     # -- the end
 
     async def _operator(self, runtime: Any) -> None:
-        """Restart by hand what has failed, some time after it did."""
+        """Restart failed partitions by hand, after a while."""
         send, receive = trio.open_memory_channel[str](1000)
 
         def heard(event: Any) -> None:
@@ -412,7 +412,7 @@ def _leaf(error: BaseException) -> str:
 
 
 def _is_passing(error: BaseException) -> bool:
-    """Whether an operator would just open the runtime again: the disk failed, or an actor crashed too often."""
+    """Whether an operator would open the runtime again: the disk failed, or an actor crashed too often."""
     return all(
         isinstance(leaf, CallboardError) and not isinstance(leaf, Violation | callboard.InternalError)
         for leaf in _leaves(error)

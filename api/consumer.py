@@ -430,35 +430,34 @@ class Consumer:
         for port in ports:
             self._turns.setdefault(port.topic, {})[port] = None
 
-    def _adapt(self, unit: int) -> None:
-        """Lease more at a time while the caller quickly takes it all, and one unit when it is slow."""
-        now, limits = self.runtime.clock.monotonic(), self.runtime.limits
-        quick_s = min(0.1, self.settings.visibility_timeout / 8)
-        if self._fetched_at is None or now - self._fetched_at >= quick_s:
-            self._units = 1
-            return
+    def _limit(self, unit: int) -> int:
+        """How many messages to lease for a caller that takes `unit` at a time: whole units, if there is room for one.
+
+        After each lease, more units than before if the caller has quickly taken it all, and a single one if not.
+        """
+        leases, settings, limits = self.leases, self.settings, self.runtime.limits
+        if self._fetched_at is not None:
+            taken_s, self._fetched_at = self.runtime.clock.monotonic() - self._fetched_at, None
+            is_quick = taken_s < min(0.1, settings.visibility_timeout / 8)
+            self._units = 2 * self._units if is_quick else 1
         most = limits.prefetch
         if unit > 1:
-            most = max(1, min(limits.leased_batches, self.settings.max_in_flight // 4 // unit))
-        self._units = min(2 * self._units, most)
-
-    def _limit(self, unit: int) -> int:
-        """How many messages may be asked for now: whole units, if there is room for one."""
-        leases = self.leases
+            most = max(1, min(limits.leased_batches, settings.max_in_flight // 4 // unit))
+        self._units = min(self._units, most)
         room = leases.max_in_flight - leases.in_flight
         return min(unit * self._units, room if room < unit else room // unit * unit)
 
     async def _fetch(self, unit: int, until: float) -> ConsumerLease | None:
         """Lease what comes next for a caller that takes `unit` at a time; None when nothing was ready by `until`."""
-        self.leases.send_gathered()
+        if self.leases.gathered:
+            self.leases.send_gathered()
         is_early = self._asked is not None  # by an earlier call
-        if not is_early:
-            self._adapt(unit)
         while True:
             if self._news.generation > self._generation:
                 await self._join()
             if self._asked is None:
-                self._check_open()
+                if not self._open:
+                    raise self._closed()
                 is_early = False
                 if self._awaited.ready:
                     self._look_at(self._awaited.take())
@@ -505,7 +504,6 @@ class Consumer:
         """Ask for the next messages already: their lease is then journalled together with the coming ack."""
         ports = next(iter(self._turns.values()), None)
         if self._asked is None and ports:
-            self._adapt(unit)
             limit, port = self._limit(unit), next(iter(ports))
             if limit > 0:
                 command = c.Fetch(

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import attrs
+import trio
 
 from callboard.actors.catalog.state import GroupRecord, TopicRecord
 from callboard.actors.groups.coordinator import Coordinator
@@ -23,7 +24,7 @@ from callboard.actors.partition.partition import Partition
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.partition.spec import PartitionSpec
 from callboard.actors.settings import TopicSettings
-from callboard.log.errors import CallboardError
+from callboard.log.errors import CallboardError, StorageError
 from callboard.log.limits import USUAL, Limits
 from callboard.supervision import Backoff, ChildSpec, SupervisorSpec
 
@@ -150,11 +151,26 @@ class Directory:
         self._by_id[record.topic_id] = self._by_name[record.name] = live
         return live
 
-    async def opened(self, live: LiveTopic) -> None:
-        """Wait until each of the topic's partitions runs, or has failed. Raises `ActorStopped`."""
+    async def opened(self, live: LiveTopic) -> StorageError | None:
+        """Wait until each of the topic's partitions runs, or has failed, or one finds no space: returns what that met.
+
+        Raises `ActorStopped`.
+        """
         supervisor = self._topics.supervisor(live.name)
+        lacks: list[StorageError] = []
+        with trio.CancelScope() as waiting:
+
+            def note(lack: StorageError) -> None:
+                lacks.append(lack)
+                waiting.cancel()
+
+            for port in live.ports:
+                port.opening_lacks_space = note
+            for port in live.ports:
+                await supervisor.settled(str(port.index))
         for port in live.ports:
-            await supervisor.settled(str(port.index))
+            port.opening_lacks_space = None
+        return lacks[0] if lacks else None
 
     async def retire_topic(self, record: TopicRecord) -> None:
         """Stop the topic's partitions, if they run."""

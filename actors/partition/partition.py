@@ -189,6 +189,10 @@ class Partition(Actor[c.PartitionCommand]):
     def _tell_lack(self, error: StorageError) -> None:
         if not self._lacks_space:
             self._lacks_space = True
+            if not self._has_started:
+                self._port.state = "full"
+            if self._port.opening_lacks_space is not None:
+                self._port.opening_lacks_space(error)
             self.context.emit(OpeningLacksSpace(self.context.path, str(error)))
 
     def _tell_damage(self, damage: Damage, *, is_new: bool) -> None:
@@ -391,7 +395,7 @@ class Partition(Actor[c.PartitionCommand]):
             c.PartitionStatistics(
                 topic=self._spec.topic,
                 partition=self._spec.index,
-                state="full" if log.is_over_limit else self._port.state,
+                state=self._state,
                 start_offset=log.start_offset,
                 next_offset=log.next_offset,
                 visible_end=log.visible_end,
@@ -412,6 +416,14 @@ class Partition(Actor[c.PartitionCommand]):
                 groups=tuple(_group_statistics(group, log.visible_end) for group in core.states),
             )
         )
+
+    @property
+    def _state(self) -> str:
+        log, state = self._log, self._port.state
+        if state != "running":
+            return state
+        lacks_space = self._log_part.lacks_space or self._journal.is_short_of_space
+        return "full" if lacks_space or log.is_over_limit or log.owed_for is not None else state
 
     # -- effects: answers
 

@@ -251,6 +251,8 @@ class PartitionStatistics:
     topic: str
     partition: int
     state: str
+    """`running`, `full` (the disk, or `retention_bytes`: publishes are refused), `stuck` (the disk does not answer),
+    `starting`, `recovering`, `restarting`, `stopping` or `failed`."""
     start_offset: int = 0
     next_offset: int = 0
     visible_end: int = 0

@@ -1,19 +1,14 @@
-"""What a partition's core wants done: values that its shell carries out, in order.
-
-A *token* stands for whoever asked; the core never looks into it. In production it is the asker's `Reply`.
-"""
+"""What a partition's core wants done: values that its shell carries out, in order."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
-from callboard.actors.partition.commands import LeasedRecords
+from callboard.actors.partition.commands import Token
+from callboard.actors.partition.group_states import PendingLease
+from callboard.actors.partition.sequencer import Appends
 from callboard.log.errors import CallboardError
-
-if TYPE_CHECKING:
-    from callboard.actors.partition.lease_reading import LeaseReading
-    from callboard.actors.partition.sequencer import Appends
 
 __all__ = [
     "Answer",
@@ -21,17 +16,13 @@ __all__ = [
     "AppendsFailed",
     "AppendsStored",
     "Arm",
-    "Deliver",
     "Effect",
+    "Journalled",
     "Notify",
-    "ReadLeased",
     "ReadRecords",
     "Refuse",
     "RefuseEach",
-    "Token",
 ]
-
-Token = Any
 
 
 class Answer(NamedTuple):
@@ -76,17 +67,13 @@ class AppendsFailed(NamedTuple):
     error: CallboardError
 
 
-class ReadLeased(NamedTuple):
-    """The lease is journalled: read its records, then call `lease_read` or `lease_not_read`."""
+class Journalled(NamedTuple):
+    """A commit has written the journal. Answer, then read the records of each lease that somebody still waits for: call
+    `leases_read` or `lease_not_read`, or `not_delivered` when nobody does.
+    """
 
-    reading: LeaseReading
-
-
-class Deliver(NamedTuple):
-    """Answer a fetch with its records, then call `delivered` or, when nobody listens any more, `not_delivered`."""
-
-    reading: LeaseReading
-    records: LeasedRecords
+    answers: Sequence[tuple[Token, object]]
+    leases: Sequence[PendingLease]
 
 
 class ReadRecords(NamedTuple):
@@ -119,8 +106,7 @@ Effect = (
     | RefuseEach
     | AppendsStored
     | AppendsFailed
-    | ReadLeased
-    | Deliver
+    | Journalled
     | ReadRecords
     | Notify
     | Arm

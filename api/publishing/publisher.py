@@ -47,6 +47,8 @@ from callboard.publishing.columns import (
 )
 from callboard.publishing.partitioning import Partitioner, StickyRoundRobin, checked, consistent, split
 
+TELLS_PER_PASS = 32
+"""So many records that nobody waits for are published in one step of a task; then others have their turn."""
 REFUSING = frozenset({"stuck", "failed"})
 
 
@@ -78,6 +80,7 @@ class Publisher:
         self.live = live
         self.partitioner: Partitioner = consistent
         self._is_chosen = False
+        self._tells = 0
         """Whether the partitioner was named, or has chosen: it stays then."""
         self._sticky = StickyRoundRobin(len(live.ports))
 
@@ -127,9 +130,12 @@ class Publisher:
         port = self._port(key, size, partition)
         message = PublishOne(value, key, attributes, level, size)
         budget = port.budget
-        if level is Level.NONE or port.state in REFUSING or not budget.take_nowait(size):
+        if port.state in REFUSING or not budget.take_nowait(size):
             return Receipt(live.name, port.index, await self._send(port, message, 1))
         # `_send` once more, without its call: with many publishers the processor is what bounds them.
+        if level is Level.NONE:
+            await self._tell(port, message, 1)
+            return Receipt(live.name, port.index, None)
         try:
             try:
                 reply = port.ref.ask_nowait(message)
@@ -210,9 +216,13 @@ class Publisher:
                 raise self._refused(port)
 
     async def _tell(self, port: PartitionPort, message: PublishOne | PublishMany, records: int) -> None:
-        """Enqueue what nobody waits for, and whose bytes were taken; the partition counts what fails."""
+        """Enqueue what nobody waits for, and whose bytes were taken; the partition counts what fails.
+
+        A checkpoint for cancellation, and once in `TELLS_PER_PASS` times one that lets other tasks run.
+        """
         port.unawaited_waiting += records
         try:
+            await trio.lowlevel.checkpoint_if_cancelled()
             try:
                 port.ref.tell_nowait(message)
             except MailboxFull:
@@ -224,7 +234,10 @@ class Publisher:
             if isinstance(error, ActorStopped):
                 raise self._stopped() from error
             raise
-        await trio.lowlevel.checkpoint()
+        self._tells += 1
+        if self._tells >= TELLS_PER_PASS or records > 1:
+            self._tells = 0
+            await trio.lowlevel.cancel_shielded_checkpoint()
 
     def _refused(self, port: PartitionPort) -> CallboardError:
         if self.live.deleted:

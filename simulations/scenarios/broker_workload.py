@@ -91,7 +91,7 @@ class BrokerWorkload:
         } | settings
         self.patience_s = VISIBILITIES * traffic.visibility_s + traffic.work_s + SLACK_S
         self.terms = Terms(
-            visibility_s=dict.fromkeys(traffic.groups, traffic.visibility_s),
+            visibility_s=dict.fromkeys(traffic.groups, traffic.altered_visibility_s or traffic.visibility_s),
             groups=traffic.groups,
             liveness_s=self.patience_s,
             intensities=(
@@ -105,6 +105,7 @@ class BrokerWorkload:
         self.busy_until_s = 0.0
         """Publishing goes on until then, if nothing fails: virtual seconds of the run."""
         self._handled: set[tuple[str, int, int]] = set()
+        self._to_alter = list(traffic.groups) if traffic.altered_visibility_s else []
         world.retry_budget += max(0, traffic.retries)
         history = world.history
         numbers = [history.message(traffic.value(n), traffic.key(n)) for n in range(traffic.messages)]
@@ -205,6 +206,7 @@ class BrokerWorkload:
                     for index in range(max(1, self.traffic.consumers)):
                         who = f"{group}.{index + 1}"
                         nursery.start_soon(self._consumer, machine, topic, group, style, who, name=who)
+                nursery.start_soon(self._alter_groups, machine, runtime, name="administrator")
                 self.start_others(machine, topic, nursery)
                 async with trio.open_nursery() as publishing:
                     for index in range(len(self._waiting)):
@@ -350,6 +352,21 @@ class BrokerWorkload:
             if self._fate(consumer, message) != "forget":
                 await consumer.ack(message, wait=False)
                 unflushed += 1
+
+    # -- altering
+
+    async def _alter_groups(self, machine: Machine, runtime: Any) -> None:
+        """Shorten the visibility timeout of each group, once that has returned without an error."""
+        traffic = self.traffic
+        while self._to_alter:
+            await trio.sleep(traffic.visibility_s / 8)
+            with suppress(CallboardError):
+                await runtime.alter_group(self._to_alter[0], visibility_timeout=traffic.altered_visibility_s)
+                group = self._to_alter.pop(0)
+                until = self.world.now + traffic.visibility_s
+                self.world.history.record(
+                    machine.number, "group altered", "administrator", group=group, until=until
+                )
 
     # -- the end
 

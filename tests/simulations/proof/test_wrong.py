@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from callboard.actors.delivery.delivery import Delivery
+from callboard.actors.delivery.events import GroupEvents
 from callboard.actors.delivery.receipts import LeaseState
 from callboard.actors.partition.commands import Level, PublishOne
-from callboard.actors.partition.commit_plan import DiskEngine
+from callboard.actors.partition.committer import DiskEngine
 from callboard.actors.partition.effects import AppendsStored
-from callboard.actors.partition.group_states import Group, GroupEvents, GroupStates
+from callboard.actors.partition.group_states import Group, GroupStates
 from callboard.actors.partition.openings import Openings
 from callboard.actors.partition.partition import Partition
 from callboard.actors.partition.port import PartitionPort

@@ -139,7 +139,7 @@ class _Gathered:
         )
 
 
-class _Sent(NamedTuple):
+class _SentAck(NamedTuple):
     """An ack that nobody waits for, on its way."""
 
     port: PartitionPort
@@ -163,7 +163,7 @@ class ConsumerLeases:
         self._freed = trio.Event()
         self._gathered: deque[_Gathered] = deque()
         """The last one still grows."""
-        self._sent: deque[_Sent] = deque()
+        self._sent: deque[_SentAck] = deque()
         self._sent_to: dict[PartitionPort, None] = {}
         self._lost: dict[PartitionPort, list[tuple[int, int]]] = {}
         """Of acks that nobody waited for."""
@@ -330,7 +330,7 @@ class ConsumerLeases:
             gathered = self._gathered[0]
             port, message = gathered.lease.port, gathered.command(self.group_id)
             try:
-                self._sent.append(_Sent(port, message, gathered.valid, port.ref.ask_nowait(message)))
+                self._sent.append(_SentAck(port, message, gathered.valid, port.ref.ask_nowait(message)))
                 self._sent_to[port] = None
             except MailboxFull:
                 return False

@@ -103,7 +103,7 @@ class RecordedWorkload(BrokerWorkload):
         return await topic.publish_batch(values, keys=[self._events[number].key for number in numbers])
 
 
-class Replay:
+class RecordedRun:
     """What the scenarios of recorded traffic do."""
 
     async def main(self, world: World, workload: Recording) -> None:
@@ -113,7 +113,7 @@ class Replay:
         await replay.run()
 
 
-class RecordedTraffic(Replay):
+class RecordedTraffic(RecordedRun):
     """Some hundred events out of the recorded day."""
 
     name = "recorded-traffic"
@@ -143,7 +143,7 @@ class RecordedTraffic(Replay):
         )
 
 
-class RecordedDay(Replay):
+class RecordedDay(RecordedRun):
     """The whole recorded day, 30,969 events in 24 virtual hours, with faults throughout."""
 
     name = "recorded-day"

@@ -146,7 +146,9 @@ class Coordinator(Actor[CoordinatorCommand]):
         if self._idle_since_us is not None:
             self._set_idle(None)
         settings = self._settings
-        delivery = c.DeliverySettings(settings.visibility_timeout, settings.backoff, settings.max_backoff)
+        delivery = c.DeliverySettings(
+            settings.visibility_timeout, settings.backoff, settings.max_backoff, settings.ordering
+        )
         opening = c.OpenGroup(self._group_id, settings.durable, settings.start, delivery)
         asked = [(port, _asked(port, opening)) for port in topic.ports]
         joined = Joined(self._group_id, member.generation, settings)

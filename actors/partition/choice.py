@@ -26,7 +26,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from heapq import heappop, heappush
-from typing import Final, Protocol
+from typing import ClassVar, Final, Protocol
 
 from callboard.actors.delivery.delivery import Delivery
 from callboard.actors.delivery.receipts import OffsetRange, merged
@@ -44,7 +44,11 @@ FENCED_BYTES: Final = 8
 class Choice(Protocol):
     """A mode of a group: what it leases next."""
 
+    columns: ClassVar[Sequence[str]]
+    """What it looks at, of `record_window.COLUMNS`."""
     records: RecordRange
+    fenced: int
+    """Records that were seen, and wait for others."""
 
     def span(self, visible_end: int) -> OffsetRange | None:
         """The offsets to read next; None when there is nothing to read, or no room."""
@@ -72,7 +76,7 @@ class KeyOrder:
 
     __slots__ = ("_delivery", "_fenced", "_free", "_heads", "_lives", "fenced", "records")
 
-    columns: Final = ("key_hash",)
+    columns: ClassVar[Sequence[str]] = ("key_hash",)
 
     def __init__(self, delivery: Delivery, records: RecordRange) -> None:
         self._delivery = delivery

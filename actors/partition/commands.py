@@ -113,6 +113,8 @@ class DeliverySettings:
     visibility_timeout: float = 30.0
     backoff: float = 1.0
     max_backoff: float = 60.0
+    ordering: str = "none"
+    """"none" or "key"; fixed when the group is opened."""
 
 
 @attrs.frozen
@@ -238,6 +240,13 @@ class GroupStatistics:
     waiting_consumers: int
     lost_records: int = 0
     """Settled without delivery since the partition started: dropped by retention, or not there any more."""
+    fenced: int = 0
+    """With order per key: known to wait for an earlier record of their key."""
+    window_records: int = 0
+    """Unsettled records in the group's record window."""
+    window_bytes: int = 0
+    is_window_full: bool = False
+    """No further record is looked at until some in the window are settled."""
 
 
 @attrs.frozen

@@ -98,6 +98,17 @@ class ReadRecords(NamedTuple):
     max_bytes: int
 
 
+class ReadWindow(NamedTuple):
+    """Read these columns of the records of `[start, stop)`, or of the first of them, then call `window_read` or
+    `window_not_read`.
+    """
+
+    group_id: int
+    start: int
+    stop: int
+    columns: Sequence[str]
+
+
 class Notify(NamedTuple):
     """Answer a consumer that waits; when it does not listen any more, call `not_notified`."""
 
@@ -122,6 +133,7 @@ Effect = (
     | ReadLeased
     | Deliver
     | ReadRecords
+    | ReadWindow
     | Notify
     | Arm
 )

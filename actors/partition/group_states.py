@@ -43,6 +43,7 @@ from callboard.actors.delivery.events import (
 )
 from callboard.actors.delivery.receipts import OFFSET_END
 from callboard.actors.partition.commands import DeliverySettings
+from callboard.actors.partition.group_window import GroupWindow
 from callboard.log.errors import JournalInvalid
 from callboard.log.format.fields import check_kind, unknown_fields
 
@@ -78,6 +79,8 @@ class Group:
     notified: dict[int, float] = attrs.field(factory=dict)
     """Consumers that were notified and have not fetched since: until when their fetch is waited for."""
     lost_records: int = 0
+    window: GroupWindow | None = None
+    """Of a group whose records are looked at before they are leased."""
     unknown_fields: dict[str, Any] = attrs.field(factory=dict)
     """What a later version knows of the group."""
 

@@ -21,7 +21,7 @@ Rules that callers rely on:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from heapq import heappop
 from itertools import chain
 from typing import Any, Self
@@ -138,11 +138,11 @@ class Delivery(DeliveryState):
         lease = self._leases.get(lease_id)
         return None if lease is None else lease.to_lease(lease_id)
 
-    def leased_in(self, start: int, stop: int, wanted: Callable[[int], bool]) -> list[OffsetRange]:
-        """What of `[start, stop)` is leased under an id that is `wanted`, sorted. Costs as many steps as leases."""
+    def leased_in(self, start: int, stop: int, *, besides: Container[int] = ()) -> list[OffsetRange]:
+        """What of `[start, stop)` is leased, `besides` these leases, sorted. Costs as many steps as leases."""
         found = []
         for lease_id, lease in self._leases.items():
-            if lease.rows[0][0] < stop and lease.rows[-1][1] > start and wanted(lease_id):
+            if lease.rows[0][0] < stop and lease.rows[-1][1] > start and lease_id not in besides:
                 found += [
                     (max(row[0], start), min(row[1], stop))
                     for row in lease.rows

@@ -6,13 +6,12 @@ A *token* stands for whoever asked; the core never looks into it. In production 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from callboard.actors.partition.commands import LeasedRecords
 from callboard.log.errors import CallboardError
 
 if TYPE_CHECKING:
-    from callboard.actors.partition.lease_reading import LeaseReading
+    from callboard.actors.partition.group_states import PendingLease
     from callboard.actors.partition.sequencer import Appends
 
 __all__ = [
@@ -21,10 +20,11 @@ __all__ = [
     "AppendsFailed",
     "AppendsStored",
     "Arm",
-    "Deliver",
+    "Due",
     "Effect",
+    "Journalled",
+    "NEVER",
     "Notify",
-    "ReadLeased",
     "ReadRecords",
     "Refuse",
     "RefuseEach",
@@ -32,6 +32,16 @@ __all__ = [
 ]
 
 Token = Any
+NEVER: Final = float("inf")
+
+
+class Due:
+    """When somebody next has something to write, in monotonic seconds. Whoever has it keeps `at` right."""
+
+    __slots__ = ("at",)
+
+    def __init__(self) -> None:
+        self.at = NEVER
 
 
 class Answer(NamedTuple):
@@ -76,17 +86,13 @@ class AppendsFailed(NamedTuple):
     error: CallboardError
 
 
-class ReadLeased(NamedTuple):
-    """The lease is journalled: read its records, then call `lease_read` or `lease_not_read`."""
+class Journalled(NamedTuple):
+    """A commit has written the journal. Answer, then read the records of each lease that somebody still waits for: call
+    `leases_read` or `lease_not_read`, or `not_delivered` when nobody does.
+    """
 
-    reading: LeaseReading
-
-
-class Deliver(NamedTuple):
-    """Answer a fetch with its records, then call `delivered` or, when nobody listens any more, `not_delivered`."""
-
-    reading: LeaseReading
-    records: LeasedRecords
+    answers: Sequence[tuple[Token, object]]
+    leases: Sequence[PendingLease]
 
 
 class ReadRecords(NamedTuple):
@@ -130,8 +136,7 @@ Effect = (
     | RefuseEach
     | AppendsStored
     | AppendsFailed
-    | ReadLeased
-    | Deliver
+    | Journalled
     | ReadRecords
     | ReadWindow
     | Notify

@@ -23,9 +23,7 @@ class GroupWindow:
 
     def __init__(self, delivery: Delivery, budget: WindowBudget, limits: Limits) -> None:
         self._delivery = delivery
-        self.choice: Choice = KeyOrder(
-            delivery, RecordRange(budget, limits.range_records, KeyOrder.columns)
-        )
+        self.choice: Choice = KeyOrder(delivery, RecordRange(budget, limits.range_records, KeyOrder.columns))
         self.fetches: list[tuple[Fetch, Any]] = []
         """Those that wait for records to be read, with the tokens of who asked."""
         self.is_reading = False
@@ -54,7 +52,7 @@ class GroupWindow:
 
     def take_fetches(self) -> list[tuple[Fetch, Any]]:
         """The reading has ended: what waited for it."""
-        self.is_reading = False
+        self.is_reading = self.choice.records.in_use = False
         fetches, self.fetches = self.fetches, []
         return fetches
 

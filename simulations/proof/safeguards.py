@@ -109,7 +109,7 @@ _TABLE: Final = (
         "no belief in a second sync",
         "the pages that a failed sync has dropped are believed durable after the next sync",
         "a sync that failed is repeated until it succeeds",
-        (Patch(f"{ACTORS}.partition.commit_plan.DiskEngine._submit", wrong.retries_syncs),),
+        (Patch(f"{ACTORS}.partition.committer.DiskEngine._submit", wrong.retries_syncs),),
         ("failing-syncs", *CRASHES),
     ),
     Safeguard(
@@ -128,7 +128,7 @@ _TABLE: Final = (
         "acks in the journal",
         "after a restart everything is delivered again",
         "acks are left out of the journal",
-        (Patch(f"{ACTORS}.partition.group_states.GroupEvents.record", wrong.drops_acks),),
+        (Patch(f"{ACTORS}.delivery.events.GroupEvents.record", wrong.drops_acks),),
     ),
     Safeguard(
         "lease check",
@@ -182,7 +182,7 @@ _TABLE: Final = (
         "log synced before journal",
         "the journal names records that a power cut has taken",
         "the journal's part of a plan runs first",
-        (Patch(f"{ACTORS}.partition.commit_plan.DiskEngine._submit", wrong.journals_first),),
+        (Patch(f"{ACTORS}.partition.committer.DiskEngine._submit", wrong.journals_first),),
         ("failing-syncs", *CRASHES),
     ),
     Safeguard(

@@ -6,21 +6,29 @@ from typing import Any
 
 import pytest
 
+from callboard.actors.delivery.events import GroupEvents
 from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
 from callboard.actors.partition.core import JITTER, NOTICE_LASTS_S, Carried, PartitionCore
-from callboard.actors.partition.group_states import GroupEvents, GroupStates
+from callboard.actors.partition.group_states import GroupStates
+from callboard.actors.partition.lease_reading import LeaseReading
 from callboard.log.errors import InvalidArgument
 from callboard.log.format.columns import Columns
 
 
 def core_with(records: int, *groups: int, **settings: Any) -> PartitionCore:
-    """A core with so many visible records, and groups that were opened."""
-    core = PartitionCore(GroupStates(), Carried(), label="orders/0", visible_end=records)
+    """A core with so many visible records, and groups that were opened. Who "gives up" has given up."""
+    core = PartitionCore(
+        GroupStates(),
+        Carried(),
+        label="orders/0",
+        visible_end=records,
+        is_abandoned=lambda token: token == "gives up",
+    )
     for group in groups or (1,):
         core.open_group(c.OpenGroup(group, True, "beginning", c.DeliverySettings(**settings)), "opens", 0.0)
     commit(core)
-    core.take_effects()
+    core.effects.clear()
     return core
 
 
@@ -33,14 +41,15 @@ def commit(core: PartitionCore) -> None:
 
 def of_kind(core: PartitionCore, kind: type) -> list[Any]:
     """The effects of one kind since the last look."""
-    return [effect for effect in core.take_effects() if isinstance(effect, kind)]
+    effects, core.effects = core.effects, []
+    return [effect for effect in effects if isinstance(effect, kind)]
 
 
 def leased(core: PartitionCore, *, count: int = 1, group: int = 1, now: float = 0.0) -> Any:
-    """A lease, journalled; its reading."""
+    """A lease, journalled."""
     core.fetch(c.Fetch(group, 7, count, 1 << 20), "fetches", now)
     commit(core)
-    return of_kind(core, e.ReadLeased)[0].reading
+    return of_kind(core, e.Journalled)[0].leases[0]
 
 
 def test_a_nack_without_a_delay_waits_as_the_settings_of_its_group_say() -> None:
@@ -82,14 +91,14 @@ def test_messages_of_one_nack_wait_each_by_its_own_attempt() -> None:
 def test_a_lost_range_is_crossed_in_one_step_by_every_group() -> None:
     """One record is leased, 80,000 are found to be lost: each group settles them with one event."""
     core = core_with(80_010, 1, 2)
-    reading = leased(core)
+    pending = leased(core)
+    reading = LeaseReading(pending.lease, pending.max_bytes)
     assert reading.wanted(0) == (0, 1, 1 << 20)
     behind = Columns.build([b"x"])
     behind.base_offset = 80_000
     reading.take([behind], 80_001)
-    core.lease_read(reading, 0.0)
-    (deliver,) = of_kind(core, e.Deliver)
-    assert (deliver.records.ranges, deliver.records.batches) == ((), [])
+    records = core.lease_read(pending, reading, 0.0)
+    assert (records.ranges, records.batches) == ((), [])
     assert [group.delivery.floor for group in core.states] == [80_000, 80_000]
     work = core.take_journal()
     assert work is not None
@@ -100,14 +109,10 @@ def test_a_lost_range_is_crossed_in_one_step_by_every_group() -> None:
 def test_what_a_consumer_has_is_not_lost_under_it() -> None:
     """A record in a consumer's hands stays leased when another reader finds its place damaged; its ack counts."""
     core = core_with(10)
-    reading = leased(core)
-    found = Columns.build([b"x"])
-    found.base_offset = 0
-    reading.take([found], 1)
-    core.lease_read(reading, 0.0)
-    core.delivered(reading)
+    pending = leased(core)
+    core.delivered(pending)
     core.records_lost(0, 5, 0.0)
-    settlement = core.settle(c.Settle(1, "ack", reading.lease.lease_id, [(0, 1)]), "acks", 0.0)
+    settlement = core.settle(c.Settle(1, "ack", pending.lease.lease_id, [(0, 1)]), "acks", 0.0)
     assert settlement is not None
     assert (settlement.lost, core.states.groups[1].delivery.floor) == ((), 5)
 
@@ -117,7 +122,7 @@ def test_new_records_notify_as_many_as_there_are() -> None:
     core = core_with(0)
     for consumer in range(100):
         core.wait_for_ready(c.WaitForReady(1, consumer), f"waits {consumer}", 0.0)
-    core.take_effects()
+    core.effects.clear()
     core.log_moved(0, 2, 2, 0.0)
     assert [notice.consumer for notice in of_kind(core, e.Notify)] == [0, 1]
 
@@ -174,11 +179,11 @@ def test_what_is_no_settlement_is_refused_before_anything_changes(command: Any) 
 def test_a_consumer_whose_last_lease_has_not_come_back_waits_without_being_notified() -> None:
     """It gave up a fetch that is still being written: until that lease is back it gets nothing and no notices."""
     core = core_with(3)
-    core.fetch(c.Fetch(1, 7, 1, 1000), "gives up", 0.0, lambda token: token == "gives up")
-    core.fetch(c.Fetch(1, 7, 1, 1000), "fetches", 0.0, lambda token: token == "gives up")
+    core.fetch(c.Fetch(1, 7, 1, 1000), "gives up", 0.0)
+    core.fetch(c.Fetch(1, 7, 1, 1000), "fetches", 0.0)
     core.wait_for_ready(c.WaitForReady(1, 7), "waits", 0.0)
     assert [(effect.token, effect.value) for effect in of_kind(core, e.Answer)] == [("fetches", None)]
     commit(core)
-    (effect,) = of_kind(core, e.ReadLeased)
-    core.not_delivered(effect.reading, 0.0)
+    (effect,) = of_kind(core, e.Journalled)
+    core.not_delivered(effect.leases[0], 0.0)
     assert [effect.token for effect in of_kind(core, e.Notify)] == ["waits"]

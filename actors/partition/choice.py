@@ -181,7 +181,10 @@ class KeyOrder:
             self._charge()
 
     def _may_go_again(self, now: float, most: int) -> list[int]:
-        """What was leased before, is ready again and is out; at most so many, the lowest."""
+        """What was leased before, is ready again and is out; at most so many, the lowest.
+
+        What the range passed because the log holds nothing there is leased too: its reading settles it.
+        """
         records, found = self.records, list[int]()
         hashes = records.columns["key_hash"]
         for start, stop in self._delivery.ready_ranges(now, records.end):
@@ -189,7 +192,7 @@ class KeyOrder:
                 if len(found) >= most:
                     return found
                 index = records.index_of(offset)
-                if index >= 0 and self._heads.get(hashes[index], offset) == offset:
+                if index < 0 or self._heads.get(hashes[index], offset) == offset:
                     found.append(offset)
         return found
 

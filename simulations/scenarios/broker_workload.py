@@ -93,6 +93,7 @@ class BrokerWorkload:
         self.terms = Terms(
             visibility_s=dict.fromkeys(traffic.groups, traffic.visibility_s),
             groups=traffic.groups,
+            keyed=traffic.groups if traffic.ordering == "key" else (),
             liveness_s=self.patience_s,
             intensities=(
                 Intensity(path=f"topics/{TOPIC}/", restarts=20, period_s=10.0, each=True, delay_s_max=0.25),
@@ -261,6 +262,7 @@ class BrokerWorkload:
                     visibility_timeout=max(0.05, self.traffic.visibility_s),
                     backoff=0.1,
                     max_backoff=1.0,
+                    ordering=self.traffic.ordering,
                 )
             except (PartitionUnavailable, GroupNotFound):
                 crashed = True

@@ -13,6 +13,7 @@ from callboard.simulations.scenarios.broker_runs import (
     CrashStorms,
     DiskFullAndHealed,
     ManyGroups,
+    OrderPerKey,
     PublishAndRecover,
     PublishOnly,
 )
@@ -28,6 +29,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         PublishOnly(),
         CrashStorms(),
         ManyGroups(),
+        OrderPerKey(),
         SupervisorTrees(),
         PlainActors(),
         RetentionAgainstReaders(),

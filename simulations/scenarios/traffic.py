@@ -57,6 +57,8 @@ class Traffic:
     """A group each; none, and nobody consumes, so that nothing is synced for an ack's sake."""
     consumers: int = 2
     """Per group."""
+    ordering: str = "none"
+    """Of all groups."""
     visibility_s: float = 5.0
     handling_s: float = 0.0
     """How long a consumer handles a message, or a batch."""

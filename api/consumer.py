@@ -1,14 +1,16 @@
-"""A consumer: one member of a group, reading one topic.
+"""A consumer: one member of a group, reading one topic or several.
 
-It holds no task of its own. It asks the partitions that have, or may have, something ready, one after the other, and
-waits for their notices; leases are asked for only when the caller wants messages. One-by-one iteration fetches a
-few at a time, more as long as the caller is quick; what a slow handler leaves lying is given back for others to do.
+It holds no task of its own. It asks the partitions that have, or may have, something ready, and waits for their
+notices; leases are asked for only when the caller wants messages. Topics take turns, and so do the partitions of each.
+One lease covers a few messages of one-by-one iteration, or a few batches: more as long as the caller is quick. What a
+slow handler leaves lying is given back for others to do.
 
 Several tasks may share a consumer: they take turns at fetching.
 
 Invariants
 ----------
-U1  A message that was fetched is in the buffer, in the caller's hands, or given back; a cancelled call loses none.
+U1  A message that was fetched is not taken yet, in the caller's hands, or given back; a cancelled call loses none. A
+    question that a call gave up waiting for is the next call's.
 U2  What the caller holds unsettled never exceeds `max_in_flight`, leases that ran out not counted.
 U3  Only one task fetches at a time.
 """
@@ -17,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
@@ -34,7 +36,6 @@ from callboard.actors.partition import commands as c
 from callboard.actors.partition.awaited import AwaitedPartitions
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.settings import GroupSettings
-from callboard.consumer_leases import ConsumerLeases
 from callboard.log.errors import (
     ActorCrashed,
     ActorStopped,
@@ -42,11 +43,19 @@ from callboard.log.errors import (
     ConsumerFenced,
     GroupNotFound,
     InvalidArgument,
+    MailboxFull,
     PartitionUnavailable,
     RuntimeClosed,
     TopicNotFound,
 )
-from callboard.received import ReceivedBatch, ReceivedMessage, attempts, check_seconds
+from callboard.received import (
+    ConsumerLease,
+    ConsumerLeases,
+    LeasedPart,
+    ReceivedBatch,
+    ReceivedMessage,
+    check_seconds,
+)
 from callboard.receiving import Batches, Receiving
 
 if TYPE_CHECKING:
@@ -61,19 +70,25 @@ LOOK_S = 0.05
 
 
 class Consumer:
-    """Made by `Topic.subscribe`; use it with `async with`. Tasks may share it, or each have one of its own."""
+    """Made by `Topic.subscribe` or `Runtime.subscribe`; use it with `async with`. Tasks may share it, or each have one
+    of its own.
+    """
 
     def __init__(
-        self, runtime: Session, live: LiveTopic, group: str, given: Mapping[str, Any], name: str | None = None
+        self,
+        runtime: Session,
+        lives: Sequence[LiveTopic],
+        group: str,
+        given: Mapping[str, Any],
+        name: str | None = None,
     ) -> None:
         self.group = group
         self.name = None if name is None else check_name(name, "consumer")
         """Who this is, for people: it stands beside the consumer's id in `Runtime.groups`."""
         self.settings = GroupSettings()
         self.runtime = runtime
-        self.group_id = 0
-        self.leases = ConsumerLeases(runtime, live, group)
-        self._live = live
+        self.leases = ConsumerLeases(runtime, group)
+        self._lives = list(lives)
         self._given = given
         self._entered = False
         self._id = 0
@@ -81,19 +96,25 @@ class Consumer:
         self._membership: Membership
         self._news: MemberNews
         self._generation = 1
-        self._awaited = AwaitedPartitions()
-        self._maybe: dict[int, None] = {}
+        self._awaited = AwaitedPartitions[PartitionPort]()
+        self._turns: dict[str, dict[PartitionPort, None]] = {}
+        """Partitions that have, or may have, something ready, by topic; the first of the first topic is next."""
         self._buffer: deque[ReceivedMessage] = deque()
+        """Messages that were fetched for one-by-one iteration."""
+        self._untaken: ConsumerLease | None = None
+        """A lease of which batches are left."""
         self._turn = trio.Lock()
-        self._ahead: tuple[PartitionPort, Reply] | None = None
-        self._prefetch = 1
+        self._asked: tuple[PartitionPort, Reply] | None = None
+        """The question that is under way (U1)."""
+        self._units = 1
+        """What the caller takes at a time, a message or a batch: how often a lease covers that."""
         self._messages_in_pass = 0
         self._pass_until = 0.0
         self._fetched_at: float | None = None
         self._open = False
 
     def __repr__(self) -> str:
-        return f"<Consumer of {self._live.name!r} in group {self.group!r}>"
+        return f"<Consumer of {', '.join(repr(live.name) for live in self._lives)} in group {self.group!r}>"
 
     # -- joining and leaving
 
@@ -101,11 +122,11 @@ class Consumer:
         if self._entered:
             raise InvalidArgument("a consumer is entered once. Subscribe again.")
         self._entered = True
-        if self._live.deleted:
-            raise TopicNotFound(f"topic {self._live.name!r} was deleted.", topic=self._live.name)
-        admission: Admission = await self.runtime.ask_catalog(
-            EnsureGroup(self.group, self._live.name, self._given)
-        )
+        for live in self._lives:
+            if live.deleted:
+                raise TopicNotFound(f"topic {live.name!r} was deleted.", topic=live.name)
+        names = tuple(live.name for live in self._lives)
+        admission: Admission = await self.runtime.ask_catalog(EnsureGroup(self.group, names, self._given))
         self._id, self._membership = admission.consumer, admission.group.membership
         self._coordinator = admission.group.ref
         self._news = self._membership.news[self._id] = MemberNews(self._look_again)
@@ -116,32 +137,33 @@ class Consumer:
             self._open = False
             self._membership.depart(self._id)
             raise
-        count = len(self._live.ports)
-        first = self._id % count  # consumers that come together do not all begin at the same partition
-        self._maybe = dict.fromkeys((*range(first, count), *range(first)))
+        for live in self._lives:
+            first = self._id % len(live.ports)  # consumers that come together begin at different partitions
+            self._look_at([*live.ports[first:], *live.ports[:first]])
         return self
 
     async def _join(self) -> None:
         """Become a member, or make sure of it: the coordinator opens the group wherever that is missing."""
-        while True:
-            try:
-                joined: Joined = await self._coordinator.ask(Join(self._id, self._live.topic_id, self.name))
-                if not self._open:  # left meanwhile, by another task
-                    self._membership.depart(self._id)
-                self.group_id, self.settings = joined.group_id, joined.settings
-                self._generation = joined.generation
-                self.leases.begin(self.group_id, self.settings.max_in_flight)
-            except ActorCrashed:
-                continue
-            except ActorStopped as error:
-                self.runtime.check_open()
-                if self._live.deleted:
-                    raise self.leases.stopped() from error
-                raise GroupNotFound(
-                    f"group {self.group!r} was deleted or has expired. Subscribe again.", group=self.group
-                ) from error
-            else:
-                return
+        for live in list(self._lives):
+            while True:
+                try:
+                    joined: Joined = await self._coordinator.ask(Join(self._id, live.topic_id, self.name))
+                    break
+                except ActorCrashed:
+                    continue
+                except TopicNotFound:
+                    self._leave_topic(live)
+                except ActorStopped as error:
+                    self.runtime.check_open()
+                    if live.deleted:
+                        self._leave_topic(live)
+                    raise GroupNotFound(
+                        f"group {self.group!r} was deleted or has expired. Subscribe again.", group=self.group
+                    ) from error
+            if not self._open:  # left meanwhile, by another task
+                self._membership.depart(self._id)
+            self._generation, self.leases.group_id = joined.generation, joined.group_id
+            self._take_settings()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -149,8 +171,8 @@ class Consumer:
         self.runtime.check_run()
         self._open = False
         self._awaited.close()
-        self.leases.end()
-        self._buffer.clear()
+        self.leases.is_over = True
+        self._drop_fetched()
         if error is not None:
             self.leases.send_gathered()
             self._membership.depart(self._id)
@@ -163,18 +185,27 @@ class Consumer:
             self._membership.depart(self._id)
             raise
 
+    def _take_settings(self) -> None:
+        self.settings = self._membership.settings
+        self.leases.alter(self.settings.max_in_flight)
+
     def _look_again(self) -> None:
         """The coordinator has news: what sleeps looks at every partition again, and takes them."""
-        if self._is_fenced:
-            self._buffer.clear()
+        self._take_settings()
+        if self._news.generation > self._generation:
+            self._drop_fetched()
             self.leases.forget()
-        for port in self._live.ports:
-            self._awaited.set(port.index)
+        for live in self._lives:
+            for port in live.ports:
+                self._awaited.set(port)
 
-    @property
-    def _is_fenced(self) -> bool:
-        """The group has begun a new generation of this consumer: what it has fetched is not its own."""
-        return self._news.generation > self._generation
+    def _drop_fetched(self) -> None:
+        """What was fetched, or is being, is no longer this consumer's: the partitions release it."""
+        self._buffer.clear()
+        self._untaken = None
+        if self._asked is not None:
+            self._asked[1].abandon()
+            self._asked = None
 
     async def _leave(self) -> None:
         """Leave, and wait until the leases are released."""
@@ -190,7 +221,11 @@ class Consumer:
     def _check_open(self) -> None:
         self.runtime.check_open()
         if not self._open:
-            raise RuntimeClosed("the consumer is closed. Use it inside `async with topic.subscribe(...)`.")
+            raise self._closed()
+
+    @staticmethod
+    def _closed() -> RuntimeClosed:
+        return RuntimeClosed("the consumer is closed. Use it inside `async with topic.subscribe(...)`.")
 
     # -- one by one
 
@@ -229,23 +264,35 @@ class Consumer:
 
         After it is taken from the buffer there is no checkpoint any more (U1).
         """
-        self._check_open()
+        self.runtime.check_open()
+        if not self._open:
+            raise self._closed()
+        buffer, clock = self._buffer, self.runtime.clock
         while True:
-            if self._buffer:
+            if buffer:
                 await self._pass()
             else:
-                with trio.move_on_at(until) as waiting:
-                    await self._begin_turn()
-                if waiting.cancelled_caught:
-                    return None
-                try:
-                    if not self._buffer and not await self._fill_buffer(until):
+                if self._turn.locked():  # another task fetches (U3)
+                    with trio.move_on_at(until) as waiting:
+                        await self._turn.acquire()
+                    if waiting.cancelled_caught:
                         return None
+                else:
+                    self._turn.acquire_nowait()
+                try:
+                    if not buffer:
+                        lease = self._untaken or await self._fetch(1, until)
+                        if lease is None:
+                            return None
+                        self._untaken = None
+                        buffer += lease.take(lease.untaken).messages(self.leases)
                 finally:
                     self._turn.release()
-            message = self._buffered()
-            if message is not None:
-                return message
+            if buffer:
+                left_s = buffer[0].lease.deadline - clock.monotonic()
+                if left_s >= self.settings.visibility_timeout / 2:
+                    return buffer.popleft()
+                self.give_back_buffer()
 
     async def _pass(self) -> None:
         """A checkpoint for cancellation, and now and then one that lets other tasks run."""
@@ -254,62 +301,17 @@ class Consumer:
             await trio.lowlevel.checkpoint_if_cancelled()
             return
         await trio.lowlevel.checkpoint()
-        self._begin_pass()
-
-    def _begin_pass(self) -> None:
         self._messages_in_pass = 0
         self._pass_until = self.runtime.clock.monotonic() + PASS_S
-
-    async def _begin_turn(self) -> None:
-        """Wait until no other task fetches (U3)."""
-        if self._turn.locked():
-            await self._turn.acquire()
-        else:
-            self._turn.acquire_nowait()
-
-    async def _fill_buffer(self, until: float) -> bool:
-        """Fetch a few messages; False when there was none by `until`."""
-        clock = self.runtime.clock
-        self._adapt_prefetch(clock.monotonic())
-        found = await self._fetch(self._prefetch, until)
-        if found is None:
-            return False
-        port, leased = found
-        self._begin_pass()
-        self._fetched_at = clock.monotonic()
-        numbers = iter(attempts(leased))
-        self._buffer.extend(
-            ReceivedMessage(self.leases, port, leased, columns, index, next(numbers))
-            for columns in leased.batches
-            for index in range(columns.count)
-        )
-        return True
-
-    def _buffered(self) -> ReceivedMessage | None:
-        """The next of the buffer. When too little is left of its lease, all that is there is given back."""
-        if self._buffer:
-            if self._is_fresh(self._buffer[0].deadline):
-                return self._buffer.popleft()
-            self.give_back_buffer()
-        return None
 
     def give_back_buffer(self) -> None:
         """Release what was fetched and not yet asked for."""
         messages = list(self._buffer)
         self._buffer.clear()
         self.leases.give_back_messages(messages)
-
-    def _is_fresh(self, deadline: float) -> bool:
-        """Whether at least half of a visibility timeout is left."""
-        return deadline - self.runtime.clock.monotonic() >= self.settings.visibility_timeout / 2
-
-    def _adapt_prefetch(self, now: float) -> None:
-        """Fetch more while the caller empties the buffer quickly, one at a time when it is slow."""
-        quick = min(0.1, self.settings.visibility_timeout / 8)
-        if self._fetched_at is not None and now - self._fetched_at < quick:
-            self._prefetch = min(self._prefetch * 2, self.runtime.limits.prefetch)
-        else:
-            self._prefetch = 1
+        lease, self._untaken = self._untaken, None
+        if lease is not None:
+            self.leases.give_back([lease.take(lease.untaken)])
 
     @overload
     def receive(self, *, timeout: None = None) -> Receiving[ReceivedMessage]: ...
@@ -354,172 +356,244 @@ class Consumer:
     async def get_batch(self, max_records: int, max_wait: float) -> ReceivedBatch:
         """One batch; see `batches`."""
         self._check_open()
-        await self._begin_turn()
+        if self._turn.locked():
+            await self._turn.acquire()
+        else:
+            self._turn.acquire_nowait()
         try:
-            if self._buffer:
-                self.give_back_buffer()  # fetched for one-by-one iteration: it comes again, as part of a batch
-            parts: list[c.LeasedRecords] = []
+            parts: list[LeasedPart] = []
             while not parts:
-                found = await self._fetch(max_records, math.inf)
-                if found is None:
+                if self._untaken is not None:
+                    await self._pass()
+                if self._buffer or (self._untaken is not None and not self._is_fresh(self._untaken)):
+                    self.give_back_buffer()  # fetched one by one: it comes again, as part of a batch
+                lease = self._untaken or await self._fetch(max_records, math.inf)
+                if lease is None:
                     continue
-                port, leased = found
-                parts.append(leased)
-                try:
-                    count = await self._fill_batch(port, parts, max_records, max_wait)
-                except BaseException:
-                    self.leases.give_back(port, parts)
-                    raise
-                self._drop_stale(port, parts)
-            if count >= max_records:
-                self.look_ahead(max_records)
+                parts.append(lease.take(max_records))
+                self._untaken = lease if lease.untaken else None
+                count = parts[0].size
+                if count < max_records and max_wait > 0:
+                    try:
+                        count = await self._fill_batch(lease.port, parts, max_records, max_wait)
+                    except BaseException:
+                        self.leases.give_back(parts)
+                        raise
+                    self._drop_stale(parts)
+            if self._untaken is None and count >= max_records:
+                self._look_ahead(max_records)
         finally:
             self._turn.release()
-        return ReceivedBatch(self.leases, port, parts)
+        return ReceivedBatch(self.leases, parts)
 
-    def _drop_stale(self, port: PartitionPort, parts: list[c.LeasedRecords]) -> None:
+    def _drop_stale(self, parts: list[LeasedPart]) -> None:
         """Give back the parts whose lease has run out: on a slow disk filling a batch may take long."""
         now = self.runtime.clock.monotonic()
-        stale = [leased for leased in parts if leased.deadline <= now]
+        stale = [part for part in parts if part.lease.deadline <= now]
         if stale:
-            parts[:] = [leased for leased in parts if leased not in stale]
-            self.leases.give_back(port, stale)
+            parts[:] = [part for part in parts if part.lease.deadline > now]
+            self.leases.give_back(stale)
 
     async def _fill_batch(
-        self, port: PartitionPort, parts: list[c.LeasedRecords], max_records: int, max_wait: float
+        self, port: PartitionPort, parts: list[LeasedPart], max_records: int, max_wait: float
     ) -> int:
         """Add to `parts` until they are `max_records`, or `max_wait` is over; returns how many they are."""
-        count = sum([columns.count for columns in parts[0].batches])
-        if count < max_records and max_wait > 0:
-            until = trio.current_time() + max_wait
-            while count < max_records:
-                more = await self._fetch_more(port, max_records - count, until)
-                if more is None:
-                    break
-                parts.append(more)
-                count += sum([columns.count for columns in more.batches])
-        return count
-
-    async def _fetch_more(self, port: PartitionPort, limit: int, until: float) -> c.LeasedRecords | None:
-        """More from the same partition, before `until`."""
-        limit = min(limit, self.leases.room())
-        while limit > 0:
-            leased = await self._ask_partition(port, limit)
-            if leased is not None:
-                return leased
+        count = parts[0].size
+        until = trio.current_time() + max_wait
+        while count < max_records:
+            limit = min(max_records - count, self.leases.room())
+            if limit <= 0:
+                break
+            await self._ask(port, limit)
+            lease = await self._answer()
+            if lease is not None:
+                parts.append(lease.take(limit))
+                count += parts[-1].size
+                continue
             with trio.move_on_at(until) as waiting:
-                await self._await(port)
                 await self._awaited.wait()
             if waiting.cancelled_caught:
-                return None
-            self._maybe.update(dict.fromkeys(self._awaited.take()))
-            if port.index not in self._maybe:
-                return None
-        return None
+                break
+            self._look_at(self._awaited.take())
+            if port not in self._turns.get(port.topic, ()):
+                break
+        return count
 
     # -- fetching
 
-    async def _fetch(self, wanted: int, until: float) -> tuple[PartitionPort, c.LeasedRecords] | None:
-        """Lease up to `wanted` messages from the next partition that has some; None when none had any by `until`."""
+    def _is_fresh(self, lease: ConsumerLease) -> bool:
+        """Whether at least half of a visibility timeout is left."""
+        return lease.deadline - self.runtime.clock.monotonic() >= self.settings.visibility_timeout / 2
+
+    def _look_at(self, ports: Iterable[PartitionPort]) -> None:
+        """These partitions may have something ready: they come last."""
+        for port in ports:
+            self._turns.setdefault(port.topic, {})[port] = None
+
+    def _adapt(self, unit: int) -> None:
+        """Lease more at a time while the caller quickly takes it all, and one unit when it is slow."""
+        now, limits = self.runtime.clock.monotonic(), self.runtime.limits
+        quick_s = min(0.1, self.settings.visibility_timeout / 8)
+        if self._fetched_at is None or now - self._fetched_at >= quick_s:
+            self._units = 1
+            return
+        most = limits.prefetch
+        if unit > 1:
+            most = max(1, min(limits.leased_batches, self.settings.max_in_flight // 4 // unit))
+        self._units = min(2 * self._units, most)
+
+    def _limit(self, unit: int) -> int:
+        """How many messages may be asked for now: whole units, if there is room for one."""
+        leases = self.leases
+        room = leases.max_in_flight - leases.in_flight
+        return min(unit * self._units, room if room < unit else room // unit * unit)
+
+    async def _fetch(self, unit: int, until: float) -> ConsumerLease | None:
+        """Lease what comes next for a caller that takes `unit` at a time; None when nothing was ready by `until`."""
         self.leases.send_gathered()
-        if self._is_fenced:
-            self._ahead = None
-        ahead = await self._looked_ahead()
-        if ahead is not None:
-            return ahead
+        is_early = self._asked is not None  # by an earlier call
+        if not is_early:
+            self._adapt(unit)
         while True:
-            self._check_open()
-            if self._is_fenced:
+            if self._news.generation > self._generation:
                 await self._join()
-            limit = min(wanted, self.leases.room())
-            if limit <= 0:
-                with trio.move_on_at(until) as waiting:
-                    await self.leases.wait_for_room()
-                if waiting.cancelled_caught:
-                    return None
+            if self._asked is None:
+                self._check_open()
+                is_early = False
+                if self._awaited.ready:
+                    self._look_at(self._awaited.take())
+                limit = self._limit(unit)
+                ports = next(iter(self._turns.values()), None)
+                if limit > 0 and ports:
+                    await self._ask(next(iter(ports)), limit)
+                else:
+                    with trio.move_on_at(until) as waiting:
+                        if limit <= 0:
+                            await self.leases.wait_for_room()
+                        else:
+                            self._check_any_available()
+                            await self._awaited.wait()
+                    if waiting.cancelled_caught:
+                        return None
+                    continue
+            lease = await self._answer()
+            if lease is None:
                 continue
-            self._maybe.update(dict.fromkeys(self._awaited.take()))
-            for index in list(self._maybe):
-                port = self._live.ports[index]
-                leased = await self._ask_partition(port, limit)
-                if leased is not None:
-                    del self._maybe[index]
-                    self._maybe[index] = None
-                    return port, leased
-                await self._await(port)
-                self._maybe.pop(index, None)
-            self._check_any_available()
-            with trio.move_on_at(until) as waiting:
-                await self._awaited.wait()
-            if waiting.cancelled_caught:
+            if is_early and not self._is_fresh(lease):
+                self.leases.give_back([lease.take(lease.untaken)])
+                continue
+            return lease
+
+    async def _ask(self, port: PartitionPort, limit: int) -> None:
+        """Ask a partition for messages. The question outlasts the call that asks it (U1)."""
+        command = c.Fetch(
+            self.leases.group_id, self._id, limit, self.runtime.limits.fetch_bytes, self._generation
+        )
+        try:
+            try:
+                reply = port.ref.ask_nowait(command)
+            except MailboxFull:
+                reply = port.ref.question()
+                await port.ref.send(command, reply)
+        except CallboardError as error:
+            await self._refused(port, error)
+        else:
+            reply.is_kept = True
+            self._asked = port, reply
+
+    def _look_ahead(self, unit: int) -> None:
+        """Ask for the next messages already: their lease is then journalled together with the coming ack."""
+        ports = next(iter(self._turns.values()), None)
+        if self._asked is None and ports:
+            self._adapt(unit)
+            limit, port = self._limit(unit), next(iter(ports))
+            if limit > 0:
+                command = c.Fetch(
+                    self.leases.group_id, self._id, limit, self.runtime.limits.fetch_bytes, self._generation
+                )
+                with suppress(CallboardError):
+                    self._asked = port, port.ref.ask_nowait(command)
+                    self._asked[1].is_kept = True
+
+    async def _answer(self) -> ConsumerLease | None:
+        """Wait for what was asked; None when that partition has nothing now, or refuses."""
+        if self._asked is None:
+            return None
+        port, reply = self._asked
+        try:
+            leased: c.LeasedRecords | None = await reply.settled()
+        except CallboardError as error:
+            self._asked = None
+            await self._refused(port, error)
+            return None
+        self._asked = None
+        if reply.abandoned:
+            return None
+        if leased is None:
+            await self._await(port)
+            self._end_turn(port)
+            return None
+        ports = self._turns.pop(port.topic, {})
+        ports.pop(port, None)
+        ports[port] = None
+        self._turns[port.topic] = ports
+        lease = self.leases.accept(port, leased)
+        if lease is not None:
+            self._fetched_at = now = self.runtime.clock.monotonic()
+            if lease.deadline <= now:
+                self.leases.give_back([lease.take(lease.untaken)])
                 return None
+        return lease
 
     async def _await(self, port: PartitionPort) -> None:
         """Have a partition in which nothing was ready say when something is."""
         if port.state != "failed":
             try:
-                await self._awaited.ask(port.index, port.ref, c.WaitForReady(self.group_id, self._id))
+                await self._awaited.ask(port, port.ref, c.WaitForReady(self.leases.group_id, self._id))
             except PartitionUnavailable:
-                self._awaited.set(port.index)
+                self._awaited.set(port)
             except ActorStopped as error:
-                raise self.leases.stopped() from error
+                await self._refused(port, error)
 
-    def _command(self, limit: int) -> c.Fetch:
-        return c.Fetch(self.group_id, self._id, limit, self.runtime.limits.fetch_bytes, self._generation)
+    def _end_turn(self, port: PartitionPort) -> None:
+        """There is nothing in the partition now."""
+        ports = self._turns.get(port.topic)
+        if ports is not None:
+            ports.pop(port, None)
+            if not ports:
+                del self._turns[port.topic]
 
-    async def _ask_partition(self, port: PartitionPort, limit: int) -> c.LeasedRecords | None:
-        while True:
-            try:
-                leased: c.LeasedRecords | None = await port.ref.ask(self._command(limit))
-            except ActorCrashed:
-                continue
-            except ConsumerFenced:
-                await self._join()
-                continue
-            except GroupNotFound:
-                await self._join()  # raises unless the partition had only missed that the group was opened
-                continue
-            except PartitionUnavailable:
-                if port.state != "failed":
-                    continue  # revived meanwhile
-                port.restart_waiters.add(self._awaited)
-                return None
-            except ActorStopped as error:
-                raise self.leases.stopped() from error
-            if leased is None or self.leases.accept(port, leased):
-                return leased
+    async def _refused(self, port: PartitionPort, error: CallboardError) -> None:
+        """A partition did not do what it was asked. Returns when it is worth asking again."""
+        if isinstance(error, (ConsumerFenced, GroupNotFound)):
+            await self._join()  # raises unless the partition had only missed that the group was opened
+        elif isinstance(error, PartitionUnavailable):
+            if port.state == "failed":  # else it was revived meanwhile
+                port.restart_waiters.add(self._awaited, port)
+                self._end_turn(port)
+        elif isinstance(error, ActorStopped):
+            if port.is_deleted:
+                for live in [live for live in self._lives if port in live.ports]:
+                    self._leave_topic(live)
+                self._end_turn(port)
+            else:
+                raise self.leases.stopped(port) from error
+        elif not isinstance(error, ActorCrashed):
+            raise error
 
-    def look_ahead(self, wanted: int) -> None:
-        """Ask for the next messages already: their lease is then journalled together with the coming ack."""
-        limit = min(wanted, self.leases.room())
-        index = next(iter(self._maybe), None)
-        if self._ahead is None and limit > 0 and index is not None:
-            port = self._live.ports[index]
-            with suppress(CallboardError):
-                self._ahead = port, port.ref.ask_nowait(self._command(limit))
-
-    async def _looked_ahead(self) -> tuple[PartitionPort, c.LeasedRecords] | None:
-        """What `look_ahead` found, unless that is nothing or too little is left of its lease."""
-        if self._ahead is None:
-            return None
-        port, reply = self._ahead
-        if reply.done:
-            await trio.lowlevel.checkpoint()  # cancelled here, the answer is there for the next call (U1)
-        self._ahead = None
-        try:
-            leased: c.LeasedRecords | None = reply.value() if reply.done else await reply.settled()
-        except CallboardError:
-            return None
-        if leased is None:
-            return None  # still in `_maybe`: it is asked once more, and then awaited
-        if not self.leases.accept(port, leased):
-            return None
-        if not self._is_fresh(leased.deadline):
-            self.leases.give_back(port, [leased])
-            return None
-        return port, leased
+    def _leave_topic(self, live: LiveTopic) -> None:
+        """Raise the error for a topic that was deleted; those that are left are still read, if there are any."""
+        self._turns.pop(live.name, None)
+        if len(self._lives) == 1:
+            raise self.leases.stopped(live.ports[0])
+        self._lives.remove(live)
+        raise TopicNotFound(
+            f"topic {live.name!r} was deleted while group {self.group!r} read it with others. There is nothing more in"
+            f" it; this consumer goes on with {', '.join(other.name for other in self._lives)} when it is asked again.",
+            topic=live.name,
+        )
 
     def _check_any_available(self) -> None:
-        ports = self._live.ports
+        ports = [port for live in self._lives for port in live.ports]
         if all(port.state == "failed" for port in ports):
             raise ports[0].unavailable()

@@ -60,7 +60,7 @@ class BatchReader:
         self._max_bytes = max_bytes
         self._positions: dict[int, tuple[int, int | None]] | None = None
         self._turn: deque[int] = deque()
-        self._awaited = AwaitedPartitions()
+        self._awaited = AwaitedPartitions[int]()
         self._found: deque[RecordBatch] = deque()
         """Read, and not asked for yet; at most `max_records`, and about `max_bytes`."""
 

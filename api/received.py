@@ -1,48 +1,496 @@
-"""What a consumer receives: messages and batches that are leased to it until they are settled or the lease runs out."""
+"""What a consumer receives, and the leases of it: messages and batches that are settled, or whose lease runs out.
+
+`ConsumerLeases` counts what of its leases a consumer has not settled, sends what is settled, and gathers the acks that
+nobody waits for.
+
+Invariants
+----------
+H1  `in_flight` is the number of messages that were delivered and neither settled, given back nor, once somebody
+    waited for room, found to have run out.
+H2  Every `ack(wait=False)` has an outcome: it is told by the next `flush`, or by leaving the consumer.
+H3  Such acks are sent at the latest when the consumer fetches, flushes or ends, or `ACK_LINGER_S` have passed. Those of
+    one lease that follow each other go as one command, neighbours as one range.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
 
-from callboard.actors.partition.commands import LeasedRecords
+import trio
+
+from callboard.actors.delivery.receipts import merged
+from callboard.actors.kernel import Reply
+from callboard.actors.partition import commands as c
 from callboard.actors.partition.port import PartitionPort
-from callboard.log.errors import InvalidArgument, LeaseLost
+from callboard.log.errors import (
+    ActorCrashed,
+    ActorStopped,
+    CallboardError,
+    InvalidArgument,
+    LeaseLost,
+    MailboxFull,
+    RuntimeClosed,
+)
 from callboard.log.format.columns import Columns
 from callboard.message import ColumnBatch, Record
 
 if TYPE_CHECKING:
-    from callboard.consumer_leases import ConsumerLeases
+    from callboard.session import Session
+
+
+class LeasedPart(NamedTuple):
+    """Records of one lease. `ranges` are (start, stop, attempt), in the order of `batches`."""
+
+    lease: ConsumerLease
+    ranges: Sequence[tuple[int, int, int]]
+    batches: list[Columns]
+
+    @property
+    def size(self) -> int:
+        """How many records it has."""
+        return sum([columns.count for columns in self.batches])
+
+    def messages(self, leases: ConsumerLeases) -> list[ReceivedMessage]:
+        """Each record as a message."""
+        numbers = iter(self.attempts())
+        return [
+            ReceivedMessage(leases, self.lease, columns, index, next(numbers))
+            for columns in self.batches
+            for index in range(columns.count)
+        ]
+
+    def attempts(self) -> list[int]:
+        """Which delivery this is of each record."""
+        if len(self.ranges) == 1:
+            return [self.ranges[0][2]] * self.size
+        found: list[int] = []
+        rows = iter(self.ranges)
+        _, stop, attempt = next(rows, (0, 0, 0))
+        for columns in self.batches:
+            for offset in columns.offset_list():
+                while offset >= stop:
+                    _, stop, attempt = next(rows)
+                found.append(attempt)
+        return found
+
+
+class ConsumerLease:
+    """A lease as its consumer counts it, with those of its records that the consumer's caller has not taken yet."""
+
+    __slots__ = ("_at", "_batches", "_ranges", "deadline", "left", "lease_id", "port", "untaken")
+
+    def __init__(self, port: PartitionPort, leased: c.LeasedRecords, count: int) -> None:
+        self.port = port
+        self.lease_id = leased.lease_id
+        self.deadline = leased.deadline
+        self.left = self.untaken = count
+        """How many messages are in flight, and how many of those were not taken."""
+        self._ranges = leased.ranges
+        self._batches = leased.batches
+        self._at = 0
+        """Records of the first batch that were taken."""
+
+    def take(self, count: int) -> LeasedPart:
+        """The next `count` records; all, if they are fewer."""
+        batches, at = self._batches, self._at
+        if count >= self.untaken and not at:
+            self.untaken = 0
+            return LeasedPart(self, self._ranges, batches)
+        wanted, place, taken = min(count, self.untaken), 0, []
+        self.untaken -= wanted
+        while wanted:
+            columns = batches[place]
+            stop = min(at + wanted, columns.count)
+            wanted -= stop - at
+            taken.append(columns if stop - at == columns.count else columns.select(at, stop))
+            at = stop
+            while place < len(batches) and at == batches[place].count:
+                place, at = place + 1, 0
+        self._batches, self._at, ranges = batches[place:], at, self._ranges
+        if not self.untaken:
+            return LeasedPart(self, ranges, taken)
+        end = self._batches[0].offset(at)
+        self._ranges = tuple([(max(row[0], end), row[1], row[2]) for row in ranges if row[1] > end])
+        ranges = tuple([(row[0], min(row[1], end), row[2]) for row in ranges if row[0] < end])
+        return LeasedPart(self, ranges, taken)
+
+
+class _Gathered:
+    """Acks of one lease that are not sent yet; `valid` as in `ConsumerLeases._settle_now`."""
+
+    __slots__ = ("lease", "ranges", "start", "stop", "valid")
+
+    def __init__(self, lease: ConsumerLease, valid: bool, start: int, stop: int) -> None:
+        self.lease = lease
+        self.valid = valid
+        self.ranges: list[tuple[int, int]] = []
+        """Those before the last."""
+        self.start = start
+        self.stop = stop
+
+    def command(self, group_id: int) -> c.Settle:
+        """What is sent."""
+        return c.Settle(
+            group_id, "ack", self.lease.lease_id, [*self.ranges, (self.start, self.stop)], lazy=True
+        )
+
+
+class _Sent(NamedTuple):
+    """An ack that nobody waits for, on its way."""
+
+    port: PartitionPort
+    message: c.Settle
+    valid: bool
+    reply: Reply
+
+
+class ConsumerLeases:
+    """The leases of one consumer."""
+
+    def __init__(self, runtime: Session, group: str) -> None:
+        self.in_flight = 0
+        self.max_in_flight = 1
+        self.group_id = 0
+        self.is_over = False
+        """The consumer has left: all that it had leased is released."""
+        self._runtime = runtime
+        self._group = group
+        self._leases: dict[ConsumerLease, None] = {}
+        self._freed = trio.Event()
+        self._gathered: deque[_Gathered] = deque()
+        """The last one still grows."""
+        self._sent: deque[_Sent] = deque()
+        self._sent_to: dict[PartitionPort, None] = {}
+        self._lost: dict[PartitionPort, list[tuple[int, int]]] = {}
+        """Of acks that nobody waited for."""
+        self._lost_ranges = 0
+        self._failed: CallboardError | None = None
+
+    # -- counting
+
+    def accept(self, port: PartitionPort, leased: c.LeasedRecords) -> ConsumerLease | None:
+        """Count what was delivered; None when it is nothing."""
+        count = sum([columns.count for columns in leased.batches])
+        if count == 0:
+            return None
+        lease = ConsumerLease(port, leased, count)
+        self._leases[lease] = None
+        self.in_flight += count
+        return lease
+
+    def alter(self, max_in_flight: int) -> None:
+        """So many messages may be in flight from now on."""
+        self.max_in_flight = max_in_flight
+        self._freed.set()
+
+    def room(self) -> int:
+        """How many more messages the consumer may have."""
+        return self.max_in_flight - self.in_flight
+
+    async def wait_for_room(self) -> None:
+        """Wait until something in flight is settled, or its lease has run out."""
+        now = self._runtime.clock.monotonic()
+        for lease in [lease for lease in self._leases if lease.deadline <= now]:
+            self._count(lease, lease.left)
+        if self.room() > 0:
+            await trio.lowlevel.checkpoint()
+            return
+        self._freed = trio.Event()
+        with trio.move_on_at(min([lease.deadline for lease in self._leases], default=now)):
+            await self._freed.wait()
+
+    def forget(self) -> None:
+        """What was leased is another's by now, or nobody's: its receipts are void."""
+        for lease in self._leases:
+            lease.left = 0
+        self._leases.clear()
+        self.in_flight = 0
+        self._freed.set()
+
+    def _count(self, lease: ConsumerLease, count: int) -> bool:
+        """Count messages of a lease as no longer in flight; whether it was counted and had not run out."""
+        left = lease.left
+        if not left:
+            return False
+        if count >= left:
+            count = left
+            del self._leases[lease]
+        lease.left = left - count
+        self.in_flight -= count
+        self._freed.set()
+        return lease.deadline > self._runtime.clock.monotonic()
+
+    # -- settling
+
+    async def settle(
+        self,
+        verb: str,
+        settled: Sequence[tuple[ConsumerLease, Sequence[tuple[int, int]]]],
+        *,
+        delay_s: float | None = None,
+        reason: str | None = None,
+    ) -> None:
+        """Settle ranges of leases; what messages and batches call. Raises `LeaseLost`."""
+        self._runtime.check_open()
+        lost: list[tuple[int, int]] = []
+        for lease, ranges in settled:
+            valid = self._count(lease, sum([stop - start for start, stop in ranges]))
+            message = c.Settle(self.group_id, verb, lease.lease_id, ranges, delay_s, reason)
+            lost += await self._settle_now(lease.port, message, valid)
+        if lost:
+            raise self._lease_lost({settled[0][0].port: lost}, verb)
+
+    async def _settle_now(
+        self, port: PartitionPort, message: c.Settle, valid: bool, crashed: bool = False
+    ) -> c.Ranges:
+        """Settle, through restarts of the partition; returns what was lost.
+
+        `valid`: the lease had not run out when this began. If the partition crashed in between and nothing is left to
+        settle, it was the first try that settled it: leases are renewed when a partition restarts.
+        """
+        while True:
+            try:
+                settlement = await port.ref.ask(message)
+            except ActorCrashed:
+                crashed = True
+                continue
+            except ActorStopped as error:
+                raise self.stopped(port) from error
+            return () if crashed and valid else settlement.lost
+
+    def give_back(self, parts: Iterable[LeasedPart]) -> None:
+        """Release what did not reach the caller, without waiting."""
+        for lease, ranges, _ in parts:
+            self.release(lease, [row[:2] for row in ranges])
+
+    def give_back_messages(self, messages: Iterable[ReceivedMessage]) -> None:
+        """Release messages, without waiting; without effect on those whose lease has run out."""
+        by_lease: dict[ConsumerLease, list[tuple[int, int]]] = {}
+        for message in messages:
+            by_lease.setdefault(message.lease, []).append((message.offset, message.offset + 1))
+        for lease, offsets in by_lease.items():
+            self.release(lease, merged(offsets))
+
+    def release(self, lease: ConsumerLease, ranges: c.Ranges) -> None:
+        """Release ranges of a lease without waiting."""
+        self._count(lease, sum([stop - start for start, stop in ranges]))
+        with suppress(CallboardError):  # then the lease runs out by itself
+            lease.port.ref.tell_nowait(c.Settle(self.group_id, "release", lease.lease_id, ranges, lazy=True))
+
+    # -- acks that nobody waits for
+
+    def join_gathered(self, lease: ConsumerLease, start: int, stop: int) -> bool:
+        """Gather an ack with those of the same lease; False, and nothing done, when others are gathered, or none."""
+        gathered = self._gathered[-1] if self._gathered else None
+        if (
+            gathered is None
+            or gathered.lease is not lease
+            or gathered.valid is not (lease.left > 0 and lease.deadline > self._runtime.clock.monotonic())
+        ):
+            return False
+        self._runtime.check_open()
+        if gathered.stop != start:
+            gathered.ranges.append((gathered.start, gathered.stop))
+            gathered.start = start
+        gathered.stop = stop
+        count, left = stop - start, lease.left
+        if left > count:
+            lease.left = left - count
+            self.in_flight -= count
+            self._freed.set()
+        else:
+            self._count(lease, count)
+        return True
+
+    async def ack_lazily(self, settled: Sequence[tuple[ConsumerLease, Sequence[tuple[int, int]]]]) -> None:
+        """Gather acks; those of another lease are sent first. Raises `LeaseLost` when very many were lost before."""
+        self._runtime.check_open()
+        if not self._gathered or not settled or self._gathered[-1].lease is not settled[0][0]:
+            limit = self._runtime.limits.lazy_acks
+            await self._send_waiting()
+            while (sent := self._sent) and (
+                len(sent) >= limit or (sent[0].reply.done and not sent[0].reply.abandoned)
+            ):
+                await self._collect_oldest()
+            self._runtime.lingers.add(self)
+        for lease, ranges in settled:
+            for start, stop in ranges:
+                if not self.join_gathered(lease, start, stop):
+                    self._gathered.append(_Gathered(lease, self._count(lease, stop - start), start, stop))
+        if self._lost_ranges >= self._runtime.limits.lazy_acks:
+            raise self._lost_meanwhile()
+
+    def send_gathered(self) -> bool:
+        """Send what was gathered, without waiting; False when a mailbox has no room."""
+        while self._gathered:
+            gathered = self._gathered[0]
+            port, message = gathered.lease.port, gathered.command(self.group_id)
+            try:
+                self._sent.append(_Sent(port, message, gathered.valid, port.ref.ask_nowait(message)))
+                self._sent_to[port] = None
+            except MailboxFull:
+                return False
+            except ActorStopped:
+                self._failed = self._failed or self.stopped(port)
+            except CallboardError as error:
+                self._failed = self._failed or error
+            self._gathered.popleft()
+        return True
+
+    async def _send_waiting(self) -> None:
+        """Send what was gathered, and wait for room if there is none."""
+        while not self.send_gathered():
+            gathered = self._gathered.popleft()
+            port, message = gathered.lease.port, gathered.command(self.group_id)
+            self._sent_to[port] = None
+            try:
+                self._note_lost(port, await self._settle_now(port, message, gathered.valid))
+            except BaseException:
+                self._gathered.appendleft(gathered)
+                raise
+
+    def _note_lost(self, port: PartitionPort, lost: c.Ranges) -> None:
+        if lost:
+            self._lost.setdefault(port, []).extend(lost)
+            self._lost_ranges += len(lost)
+
+    async def _collect_oldest(self) -> None:
+        """Take the outcome of the oldest ack; when this is cancelled, it is asked for again later (H2)."""
+        sent = self._sent.popleft()
+        port, message, valid, reply = sent
+        lost: c.Ranges | None = None
+        try:
+            if not reply.abandoned:
+                with suppress(ActorCrashed):
+                    if not reply.done:
+                        await reply.settled()
+                    lost = reply.value().lost
+            if lost is None:
+                lost = await self._settle_now(port, message, valid, crashed=True)
+        except ActorStopped:
+            self._failed = self._failed or self.stopped(port)
+        except CallboardError as error:
+            self._failed = self._failed or error
+        except BaseException:
+            self._sent.appendleft(sent)
+            raise
+        else:
+            self._note_lost(port, lost)
+
+    async def flush(self) -> None:
+        """See `Consumer.flush`."""
+        await self._send_waiting()
+        for port in list(self._sent_to):
+            await self._flush_port(port)
+            del self._sent_to[port]
+        while self._sent:
+            await self._collect_oldest()
+        failed, self._failed = self._failed, None
+        if failed is not None:
+            raise failed.again()
+        if self._lost:
+            raise self._lost_meanwhile()
+        await trio.lowlevel.checkpoint()
+
+    async def _flush_port(self, port: PartitionPort) -> None:
+        while True:
+            try:
+                await port.ref.ask(c.Flush())
+            except ActorCrashed:
+                continue
+            except ActorStopped as error:
+                if not port.is_deleted:
+                    raise self.stopped(port) from error
+                self._failed = self._failed or self.stopped(port)
+            except CallboardError as error:
+                self._failed = self._failed or error
+            return
+
+    # -- leases that go on
+
+    async def extend(self, lease: ConsumerLease, offset: int, seconds: float) -> None:
+        """What `ReceivedMessage.extend` calls. Raises `LeaseLost`."""
+        self._runtime.check_open()
+        if self.is_over:
+            raise RuntimeClosed("the consumer is closed: it has no leases any more. Subscribe again.")
+        while True:
+            asked_at = self._runtime.clock.monotonic()
+            try:
+                kept = await lease.port.ref.ask(c.Extend(self.group_id, lease.lease_id, seconds))
+            except ActorCrashed:
+                continue
+            except ActorStopped as error:
+                raise self.stopped(lease.port) from error
+            break
+        if not kept:
+            raise self._lease_lost({lease.port: [(offset, offset + 1)]}, "extend")
+        lease.deadline = asked_at + seconds
+
+    # -- errors
+
+    @staticmethod
+    def stopped(port: PartitionPort) -> CallboardError:
+        """The error for a partition that has ended for good."""
+        if port.is_deleted:
+            return RuntimeClosed(f"topic {port.topic!r} was deleted; there is nothing more to consume.")
+        return RuntimeClosed("the runtime is closed. Open it again.")
+
+    def _lost_meanwhile(self) -> LeaseLost:
+        """The error for acks that nobody waited for, and that came too late."""
+        lost, self._lost, self._lost_ranges = self._lost, {}, 0
+        return self._lease_lost(lost, "ack")
+
+    def _lease_lost(self, lost: Mapping[PartitionPort, Sequence[tuple[int, int]]], verb: str) -> LeaseLost:
+        named = [
+            f"{port.label} offset {start}" + (f" to {stop - 1}" if stop > start + 1 else "")
+            for port, ranges in lost.items()
+            for start, stop in ranges
+        ]
+        return LeaseLost(
+            f"the lease on {', '.join(named[:5])}{' and more' if len(named) > 5 else ''} is lost: it ran out and the"
+            f" message was leased again, or it was settled. This {verb} had no effect on it. Use a longer"
+            " visibility_timeout, extend(), or receive(), which renews.",
+            lost=tuple([span for ranges in lost.values() for span in ranges]),
+            group=self._group,
+        )
 
 
 class ReceivedMessage(Record):
     """A leased message. Settle it once: `ack`, `nack` or `release`; or let its lease run out."""
 
-    __slots__ = ("_batch", "_leases", "_settled", "attempt", "deadline", "lease_id", "port")
+    __slots__ = ("_batch", "_leases", "attempt", "lease", "settled")
 
     def __init__(
         self,
         leases: ConsumerLeases,
-        port: PartitionPort,
-        leased: LeasedRecords,
+        lease: ConsumerLease,
         columns: Columns,
         index: int,
         attempt: int,
         batch: ReceivedBatch | None = None,
     ) -> None:
+        port = lease.port
         self.topic = port.topic
         self.partition = port.index
-        self.offset = columns.offset(index)
+        deltas = columns.offset_deltas
+        self.offset = columns.base_offset + (index if deltas is None else deltas[index])
         self._columns = columns
         self._index = index
         self._batch = batch
         self._leases = leases
-        self._settled = False
-        self.port = port
-        self.lease_id = leased.lease_id
-        self.deadline = leased.deadline
+        self.lease = lease
+        self.settled = False
+        """Whether it was acked, nacked or released."""
         self.attempt = attempt
+
+    @property
+    def deadline(self) -> float:
+        """When its lease runs out, in seconds of the runtime's monotonic clock."""
+        return self.lease.deadline
 
     async def ack(self, *, wait: bool = True) -> None:
         """The message is done with. With `wait`, returns once that is synced; without, `Consumer.flush` does.
@@ -52,12 +500,14 @@ class ReceivedMessage(Record):
 
         Raises `LeaseLost` when the message was leased again meanwhile: then this ack has no effect.
         """
-        if not wait and not self._settled and self._leases.ack_quickly(self.port, self.lease_id, self.offset):
-            self._settled = True
+        if wait:
+            await self._settle("ack")
+        elif not self.settled and self._leases.join_gathered(self.lease, self.offset, self.offset + 1):
+            self.settled = True
             if self._batch is not None:
                 self._batch.settled_singly[self.offset] = None
-            return
-        await self._settle("ack", wait=wait)
+        else:
+            await self._settle("ack", wait=False)
 
     async def nack(self, *, delay: float | None = None, reason: str | None = None) -> None:
         """The message failed: deliver it again, after `delay` seconds at the earliest. The attempt counts.
@@ -78,34 +528,32 @@ class ReceivedMessage(Record):
         Raises `LeaseLost` when it has run out.
         """
         check_seconds("seconds", seconds)
-        if self._settled:
+        if self.settled:
             raise self._twice()
-        await self._leases.extend(self, seconds)
-
-    @property
-    def settled(self) -> bool:
-        """Whether it was acked, nacked or released."""
-        return self._settled
+        await self._leases.extend(self.lease, self.offset, seconds)
 
     async def _settle(
         self, verb: str, *, delay_s: float | None = None, reason: str | None = None, wait: bool = True
     ) -> None:
         """Settle once; what was cancelled, or refused by the disk, may be tried again."""
-        if self._settled:
+        if self.settled:
             raise self._twice()
-        self._settled = True
-        batch = self._batch
+        self.settled = True
+        batch, offset = self._batch, self.offset
         if batch is not None:
-            batch.settled_singly[self.offset] = None
-        ranges = [(self.lease_id, [(self.offset, self.offset + 1)])]
+            batch.settled_singly[offset] = None
+        settled = ((self.lease, ((offset, offset + 1),)),)
         try:
-            await self._leases.settle(self.port, verb, ranges, delay_s=delay_s, reason=reason, wait=wait)
+            if wait:
+                await self._leases.settle(verb, settled, delay_s=delay_s, reason=reason)
+            else:
+                await self._leases.ack_lazily(settled)
         except LeaseLost:
             raise
         except BaseException:
-            self._settled = False
+            self.settled = False
             if batch is not None:
-                batch.settled_singly.pop(self.offset, None)
+                batch.settled_singly.pop(offset, None)
             raise
 
     def _twice(self) -> InvalidArgument:
@@ -120,34 +568,35 @@ class ReceivedBatch(ColumnBatch):
     Settling the batch leaves out the messages that were settled by themselves.
     """
 
-    __slots__ = ("_leases", "_parts", "_settled", "port", "settled_singly")
+    __slots__ = ("_leases", "_parts", "_settled", "settled_singly")
 
-    def __init__(self, leases: ConsumerLeases, port: PartitionPort, leased: Sequence[LeasedRecords]) -> None:
-        super().__init__(port.topic, port.index, [columns for part in leased for columns in part.batches])
+    def __init__(self, leases: ConsumerLeases, parts: Sequence[LeasedPart]) -> None:
+        port = parts[0].lease.port
+        super().__init__(port.topic, port.index, [columns for part in parts for columns in part.batches])
         self._leases = leases
-        self._parts = list(leased)
+        self._parts = parts
         self._settled = False
         self.settled_singly: dict[int, None] = {}
-        self.port = port
 
     def attempts(self) -> list[int]:
         """Which delivery this is of each message; 1 is the first."""
-        return [attempt for leased in self._parts for attempt in attempts(leased)]
+        return [attempt for part in self._parts for attempt in part.attempts()]
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
-        for leased in self._parts:
-            numbers = iter(attempts(leased))
-            for columns in leased.batches:
+        for part in self._parts:
+            numbers = iter(part.attempts())
+            for columns in part.batches:
                 for index in range(columns.count):
-                    yield ReceivedMessage(
-                        self._leases, self.port, leased, columns, index, next(numbers), self
-                    )
+                    yield ReceivedMessage(self._leases, part.lease, columns, index, next(numbers), self)
 
     def __repr__(self) -> str:
         return f"<ReceivedBatch of {len(self)} messages from {self.topic}/{self.partition}>"
 
     async def ack(self, *, wait: bool = True) -> None:
-        """All messages are done with. Raises `LeaseLost` when some were leased again meanwhile (`lost` names them)."""
+        """All messages are done with. Raises `LeaseLost` when some were leased again meanwhile (`lost` names them).
+
+        Without `wait` as `ReceivedMessage.ack`.
+        """
         await self._settle("ack", wait=wait)
 
     async def nack(self, *, delay: float | None = None, reason: str | None = None) -> None:
@@ -167,35 +616,21 @@ class ReceivedBatch(ColumnBatch):
                 f"this batch of {self.topic}/{self.partition} is settled already. A batch is settled once."
             )
         self._settled = True
-        ranges = [
-            (leased.lease_id, [(start, stop) for start, stop, _ in leased.ranges]) for leased in self._parts
-        ]
+        settled = [(lease, [(start, stop) for start, stop, _ in ranges]) for lease, ranges, _ in self._parts]
         if self.settled_singly:
-            settled = sorted(self.settled_singly)
-            cut = [(lease_id, _without(named, settled)) for lease_id, named in ranges]
-            ranges = [(lease_id, named) for lease_id, named in cut if named]
+            singly = sorted(self.settled_singly)
+            cut = [(lease, _without(ranges, singly)) for lease, ranges in settled]
+            settled = [(lease, ranges) for lease, ranges in cut if ranges]
         try:
-            await self._leases.settle(self.port, verb, ranges, delay_s=delay_s, reason=reason, wait=wait)
+            if wait:
+                await self._leases.settle(verb, settled, delay_s=delay_s, reason=reason)
+            else:
+                await self._leases.ack_lazily(settled)
         except LeaseLost:
             raise
         except BaseException:
             self._settled = False
             raise
-
-
-def attempts(leased: LeasedRecords) -> list[int]:
-    """The attempt of each record in `handed.batches`, in order."""
-    if len(leased.ranges) == 1:
-        return [leased.ranges[0][2]] * sum(columns.count for columns in leased.batches)
-    found: list[int] = []
-    rows = iter(leased.ranges)
-    _, stop, attempt = next(rows, (0, 0, 0))
-    for columns in leased.batches:
-        for offset in columns.offset_list():
-            while offset >= stop:
-                _, stop, attempt = next(rows)
-            found.append(attempt)
-    return found
 
 
 def _without(ranges: list[tuple[int, int]], offsets: list[int]) -> list[tuple[int, int]]:

@@ -15,8 +15,7 @@ from callboard.log.errors import CallboardError, InvalidArgument, LeaseLost
 
 if TYPE_CHECKING:
     from callboard.actors.settings import GroupSettings
-    from callboard.consumer_leases import ConsumerLeases
-    from callboard.received import ReceivedBatch, ReceivedMessage
+    from callboard.received import ConsumerLeases, ReceivedBatch, ReceivedMessage
     from callboard.session import Session
 
 M = TypeVar("M", bound="ReceivedMessage | None", covariant=True)
@@ -26,7 +25,6 @@ class Receiver(Protocol):
     """The consumer that a message is received by."""
 
     group: str
-    group_id: int
     settings: GroupSettings
     runtime: Session
     leases: ConsumerLeases
@@ -62,9 +60,9 @@ class Receiving(Generic[M]):
         if message is not None:
             timeout = self._consumer.settings.visibility_timeout
             self._lease = RenewedLease(
-                port=message.port,
-                group_id=self._consumer.group_id,
-                lease_id=message.lease_id,
+                port=message.lease.port,
+                group_id=self._consumer.leases.group_id,
+                lease_id=message.lease.lease_id,
                 offset=message.offset,
                 visibility_timeout=timeout,
                 deadline=message.deadline,
@@ -84,7 +82,7 @@ class Receiving(Generic[M]):
     def _lease_renewed(self, deadline: float) -> None:
         """The body takes its time: what was fetched with its message is for others to do."""
         if self._message is not None:
-            self._consumer.leases.lease_extended(self._message, deadline)
+            self._message.lease.deadline = deadline
         self._consumer.give_back_buffer()
 
     async def __aexit__(

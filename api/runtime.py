@@ -19,6 +19,7 @@ from trio.lowlevel import TrioToken, current_trio_token
 
 from callboard.actors.catalog.catalog import Catalog
 from callboard.actors.catalog.commands import (
+    AlterGroup,
     AlterTopic,
     CreateTopic,
     DeleteGroup,
@@ -31,6 +32,7 @@ from callboard.actors.kernel import ActorRef, ActorStart, Logged, MailboxSpec
 from callboard.actors.partition.commands import Describe, Flush, PartitionStatistics
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.settings import GroupSettings
+from callboard.consumer import Consumer
 from callboard.log.errors import (
     ActorCrashed,
     ActorStopped,
@@ -331,10 +333,13 @@ class Runtime:
     def topic(self, name: str, *, partitioner: Partitioner | None = None) -> Topic:
         """The topic of that name. Raises `TopicNotFound`; `InvalidArgument` when keys go by another partitioner."""
         self.check_open()
+        return Topic(self, self._live(name), partitioner)
+
+    def _live(self, name: str) -> LiveTopic:
         live = self._directory.find(name) if isinstance(name, str) else None
         if live is None:
             raise TopicNotFound(f"there is no topic {name!r}. Create it with create_topic.", topic=name)
-        return Topic(self, live, partitioner)
+        return live
 
     def topics(self) -> tuple[Topic, ...]:
         """All topics, by name."""
@@ -351,13 +356,34 @@ class Runtime:
 
     # -- groups
 
+    def subscribe(
+        self, topics: Sequence[str], group: str, *, name: str | None = None, **settings: Any
+    ) -> Consumer:
+        """A consumer of several topics in a group: `async with runtime.subscribe(["orders", "refunds"], "billing")`.
+
+        Topics take turns; `topic` of a message or batch tells which it is from. `name` and settings as in
+        `Topic.subscribe`. When one of the topics is deleted, `TopicNotFound` is raised once where the consumer meets
+        that, and the consumer goes on with the others when it is asked again.
+
+        Raises `TopicNotFound`, and `InvalidArgument` for anything but a sequence of different names.
+        """
+        self.check_open()
+        if isinstance(topics, str) or not isinstance(topics, Sequence) or not topics:
+            raise InvalidArgument(
+                f'topics are {topics!r:.80}, not a sequence of names such as ["orders", "refunds"].'
+            )
+        lives = [self._live(topic) for topic in topics]
+        if len(set(topics)) < len(topics):
+            raise InvalidArgument(f"topics {list(topics)!r:.80} name one more than once. Name each once.")
+        return Consumer(self, lives, group, settings, name)
+
     async def groups(self) -> tuple[GroupInfo, ...]:
         """All consumer groups, by name."""
         records = await self.ask_catalog(ListGroups())
         found = []
         for record in sorted(records, key=lambda group: group.name):
             lives = [live for live in map(self._directory.by_id, record.topic_ids) if live is not None]
-            members = self._directory.membership(record.group_id).members.values()
+            members = self._directory.membership(record).members.values()
             consumers = tuple(
                 ConsumerInfo(m.consumer, m.name, m.generation, tuple(t.name for t in m.topics.values()))
                 for m in sorted(members, key=lambda member: member.consumer)
@@ -368,10 +394,20 @@ class Runtime:
             )
         return tuple(found)
 
+    async def alter_group(self, name: str, **settings: Any) -> GroupSettings:
+        """Change settings of a group, in all topics that it reads; returns them all.
+
+        All but `mode`, `durable` and `start` can be changed. They hold for what is leased and nacked from now on, also
+        by consumers that are there already. A partition that does not run now takes note when it does.
+
+        Raises `GroupNotFound`, `ConfigurationError` with all problems of the settings.
+        """
+        altered: GroupSettings = await self.ask_catalog(AlterGroup(_group_name(name), settings))
+        return altered
+
     async def delete_group(self, name: str) -> None:
         """Forget a group: its place in every topic is lost. Raises `GroupNotFound`."""
-        if not isinstance(name, str):
-            raise GroupNotFound(f"there is no group {name!r:.40}.", group=name)
+        _group_name(name)
         await self.ask_catalog(DeleteGroup(name))
 
     # -- actors
@@ -456,6 +492,12 @@ class Runtime:
             if isinstance(error, ActorCrashed) and self._state == "open":
                 raise
             raise RuntimeClosed("the runtime closed before it answered. Open it again.") from error
+
+
+def _group_name(name: object) -> str:
+    if not isinstance(name, str):
+        raise GroupNotFound(f"there is no group {name!r:.40}.", group=name)
+    return name
 
 
 def open_runtime(

@@ -139,6 +139,8 @@ OPEN_SEGMENTS_MAX: Final = 8
 # -- consumers
 PREFETCH_MAX: Final = 64
 """Messages that one-by-one iteration leases at a time, at most."""
+LEASED_BATCHES_MAX: Final = 16
+"""Batches that one lease covers, at most; together they are at most a quarter of `max_in_flight`, or one batch."""
 FETCH_BYTES_MAX: Final = 8 * MIB
 """Payload bytes handed over at a time; one message may be larger."""
 LAZY_ACKS_MAX: Final = 10_000
@@ -192,6 +194,7 @@ class Limits:
 
     # consumers
     prefetch: int = PREFETCH_MAX
+    leased_batches: int = LEASED_BATCHES_MAX
     fetch_bytes: int = FETCH_BYTES_MAX
     lazy_acks: int = LAZY_ACKS_MAX
 

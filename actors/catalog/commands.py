@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -36,10 +36,10 @@ class DeleteTopic:
 
 @attrs.frozen(eq=False)
 class EnsureGroup:
-    """A new consumer wants to join. Answered with an `Admission`."""
+    """A new consumer wants to join with topics. Answered with an `Admission`."""
 
     name: str
-    topic: str
+    topics: Sequence[str]
     given: Mapping[str, Any]
 
 
@@ -49,6 +49,14 @@ class Admission:
 
     group: LiveGroup
     consumer: int
+
+
+@attrs.frozen(eq=False)
+class AlterGroup:
+    """Answered with the group's `GroupSettings`. Unknown names raise `GroupNotFound`."""
+
+    name: str
+    given: Mapping[str, Any]
 
 
 @attrs.frozen(eq=False)
@@ -73,4 +81,6 @@ class ListGroups:
     """Answered at once with a tuple of `GroupRecord`s."""
 
 
-CatalogCommand = CreateTopic | AlterTopic | DeleteTopic | EnsureGroup | GroupIdle | DeleteGroup | ListGroups
+CatalogCommand = (
+    CreateTopic | AlterTopic | DeleteTopic | EnsureGroup | AlterGroup | GroupIdle | DeleteGroup | ListGroups
+)

@@ -12,12 +12,12 @@ Z2  At most one notice is accepted for each time that the asker waits.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from weakref import ref
 
 import trio
 
-from callboard.actors.kernel.reply import Reply
+from callboard.actors.kernel.ref import Reply
 
 if TYPE_CHECKING:
     from callboard.actors.kernel import ActorRef
@@ -29,63 +29,67 @@ PRUNE_AT_LEAST: Final = 64
 """`RestartWaiters` drops dead references when it has this many, or twice as many as were left the last time."""
 
 
-class Notice(Reply):
+P = TypeVar("P")
+"""What the asker knows a partition by: its port, or its index."""
+
+
+class Notice(Reply, Generic[P]):
     """The reply to a wait."""
 
-    __slots__ = ("_awaited", "_index")
+    __slots__ = ("_awaited", "_partition")
 
-    def __init__(self, awaited: AwaitedPartitions, index: int) -> None:
+    def __init__(self, awaited: AwaitedPartitions[P], partition: P) -> None:
         super().__init__(awaited)
         self._awaited = awaited
-        self._index = index
+        self._partition = partition
 
     def answer(self, value: Any = None) -> bool:
         """There is something new; False when its asker is not waiting now."""
         if self.done:
             return False
         self.done = True
-        return self._awaited.noticed(self._index)
+        return self._awaited.noticed(self._partition)
 
     def fail(self, error: BaseException) -> bool:
         """The partition ended, or refuses: the asker asks, and hears why."""
         return self.answer()
 
 
-class AwaitedPartitions:
+class AwaitedPartitions(Generic[P]):
     """Which partitions have something new, and which have been asked to say when they do."""
 
     def __init__(self) -> None:
         self._event = trio.Event()
-        self._notices: dict[int, Notice] = {}
+        self._notices: dict[P, Notice[P]] = {}
         self._is_waiting = False
-        self.ready: dict[int, None] = {}
+        self.ready: dict[P, None] = {}
         self.path = "notices"
         self.late_replies = 0
 
     async def ask(
-        self, index: int, ref: ActorRef[PartitionCommand], command: WaitForReady | WaitForVisible
+        self, partition: P, ref: ActorRef[PartitionCommand], command: WaitForReady | WaitForVisible
     ) -> None:
         """Have the partition say when there is something new, unless it has been asked already."""
-        notice = self._notices.get(index)
+        notice = self._notices.get(partition)
         if notice is not None and not notice.done:
             return
-        self._notices[index] = notice = Notice(self, index)
+        self._notices[partition] = notice = Notice(self, partition)
         try:
             await ref.send(command, notice)
         except BaseException:
             notice.abandon()
             raise
 
-    def noticed(self, index: int) -> bool:
+    def noticed(self, partition: P) -> bool:
         """A partition has something new; whether that is accepted (Z2)."""
-        self.ready[index] = None
+        self.ready[partition] = None
         accepted, self._is_waiting = self._is_waiting, False
         self._event.set()
         return accepted
 
-    def set(self, index: int) -> None:
+    def set(self, partition: P) -> None:
         """Look at a partition again, whether it was asked or not."""
-        self.noticed(index)
+        self.noticed(partition)
 
     async def wait(self) -> None:
         """Return once at least one partition is ready."""
@@ -99,7 +103,7 @@ class AwaitedPartitions:
         finally:
             self._is_waiting = False
 
-    def take(self) -> list[int]:
+    def take(self) -> list[P]:
         """The partitions that became ready since the last `take`, in that order."""
         taken = list(self.ready)
         self.ready.clear()
@@ -121,20 +125,20 @@ class RestartWaiters:
     __slots__ = ("_prune_at", "_waiters")
 
     def __init__(self) -> None:
-        self._waiters: list[ref[AwaitedPartitions]] = []
+        self._waiters: list[tuple[ref[AwaitedPartitions[Any]], Any]] = []
         self._prune_at = PRUNE_AT_LEAST
 
-    def add(self, awaited: AwaitedPartitions) -> None:
-        """Set `awaited` at the next `wake`."""
-        self._waiters.append(ref(awaited))
+    def add(self, awaited: AwaitedPartitions[P], partition: P) -> None:
+        """Have `awaited` look at `partition`, as it knows it, at the next `wake`."""
+        self._waiters.append((ref(awaited), partition))
         if len(self._waiters) >= self._prune_at:
-            self._waiters = [kept for kept in self._waiters if kept() is not None]
+            self._waiters = [kept for kept in self._waiters if kept[0]() is not None]
             self._prune_at = max(PRUNE_AT_LEAST, 2 * len(self._waiters))
 
-    def wake(self, partition: int) -> None:
+    def wake(self) -> None:
         """Tell all that still wait that the partition is back, and forget them."""
         waiters, self._waiters = self._waiters, []
-        for kept in waiters:
+        for kept, partition in waiters:
             awaited = kept()
             if awaited is not None:
                 awaited.set(partition)

@@ -6,6 +6,7 @@ Vocabulary
 ----------
 *Level*: how far a record has gone when its publisher hears of it. NONE and LEADER: handed to the operating system
 (survives the process, not a power cut); ALL: synced.
+*Token*: stands for whoever asked; the partition's core never looks into it. In production it is the asker's `Reply`.
 *Notice*: the deferred answer to a `WaitForReady` or `WaitForVisible`: it is worth asking again. Never a lease, since
 its asker may be gone.
 """
@@ -23,6 +24,7 @@ from callboard.actors.settings import TopicSettings
 from callboard.log.format.columns import Columns
 
 Ranges = Sequence[tuple[int, int]]
+Token = Any
 
 
 class Level(IntEnum):
@@ -113,8 +115,10 @@ class DeliverySettings:
     visibility_timeout: float = 30.0
     backoff: float = 1.0
     max_backoff: float = 60.0
+    version: int = 0
+    """How often they were altered since the runtime was opened: an older version never replaces a later one."""
     ordering: str = "none"
-    """"none" or "key"; fixed when the group is opened."""
+    """"none" or "key"; a group keeps what it was opened with."""
 
 
 @attrs.frozen

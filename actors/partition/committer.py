@@ -1,7 +1,8 @@
 """The committer: the one task of a partition that writes. One commit in flight; what arrives meanwhile forms the next.
 
 A commit that nothing stands in the way of is begun by whoever wakes the committer: staged, and started where the disk
-can do that without waiting. The committer's task then waits for it, and does all the rest.
+can do that without waiting. If it only writes, and the disk is quick, it has ended by then. Otherwise the committer's
+task waits for it, and does all the rest.
 
 Who writes in a commit is a *participant*. The committer knows nothing else of them: not what a log or a journal is, nor
 that there are files. It asks them what they stage, has all of it written as one, in their order, and tells each its own
@@ -39,7 +40,7 @@ from typing import Any, NamedTuple, Protocol
 
 import trio
 
-from callboard.actors.partition.effects import NEVER, Due
+from callboard.actors.partition.sequencer import NEVER, Due
 from callboard.log.errors import PlanFailed
 from callboard.log.limits import STUCK_AFTER_S
 from callboard.log.seams.clock import Clock
@@ -119,23 +120,30 @@ class DiskEngine:
         """Since when the oldest plan has been in flight (monotonic seconds); None when there is none."""
         return self._files.in_flight_since
 
-    def start(self, values: Sequence[Staged]) -> None:
-        """Start writing the values, if that is possible without waiting; `write` them next, or call `end`."""
-        self._flight = self._files.start([verb for value in values for verb in value.verbs])
+    def start(self, values: Sequence[Staged]) -> bool:
+        """Start writing the values, if that is possible now; True when all of them are written already.
+
+        Otherwise `write` them next, or call `end`.
+        """
+        flight = self._files.start([verb for value in values for verb in value.verbs])
+        if flight is not None and flight.has_landed:
+            return True
+        self._flight = flight
+        return False
 
     async def end(self) -> None:
         """Wait for what was started, and will not be written by `write` any more. Cannot be cancelled."""
         flight, self._flight = self._flight, None
         if flight is not None:
             with suppress(PlanFailed):
-                await flight.landed()
+                await self._files.landed(flight)
 
     async def write(self, values: Sequence[Staged]) -> CommitFailure | None:
         """Write the values in order; None when all of them are written."""
         flight, self._flight = self._flight, None
         try:
             if flight is not None:
-                await flight.landed()
+                await self._files.landed(flight)
             else:
                 await self._submit([verb for value in values for verb in value.verbs])
         except PlanFailed as error:
@@ -170,21 +178,36 @@ class Committer:
         """Plans that were written whole."""
 
     def wake(self) -> None:
-        """There may be something to write. When it is due, and nobody has to heal first, begin the commit here."""
-        if self._sleeps_until is None or self._closed:
+        """There may be something to write. When it is due, and nobody has to heal first, begin the commit here.
+
+        Never waits for a disk that hangs.
+        """
+        sleeps_until, participants = self._sleeps_until, self._participants
+        if sleeps_until is None or self._closed:
             return
-        due = min([participant.due.at for participant in self._participants])
-        if due >= self._sleeps_until:
+        due = min([participant.due.at for participant in participants])
+        if due >= sleeps_until:
             return
-        self._sleeps_until = None
-        self._wake.set()
-        now = self._clock.monotonic()
-        if due <= now:
+        self._sleeps_until, now = None, self._clock.monotonic()
+        if due <= now and all(participant.is_healthy for participant in participants):
+            self._begun = parts = self._stage(participants, now)
+            if not parts or self._engine.start([staged for _, staged in parts]):
+                self._begun = []  # what is left to do, if anything, is the task's
+                self._applied(parts)
+                due = min([participant.due.at for participant in participants])
+                if due >= sleeps_until and not any(participant.needs_upkeep for participant in participants):
+                    self._begun, self._sleeps_until = None, sleeps_until
+                    self._idle.set()
+                    return
             self._begin_step(now)
-            if all(participant.is_healthy for participant in self._participants):
-                self._begun = parts = self._stage(self._participants, now)
-                if parts:
-                    self._engine.start([staged for _, staged in parts])
+        self._wake.set()
+
+    def _applied(self, parts: Sequence[tuple[Participant, Any]]) -> None:
+        """All of them are written."""
+        if parts:
+            self.commits += 1
+        for participant, staged in parts:
+            participant.applied(staged)
 
     def _begin_step(self, now: float) -> None:
         """From now on the committer may wait for the disk (C4)."""
@@ -250,9 +273,7 @@ class Committer:
                 return
             failure = await self._engine.write([staged for _, staged in parts])
             if failure is None:
-                self.commits += 1
-                for participant, staged in parts:
-                    participant.applied(staged)
+                self._applied(parts)
                 return
             for participant, staged in parts[: failure.at]:
                 participant.applied(staged)
@@ -266,8 +287,10 @@ class Committer:
         """Return once everything handed over was committed, or has failed, and the committer writes no more."""
         for participant in self._participants:
             participant.closing()
-        while self._busy or any(participant.due.at < NEVER for participant in self._participants):
+        while True:
             self.wake()
+            if not self._busy and all(participant.due.at == NEVER for participant in self._participants):
+                break
             self._idle = trio.Event()
             await self._idle.wait()
         self._closed = True

@@ -40,14 +40,13 @@ import attrs
 from callboard.actors.delivery.events import GroupEvents
 from callboard.actors.delivery.receipts import Lease, OffsetRange, Settlement
 from callboard.actors.partition import commands as c
+from callboard.actors.partition.commands import Token
 from callboard.actors.partition.effects import (
-    NEVER,
     Answer,
     AnswerEach,
     AppendsFailed,
     AppendsStored,
     Arm,
-    Due,
     Effect,
     Journalled,
     Notify,
@@ -55,12 +54,11 @@ from callboard.actors.partition.effects import (
     ReadWindow,
     Refuse,
     RefuseEach,
-    Token,
 )
 from callboard.actors.partition.group_states import Group, GroupStates, PendingLease
 from callboard.actors.partition.group_window import GroupWindow
 from callboard.actors.partition.record_window import WindowBudget, WindowRecords
-from callboard.actors.partition.sequencer import Appends, Sequencer
+from callboard.actors.partition.sequencer import NEVER, Appends, Due, Sequencer
 from callboard.log.errors import CallboardError, ConsumerFenced, GroupNotFound, InvalidArgument
 from callboard.log.limits import USUAL, Limits
 
@@ -89,9 +87,18 @@ class Carried:
     """By group's and lease's id: until when, if a renewal would end it earlier than its consumer was told."""
     fences: dict[tuple[int, int], int] = attrs.field(factory=dict)
     """By group's and consumer's id: the generation that its fetches must not be below."""
+    first_leases: dict[int, int] = attrs.field(factory=dict)
+    """By group's id: the first lease that this process can have given."""
     undelivered: list[tuple[int, Lease]] = attrs.field(factory=list)
     """Leases (with their group's id) that may be journalled, and that no consumer has heard of."""
     sift_at: int = EXTENDED_SIFT_AT
+
+    def set(self, group_id: int, settings: c.DeliverySettings) -> c.DeliverySettings:
+        """A group has these settings, unless later ones are known; returns the latest."""
+        known = self.settings.get(group_id)
+        if known is None or settings.version >= known.version:
+            known = self.settings[group_id] = settings
+        return known
 
 
 class JournalWork(NamedTuple):
@@ -153,7 +160,7 @@ class PartitionCore:
         self._windows = WindowBudget(limits.window_bytes) if windows is None else windows
         for group_id, settings in list(carried.settings.items()):
             if group_id in self._groups:
-                self._set(self._groups[group_id], settings)
+                self._set(group_id, settings)
 
     # -- beginning and ending -------------------------------------------------------------------------------
 
@@ -162,7 +169,9 @@ class PartitionCore:
         carried = self._carried
         for group in self._groups.values():
             delivery = group.delivery
-            if restarted:
+            if not restarted:
+                carried.first_leases[group.group_id] = delivery.next_lease_id
+            if delivery.next_lease_id > carried.first_leases.get(group.group_id, 0):
                 timeout = (group.settings or c.DeliverySettings()).visibility_timeout
                 delivery.renew_all(now, timeout)
                 for (group_id, lease_id), deadline in carried.extended.items():
@@ -305,7 +314,7 @@ class PartitionCore:
                 start = self._start_offset(message.start)
             group, record = self.states.open(message.group_id, message.durable, start)
             self._entries.append(record)
-        self._set(group, message.settings)
+        self._set(message.group_id, message.settings)
         self._answer_later(token, group.delivery.floor, sync=True)
 
     def _start_offset(self, start: Any) -> int:
@@ -316,16 +325,17 @@ class PartitionCore:
         return min(max(int(start), self.start_offset), self.visible_end)
 
     def alter_group(self, message: c.AlterGroup, token: Token, now: float) -> None:
-        """From now on the group has these settings."""
-        group = self._group(message.group_id, token)
-        if group is not None:
-            self._set(group, message.settings)
-            self.effects.append(Answer(token, None))
+        """From now on the group has these settings, also when it is not open here yet."""
+        self._set(message.group_id, message.settings)
+        self.effects.append(Answer(token, None))
 
-    def _set(self, group: Group, settings: c.DeliverySettings) -> None:
-        group.settings = self._carried.settings[group.group_id] = settings
-        if settings.ordering == "key" and group.window is None:
-            group.window = GroupWindow(group.delivery, self._windows, self._limits)
+    def _set(self, group_id: int, settings: c.DeliverySettings) -> None:
+        latest = self._carried.set(group_id, settings)
+        group = self._groups.get(group_id)
+        if group is not None:
+            group.settings = latest
+            if latest.ordering == "key" and group.window is None:
+                group.window = GroupWindow(group.delivery, self._windows, self._limits)
 
     def close_group(self, message: c.CloseGroup, token: Token, now: float) -> None:
         """Forget the group. Whoever waits for it looks again, and hears that it is gone."""

@@ -1,18 +1,14 @@
-"""What a partition's core wants done: values that its shell carries out, in order.
-
-A *token* stands for whoever asked; the core never looks into it. In production it is the asker's `Reply`.
-"""
+"""What a partition's core wants done: values that its shell carries out, in order."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import NamedTuple
 
+from callboard.actors.partition.commands import Token
+from callboard.actors.partition.group_states import PendingLease
+from callboard.actors.partition.sequencer import Appends
 from callboard.log.errors import CallboardError
-
-if TYPE_CHECKING:
-    from callboard.actors.partition.group_states import PendingLease
-    from callboard.actors.partition.sequencer import Appends
 
 __all__ = [
     "Answer",
@@ -20,28 +16,13 @@ __all__ = [
     "AppendsFailed",
     "AppendsStored",
     "Arm",
-    "Due",
     "Effect",
     "Journalled",
-    "NEVER",
     "Notify",
     "ReadRecords",
     "Refuse",
     "RefuseEach",
-    "Token",
 ]
-
-Token = Any
-NEVER: Final = float("inf")
-
-
-class Due:
-    """When somebody next has something to write, in monotonic seconds. Whoever has it keeps `at` right."""
-
-    __slots__ = ("at",)
-
-    def __init__(self) -> None:
-        self.at = NEVER
 
 
 class Answer(NamedTuple):

@@ -42,8 +42,7 @@ from callboard.actors.delivery.events import (
     load,
 )
 from callboard.actors.delivery.receipts import OFFSET_END, Lease
-from callboard.actors.partition.commands import DeliverySettings
-from callboard.actors.partition.effects import Token
+from callboard.actors.partition.commands import DeliverySettings, Token
 from callboard.actors.partition.group_window import GroupWindow
 from callboard.log.errors import JournalInvalid
 from callboard.log.format.fields import check_kind, unknown_fields

@@ -27,8 +27,7 @@ from typing import Final
 import attrs
 
 from callboard.actors.partition.core import JournalWork, PartitionCore
-from callboard.actors.partition.effects import NEVER
-from callboard.actors.partition.sequencer import Appends
+from callboard.actors.partition.sequencer import NEVER, Appends
 from callboard.log.errors import CallboardError, PlanFailed, StorageError
 from callboard.log.journal.journal import Journal, StagedJournal
 from callboard.log.limits import USUAL, Limits
@@ -112,7 +111,7 @@ class LogParticipant:
                 self.needs_upkeep, self._owed_until = True, NEVER
                 self._recovered()
                 self._moved()
-        if obstacle is None and has_records and log.over_limit():
+        if obstacle is None and has_records and log.is_over_limit:
             segments = log.segment_count
             try:
                 obstacle = await self._make_room()
@@ -120,7 +119,7 @@ class LogParticipant:
                 obstacle = error
             self.needs_upkeep = self.needs_upkeep or log.segment_count != segments
         if obstacle is None:
-            self.is_healthy = not log.over_limit()
+            self.is_healthy = not log.is_over_limit
             return True
         appends = core.sequencer.take()
         self.due.at = min(self.due.at, self._owed_until)
@@ -150,7 +149,7 @@ class LogParticipant:
             self._moved()
             return
         log.applied(staged)
-        self.is_healthy = not log.over_limit()
+        self.is_healthy = not log.is_over_limit
         if staged.runs[-1].is_new:
             self.needs_upkeep = True
         self._moved(staged.base_offsets)
@@ -204,7 +203,7 @@ class LogParticipant:
             await self._make_room()
         except StorageError:
             self.failures += 1
-        self.is_healthy = not (log.needs_healing or log.over_limit())
+        self.is_healthy = not (log.needs_healing or log.is_over_limit)
         self._moved()
 
     def closing(self) -> None:

@@ -55,8 +55,7 @@ from callboard.log.format.columns import Columns
 from callboard.log.format.compression import Compression
 from callboard.log.journal.journal import Journal
 from callboard.log.limits import OPENING_BYTES_LEAST, OPENING_TURN_S, READ_BYTES_DEFAULT, Limits
-from callboard.log.partition.log_settings import LogSettings
-from callboard.log.partition.partition_log import PartitionLog
+from callboard.log.partition.partition_log import LogSettings, PartitionLog
 from callboard.log.partition.recovery import lacks_space
 from callboard.log.segments.segments import Damage
 
@@ -164,7 +163,7 @@ class Partition(Actor[c.PartitionCommand]):
         self._alarm = context.start_task(self._run_alarm, name="alarm")
         port.state = "running"
         port.opened_before = True
-        port.restart_waiters.wake(self._spec.index)
+        port.restart_waiters.wake()
         self._maintain()
 
     async def _turn_after(self, pause_s: float) -> Turn | None:
@@ -395,7 +394,7 @@ class Partition(Actor[c.PartitionCommand]):
             c.PartitionStatistics(
                 topic=self._spec.topic,
                 partition=self._spec.index,
-                state="full" if log.over_limit() else self._port.state,
+                state="full" if log.is_over_limit else self._port.state,
                 start_offset=log.start_offset,
                 next_offset=log.next_offset,
                 visible_end=log.visible_end,
@@ -634,7 +633,7 @@ class Partition(Actor[c.PartitionCommand]):
     def _tell_fullness(self) -> None:
         """Once when the topic's limit is reached, once when there is room again."""
         log, port, limit = self._log, self._port, self._spec.settings.retention_bytes
-        is_full = log.over_limit()
+        is_full = log.is_over_limit
         if is_full != port.is_full:
             port.is_full = is_full
             self.context.emit(
@@ -657,7 +656,7 @@ class Partition(Actor[c.PartitionCommand]):
                 dropped = core.drop_unread(group, now)
                 self.context.emit(UnreadDropped(self.context.path, group.group_id, dropped))
         self._perform()
-        if not log.over_limit():
+        if not log.is_over_limit:
             return None
         return TopicFull(
             f"partition {self._port.label} holds {log.size_bytes} bytes, its retention_bytes are"

@@ -22,8 +22,7 @@ from typing import Any, Final
 
 import attrs
 
-from callboard.actors.partition.commands import Level, PublishMany, PublishOne
-from callboard.actors.partition.effects import NEVER, Due, Token
+from callboard.actors.partition.commands import Level, PublishMany, PublishOne, Token
 from callboard.log.format.columns import Columns
 from callboard.log.limits import KIB, MIB, USUAL, Limits
 
@@ -32,6 +31,16 @@ GATHER_BYTES: Final = 64 * KIB
 """Records that nobody waits for are written when the first has waited so long, or so many bytes have come."""
 CANCELLED_SIFT_BYTES: Final = 1 * MIB
 """Appends are looked through for publishers that gave up when so many bytes wait."""
+NEVER: Final = float("inf")
+
+
+class Due:
+    """When somebody next has something to write, in monotonic seconds. Whoever has it keeps `at` right."""
+
+    __slots__ = ("at",)
+
+    def __init__(self) -> None:
+        self.at = NEVER
 
 
 @attrs.define(eq=False)

@@ -259,7 +259,7 @@ async def _available(topic: Topic, consumer: Consumer) -> int:
         group.ready + group.leased
         for partition in statistics
         for group in partition.groups
-        if group.group_id == consumer.group_id
+        if group.group_id == consumer.leases.group_id
     )
 
 

@@ -11,7 +11,8 @@ sequencer assigns them or a frame is decoded. Everything else is immutable by co
 
 Vocabulary
 ----------
-ends, nulls   see `arrays`
+ends          u32 array with a leading 0; item i of a byte column lies between ends[i] and ends[i + 1], as in Arrow
+nulls         bitmap, least significant bit first; a set bit means that the item is None. Absent when none is
 dense         record i has offset base_offset + i; a *sparse* batch (left by compaction) has `offset_deltas`
 span          last_offset - base_offset; exceeds the last record's delta when compaction removed what followed
 run           (count, producer id, epoch, first sequence): `count` records that one producer published in
@@ -27,22 +28,34 @@ C4  The counts of the producers' runs add up to the number of records, and none 
 
 from __future__ import annotations
 
+import sys
 from array import array
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from itertools import accumulate, pairwise
+from struct import Struct
 
 from callboard.log import limits
-from callboard.log.errors import InternalError, InvalidArgument
-from callboard.log.format import arrays
-from callboard.log.format.arrays import NO_TIME, Ends
+from callboard.log.errors import InvalidArgument, UnsupportedPlatform
 from callboard.log.seams.disk import Buffer
 
-__all__ = ["NO_TIME", "Columns", "Headers", "ProducerRun"]
+__all__ = ["NO_TIME", "Columns", "Ends", "Headers", "ProducerRun", "join_items"]
 
 Headers = Mapping[str, bytes | str]
 ProducerRun = tuple[int, int, int, int]
 
-HEADER_COLUMNS = ("header_ends", "header_name_ends", "header_names", "header_value_ends", "header_values")
+Ends = Sequence[int]
+
+NO_TIME = -(2**63)
+"""Stands for None in the time columns (i64 microseconds since 1970)."""
+
+EVEN_COUNT_MAX = 4096
+EVEN_KEPT = 64
+"""Columns whose items have one length are so common that their ends, and how to cut them, are kept: 64 at most."""
+
+if sys.byteorder != "little":
+    raise UnsupportedPlatform("Callboard's columns are little-endian in memory: this machine is big-endian.")
 
 
 class Columns:
@@ -129,30 +142,36 @@ class Columns:
             raise InvalidArgument(
                 f"{count} records in a batch: at most {limits.BATCH_RECORDS_MAX}. Split the batch."
             )
-        data, ends, nulls = arrays.join_items(values, "the value")
+        data, ends, nulls = join_items(values, "the value")
         columns = cls(count, data, ends, nulls)
         if keys is not None:
-            check_length("keys", keys, count)
+            if len(keys) != count:
+                raise lengths_differ("keys", keys, count)
             if count and (keys[0] is not None or keys.count(None) != count):
-                columns.keys, columns.key_ends, columns.key_nulls = arrays.join_items(keys, "the key")
+                columns.keys, columns.key_ends, columns.key_nulls = join_items(keys, "the key")
         if headers is not None:
-            check_length("headers", headers, count)
+            if len(headers) != count:
+                raise lengths_differ("headers", headers, count)
             if any(headers):
                 set_headers(columns, headers)
         if event_times is not None:
-            check_length("event_times", event_times, count)
-            columns.event_times = arrays.optional_times(event_times, "event times")
+            if len(event_times) != count:
+                raise lengths_differ("event_times", event_times, count)
+            columns.event_times = optional_times(event_times, "event times")
         if priorities is not None:
-            check_length("priorities", priorities, count)
+            if len(priorities) != count:
+                raise lengths_differ("priorities", priorities, count)
             if any(priorities):
-                columns.priorities = arrays.typed("B", priorities, "priorities").tobytes()
+                columns.priorities = typed("B", priorities, "priorities").tobytes()
         if expiries is not None:
-            check_length("expiries", expiries, count)
-            columns.expiries = arrays.optional_times(expiries, "expiries")
+            if len(expiries) != count:
+                raise lengths_differ("expiries", expiries, count)
+            columns.expiries = optional_times(expiries, "expiries")
         if dedup_ids is not None:
-            check_length("dedup_ids", dedup_ids, count)
+            if len(dedup_ids) != count:
+                raise lengths_differ("dedup_ids", dedup_ids, count)
             if dedup_ids.count(None) != count:
-                columns.dedup_ids, columns.dedup_ends, columns.dedup_nulls = arrays.join_items(
+                columns.dedup_ids, columns.dedup_ends, columns.dedup_nulls = join_items(
                     dedup_ids, "the deduplication id"
                 )
         if producers is not None:
@@ -164,14 +183,14 @@ class Columns:
     def value(self, index: int) -> bytes | None:
         """The payload of record `index`; None is a tombstone."""
         self._check(index)
-        if arrays.is_null(self.value_nulls, index):
+        if is_null(self.value_nulls, index):
             return None
         ends = self.value_ends
         return bytes(self.values[ends[index] : ends[index + 1]])
 
     def key(self, index: int) -> bytes | None:
         self._check(index)
-        if self.keys is None or self.key_ends is None or arrays.is_null(self.key_nulls, index):
+        if self.keys is None or self.key_ends is None or is_null(self.key_nulls, index):
             return None
         return bytes(self.keys[self.key_ends[index] : self.key_ends[index + 1]])
 
@@ -184,12 +203,8 @@ class Columns:
         names, values = self.header_columns()
         return dict(
             zip(
-                [
-                    str(name, "utf-8")
-                    for name in arrays.item_list(*names, None, start, stop)
-                    if name is not None
-                ],
-                [value for value in arrays.item_list(*values, None, start, stop) if value is not None],
+                [str(name, "utf-8") for name in item_list(*names, None, start, stop) if name is not None],
+                [value for value in item_list(*values, None, start, stop) if value is not None],
                 strict=True,
             )
         )
@@ -217,7 +232,7 @@ class Columns:
     def dedup_id(self, index: int) -> bytes | None:
         """The deduplication id of record `index`."""
         self._check(index)
-        if self.dedup_ids is None or self.dedup_ends is None or arrays.is_null(self.dedup_nulls, index):
+        if self.dedup_ids is None or self.dedup_ends is None or is_null(self.dedup_nulls, index):
             return None
         return bytes(self.dedup_ids[self.dedup_ends[index] : self.dedup_ends[index + 1]])
 
@@ -259,14 +274,14 @@ class Columns:
     def value_list(self, start: int = 0, stop: int | None = None) -> list[bytes | None]:
         """The payloads of records start to stop."""
         stop = self.count if stop is None else min(stop, self.count)
-        return arrays.item_list(self.values, self.value_ends, self.value_nulls, start, stop)
+        return item_list(self.values, self.value_ends, self.value_nulls, start, stop)
 
     def key_list(self, start: int = 0, stop: int | None = None) -> list[bytes | None]:
         """The keys of records start to stop."""
         stop = self.count if stop is None else min(stop, self.count)
         if self.keys is None or self.key_ends is None:
             return [None] * max(0, stop - start)
-        return arrays.item_list(self.keys, self.key_ends, self.key_nulls, start, stop)
+        return item_list(self.keys, self.key_ends, self.key_nulls, start, stop)
 
     def header_list(self, start: int = 0, stop: int | None = None) -> list[dict[str, bytes]]:
         """The headers of records start to stop."""
@@ -289,19 +304,6 @@ class Columns:
 
         return bisect_left(self.offset_deltas, delta)
 
-    def cover(self, first_offset: int, last_offset: int) -> None:
-        """Let the batch cover a range that begins before its first record or ends after its last.
-
-        Compaction does so, lest the offsets of records removed look lost.
-        """
-        offsets = self.offset_list()
-        if not first_offset <= offsets[0] or not offsets[-1] <= last_offset:
-            raise InternalError(f"{first_offset} to {last_offset} do not cover the records", invariant="C3")
-        self.base_offset = first_offset
-        self.span = last_offset - first_offset
-        dense = self.span == self.count - 1
-        self.offset_deltas = None if dense else array("I", [offset - first_offset for offset in offsets])
-
     def header_columns(self) -> tuple[tuple[Buffer, Ends], tuple[Buffer, Ends]]:
         """((names, name ends), (values, value ends)); empty columns when no record has headers."""
         if (
@@ -314,23 +316,46 @@ class Columns:
         return (self.header_names, self.header_name_ends), (self.header_values, self.header_value_ends)
 
     def select(self, start: int, stop: int) -> Columns:
-        """Records start to stop as columns of their own, offsets kept. Byte columns are views, not copies."""
-        from callboard.log.format import reshape
+        """Records start to stop as columns of their own, offsets kept. Byte columns are views, not copies.
 
-        return reshape.select(self, start, stop)
-
-    def take(self, indices: Sequence[int]) -> Columns:
-        """The records at the rising `indices`, offsets kept (sparse): what compaction leaves."""
-        from callboard.log.format import reshape
-
-        return reshape.take(self, indices)
-
-    @classmethod
-    def concat(cls, parts: Sequence[Columns], *, keep_offsets: bool = False) -> Columns:
-        """One batch of all `parts` in order. Offsets start at 0 and are dense unless `keep_offsets`."""
-        from callboard.log.format import reshape
-
-        return reshape.concat(parts, keep_offsets=keep_offsets)
+        The whole batch is returned as it is.
+        """
+        if not 0 <= start <= stop <= self.count:
+            raise IndexError(f"records {start} to {stop} of a batch of {self.count}")
+        if start == 0 and stop == self.count:
+            return self
+        part = Columns(
+            stop - start,
+            *cut(self.values, self.value_ends, start, stop),
+            slice_bitmap(self.value_nulls, start, stop),
+        )
+        part.append_time_us = self.append_time_us
+        part.base_offset = self.base_offset + start
+        if self.keys is not None and self.key_ends is not None:
+            part.key_nulls = slice_bitmap(self.key_nulls, start, stop)
+            part.keys, part.key_ends = cut(self.keys, self.key_ends, start, stop)
+        if self.dedup_ids is not None and self.dedup_ends is not None:
+            part.dedup_nulls = slice_bitmap(self.dedup_nulls, start, stop)
+            part.dedup_ids, part.dedup_ends = cut(self.dedup_ids, self.dedup_ends, start, stop)
+        if self.header_ends is not None:
+            first, last = self.header_ends[start], self.header_ends[stop]
+            names, values = self.header_columns()
+            part.header_ends = slice_ends(self.header_ends, start, stop)
+            part.header_names, part.header_name_ends = cut(*names, first, last)
+            part.header_values, part.header_value_ends = cut(*values, first, last)
+        for name in ("append_times", "event_times", "expiries", "priorities"):
+            column = getattr(self, name)
+            if column is not None:
+                setattr(part, name, column[start:stop])
+        if self.offset_deltas is not None and stop > start:
+            deltas = self.offset_deltas[start:stop]
+            first, last = deltas[0], deltas[-1]
+            part.base_offset, part.span = self.base_offset + first, last - first
+            dense = part.span == part.count - 1
+            part.offset_deltas = None if dense else array("I", [delta - first for delta in deltas])
+        if self.producers is not None:
+            part.producers = slice_runs(self.producers, start, stop)
+        return part
 
     def _check(self, index: int) -> None:
         if not 0 <= index < self.count:
@@ -345,11 +370,10 @@ def optional_time(times: Sequence[int] | None, index: int) -> int | None:
     return None if time == NO_TIME else time
 
 
-def check_length(what: str, items: Sequence[object], count: int) -> None:
-    if len(items) != count:
-        raise InvalidArgument(
-            f"{len(items)} {what} for {count} values: give one for each record, or none at all."
-        )
+def lengths_differ(what: str, items: Sequence[object], count: int) -> InvalidArgument:
+    return InvalidArgument(
+        f"{len(items)} {what} for {count} values: give one for each record, or none at all."
+    )
 
 
 def set_headers(columns: Columns, headers: Sequence[Headers | None]) -> None:
@@ -364,14 +388,14 @@ def set_headers(columns: Columns, headers: Sequence[Headers | None]) -> None:
         counts.append(len(names))
     try:
         encoded = [value.encode() if isinstance(value, str) else value for value in values]
-        columns.header_names, columns.header_name_ends, _ = arrays.join_items(
+        columns.header_names, columns.header_name_ends, _ = join_items(
             [name.encode() for name in names], "a header name"
         )
     except (AttributeError, UnicodeEncodeError) as error:
         raise InvalidArgument(f"headers: {error}: names are text, values are bytes or text.") from error
     if not all(isinstance(value, bytes) for value in encoded):
         raise InvalidArgument("headers: values are bytes or text. Encode them first.")
-    columns.header_values, columns.header_value_ends, _ = arrays.join_items(encoded, "a header value")
+    columns.header_values, columns.header_value_ends, _ = join_items(encoded, "a header value")
     columns.header_ends = array("I", (0, *counts))
 
 
@@ -380,5 +404,137 @@ def set_producers(columns: Columns, runs: Sequence[ProducerRun]) -> None:
     if sum(run[0] for run in runs) != columns.count or any(run[0] < 1 for run in runs):
         raise InvalidArgument(f"the producers' runs do not add up to the batch's {columns.count} records.")
     for code, place in (("I", 0), ("Q", 1), ("I", 2), ("Q", 3)):
-        arrays.typed(code, (run[place] for run in runs), "producer runs")
+        typed(code, (run[place] for run in runs), "producer runs")
     columns.producers = runs if any(run[1] for run in runs) else None
+
+
+# -- the building blocks: ends, bitmaps, typed arrays
+
+
+def typed(code: str, items: Iterable[int], what: str) -> array[int]:
+    """An array of `code`; `InvalidArgument` names `what` when an item does not fit."""
+    try:
+        return array(code, items)
+    except (OverflowError, TypeError) as error:
+        raise InvalidArgument(f"{what}: {error}. Nothing was written; correct the value.") from error
+
+
+def join_items(items: Sequence[bytes | None], what: str) -> tuple[Buffer, array[int], bytes | None]:
+    """One byte string of all items, their ends, and the bitmap of Nones (None when there is none)."""
+    try:
+        # The quick way: C-level passes only. None has no length and cannot be joined: then the careful way.
+        joined, count = b"".join(items), len(items)  # type: ignore[arg-type]
+        if count == 1 and len(items[0]) == len(joined):  # type: ignore[arg-type]
+            return joined, array("I", (0, len(joined))), None
+        lengths = list(map(len, items))  # type: ignore[arg-type]
+        if 0 < count <= EVEN_COUNT_MAX and lengths.count(lengths[0]) == count:
+            ends = even_ends(lengths[0], count)
+        else:
+            ends = array("I", accumulate(lengths, initial=0))
+        if ends[-1] == len(joined):
+            return joined, ends, None
+    except TypeError:
+        pass
+    for index, item in enumerate(items):
+        if item is not None and not isinstance(item, (bytes, bytearray)):
+            kind = type(item).__name__
+            raise InvalidArgument(
+                f"{what} of record {index} is a {kind}: payloads are bytes or None. Encode it first."
+            )
+    filled = [b"" if item is None else item for item in items]
+    return b"".join(filled), array("I", accumulate(map(len, filled), initial=0)), bitmap_of(items)
+
+
+@lru_cache(maxsize=EVEN_KEPT)
+def even_ends(length: int, count: int) -> array[int]:
+    """The ends of `count` items of one length."""
+    return array("I", [length * index for index in range(count + 1)])
+
+
+@lru_cache(maxsize=EVEN_KEPT)
+def even_items(length: int, count: int) -> Struct:
+    """What cuts `count` items of one length."""
+    return Struct(f"{length}s" * count)
+
+
+def bitmap_of(items: Sequence[object]) -> bytes | None:
+    """The bitmap whose set bits are the Nones among `items`, or None when there is none."""
+    if None not in items:
+        return None
+    bits = "".join("1" if item is None else "0" for item in reversed(items))
+    return int(bits, 2).to_bytes((len(items) + 7) // 8, "little")
+
+
+def is_null(nulls: Buffer | None, index: int) -> bool:
+    return nulls is not None and bool(nulls[index >> 3] >> (index & 7) & 1)
+
+
+def slice_bitmap(nulls: Buffer | None, start: int, stop: int) -> bytes | None:
+    """The bitmap of items start to stop, None when no bit is left set."""
+    if nulls is None:
+        return None
+    bits = int.from_bytes(nulls, "little") >> start & ((1 << (stop - start)) - 1)
+    return bits.to_bytes((stop - start + 7) // 8, "little") if bits else None
+
+
+def slice_ends(ends: Ends, start: int, stop: int) -> Ends:
+    """The ends of items start to stop, made to begin with 0 again."""
+    part = ends[start : stop + 1]
+    first = part[0]
+    return array("I", [end - first for end in part]) if first else part
+
+
+def item_list(data: Buffer, ends: Ends, nulls: Buffer | None, start: int, stop: int) -> list[bytes | None]:
+    """Items start to stop as bytes: one copy of the column, then one slice each."""
+    if start >= stop:
+        return []
+    bounds = list(ends[start : stop + 1])
+    first = bounds[0]
+    whole = bytes(data[first : bounds[-1]])
+    items: list[bytes | None]
+    count = stop - start
+    length, rest = divmod(bounds[-1] - first, count)
+    if not rest and 1 < count <= EVEN_COUNT_MAX and bounds == list(range(first, bounds[-1] + 1, length or 1)):
+        items = list(even_items(length, count).unpack(whole))
+    elif first:
+        items = [whole[a - first : b - first] for a, b in pairwise(bounds)]
+    else:
+        items = [whole[a:b] for a, b in pairwise(bounds)]
+    if nulls is not None:
+        bits = int.from_bytes(nulls, "little") >> start & ((1 << (stop - start)) - 1)
+        digits = f"{bits:b}"[::-1]
+        index = digits.find("1")
+        while index >= 0:
+            items[index] = None
+            index = digits.find("1", index + 1)
+    return items
+
+
+def optional_times(times: Sequence[int | None] | None, what: str) -> array[int] | None:
+    """An i64 column with `NO_TIME` for None; None when no record has a time."""
+    if times is None:
+        return None
+    try:
+        return array("q", times)  # type: ignore[arg-type]
+    except (TypeError, OverflowError):
+        if not any(time is not None for time in times):
+            return None
+        return typed("q", (NO_TIME if time is None else time for time in times), what)
+
+
+def cut(data: Buffer, ends: Ends, start: int, stop: int) -> tuple[Buffer, Ends]:
+    """Items start to stop of a byte column."""
+    view = data if isinstance(data, memoryview) else memoryview(data)
+    return view[ends[start] : ends[stop]], slice_ends(ends, start, stop)
+
+
+def slice_runs(runs: Sequence[ProducerRun], start: int, stop: int) -> list[ProducerRun]:
+    """The runs of records start to stop."""
+    part = []
+    first = 0
+    for count, producer_id, epoch, sequence in runs:
+        low, high = max(start, first), min(stop, first + count)
+        if low < high:
+            part.append((high - low, producer_id, epoch, sequence + low - first if producer_id else 0))
+        first += count
+    return part

@@ -10,6 +10,12 @@ damaged body can be skipped.
 
 Frames follow one another without padding: there is no byte in a segment that no checksum covers.
 
+The body is one CBOR map from small integers to columns. Each column is a byte string, or an RFC 8746 typed array (a tag
+around a byte string), so any CBOR tool can read a body. The encoding is the shortest and the keys rise, hence there is
+exactly one body for given columns; a decoder refuses all others. `find_columns` finds each column's bytes without
+copying them; a CBOR library would copy every column and leave the typed arrays as tags. CBOR's first bytes of an item,
+its type and length, are its *head*.
+
 Invariants
 ----------
 F1  The first byte of a frame is never 0, so zeros are never a frame.
@@ -22,15 +28,16 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable
-from typing import Any, Final
+from array import array
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
+from typing import Any, Final, NoReturn
 
 import attrs
 
 from callboard.log import limits
 from callboard.log.errors import FormatTooNew, InternalError, InvalidArgument
-from callboard.log.format.body import body_parts, read_body
-from callboard.log.format.columns import Columns
+from callboard.log.format.columns import Columns, Ends
 from callboard.log.format.compression import NONE, Codec, Compression, decompress
 from callboard.log.format.faults import FaultReason, FrameInvalid
 from callboard.log.format.layout import Layout, LayoutField
@@ -38,6 +45,7 @@ from callboard.log.seams.disk import Buffer
 
 __all__ = [
     "BASE_OFFSET",
+    "BODY_COLUMNS",
     "COUNT",
     "FRAME_HEADER_BYTES",
     "FRAME_LAYOUT",
@@ -60,6 +68,7 @@ __all__ = [
 
 FRAME_MAGIC: Final = b"\xf9CBF"
 NEWEST_CODEC: Final = max(Codec)
+PLAIN: Final = Codec.NONE
 FRAME_VERSION: Final = 1
 
 FRAME_LAYOUT: Final = Layout(
@@ -94,6 +103,127 @@ SEGMENT_ID: Final = struct.Struct("<Q")
 
 JOIN_BELOW_BYTES: Final = 16 * limits.KIB
 """Below this, one buffer is cheaper to write than many."""
+
+
+# -- the columns of a body
+
+
+@attrs.frozen
+class ColumnType:
+    """A column's type: its RFC 8746 tag (None: a plain byte string) and `array` code."""
+
+    name: str
+    tag: int | None
+    code: str
+    item_bytes: int
+
+
+BYTES: Final = ColumnType("bytes", None, "B", 1)
+U8: Final = ColumnType("u8 array", 64, "B", 1)
+U32: Final = ColumnType("u32 array", 70, "I", 4)
+U64: Final = ColumnType("u64 array", 71, "Q", 8)
+I64: Final = ColumnType("i64 array", 79, "q", 8)
+
+
+@attrs.frozen
+class BodyColumn:
+    """One entry of the body's map."""
+
+    key: int
+    name: str
+    type: ColumnType
+    present: str
+    meaning: str
+
+
+BODY_COLUMNS: Final = tuple(
+    BodyColumn(key, *row)
+    for key, row in enumerate(
+        (
+            ("values", BYTES, "always", "all payloads, one after the other"),
+            ("value_ends", U32, "always", "where each payload ends; count + 1 items with a leading 0"),
+            (
+                "value_nulls",
+                BYTES,
+                "some payload is None",
+                "bitmap, least significant bit first; set: None",
+            ),
+            ("keys", BYTES, "some record has a key", "all keys"),
+            ("key_ends", U32, "with keys", "where each key ends; count + 1 items with a leading 0"),
+            ("key_nulls", BYTES, "some record has no key", "bitmap; set: no key"),
+            (
+                "header_ends",
+                U32,
+                "some record has headers",
+                "record i has headers [i] to [i + 1]",
+            ),
+            ("header_name_ends", U32, "with headers", "where each header's name ends; headers + 1 items"),
+            ("header_names", BYTES, "with headers", "all header names, UTF-8"),
+            ("header_value_ends", U32, "with headers", "where each header's value ends; headers + 1 items"),
+            ("header_values", BYTES, "with headers", "all header values"),
+            (
+                "offset_deltas",
+                U32,
+                "offsets have gaps",
+                "offset minus base offset, rising; count items",
+            ),
+            ("append_times", I64, "append times differ", "microseconds since 1970; count items"),
+            (
+                "event_times",
+                I64,
+                "some record has one",
+                "the publisher's, like append times; -2^63: none",
+            ),
+            ("priorities", U8, "one is not 0", "count items"),
+            ("expiries", I64, "some record has one", "like append times; -2^63: never"),
+            ("dedup_ids", BYTES, "some record has one", "all deduplication ids"),
+            ("dedup_ends", U32, "with dedup_ids", "where each id ends; count + 1 items with a leading 0"),
+            ("dedup_nulls", BYTES, "some record has none", "bitmap; set: no id"),
+            (
+                "producer_counts",
+                U32,
+                "some record has a producer",
+                "records in each run, at least 1",
+            ),
+            ("producer_ids", U64, "with producer_counts", "the producer of each run; 0: none"),
+            ("producer_epochs", U32, "with producer_counts", "the producer's epoch in each run"),
+            ("producer_sequences", U64, "with producer_counts", "sequence of each run's first record"),
+        )
+    )
+)
+
+NAMES: Final = tuple(column.name for column in BODY_COLUMNS)
+KEY: Final = {column.name: column.key for column in BODY_COLUMNS}
+TAGS: Final = tuple(column.type.tag or 0 for column in BODY_COLUMNS)
+PRODUCER_COLUMNS: Final = tuple(column for column in BODY_COLUMNS if column.name.startswith("producer_"))
+columns_of = attrgetter(*(column.name for column in BODY_COLUMNS[: PRODUCER_COLUMNS[0].key]))
+
+TAG_HEAD: Final = 0xD8
+BYTES_HEAD: Final = 0x40
+MAP_HEAD: Final = 0xA0
+COLUMN_HEADS: Final = tuple(
+    bytes((column.key,)) if column.type.tag is None else bytes((column.key, TAG_HEAD, column.type.tag))
+    for column in BODY_COLUMNS
+)
+
+
+def bytes_head(length: int) -> bytes:
+    """The shortest CBOR head of a byte string."""
+    if length < 24:
+        return bytes((BYTES_HEAD | length,))
+    if length < 256:
+        return bytes((0x58, length))
+    if length < 65536:
+        return struct.pack(">BH", 0x59, length)
+    return struct.pack(">BI", 0x5A, length)
+
+
+SHORT_HEADS: Final = tuple(bytes_head(length) for length in range(256))
+
+
+VALUES_ONLY: Final[list[memoryview | None]] = [None] * (len(BODY_COLUMNS) - 3)
+
+# -- headers
 
 
 @attrs.define
@@ -151,18 +281,35 @@ def encode_frame(
         raise InvalidArgument("a frame has at least one record: there is nothing to write.")
     if columns.offset_deltas is None and columns.span != columns.count - 1:
         raise InternalError("a dense batch spans offsets that no record has", invariant="C3")
-    parts = body_parts(columns)
-    size = sum(map(len, parts))
+    stored: tuple[Any, ...] = columns_of(columns)
+    if columns.producers is not None:
+        stored += tuple(zip(*columns.producers, strict=True))
+    parts: list[Buffer] = [bytes((MAP_HEAD | len(stored) - stored.count(None),))]
+    size = 1
+    for key, column in enumerate(stored):
+        if column is None:
+            continue
+        data: Buffer = column
+        kind = type(column)
+        if kind is array:
+            data = column.tobytes()
+        elif kind is memoryview:
+            data = column if column.format == "B" else column.cast("B")
+        elif kind is not bytes:
+            data = array(BODY_COLUMNS[key].type.code, column).tobytes()
+        length = len(data)
+        head = COLUMN_HEADS[key] + (SHORT_HEADS[length] if length < 256 else bytes_head(length))
+        parts += head, data
+        size += len(head) + length
     if size > limits.FRAME_BODY_BYTES_MAX:
         raise InvalidArgument(f"a batch of {size} bytes: at most {limits.FRAME_BODY_BYTES_MAX}. Split it.")
-    plain_bytes = size
-    codec = Codec.NONE
-    if size < JOIN_BELOW_BYTES or compression is not NONE:
+    plain_bytes, codec = size, PLAIN
+    if compression.codec != "none":
         codec, body = compression.compress(b"".join(parts))
-        parts = [body]
-        size = len(body)
-    seed = seed_of(segment_id)
-    checksum = seed
+        parts, size = [body], len(body)
+    elif size < JOIN_BELOW_BYTES:
+        parts = [b"".join(parts)]
+    checksum = seed = seed_of(segment_id)
     for part in parts:
         checksum = zlib.crc32(part, checksum)
     first_time = latest_time = append_time_us
@@ -183,7 +330,7 @@ def encode_frame(
         latest_time,
     )
     header = sealed + CHECKSUM.pack(zlib.crc32(sealed, seed))
-    if len(parts) == 1 and size < JOIN_BELOW_BYTES:
+    if size < JOIN_BELOW_BYTES:
         return [header + parts[0]]
     return [header, *parts]
 
@@ -305,3 +452,198 @@ def decode_frame(buffer: Buffer, at: int, segment_id: int) -> tuple[FrameHeader,
     header = decode_header(view, at, segment_id)
     body = view[at + FRAME_HEADER_BYTES : at + header.frame_bytes]
     return header, decode_body(header, body)
+
+
+# -- reading a body
+
+
+def refuse(detail: str) -> NoReturn:
+    raise FrameInvalid(FaultReason.BODY, detail)
+
+
+def find_columns(body: memoryview) -> list[memoryview | None]:
+    """The bytes of each column by key, None where absent. Reads heads only."""
+    found: list[memoryview | None] = [None] * len(BODY_COLUMNS)
+    size, tags, limit = len(body), TAGS, len(BODY_COLUMNS)
+    try:
+        entries = body[0] - MAP_HEAD
+        if not 0 <= entries <= len(BODY_COLUMNS):
+            refuse("not a map of columns")
+        at = 1
+        previous = -1
+        for _ in range(entries):
+            key = body[at]
+            if not previous < key < limit:
+                refuse(f"key {key} after {previous}")
+            previous = key
+            at += 1
+            if tags[key]:
+                if body[at] != TAG_HEAD or body[at + 1] != tags[key]:
+                    refuse(f"{NAMES[key]} has another type")
+                at += 2
+            length = body[at] - BYTES_HEAD
+            if 0 <= length < 24:
+                at += 1
+            else:
+                at, length = read_bytes_head(body, at)
+            end = at + length
+            if end > size:
+                refuse(f"{NAMES[key]} ends beyond the body")
+            found[key] = body[at:end]
+            at = end
+    except IndexError:
+        refuse("ends within a head")
+    if at != size:
+        refuse("bytes after the map")
+    return found
+
+
+def read_bytes_head(body: memoryview, at: int) -> tuple[int, int]:
+    """(where the bytes begin, how many they are) of the byte string of 24 bytes or more whose head is at `at`."""
+    head = body[at]
+    if head == 0x58:
+        length, least, at = body[at + 1], 24, at + 2
+    elif head == 0x59:
+        length, least, at = int.from_bytes(body[at + 1 : at + 3], "big"), 256, at + 3
+    elif head == 0x5A:
+        length, least, at = int.from_bytes(body[at + 1 : at + 5], "big"), 65536, at + 5
+    else:
+        refuse("not a byte string")
+    if length < least:
+        refuse("a length is not in its shortest form")
+    return at, length
+
+
+def read_body(body: memoryview, count: int, span: int) -> Columns:
+    """The columns of a body of `count` records. All of C1 to C4 is checked here; no column is copied."""
+    found = find_columns(body)
+    values, value_ends, value_nulls = found[0], found[1], found[2]
+    if values is None or value_ends is None:
+        refuse("no values")
+    columns = Columns(count, values, read_ends(value_ends, count, len(values)), value_nulls)
+    columns.span = span
+    if value_nulls is not None:
+        check_nulls(value_nulls, count, columns.value_ends)
+    if span != count - 1 and found[KEY["offset_deltas"]] is None:
+        refuse("offsets have gaps, but there are no deltas")
+    if found[3:] == VALUES_ONLY:
+        return columns
+    columns.keys, columns.key_ends, columns.key_nulls = read_optional(found[3:6], count)
+    columns.dedup_ids, columns.dedup_ends, columns.dedup_nulls = read_optional(found[16:19], count)
+    read_headers(columns, found[6:11])
+    read_deltas(columns, found[KEY["offset_deltas"]])
+    columns.append_times = read_numbers(found[KEY["append_times"]], "q", count)
+    columns.event_times = read_numbers(found[KEY["event_times"]], "q", count)
+    columns.expiries = read_numbers(found[KEY["expiries"]], "q", count)
+    columns.priorities = found[KEY["priorities"]]
+    if columns.priorities is not None and len(columns.priorities) != count:
+        refuse("priorities do not cover the records")
+    read_producers(columns, found[19:23])
+    return columns
+
+
+def read_ends(data: memoryview, count: int, last: int) -> Ends:
+    """C1."""
+    if len(data) != 4 * (count + 1):
+        refuse("ends do not cover the items")
+    ends = data.cast("I")
+    if ends[0] != 0 or ends[count] != last:
+        refuse("ends do not span the bytes")
+    if count > 1:
+        items = ends.tolist()
+        if items != sorted(items):
+            refuse("ends fall")
+    return ends
+
+
+def check_nulls(nulls: memoryview, count: int, ends: Ends) -> None:
+    """As long as the items, some bit set, none beyond the last item, and no bytes where an item is None."""
+    bits = int.from_bytes(nulls, "little")
+    if len(nulls) != (count + 7) // 8 or not bits or bits >> count:
+        refuse("a bitmap does not fit the items")
+    digits = f"{bits:b}"[::-1]
+    index = digits.find("1")
+    while index >= 0:
+        if ends[index] != ends[index + 1]:
+            refuse("an item is None and has bytes")
+        index = digits.find("1", index + 1)
+
+
+def read_optional(
+    found: Sequence[memoryview | None], count: int
+) -> tuple[memoryview | None, Ends | None, memoryview | None]:
+    """C2, for a byte column with ends and nulls."""
+    data, ends_data, nulls = found
+    if data is None or ends_data is None:
+        if data is not None or ends_data is not None or nulls is not None:
+            refuse("a column lacks its companion")
+        return None, None, None
+    ends = read_ends(ends_data, count, len(data))
+    if nulls is not None:
+        check_nulls(nulls, count, ends)
+    return data, ends, nulls
+
+
+def read_headers(columns: Columns, found: Sequence[memoryview | None]) -> None:
+    """C1 and C2, for the five columns of headers; names are whole UTF-8 text."""
+    ends, name_ends, names, value_ends, values = found
+    if ends is None or name_ends is None or names is None or value_ends is None or values is None:
+        if any(column is not None for column in found):
+            refuse("headers lack a column")
+        return
+    if not name_ends or len(name_ends) % 4:
+        refuse("header names have no ends")
+    total = len(name_ends) // 4 - 1
+    columns.header_ends = read_ends(ends, columns.count, total)
+    columns.header_name_ends = read_ends(name_ends, total, len(names))
+    columns.header_value_ends = read_ends(value_ends, total, len(values))
+    columns.header_names, columns.header_values = names, values
+    text = bytes(names)
+    if not text.isascii():
+        try:
+            text.decode("utf-8")
+        except UnicodeDecodeError:
+            refuse("header names are not UTF-8")
+        if any(end < len(text) and text[end] & 0xC0 == 0x80 for end in columns.header_name_ends):
+            refuse("a header name ends within a character")
+
+
+def read_deltas(columns: Columns, data: memoryview | None) -> None:
+    """C3."""
+    if data is None:
+        return
+    deltas = read_numbers(data, "I", columns.count)
+    items = list(deltas or ())
+    if items[-1] > columns.span or any(map(int.__ge__, items, items[1:])):
+        refuse("offset deltas do not rise within the span")
+    if columns.span == columns.count - 1:
+        refuse("offset deltas without a gap")
+    columns.offset_deltas = deltas
+
+
+def read_numbers(data: memoryview | None, code: str, count: int) -> Sequence[int] | None:
+    """C2, for a column of numbers."""
+    if data is None:
+        return None
+    if len(data) != count * struct.calcsize(code):
+        refuse("a column of numbers does not cover the records")
+    return data.cast(code)  # type: ignore[call-overload, no-any-return]
+
+
+def read_producers(columns: Columns, found: Sequence[memoryview | None]) -> None:
+    """C4."""
+    counts = found[0]
+    if counts is None or any(column is None for column in found):
+        if any(column is not None for column in found):
+            refuse("producers lack a column")
+        return
+    if not counts or len(counts) % 4:
+        refuse("no runs of producers")
+    total = len(counts) // 4
+    lists = [
+        list(read_numbers(data, column.type.code, total) or ())
+        for data, column in zip(found, PRODUCER_COLUMNS, strict=True)
+    ]
+    if 0 in lists[0] or sum(lists[0]) != columns.count:
+        refuse("runs of producers do not cover the records")
+    columns.producers = list(zip(*lists, strict=True))

@@ -22,14 +22,23 @@ A frame is valid when both checksums hold under this segment's id, and its base 
 expected. The first keeps payloads that are frames of other segments from being taken for records, the second
 payloads that are earlier frames of this one.
 
-Work is linear: a byte is checksummed as part of one body, seldom of two, and 56 bytes for each magic found. Memory is a
-chunk, or a frame when that is larger. A length is compared with the limits, and with the end of the file when that is
-known, before anything of that length is asked for.
+A disk may write frames to a wrong place. A valid frame that jumps ahead of the next offset is therefore only a
+*suspect*, unless casualties account for every offset that it leaves out. The walk looks on, behind the frames that
+continue the suspect, for at most `LOOK_AHEAD_BYTES`: when the next valid frame there is a lower one, the suspect lies
+where that one's predecessors lay, and all up to the lower frame is damaged. When it is a higher one, or there is none,
+the suspect stands. Lower frames from the very offset expected on prove nothing: they are what was left out, written
+to a wrong place themselves, behind the suspect.
+
+Work is linear: a byte is checksummed as part of one body, seldom of two, and 56 bytes for each magic found, or for two
+when it lies behind a suspect. Memory is a chunk, or a frame when that is larger; with a suspect it is the frame,
+`LOOK_AHEAD_BYTES` and a chunk. A length is compared with the limits, and with the end of the file when that is known,
+before anything of that length is asked for.
 
 Invariants
 ----------
 S1  Positions and offsets of the frames found rise.
-S2  Damaged ranges are disjoint, and each lies between two valid frames or before the first.
+S2  Damaged ranges are disjoint, and each lies between two valid frames or before the first. One without bytes stands
+    where offsets are missing between two frames.
 S3  `end` is where the last valid frame ends; all offsets from `next_offset` on are unused or torn.
 S4  Bytes are asked for with rising positions, none twice.
 """
@@ -47,7 +56,7 @@ import attrs
 
 from callboard.log import limits
 from callboard.log.errors import InternalError
-from callboard.log.format.arrays import NO_TIME
+from callboard.log.format.columns import NO_TIME
 from callboard.log.format.compression import Codec
 from callboard.log.format.faults import FrameInvalid
 from callboard.log.format.frame import (
@@ -69,6 +78,7 @@ from callboard.log.seams.disk import Buffer
 __all__ = [
     "CHUNK_BYTES",
     "EVERYTHING",
+    "LOOK_AHEAD_BYTES",
     "NOTHING",
     "DamagedRange",
     "FrameWalk",
@@ -84,6 +94,8 @@ CODEC_MAX: Final = max(Codec)
 COUNT_LIMIT: Final = limits.BATCH_RECORDS_MAX
 CHUNK_BYTES: Final = 1 * limits.MIB
 FIRST_BYTES: Final = 64 * limits.KIB
+LOOK_AHEAD_BYTES: Final = 256 * limits.KIB
+"""How far behind a frame that jumps ahead a lower one is looked for, which shows that it lies at a wrong place."""
 EVERYTHING: Final = 0
 NOTHING: Final = 2**65
 """As `check_from` or `visit_from`: above every offset."""
@@ -158,6 +170,8 @@ class FrameWalk:
     _needed_bytes = FRAME_HEADER_BYTES
     _casualty: Casualty | None = None
     _refused_at = -1
+    _jump_at = -1
+    """Where a frame lies that was found to stand although it jumps ahead."""
     _is_final = False
 
     def __init__(
@@ -274,6 +288,7 @@ class FrameWalk:
         next_offset, records, latest, index = self.next_offset, self.records, self.max_time_us, self._index
         body_limit, plain_limit = limits.FRAME_BODY_BYTES_MAX, limits.FRAME_DECOMPRESSED_BYTES_MAX
         visit, visit_from, file_end = self._visit, self._visit_from, self._file_end
+        jump_at = self._jump_at
         needed, is_over = 0, False
         while True:
             body_at = at + FRAME_HEADER_BYTES
@@ -298,7 +313,7 @@ class FrameWalk:
             ) = fields
             if (
                 magic != FRAME_MAGIC
-                or base < next_offset
+                or (base != next_offset and (base < next_offset or start + at != jump_at))
                 or crc32(view[at : at + SEALED_BYTES], seed) != own_sum
                 or version != FRAME_VERSION
                 or flags
@@ -395,10 +410,54 @@ class FrameWalk:
             if wanted > len(view) - at:
                 self._needed_bytes = wanted
                 return at
-            if self._pending_at + at != self._refused_at and self._body_holds(view, at, header):
+            if self._pending_at + at == self._refused_at or not self._body_holds(view, at, header):
+                at = self._pass_casualty(view, at, header)
+                continue
+            lower_at = self._lower_frame(view, at, header)
+            if self._needed_bytes:
+                return at
+            if lower_at is None:
                 self._close_damage(at, header)
                 return at
-            at = self._pass_casualty(view, at, header)
+            at = lower_at
+
+    def _lower_frame(self, view: memoryview, at: int, header: FrameHeader) -> int | None:
+        """Where the frame lies that shows that the one at `at` lies at a wrong place; None when that stands."""
+        if header.base_offset == self.next_offset or self._is_explained(at, header):
+            return None
+        end = at + header.frame_bytes
+        stop, follows, left_out = end + LOOK_AHEAD_BYTES, header.last_offset + 1, self.next_offset
+        bounded = view[:stop]
+        while (following := self._header_at(bounded, end)) and following.base_offset == follows:
+            follows = following.last_offset + 1
+            if not self._body_holds(bounded, end, following):
+                end += 1
+                break
+            end += following.frame_bytes
+        while match := MAGIC_PATTERN.search(bounded, end):
+            end = match.start()
+            found = self._header_at(bounded, end)
+            if found is not None and found.base_offset >= follows:
+                return None
+            if found is not None and self._body_holds(bounded, end, found):
+                if found.base_offset == left_out:
+                    left_out = found.last_offset + 1
+                elif left_out < found.base_offset < header.base_offset:
+                    return end
+            end += 1
+        if len(view) < stop and self._may_come(self._pending_at + len(view) + 1):
+            self._needed_bytes = stop - at
+        return None
+
+    def _is_explained(self, at: int, header: FrameHeader) -> bool:
+        """Whether the headers of casualties account for all offsets that the frame leaves out."""
+        lost = self._casualty
+        return (
+            lost is not None
+            and lost.base_offset == self.next_offset
+            and lost.last_offset == header.base_offset - 1
+            and lost.end == self._pending_at + at
+        )
 
     def _wanted_bytes(self, at: int, header: FrameHeader) -> int:
         """Bytes needed to judge the frame at `at`: to its end and the header behind it, as far as the file goes."""
@@ -443,6 +502,7 @@ class FrameWalk:
             first, last = self._casualty.base_offset, self._casualty.last_offset
         self.damages.append(DamagedRange(self.end, position, first, last))
         self._casualty = None
+        self._jump_at = position
         self._mode = Mode.WALKING
 
     def _note_data(self, view: memoryview, at: int) -> None:

@@ -23,7 +23,7 @@ from typing import Final
 
 from callboard.log import limits
 from callboard.log.errors import FormatTooNew
-from callboard.log.format.arrays import NO_TIME
+from callboard.log.format.columns import NO_TIME
 from callboard.log.format.faults import FaultReason, IndexInvalid
 from callboard.log.format.frame import seed_of
 from callboard.log.format.layout import Layout, LayoutField
@@ -112,15 +112,38 @@ class SegmentIndex:
         if time_us > self.max_time_us:
             self.max_time_us = time_us
 
-    def find_offset(self, offset: int) -> int:
-        """The position from which a walk over the frames meets `offset`."""
-        place = bisect_right(self.offsets, offset) - 1
-        return self.positions[max(place, 0)] if self.positions else self.end_position
+    def find_offset(self, offset: int) -> tuple[int, int]:
+        """(position, base offset) of the frame from which a walk meets `offset`."""
+        return self._frame(bisect_right(self.offsets, offset) - 1)
 
-    def find_time(self, time_us: int) -> int:
-        """The position from which a walk meets the first record appended at or after `time_us`."""
-        place = bisect_left(self.times, time_us) - 1
-        return self.positions[max(place, 0)] if self.positions else self.end_position
+    def find_time(self, time_us: int) -> tuple[int, int]:
+        """(position, base offset) of the frame from which a walk meets the first record at or after `time_us`."""
+        return self._frame(bisect_left(self.times, time_us) - 1)
+
+    def _frame(self, place: int) -> tuple[int, int]:
+        place = max(place, 0)
+        return (
+            (self.positions[place], self.offsets[place])
+            if self.positions
+            else (self.end_position, self.next_offset)
+        )
+
+    def cut(self, offset: int) -> None:
+        """End at the last entry at or below `offset`: what follows is to be scanned, or superseded."""
+        if self.next_offset <= offset or not self.positions:
+            return
+        place = max(bisect_right(self.offsets, offset) - 1, 0)
+        self.next_offset, self.end_position = self.offsets[place], self.positions[place]
+        self.max_time_us = self.times[place]
+        self.records = max(0, self.next_offset - self.offsets[0])
+        self.sealed = False
+        del self.offsets[place:], self.positions[place:], self.times[place:]
+
+    def replace(self, found: SegmentIndex) -> None:
+        """Say what a scan has `found`, as far as that came; this index may have grown meanwhile."""
+        count = bisect_left(self.positions, found.end_position)
+        self.offsets[:count], self.times[:count] = found.offsets, found.times
+        self.positions[:count] = found.positions
 
     def encode(self) -> bytes:
         """The bytes of the index file."""

@@ -13,8 +13,8 @@ from callboard.log.journal.journal_disk import segment_bases
 from callboard.log.journal.journal_records import Kind, decode_control
 from callboard.log.journal.journal_recovery import Owner
 from callboard.log.seams.disk import Close, Incarnation
+from callboard.log.segments.scanning import OpenSegment, open_segment, scan_file
 from callboard.log.segments.segment_file import segment_path
-from callboard.log.segments.segment_walk import OpenSegment, open_segment, scan_file
 
 __all__ = ["JournalReading"]
 

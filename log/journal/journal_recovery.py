@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 
 import attrs
@@ -28,8 +29,8 @@ from callboard.log.errors import LogCorrupt, PlanFailed
 from callboard.log.format.columns import Columns
 from callboard.log.format.faults import SegmentHeaderInvalid
 from callboard.log.format.fields import too_new
-from callboard.log.format.frame import FrameHeader
-from callboard.log.format.frame_walk import CHUNK_BYTES, DamagedRange, FrameWalk, Tail
+from callboard.log.format.frame import FrameFields, FrameHeader, decode_body, header_of
+from callboard.log.format.frame_walk import CHUNK_BYTES, Tail
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
 from callboard.log.journal.journal_disk import (
     error_of,
@@ -37,7 +38,7 @@ from callboard.log.journal.journal_disk import (
     remove_unfinished,
     segment_bases,
 )
-from callboard.log.journal.journal_records import Control, Kind, decode_control
+from callboard.log.journal.journal_records import Kind, decode_control
 from callboard.log.limits import JOURNAL_SEGMENT_BYTES
 from callboard.log.seams.disk import (
     Close,
@@ -51,8 +52,8 @@ from callboard.log.seams.disk import (
     Zero,
 )
 from callboard.log.segments.quarantine import Quarantine
+from callboard.log.segments.scanning import OpenSegment, open_segment, scan_file
 from callboard.log.segments.segment_file import SegmentFile, base_offset_of, segment_path
-from callboard.log.segments.segment_walk import FrameReader, OpenSegment, open_segment, scan_file
 
 __all__ = ["Found", "JournalRecovery", "Owner", "Pruned", "ignore", "prune_segments", "recover"]
 
@@ -149,6 +150,10 @@ class Replay:
         """(sequence, position) of the frames that no later frame proves."""
         self.mark_at: int | None = None
         """Position of the last frame when that is a mark."""
+        self.end = SEGMENT_HEADER_BYTES
+        """Where the last frame that was taken ends, in the segment that is replayed."""
+        self.hole: str | None = None
+        """Where events are missing in that segment, in words."""
 
     async def run(self) -> Found:
         """Find the start, replay to the end, make the end fit to be appended to."""
@@ -179,8 +184,9 @@ class Replay:
         """The place of the segment to start from: the newest with a valid snapshot, else the very first."""
         for place in range(len(bases) - 1, -1, -1):
             segment = await self._open(bases[place])
-            kind = await snapshot_kind(self.files, segment)
-            is_valid = kind is not None and await self._has_snapshot(segment)
+            first = await first_frames(self.files, segment, 2)
+            kind = announced_by(first)
+            is_valid = kind is not None and len(first) > 1
             await self.files.submit((Close(segment.handle),))
             if is_valid:
                 return place
@@ -193,13 +199,6 @@ class Replay:
         if bases[0] != 0:
             raise self._corrupt(segment_path(self.directory, bases[0]), 0, bases[0] - 1, "its beginning")
         return 0
-
-    async def _has_snapshot(self, segment: OpenSegment) -> bool:
-        reader = FrameReader(self.files, segment.handle, segment.header.segment_id)
-        first = await reader.valid()
-        return (
-            first is not None and await reader.valid(SEGMENT_HEADER_BYTES + first[0].frame_bytes) is not None
-        )
 
     async def _open(self, base: int) -> OpenSegment:
         path = segment_path(self.directory, base)
@@ -230,29 +229,26 @@ class Replay:
         # A segment gets its name only after its predecessor was synced.
         self.proven = max(self.proven, base)
         self.unproven.clear()
+        self.end, self.hole = SEGMENT_HEADER_BYTES, None
         self.owner.versioned(segment.header.records_version)
 
     async def _replay_sealed(self, segment: OpenSegment, successor: int) -> None:
         """Apply a segment that has a successor: all its events must be there."""
-        scan = await scan_file(self.files, segment)
-        hole = self._first_hole(segment, scan)
-        await self._replay(segment, scan, hole, until=successor)
+        await scan_file(self.files, segment, visit=partial(self._visit, segment, successor))
         if self.next + 1 == successor and self.next - 1 in self.skipped:
             self.next = successor
         if self.next < successor:
-            raise self._corrupt(segment.handle.path, self.next, successor - 1, "its events", hole)
+            raise self._corrupt(segment.handle.path, self.next, successor - 1, "its events")
 
     async def _replay_last(self, segment: OpenSegment, segments: int) -> Found:
         """Apply the segment in use, and make its end fit to be appended to."""
-        scan = await scan_file(self.files, segment)
-        hole = self._first_hole(segment, scan)
-        await self._replay(segment, scan, hole)
+        scan = await scan_file(self.files, segment, visit=partial(self._visit, segment, None))
         is_skipped = segment.header.base_offset in self.skipped
         found = max(self.next, segment.header.base_offset + 2) if is_skipped else self.next
         if found < self.committed:
-            raise self._corrupt(segment.handle.path, found, self.committed - 1, "its events", hole)
-        kept_end = position = scan.end if hole is None else hole.start
-        is_torn = hole is not None or scan.tail is Tail.TORN
+            raise self._corrupt(segment.handle.path, found, self.committed - 1, "its events")
+        kept_end = position = self.end
+        is_torn = self.hole is not None or scan.tail is Tail.TORN
         if self.mark_at is not None:
             # The next frame is longer than the mark, takes its number and covers it.
             position, self.next = self.mark_at, self.next - 1
@@ -287,46 +283,35 @@ class Replay:
             segment.header.records_version < self.owner.version,
         )
 
-    def _first_hole(self, segment: OpenSegment, scan: FrameWalk) -> DamagedRange | None:
-        """The first damage that cost events; the body of a snapshot that is passed over is none."""
-        base = segment.header.base_offset
-        for damage in scan.damages:
-            is_skipped = (
-                base in self.skipped and damage.first_offset_lost == damage.last_offset_lost == base + 1
-            )
-            if damage.last_offset_lost >= damage.first_offset_lost and not is_skipped:
-                return damage
-        return None
-
-    async def _replay(
-        self, segment: OpenSegment, scan: FrameWalk, hole: DamagedRange | None, until: int | None = None
-    ) -> None:
-        """Apply every frame before the hole; frames after it only tell what had been proven."""
-        reader = FrameReader(self.files, segment.handle, segment.header.segment_id)
-        for position in scan.positions:
-            header, columns = await reader.frame(position)
-            if until is not None and header.base_offset >= until:
-                return
-            if hole is not None and position >= hole.start:
-                control = control_of(columns)
-                if control is None or control.proven > self.next:
-                    last = max(hole.last_offset_lost, self.next)
-                    raise self._corrupt(segment.handle.path, self.next, last, "its events", hole)
-                continue
-            if header.base_offset == self.next + 1 and self.next - 1 in self.skipped:
-                self.next += 1
-            if header.base_offset != self.next:
-                raise self._corrupt(
-                    segment.handle.path, self.next, header.base_offset - 1, "its events", hole
-                )
-            self._take(position, header, columns)
+    def _visit(
+        self, segment: OpenSegment, until: int | None, position: int, fields: FrameFields, body: memoryview
+    ) -> bool:
+        """Apply a frame; one behind a hole only tells what had been proven. True at the first that is superseded."""
+        header = header_of(fields, 0)
+        if until is not None and header.base_offset >= until:
+            return True
+        columns = decode_body(header, body, verify=False)
+        path = segment.handle.path
+        if header.base_offset == self.next + 1 and self.next - 1 in self.skipped:
+            self.next += 1
+        if self.hole is None and header.base_offset != self.next:
+            if position == self.end:
+                raise self._corrupt(path, self.next, header.base_offset - 1, "its events")
+            self.hole = f", bytes {self.end} to {position}"
+        if self.hole is not None:
+            control = decode_control(columns.value(0))
+            if control is None or control.proven > self.next:
+                raise self._corrupt(path, self.next, header.base_offset - 1, "its events")
+            return False
+        self._take(position, header, columns)
+        self.end = position + header.frame_bytes
+        return False
 
     def _take(self, position: int, header: FrameHeader, columns: Columns) -> None:
         sequence = self.next
         self.next = header.last_offset + 1
         self.unproven.append((sequence, position))
         self.mark_at = None
-        self.replayed_bytes += header.frame_bytes
         self.owner.written(header.max_time_us)
         if self.snapshot_at is not None and sequence == self.snapshot_at + 1:
             self.owner.restore(columns.value(0) or b"")
@@ -341,6 +326,8 @@ class Replay:
         self.proven = max(self.proven, control.proven)
         while self.unproven and self.unproven[0][0] < self.proven:
             self.unproven.popleft()
+        if control.kind in (Kind.EVENTS, Kind.GAP):
+            self.replayed_bytes += header.frame_bytes  # a mark says nothing that a snapshot could replace
         if control.kind is Kind.EVENTS:
             self.events += len(events)
             for event in events:
@@ -395,22 +382,14 @@ class Replay:
             return False
         return True
 
-    def _corrupt(
-        self, path: str, first: int, last: int, what: str, damage: DamagedRange | None = None
-    ) -> LogCorrupt:
-        place = f", bytes {damage.start} to {damage.end}" if damage is not None else ""
+    def _corrupt(self, path: str, first: int, last: int, what: str) -> LogCorrupt:
         return LogCorrupt(
-            f"journal {self.directory}: {what} cannot be read: {path}{place}; records {first} to {last} are lost, and "
-            "no later snapshot replaces them. Nothing was changed. Restore the directory from a copy, or run "
+            f"journal {self.directory}: {what} cannot be read: {path}{self.hole or ''}; records {first} to {last} are "
+            "lost, and no later snapshot replaces them. Nothing was changed. Restore the directory from a copy, or run "
             "`callboard repair`: it keeps every readable record and notes the gap.",
             path=path,
             offsets=(first, last),
         )
-
-
-def control_of(columns: Columns) -> Control | None:
-    """The control record that a frame begins with, None when it has none."""
-    return decode_control(columns.value(0))
 
 
 @attrs.frozen
@@ -425,11 +404,28 @@ class Pruned:
     """Removed although they were not too old: they were too many."""
 
 
-async def snapshot_kind(files: Incarnation, segment: OpenSegment) -> Kind | None:
+async def first_frames(files: Incarnation, segment: OpenSegment, count: int) -> list[Columns]:
+    """The records of the first frames, no more than `count`, as far as they are valid and follow one another."""
+    found: list[Columns] = []
+
+    def visit(position: int, fields: FrameFields, body: memoryview) -> bool:
+        del position
+        found.append(decode_body(header_of(fields, 0), body, verify=False))
+        return len(found) == count
+
+    await scan_file(files, segment, visit=visit, resync=False)
+    return found
+
+
+def announced_by(first: list[Columns]) -> Kind | None:
     """Which kind of snapshot a segment announces, None when it begins with something else, or nothing readable."""
-    first = await FrameReader(files, segment.handle, segment.header.segment_id).valid()
-    control = control_of(first[1]) if first is not None else None
+    control = decode_control(first[0].value(0)) if first else None
     return control.kind if control is not None and control.kind in (Kind.SNAPSHOT, Kind.HEAL) else None
+
+
+async def snapshot_kind(files: Incarnation, segment: OpenSegment) -> Kind | None:
+    """Which kind of snapshot a segment announces."""
+    return announced_by(await first_frames(files, segment, 1))
 
 
 async def prune_segments(

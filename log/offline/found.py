@@ -1,4 +1,4 @@
-"""What an inspection finds: problems, segments, runs of frames, and what each frame says."""
+"""What an inspection finds: problems, segments, runs of frames, and the content of each frame."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from callboard.log.format.columns import Columns
 from callboard.log.format.committed import Committed
 from callboard.log.format.faults import FrameInvalid
 from callboard.log.format.frame import FrameFields, FrameHeader, decode_body, header_of
-from callboard.log.format.segment import SEGMENT_HEADER_BYTES, SegmentHeader
+from callboard.log.format.segment import SegmentHeader
 from callboard.log.journal.journal_records import Kind, decode_control
 
 __all__ = ["FramesFound", "Inspection", "Problem", "FoundRun", "SegmentState", "tell"]
@@ -63,7 +63,7 @@ class SegmentState:
 
 @attrs.define
 class Inspection:
-    """A whole log as found."""
+    """A whole log, as the inspection found it."""
 
     directory: str
     kind: str
@@ -124,8 +124,6 @@ class FramesFound:
         self.entries: dict[int, int] = {}
         """Of the index: offset by position, until the frame was met."""
         self.wrong_entries: list[int] = []
-        self._end = SEGMENT_HEADER_BYTES
-        """Where the frame before ended."""
 
     def visit(self, position: int, fields: FrameFields, body: memoryview) -> bool:
         """Take a frame; True at the first that is superseded."""
@@ -136,17 +134,12 @@ class FramesFound:
             self.superseded_at = position
             self.entries = {at: offset for at, offset in self.entries.items() if at < position}
             return False
-        is_behind_damage, self._end = self._end < position, position + header.frame_bytes
         try:
             columns = decode_body(header, body, verify=False)
         except FrameInvalid as fault:
             message = f"the frame's checksums hold, but it cannot be decoded ({fault})"
             tell(self.state, "undecodable", position, header.base_offset, header.last_offset, message)
             return False
-        end = self.state.end
-        if header.base_offset > end and not is_behind_damage:
-            message = "records are missing between two frames"
-            tell(self.state, "lost", position, end, header.base_offset - 1, message)
         self._take(position, header, columns)
         return False
 

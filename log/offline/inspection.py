@@ -1,4 +1,4 @@
-"""Looking at one log, byte by byte: what verify reports and repair acts on.
+"""Inspect one log, byte by byte, for what verify reports and repair acts on.
 
 `inspect_log` reads the headers of all segments, then each segment once: a walk finds the valid frames and the damage
 between them, and each frame is decoded on the way. Memory is bounded: of each segment only the *runs* are kept, ranges
@@ -34,8 +34,8 @@ from callboard.log.seams.disk import Close, Handle, Incarnation, Open
 from callboard.log.segments.damage_record import DamageRecord
 from callboard.log.segments.index_file import segment_id_in
 from callboard.log.segments.placing import TOO_FAR, is_within_reach, place_segments
+from callboard.log.segments.scanning import OpenSegment, scan_file
 from callboard.log.segments.segment_file import index_path, segment_path
-from callboard.log.segments.segment_walk import OpenSegment, scan_file
 
 __all__ = ["Inspection", "Problem", "inspect_log", "read_whole"]
 
@@ -71,7 +71,7 @@ class Inspector:
         self.found = Inspection(directory, "partition", [])
 
     async def run(self) -> Inspection:
-        """Headers first, then each segment, then what they say together."""
+        """Read the headers, then each segment, then compare them."""
         found = self.found
         # First, so that a log that grows meanwhile holds at least what the file says.
         committed = await read_whole(self.files, f"{self.directory}/committed")
@@ -210,6 +210,8 @@ class Inspector:
             if following is not None:
                 last = min(last, following.base - 1)
             words = f"bytes {damage.start} to {damage.end} are damaged"
+            if damage.start == damage.end:
+                words = "records are missing between two frames"
             if last < first:
                 tell(state, "damage", damage.start, None, None, words + "; no record is lost")
             elif self._is_unproven(first, frames, following):

@@ -32,9 +32,8 @@ from callboard.log.limits import KIB, READ_BYTES_DEFAULT
 from callboard.log.seams.disk import Close, Incarnation, Open
 from callboard.log.segments.index_file import load_index
 from callboard.log.segments.reading import Reading, ReadRequest, TimeSearch
+from callboard.log.segments.scanning import OpenSegment, open_segment
 from callboard.log.segments.segment_file import segment_path
-from callboard.log.segments.segment_walk import OpenSegment, open_segment
-from callboard.log.segments.segments import position_of_time
 
 __all__ = ["LogReader", "Reading"]
 
@@ -282,7 +281,7 @@ class LogReader:
         """The first offset below `limit` in this segment appended at or after `time_us`."""
         position, expected = SEGMENT_HEADER_BYTES, view.opened.header.base_offset
         if view.index is not None:
-            position, expected = position_of_time(view.index, time_us)
+            position, expected = view.index.find_time(time_us)
         search = TimeSearch(time_us)
         walk = FrameWalk(
             view.opened.header.segment_id, expected, position=position, limit=limit, visit=search.visit
@@ -292,4 +291,4 @@ class LogReader:
 
 
 class MovedError(Exception):
-    """The directory changed since it was listed. Never leaves this module."""
+    """The directory has changed since it was listed. Raised and caught in this module only."""

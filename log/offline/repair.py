@@ -65,7 +65,7 @@ class RepairAction:
 
 @attrs.frozen
 class RepairReport:
-    """What was damaged, and what was done about it."""
+    """The damage, and what was done about it."""
 
     dry_run: bool
     before: tuple[LogReport, ...]
@@ -147,7 +147,7 @@ class LogRepair:
         self.quarantine = Quarantine(files, found.directory)
 
     async def run(self) -> None:
-        """Plan, say, and do it."""
+        """Plan the actions, report them, and carry them out."""
         found = self.found
         forks: list[Fork] = []
         if found.kind == "journal":
@@ -172,7 +172,7 @@ class LogRepair:
             for state in (*found.refused, *gone)
         ]
         if self.dry_run:
-            await self._mend_rest(taken)
+            await self._mend_rest(taken | {state.base for state in gone})
             return
         await remove_unfinished(self.files, found.directory)
         for state in found.refused:
@@ -183,7 +183,7 @@ class LogRepair:
             await self._fork(forks[place])
         for state in gone:
             await self._set_aside(state)
-        await self._mend_rest(taken)
+        await self._mend_rest(taken | {state.base for state in gone})
 
     async def record(self, *, accept: bool, now_us: int) -> None:
         """Remember what this repair gave up; with `accept`, that all of it is known."""
@@ -235,7 +235,7 @@ class LogRepair:
         await self.files.submit((*verbs, SyncDirectory(self.found.directory)))
 
     async def _mend_rest(self, replaced: set[int]) -> None:
-        """Unsound indexes and the committed file."""
+        """Rebuild damaged indexes and the committed file."""
         for state in self.found.segments:
             if not state.index_is_sound and state.base not in replaced and state.segment_id is not None:
                 path = index_path(self.found.directory, state.base)

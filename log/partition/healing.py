@@ -12,7 +12,7 @@ from callboard.log.format.columns import Columns
 from callboard.log.format.compression import Compression
 from callboard.log.format.frame import encode_frame, frame_length
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
-from callboard.log.partition.staging import make_segment
+from callboard.log.partition.rewriting import make_segment
 from callboard.log.partition.survey import leftovers
 from callboard.log.seams.disk import Buffer, Incarnation, SyncDirectory, Unlink, Verb
 from callboard.log.segments.quarantine import Quarantine

@@ -14,7 +14,7 @@ import trio
 
 from callboard.log.errors import LogCorrupt
 from callboard.log.format.columns import Columns
-from callboard.log.format.frame_walk import FrameWalk
+from callboard.log.format.frame_walk import EVERYTHING, FrameWalk
 from callboard.log.format.walk_drivers import run_walk_async, run_walk_cached
 from callboard.log.limits import KIB
 from callboard.log.partition.tail_cache import TailCache
@@ -22,11 +22,8 @@ from callboard.log.seams.disk import Close, Incarnation, Open, Verb
 from callboard.log.segments.reading import Reading, ReadRequest, TimeSearch
 from callboard.log.segments.scanning import index_stored, scan_stored
 from callboard.log.segments.segments import (
-    Damage,
     SegmentList,
     StoredSegment,
-    position_of_offset,
-    position_of_time,
 )
 
 __all__ = ["LogReads"]
@@ -53,15 +50,10 @@ class LogReads:
 
     # -- without waiting ----------------------------------------------------------------------------------------
 
-    def read_hot(
-        self, offset: int, visible_end: int, durable_end: int, *, max_records: int, max_bytes: int
+    def read_cached(
+        self, offset: int, durable_end: int, *, max_records: int, max_bytes: int
     ) -> list[Columns] | None:
-        """What memory and page cache hold from `offset` on; None when the disk has to be asked."""
-        if offset >= visible_end:
-            return []
-        found = self._tail.read(offset, max_records=max_records, max_bytes=max_bytes)
-        if found is not None:
-            return found
+        """What the page cache holds from `offset` on; None when the disk has to be asked."""
         segment, _ = self._segments.holding(offset)
         if not segment.is_open or not segment.is_indexed or segment.index is None:
             return None
@@ -69,9 +61,7 @@ class LogReads:
             return None
         request = ReadRequest(offset, max_records, max_bytes)
         limit = min(durable_end, segment.end_offset)
-        walk = self._walk(
-            segment, request, *position_of_offset(segment.index, offset), limit, HOT_CHUNK_BYTES
-        )
+        walk = self._walk(segment, request, *segment.index.find_offset(offset), limit, HOT_CHUNK_BYTES)
         run_walk_cached(walk, partial(self._files.read_cached, segment.file.handle))
         return request.batches if request.batches and not request.lost else None
 
@@ -91,7 +81,8 @@ class LogReads:
             position=position,
             file_end=segment.file.position,
             limit=limit,
-            check_from=request.offset,
+            # Elsewhere than in a damaged segment a header that holds is enough to be passed over.
+            check_from=EVERYTHING if segment.damages else request.offset,
             visit=request.visit,
             visit_from=request.offset,
             resync=False,
@@ -132,8 +123,8 @@ class LogReads:
             await self._open(segment)
             index = await index_stored(self._files, segment)
             limit = min(durable_end, segment.end_offset)
-            position, expected = position_of_offset(index, request.offset)
-            is_index_new = False
+            position, expected = index.find_offset(request.offset)
+            is_scanned = False
             while True:
                 walk = self._walk(segment, request, position, expected, limit, CHUNK_BYTES)
                 await run_walk_async(walk, partial(self._files.read, segment.file.handle))
@@ -143,34 +134,26 @@ class LogReads:
                     # What is still wanted lies in damage before the first frame that the index names.
                     request.lose(request.offset, limit - 1)
                     return
-                damage = await self._damage_at(segment, walk, limit)
+                damage = segment.damage_at(walk.end)
                 if damage is not None:
                     if damage.last_offset >= damage.first_offset:
                         request.lose(damage.first_offset, damage.last_offset)
                     position, expected = damage.end, max(walk.next_offset, damage.last_offset + 1)
                     continue
-                if segment.index is not None:
-                    # The stored index may have been wrong; it was rebuilt, so the walk begins anew where it says.
-                    position, expected = position_of_offset(segment.index, request.offset)
-                if (position, expected) == (walk.end, walk.next_offset) or is_index_new:
+                if is_scanned:
                     raise LogCorrupt(
                         f"{segment.file.path} cannot be read at byte {walk.end}, offset {walk.next_offset}. "
                         "Run `callboard verify`, then `callboard repair`.",
                         path=segment.file.path,
                         offsets=(walk.next_offset, walk.next_offset),
                     )
-                is_index_new = True
+                # Nobody has looked yet what is damaged, and which entries of the index lead nowhere.
+                kept = index if segment is self._segments.active else None
+                await scan_stored(self._files, segment, limit=limit, kept=kept)
+                is_scanned = True
+                position, expected = (segment.index or index).find_offset(request.offset)
         finally:
             segment.readers -= 1
-
-    async def _damage_at(self, segment: StoredSegment, walk: FrameWalk, limit: int) -> Damage | None:
-        """The damage at which a walk ended; the segment is scanned for it when it is not known yet."""
-        damage = segment.damage_at(walk.end, walk.next_offset)
-        if damage is None:
-            keep_index = segment is self._segments.active
-            await scan_stored(self._files, segment, limit=limit, keep_index=keep_index)
-            damage = segment.damage_at(walk.end, walk.next_offset)
-        return damage
 
     # -- by time --------------------------------------------------------------------------------------------------
 
@@ -208,7 +191,7 @@ class LogReads:
 
     async def _first_at(self, segment: StoredSegment, time_us: int, limit: int) -> int | None:
         """The first offset at or after `time_us`, below `limit`."""
-        position, expected = position_of_time(await index_stored(self._files, segment), time_us)
+        position, expected = (await index_stored(self._files, segment)).find_time(time_us)
         search = TimeSearch(time_us)
         walk = FrameWalk(
             segment.segment_id,

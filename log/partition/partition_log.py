@@ -36,6 +36,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+import attrs
+
 from callboard.log.errors import (
     DiskFull,
     InternalError,
@@ -46,6 +48,7 @@ from callboard.log.errors import (
 )
 from callboard.log.format.columns import Columns
 from callboard.log.format.committed import encode_committed
+from callboard.log.format.frame import encode_frame
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
 from callboard.log.limits import (
     INDEX_INTERVAL_BYTES,
@@ -55,7 +58,6 @@ from callboard.log.limits import (
 )
 from callboard.log.partition.healing import heal_segment, remove_leftovers
 from callboard.log.partition.log_reads import LogReads
-from callboard.log.partition.log_settings import LogSettings
 from callboard.log.partition.recovery import (
     Opened,
     Recovery,
@@ -64,13 +66,11 @@ from callboard.log.partition.recovery import (
     open_partition,
     open_proven,
 )
-from callboard.log.partition.retention import Retention
-from callboard.log.partition.retiring import Retirement
-from callboard.log.partition.rewriting import new_segment_id
-from callboard.log.partition.staging import StagedAppend, StagedRun, Stager
+from callboard.log.partition.retention import LogSettings, Retention, Retirement
+from callboard.log.partition.rewriting import make_segment, new_segment_id
 from callboard.log.partition.tail_cache import TailCache
 from callboard.log.seams.clock import Clock
-from callboard.log.seams.disk import Close, Incarnation, Sync, Verb
+from callboard.log.seams.disk import Buffer, Close, Incarnation, Sync, Verb, Write
 from callboard.log.seams.entropy import Entropy
 from callboard.log.segments.index_file import index_room_verbs, index_store_verbs
 from callboard.log.segments.quarantine import Quarantine
@@ -80,6 +80,46 @@ from callboard.log.segments.segments import Damage, Gap, StoredSegment
 __all__ = ["Damage", "Gap", "LogSettings", "PartitionLog", "Reading", "Recovery", "Retention", "StagedAppend"]
 
 MICROSECONDS: Final = 1_000_000
+NEVER: Final = float("inf")
+
+
+@attrs.define
+class StagedRun:
+    """The part of an append that goes into one segment."""
+
+    segment: StoredSegment
+    is_new: bool
+    index_stored_to: int
+    """Of the segment, before this was staged."""
+    buffers: list[Buffer] = attrs.Factory(list)
+    frames: list[tuple[Columns, int, int]] = attrs.Factory(list)
+    """The records, the position of their frame, its length."""
+
+
+@attrs.define
+class StagedAppend:
+    """Verbs to be submitted, in order; then `PartitionLog.applied`, or `failed`.
+
+    Verbs that need space (zeros, a new segment, room for an index) come before the write that they serve, so that a
+    full disk fails the plan before a byte of the records is stored.
+    """
+
+    verbs: list[Verb]
+    base_offsets: list[int]
+    """Where each batch begins."""
+    end_offset: int
+    is_synced: bool
+    runs: list[StagedRun]
+    makes_index_room: bool = False
+
+    @property
+    def first_write(self) -> int:
+        """The index of the first verb that stores a byte of a record."""
+        handles = {id(run.segment.file.handle) for run in self.runs if run.buffers}
+        for place, verb in enumerate(self.verbs):
+            if type(verb) is Write and id(verb.handle) in handles:
+                return place
+        return len(self.verbs)
 
 
 class PartitionLog:
@@ -115,6 +155,7 @@ class PartitionLog:
         self._sync_target = 0
         self._is_tainted = False
         self._is_closed = False
+        self._unsettled_from, self._drops_unread = 0, False
         self._use(opened)
 
     def _use(self, opened: Opened) -> None:
@@ -129,6 +170,30 @@ class PartitionLog:
             self._files, opened.segments, self._tail, open_segments=self._limits.open_segments
         )
         self._retirement = Retirement(self._files, self._directory, opened.segments, self._reads)
+        self._segments_changed()
+
+    def _segments_changed(self) -> None:
+        """Segments were begun or dropped, or are kept by other settings: know again what each append looks at."""
+        segments, settings = self._segments, self._settings
+        self.start_offset = segments[0].base_offset
+        """The first offset that retention has not dropped."""
+        self.segment_count = len(segments)
+        """Segments, the one in use included."""
+        age_s = settings.roll_age_s
+        self._roll_at_us = NEVER if age_s is None else segments.active.created_us + age_s * MICROSECONDS
+        self._judge_size()
+
+    def _judge_size(self) -> None:
+        self.is_over_limit = (
+            self._settings.retention_bytes is not None
+            and not self._drops_unread
+            and self._segments.size_bytes >= self._settings.retention_bytes
+            and self._segments[0].end_offset > self._unsettled_from
+        )
+        """Whether `retention_bytes` is reached while unsettled records keep the oldest segment.
+
+        Judged by what `retain` was told last: call that first when this is True.
+        """
 
     @classmethod
     async def open(
@@ -187,11 +252,6 @@ class PartitionLog:
     # -- what it holds --------------------------------------------------------------------------------------------
 
     @property
-    def start_offset(self) -> int:
-        """The first offset that retention has not dropped."""
-        return self._segments[0].base_offset
-
-    @property
     def oldest_us(self) -> int:
         """When the oldest segment was begun, in microseconds since 1970."""
         return self._segments[0].created_us
@@ -213,11 +273,6 @@ class PartitionLog:
         return None if limit is None else max(0, limit - self.size_bytes)
 
     @property
-    def segment_count(self) -> int:
-        """Segments, the one in use included."""
-        return len(self._segments)
-
-    @property
     def is_dirty(self) -> bool:
         """Whether visible records are not synced yet."""
         return self.visible_end > self.durable_end
@@ -235,53 +290,138 @@ class PartitionLog:
     def alter(self, settings: LogSettings) -> None:
         """Use other settings from now on."""
         self._settings = settings
+        self._segments_changed()
 
     # -- appending --------------------------------------------------------------------------------------------------
 
-    def stage(self, batches: Sequence[Columns], *, durable: bool) -> StagedAppend:
+    def stage(self, batches: Sequence[Columns], *, durable: bool, now_us: int | None = None) -> StagedAppend:
         """Give `batches` (dense, none empty) their offsets, and return the verbs that append them.
 
-        `durable`: with a sync. It is forced when more than `Limits.unsynced_bytes` would be unsynced.
+        `durable`: with a sync. It is forced when more than `Limits.unsynced_bytes` would be unsynced. `now_us` is the
+        time of the records, and decides whether the segment in use is too old.
         """
+        if self._staged is not None or self.needs_healing:
+            raise InternalError(f"{self.label} cannot stage: staged already, or not healed", invariant="L2")
         if not durable:
             pending = self._tail.bytes_from(self.durable_end)
             durable = pending + sum(columns.size_bytes for columns in batches) > self._limits.unsynced_bytes
-        now_us = self._clock.wall_us()
-        return self._stage(batches, now_us, sync=durable, roll=self._is_aged(now_us))
-
-    def _stage(self, batches: Sequence[Columns], now_us: int, *, sync: bool, roll: bool) -> StagedAppend:
-        if self._staged is not None or self.needs_healing:
-            raise InternalError(f"{self.label} cannot stage: staged already, or not healed", invariant="L2")
-        stager = Stager(
-            self._files,
-            self._segments.active,
-            entropy=self._entropy,
-            compression=self._settings.compression,
-            roll_bytes=self._settings.roll_bytes,
-            checkpoint_bytes=self._limits.index_checkpoint_bytes,
-            now_us=now_us,
-        )
+        if now_us is None:
+            now_us = self._clock.wall_us()
+        roll_bytes, compression = self._settings.roll_bytes, self._settings.compression
+        offset = self.visible_end
+        bases: list[int] = []
+        segment = self._segments.active
+        run = StagedRun(segment, False, segment.index_stored_to)
+        staged = StagedAppend([], bases, offset, durable, [run])
+        index_verbs: list[Verb] = []
+        position = segment.file.position
         try:
-            self._staged = staged = stager.stage(batches, self.visible_end, sync=sync, roll=roll)
+            if now_us >= self._roll_at_us and position > SEGMENT_HEADER_BYTES:
+                run = self._roll(staged, index_verbs, offset, now_us)
+                position = run.segment.file.position
+            for columns in batches:
+                columns.base_offset = offset
+                columns.append_time_us = now_us
+                if position > SEGMENT_HEADER_BYTES and position + columns.size_bytes > roll_bytes:
+                    run = self._roll(staged, index_verbs, offset, now_us)
+                    position = run.segment.file.position
+                frame = encode_frame(
+                    columns,
+                    segment_id=run.segment.segment_id,
+                    base_offset=offset,
+                    append_time_us=now_us,
+                    compression=compression,
+                )
+                size = sum(map(len, frame))
+                run.buffers += frame
+                run.frames.append((columns, position, size))
+                bases.append(offset)
+                position += size
+                offset += columns.span + 1
+            if run.buffers:
+                self._write_run(staged, index_verbs, sync=durable)
         except BaseException:
             # A batch that cannot be encoded, say: the others are not staged either.
-            for run in stager.runs:
+            for run in staged.runs:
                 run.segment.file.withdraw()
             raise
+        staged.verbs += index_verbs
+        staged.end_offset = offset
         if len(staged.runs) > 1:
-            staged.verbs = (*self._reads.close_idle(len(staged.runs) - 1), *staged.verbs)
+            staged.verbs[:0] = self._reads.close_idle(len(staged.runs) - 1)
+        self._staged = staged
         return staged
+
+    def _write_run(self, staged: StagedAppend, index_verbs: list[Verb], *, sync: bool) -> None:
+        """Stage the writing of what was gathered for a segment, and now and then the storing of its index."""
+        run = staged.runs[-1]
+        segment, file = run.segment, run.segment.file
+        if file.position - segment.index_stored_to >= self._limits.index_checkpoint_bytes:
+            room = index_room_verbs(self._files, segment)
+            staged.makes_index_room = bool(room)
+            staged.verbs += room
+            index_verbs += index_store_verbs(segment)
+        _, position, size = run.frames[-1]
+        staged.verbs += file.append_verbs(run.buffers, position + size - file.position, sync=sync)
+
+    def _roll(self, staged: StagedAppend, index_verbs: list[Verb], offset: int, now_us: int) -> StagedRun:
+        """Seal the segment in use, synced, and go on in a new one that begins at `offset`."""
+        before = staged.runs[-1]
+        if before.buffers:
+            self._write_run(staged, index_verbs, sync=False)
+        staged.verbs += before.segment.file.seal_verbs()
+        made, header = make_segment(
+            self._files,
+            before.segment,
+            offset,
+            segment_id=new_segment_id(self._entropy),
+            now_us=now_us,
+            limit_bytes=self._settings.roll_bytes,
+        )
+        staged.verbs += made.file.creation_verbs(self._files, header)
+        index_verbs += index_store_verbs(before.segment, is_last=True, is_complete=not before.frames)
+        run = StagedRun(made, True, 0)
+        staged.runs.append(run)
+        return run
 
     def applied(self, staged: StagedAppend) -> None:
         """The plan with the staged verbs succeeded: the records are visible, and durable when synced."""
-        self._take_staged(staged)
+        if staged is not self._staged:
+            raise self._not_staged()
+        self._staged = None
+        tail, segments = self._tail, self._segments
         for run in staged.runs:
-            self._apply_run(run)
+            segment = run.segment
+            if run.is_new:
+                before = segments.active
+                before.file.sealed()
+                self.durable_end = before.end_offset
+                segment.is_open = True
+                segments.append(segment)
+                self._segments_changed()
+            if not run.frames:
+                continue
+            segment.file.advance()
+            index = segment.index
+            if index is None:
+                raise InternalError(f"{segment!r} is in use without an index", invariant="L4")
+            for columns, position, size in run.frames:
+                last = columns.base_offset + columns.span
+                time_us = (
+                    columns.append_time_us if columns.append_times is None else max(columns.append_times)
+                )
+                index.note(position, size, columns.base_offset, last, columns.count, time_us)
+                tail.push(columns, size)
+            segment.end_offset = tail.end_offset
         self.visible_end = staged.end_offset
         if staged.is_synced:
             self.durable_end = staged.end_offset
-        self._tail.evict(self.durable_end)
-        self._store_mark()
+        if tail.size_bytes > tail.limit_bytes:
+            tail.evict(self.durable_end)
+        if self._mark is not None:
+            self._mark.store(encode_committed(self.visible_end, self.durable_end))
+        if self._settings.retention_bytes is not None:
+            self._judge_size()
 
     def failed(self, staged: StagedAppend, error: PlanFailed) -> StorageError:
         """The plan failed in one of the staged verbs, or in `stage_sync`'s: what to tell the publishers.
@@ -296,7 +436,7 @@ class PartitionLog:
             # Not a byte of the records was written (F3): the file is as good as before.
             self._withdraw(staged)
         else:
-            self._take_staged(staged)
+            self._forget(staged)
             self._is_tainted = True
         self.needs_healing = True
         return self._publish_error(error, is_full=is_full, indefinite=not is_certain)
@@ -306,17 +446,25 @@ class PartitionLog:
         if len(staged.runs) == 1:
             self._withdraw(staged)
         else:
-            self._take_staged(staged)
+            self._forget(staged)
             self._is_tainted = self.needs_healing = True
 
     def _withdraw(self, staged: StagedAppend) -> None:
         """Forget an append of which nothing was written."""
-        self._take_staged(staged)
+        self._forget(staged)
         active = staged.runs[0].segment
         active.file.withdraw()
         active.index_stored_to = staged.runs[0].index_stored_to
         if staged.makes_index_room:
             active.index_allocated, active.index_handle = 0, None
+
+    def _forget(self, staged: StagedAppend) -> None:
+        if staged is not self._staged:
+            raise self._not_staged()
+        self._staged = None
+
+    def _not_staged(self) -> InternalError:
+        return InternalError(f"{self.label} was given another append than it staged", invariant="L2")
 
     def _publish_error(self, error: StorageError, *, is_full: bool, indefinite: bool) -> StorageError:
         fate = "The records may turn up after a restart." if indefinite else "Nothing was stored."
@@ -340,8 +488,10 @@ class PartitionLog:
     def synced(self) -> None:
         """The plan with `stage_sync`'s verbs succeeded."""
         self.durable_end = max(self.durable_end, min(self._sync_target, self.visible_end))
-        self._store_mark()
-        self._tail.evict(self.durable_end)
+        if self._tail.size_bytes > self._tail.limit_bytes:
+            self._tail.evict(self.durable_end)
+        if self._mark is not None:
+            self._mark.store(encode_committed(self.visible_end, self.durable_end))
 
     def sync_failed(self, error: PlanFailed) -> None:
         """The plan failed in `stage_sync`'s verbs: nothing past the durable end is believed any more."""
@@ -415,51 +565,11 @@ class PartitionLog:
         abandoned.end_offset = self.durable_end
         abandoned.index, abandoned.is_indexed = None, False
         self._segments.append(made)
+        self._segments_changed()
         self.durable_end = self.visible_end
-        self._store_mark()
-        return self._reads.forget([abandoned]) if abandoned.base_offset == made.base_offset else []
-
-    # -- parts of the above ---------------------------------------------------------------------------------------
-
-    def _take_staged(self, staged: StagedAppend) -> None:
-        if self._staged is not staged:
-            raise InternalError(f"{self.label} was given another append than it staged", invariant="L2")
-        self._staged = None
-
-    def _apply_run(self, run: StagedRun) -> None:
-        """Move one segment on, and take it into use when it is new."""
-        segment = run.segment
-        if run.is_new:
-            before = self._segments.active
-            before.file.sealed()
-            self.durable_end = before.end_offset
-            segment.is_open = True
-            self._segments.append(segment)
-        if not run.frames:
-            return
-        segment.file.advance()
-        push, index = self._tail.push, segment.index
-        if index is None:
-            raise InternalError(f"{segment!r} is in use without an index", invariant="L4")
-        for columns, position, size in run.frames:
-            last = columns.base_offset + columns.span
-            time_us = columns.append_time_us if columns.append_times is None else max(columns.append_times)
-            index.note(position, size, columns.base_offset, last, columns.count, time_us)
-            push(columns, size)
-        segment.end_offset = self._tail.end_offset
-
-    def _store_mark(self) -> None:
         if self._mark is not None:
             self._mark.store(encode_committed(self.visible_end, self.durable_end))
-
-    def _is_aged(self, now_us: int) -> bool:
-        """Whether the segment in use holds records and is as old as segments get."""
-        age_s, active = self._settings.roll_age_s, self._segments.active
-        return (
-            age_s is not None
-            and active.file.position > SEGMENT_HEADER_BYTES
-            and now_us - active.created_us >= age_s * MICROSECONDS
-        )
+        return self._reads.forget([abandoned]) if abandoned.base_offset == made.base_offset else []
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
@@ -470,9 +580,12 @@ class PartitionLog:
 
         Never waits, never passes the visible end, cuts the first and the last batch to what was asked.
         """
-        return self._reads.read_hot(
-            offset, self.visible_end, self.durable_end, max_records=max_records, max_bytes=max_bytes
-        )
+        if offset >= self.visible_end:
+            return []
+        found = self._tail.read(offset, max_records=max_records, max_bytes=max_bytes)
+        if found is not None:
+            return found
+        return self._reads.read_cached(offset, self.durable_end, max_records=max_records, max_bytes=max_bytes)
 
     async def read(self, offset: int, *, max_records: int, max_bytes: int = READ_BYTES_DEFAULT) -> Reading:
         """The batches from `offset` on, at least one when there is any; gaps and damage are passed and named.
@@ -506,30 +619,27 @@ class PartitionLog:
         Nothing at or past `unsettled_from` (the lowest floor of the durable groups) is dropped unless `drop_unread`.
         Raises `StorageError`; what was dropped until then is gone.
         """
-        return await self._retirement.retain(
-            self._settings, now_us=now_us, unsettled_from=unsettled_from, drop_unread=drop_unread
-        )
-
-    def over_limit(self) -> bool:
-        """Whether `retention_bytes` is reached while unsettled records keep the oldest segment.
-
-        Judged by what `retain` was told last: call that first when this is True.
-        """
-        return self._retirement.over_limit(self._settings)
+        self._unsettled_from, self._drops_unread = unsettled_from, drop_unread
+        try:
+            return await self._retirement.retain(
+                self._settings, now_us=now_us, unsettled_from=unsettled_from, drop_unread=drop_unread
+            )
+        finally:
+            self._segments_changed()
 
     def next_due(self, now_us: int) -> float | None:
         """Seconds until `roll_if_due` or `retain` has something to do for age's sake; None when never."""
         waits = [self._retirement.next_due(self._settings, now_us)]
-        age_s, active = self._settings.roll_age_s, self._segments.active
-        if age_s is not None and active.file.position > SEGMENT_HEADER_BYTES:
-            waits.append(max(0.0, (active.created_us - now_us) / MICROSECONDS + age_s))
-        return min((wait for wait in waits if wait is not None), default=None)
+        if self._segments.active.file.position > SEGMENT_HEADER_BYTES:
+            waits.append(max(0.0, (self._roll_at_us - now_us) / MICROSECONDS))
+        return min((wait for wait in waits if wait is not None and wait != NEVER), default=None)
 
     async def roll_if_due(self, now_us: int) -> None:
         """Seal the segment in use when it is old enough. Only while nothing is staged."""
-        if self.needs_healing or not self._is_aged(now_us):
+        is_empty = self._segments.active.file.position <= SEGMENT_HEADER_BYTES
+        if self.needs_healing or is_empty or now_us < self._roll_at_us:
             return
-        staged = self._stage((), now_us, sync=True, roll=True)
+        staged = self.stage((), durable=True, now_us=now_us)
         try:
             await self._files.submit(staged.verbs)
         except PlanFailed as error:

@@ -53,7 +53,7 @@ from callboard.log.segments.index_file import load_index, new_index, proves_itse
 from callboard.log.segments.placing import TOO_FAR, is_within_reach
 from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.scanning import ensure_open, scan_from
-from callboard.log.segments.segments import Damage, Gap, SegmentList, StoredSegment, cut_index
+from callboard.log.segments.segments import Damage, Gap, SegmentList, StoredSegment
 
 __all__ = ["Opened", "Recovery", "gaps_between", "lacks_space", "open_partition", "open_proven"]
 
@@ -315,7 +315,7 @@ class TailRecovery:
             if not within or not await proves_itself(self._files, file.handle, index):
                 index = None
             else:
-                cut_index(index, self.proven)
+                index.cut(self.proven)
         if index is None:
             index = new_index(segment.segment_id, segment.base_offset)
         segment.index, segment.is_indexed = index, True

@@ -37,7 +37,7 @@ from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.segment_file import SegmentFile
 from callboard.log.segments.segments import StoredSegment
 
-__all__ = ["RewrittenRun", "Writer", "new_segment_id"]
+__all__ = ["RewrittenRun", "Writer", "make_segment", "new_segment_id"]
 
 CHUNK_BYTES: Final = 1 * MIB
 SEGMENT_ID_BITS: Final = 64
@@ -46,6 +46,46 @@ SEGMENT_ID_BITS: Final = 64
 def new_segment_id(entropy: Entropy) -> int:
     """A random id, never 0."""
     return entropy.integer(SEGMENT_ID_BITS) or 1
+
+
+def make_segment(
+    files: Incarnation,
+    before: StoredSegment,
+    base_offset: int,
+    *,
+    segment_id: int,
+    now_us: int,
+    limit_bytes: int,
+    earlier: StoredSegment | None = None,
+) -> tuple[StoredSegment, bytes]:
+    """A segment that continues `before` at `base_offset` without a gap, and its header.
+
+    One that has the base of `before` takes its place: it follows `earlier`, as that did, and behind the same gap.
+    """
+    directory = before.file.directory
+    previous_base, previous_end, gap = before.base_offset, base_offset, GapReason.NONE
+    if before.base_offset == base_offset:
+        previous_base = base_offset if earlier is None else earlier.base_offset
+        previous_end, gap = before.previous_end, before.gap
+    file = SegmentFile(files, directory, base_offset, segment_id=segment_id, limit_bytes=limit_bytes)
+    header = encode_segment_header(
+        segment_id=segment_id,
+        base_offset=base_offset,
+        created_us=now_us,
+        previous_end=previous_end,
+        previous_base=previous_base,
+        gap=gap,
+        identity=identity_of(directory),
+    )
+    made = StoredSegment(
+        file,
+        created_us=now_us,
+        previous_end=previous_end,
+        gap=gap,
+        index=new_index(segment_id, base_offset),
+    )
+    made.damages = ()
+    return made, header
 
 
 @attrs.define

@@ -29,7 +29,7 @@ COMPACT_AFTER: Final = 1024
 class TailCache:
     """Columns by offset, bounded by `limit_bytes`."""
 
-    __slots__ = ("_bases", "_batches", "_first", "_totals", "end_offset", "limit_bytes")
+    __slots__ = ("_bases", "_batches", "_first", "_totals", "end_offset", "limit_bytes", "size_bytes")
 
     def __init__(self, end_offset: int, limit_bytes: int) -> None:
         self._bases: list[int] = []
@@ -39,56 +39,60 @@ class TailCache:
         self._first = 0
         self.end_offset = end_offset
         self.limit_bytes = limit_bytes
-
-    @property
-    def size_bytes(self) -> int:
+        self.size_bytes = 0
         """Bytes held now."""
-        return self._totals[-1] - self._total_before(self._first) if self._totals else 0
 
     def push(self, columns: Columns, size_bytes: int) -> None:
-        """Append a batch; the caller evicts afterwards."""
+        """Append a batch; the caller evicts when that takes the cache above its limit."""
         if columns.base_offset != self.end_offset:
             raise InternalError(
                 f"a batch at {columns.base_offset} does not continue a cache that ends at {self.end_offset}",
                 invariant="T1",
             )
-        totals = self._totals
+        totals, size_bytes = self._totals, size_bytes + BATCH_OVERHEAD_BYTES
         self._bases.append(columns.base_offset)
         self._batches.append(columns)
-        totals.append((totals[-1] if totals else 0) + size_bytes + BATCH_OVERHEAD_BYTES)
-        self.end_offset = columns.last_offset + 1
+        totals.append(totals[-1] + size_bytes if totals else size_bytes)
+        self.size_bytes += size_bytes
+        self.end_offset = columns.base_offset + columns.span + 1
 
     def evict(self, durable_end: int) -> None:
-        """Let the oldest batches go until the limit is kept; those not yet durable stay (T2)."""
-        totals = self._totals
-        if not totals or totals[-1] - self._total_before(self._first) <= self.limit_bytes:
-            return
+        """Let the oldest batches go until the limit, which is exceeded, is kept; those not yet durable stay (T2).
+
+        They are freed at once, and their places in the lists now and then.
+        """
+        totals, batches = self._totals, self._batches
         first = bisect_left(totals, totals[-1] - self.limit_bytes, self._first) + 1
         if self.end_offset > durable_end:
-            proven = bisect_right(self._bases, durable_end, self._first) - 1
-        else:
-            proven = len(self._bases)
-        self._drop_before(min(first, proven))
+            first = min(first, bisect_right(self._bases, durable_end, self._first) - 1)
+        if first <= self._first:
+            return
+        for index in range(self._first, first):
+            batches[index] = EVICTED
+        self._first = first
+        self.size_bytes = totals[-1] - totals[first - 1]
+        if first >= COMPACT_AFTER:
+            kept = first - 1
+            del self._bases[:kept], batches[:kept], totals[:kept]
+            self._first = 1
 
     def read(self, offset: int, *, max_records: int, max_bytes: int) -> list[Columns] | None:
         """The batches from `offset` on, cut at it and at `max_records`; None when they are not here.
 
         At least one batch is given, whatever its size.
         """
-        bases, first = self._bases, self._first
+        bases, totals, first = self._bases, self._totals, self._first
         start = bisect_right(bases, offset, first) - 1
         if start < first or offset >= self.end_offset:
             return None
         stop_offset = offset + max_records
         stop = bisect_left(bases, stop_offset, start + 1)
-        stop = min(
-            stop, max(start + 1, bisect_right(self._totals, self._total_before(start) + max_bytes, start))
-        )
-        found = self._batches[start:stop]
+        stop_bytes = max_bytes + (totals[start - 1] if start else 0)
+        found = self._batches[start : min(stop, max(start + 1, bisect_right(totals, stop_bytes, start)))]
         if bases[start] < offset:
             found[0] = found[0].select(found[0].index_at(offset), found[0].count)
         last = found[-1]
-        if last.last_offset >= stop_offset:
+        if last.base_offset + last.span >= stop_offset:
             found[-1] = last.select(0, last.index_at(stop_offset))
         return found
 
@@ -98,31 +102,10 @@ class TailCache:
 
     def bytes_from(self, offset: int) -> int:
         """The bytes of the batches that begin at or past `offset`."""
-        if not self._totals:
+        place = bisect_left(self._bases, offset, self._first)
+        if place == len(self._totals):
             return 0
-        return self._totals[-1] - self._total_before(bisect_left(self._bases, offset, self._first))
-
-    def restart(self, end_offset: int) -> None:
-        """Forget everything; the next batch begins at `end_offset`."""
-        self._bases.clear()
-        self._batches.clear()
-        self._totals.clear()
-        self._first = 0
-        self.end_offset = end_offset
-
-    def _total_before(self, index: int) -> int:
-        return self._totals[index - 1] if index else 0
-
-    def _drop_before(self, first: int) -> None:
-        """Free the batches before `first` at once, and their places in the lists now and then."""
-        batches = self._batches
-        for index in range(self._first, first):
-            batches[index] = EVICTED
-        self._first = max(self._first, first)
-        if self._first >= COMPACT_AFTER:
-            kept = self._first - 1
-            del self._bases[:kept], batches[:kept], self._totals[:kept]
-            self._first = 1
+        return self._totals[-1] - (self._totals[place - 1] if place else 0)
 
 
 EVICTED: Final = Columns.build([])

@@ -1,17 +1,81 @@
-"""Looking through a stored segment: to build its index, and to find what is damaged in it."""
+"""Looking through segments: any file of frames, or a stored segment whose index and damages are wanted."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
-from callboard.log.format.frame_walk import EVERYTHING, NOTHING, FrameWalk, Visit
-from callboard.log.format.index import SegmentIndex
-from callboard.log.format.walk_drivers import run_walk_async
-from callboard.log.seams.disk import Incarnation, Open
-from callboard.log.segments.index_file import load_index, new_index, proves_itself
-from callboard.log.segments.segments import Damage, StoredSegment, cut_index
+import attrs
 
-__all__ = ["ensure_open", "index_stored", "scan_from", "scan_stored"]
+from callboard.log.format.faults import FaultReason, SegmentHeaderInvalid
+from callboard.log.format.frame_walk import EVERYTHING, NOTHING, FrameWalk, Visit
+from callboard.log.format.identity import belongs_to
+from callboard.log.format.index import SegmentIndex
+from callboard.log.format.segment import SEGMENT_HEADER_BYTES, SegmentHeader, decode_segment_header
+from callboard.log.format.walk_drivers import run_walk_async
+from callboard.log.seams.disk import Close, Handle, Incarnation, Open
+from callboard.log.segments.index_file import load_index, new_index, proves_itself
+from callboard.log.segments.segments import Damage, StoredSegment
+
+__all__ = [
+    "OpenSegment",
+    "ensure_open",
+    "index_stored",
+    "open_segment",
+    "scan_file",
+    "scan_from",
+    "scan_stored",
+]
+
+
+@attrs.frozen
+class OpenSegment:
+    """A segment open for reading."""
+
+    handle: Handle
+    header: SegmentHeader
+    size_bytes: int
+
+
+async def open_segment(files: Incarnation, path: str) -> OpenSegment:
+    """Open the segment at `path` and read its header.
+
+    Raises `PlanFailed` (missing, refused), `SegmentHeaderInvalid` (a segment of another log, too), `FormatTooNew`; the
+    file is closed then.
+    """
+    handle = files.handle(path)
+    await files.submit((Open(handle),))
+    try:
+        header = decode_segment_header(await files.read(handle, 0, SEGMENT_HEADER_BYTES))
+        if not belongs_to(header, path.rpartition("/")[0]):
+            raise SegmentHeaderInvalid(FaultReason.FOREIGN, "the segment belongs to another log")
+        return OpenSegment(handle, header, await files.size(handle))
+    except BaseException:
+        await files.submit((Close(handle),))
+        raise
+
+
+async def scan_file(
+    files: Incarnation,
+    segment: OpenSegment,
+    *,
+    visit: Visit | None = None,
+    resync: bool = True,
+    progress: Callable[[int], None] | None = None,
+) -> FrameWalk:
+    """Walk through the whole segment, checking every byte. `progress` is told the bytes of each chunk."""
+
+    async def pread(position: int, length: int) -> bytes:
+        data = await files.read(segment.handle, position, length)
+        if progress is not None:
+            progress(len(data))
+        return data
+
+    header = segment.header
+    walk = FrameWalk(
+        header.segment_id, header.base_offset, file_end=segment.size_bytes, visit=visit, resync=resync
+    )
+    return await run_walk_async(walk, pread)
 
 
 async def ensure_open(files: Incarnation, segment: StoredSegment) -> None:
@@ -47,11 +111,12 @@ async def scan_from(
 
 
 async def scan_stored(
-    files: Incarnation, segment: StoredSegment, *, limit: int, keep_index: bool = False
+    files: Incarnation, segment: StoredSegment, *, limit: int, kept: SegmentIndex | None = None
 ) -> int:
-    """Check every frame below offset `limit`: set the segment's damages, and its index unless `keep_index`.
+    """Check every frame below offset `limit`: set the segment's damages and its index.
 
-    Returns where the frames end, `limit` at most.
+    An index to be `kept` gets the entries that the check found, and the segment's stays as it is. Returns where the
+    frames end, `limit` at most.
     """
     await ensure_open(files, segment)
     index = new_index(segment.segment_id, segment.base_offset)
@@ -66,8 +131,10 @@ async def scan_stored(
     if scan.next_offset < limit:
         damages.append(Damage(path, scan.end, end, scan.next_offset, limit - 1))
     segment.damages = tuple(damages)
-    if not keep_index:
-        cut_index(index, limit)
+    if kept is not None:
+        kept.replace(index)
+    else:
+        index.cut(limit)
         segment.index, segment.is_indexed = index, True
     return min(scan.next_offset, limit)
 
@@ -80,7 +147,7 @@ async def index_stored(files: Incarnation, segment: StoredSegment) -> SegmentInd
     directory = segment.file.directory
     index = await load_index(files, directory, segment.base_offset, segment.segment_id)
     if index is not None:
-        cut_index(index, segment.end_offset)
+        index.cut(segment.end_offset)
         if index.end_position > segment.file.position or not await proves_itself(
             files, segment.file.handle, index
         ):
@@ -91,8 +158,8 @@ async def index_stored(files: Incarnation, segment: StoredSegment) -> SegmentInd
         scan = await scan_from(files, segment, index, check_bodies=False)
         if scan.damages:
             # The index begins, or goes on, behind them: no walk would come upon them, so they are named here.
-            await scan_stored(files, segment, limit=segment.end_offset, keep_index=True)
+            await scan_stored(files, segment, limit=segment.end_offset, kept=index)
         if index.next_offset > segment.end_offset:
-            cut_index(index, segment.end_offset)
+            index.cut(segment.end_offset)
     segment.index, segment.is_indexed = index, True
     return index

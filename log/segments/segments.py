@@ -6,7 +6,7 @@ superseded. That is what makes forks after failed syncs, and rewrites after uncl
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterator
 
 import attrs
@@ -21,9 +21,6 @@ __all__ = [
     "Gap",
     "SegmentList",
     "StoredSegment",
-    "cut_index",
-    "position_of_offset",
-    "position_of_time",
 ]
 
 
@@ -65,6 +62,7 @@ class StoredSegment:
     """One segment: its file, what its header says, and what is known of its frames."""
 
     __slots__ = (
+        "base_offset",
         "created_us",
         "damages",
         "end_offset",
@@ -80,6 +78,7 @@ class StoredSegment:
         "newest_us",
         "previous_end",
         "readers",
+        "segment_id",
     )
 
     def __init__(
@@ -92,6 +91,10 @@ class StoredSegment:
         index: SegmentIndex | None = None,
     ) -> None:
         self.file = file
+        self.base_offset = file.base_offset
+        """The offset that its first record has, or would have."""
+        self.segment_id = file.segment_id
+        """What its checksums are seeded with."""
         self.created_us = created_us
         self.previous_end = previous_end
         """Where the segment before ended; offsets from there to the base offset hold no records."""
@@ -119,27 +122,14 @@ class StoredSegment:
         return f"<StoredSegment {self.base_offset} to {self.end_offset}>"
 
     @property
-    def base_offset(self) -> int:
-        """The offset that its first record has, or would have."""
-        return self.file.base_offset
-
-    @property
-    def segment_id(self) -> int:
-        """What its checksums are seeded with."""
-        return self.file.segment_id
-
-    @property
     def size_bytes(self) -> int:
         """Header and frames, without the zeros ahead."""
         return self.file.position
 
-    def damage_at(self, position: int, offset: int) -> Damage | None:
-        """The damaged range in which a walk stands at `position`, expecting `offset`.
-
-        A walk that passes over bodies may have gone into it, or across its end, by a header that held.
-        """
+    def damage_at(self, position: int) -> Damage | None:
+        """The damaged range in which a walk stands, one without bytes included."""
         for damage in self.damages or ():
-            if damage.start <= position and (position < damage.end or offset <= damage.last_offset):
+            if damage.start == position or damage.start < position < damage.end:
                 return damage
         return None
 
@@ -147,10 +137,12 @@ class StoredSegment:
 class SegmentList:
     """Segments in offset order; the last one is in use."""
 
-    __slots__ = ("_bases", "_sealed_bytes", "_segments")
+    __slots__ = ("_bases", "_sealed_bytes", "_segments", "active")
 
     def __init__(self, segments: list[StoredSegment]) -> None:
         self._segments = segments
+        self.active = segments[-1]
+        """The one in use."""
         self._bases = [segment.base_offset for segment in segments]
         self._sealed_bytes = sum(segment.size_bytes for segment in segments[:-1])
 
@@ -163,11 +155,6 @@ class SegmentList:
     def __getitem__(self, place: int) -> StoredSegment:
         return self._segments[place]
 
-    @property
-    def active(self) -> StoredSegment:
-        """The one in use."""
-        return self._segments[-1]
-
     def holding(self, offset: int) -> tuple[StoredSegment, StoredSegment | None]:
         """The segment that holds, or would hold, `offset` (at least the first), and its successor."""
         place = max(bisect_right(self._bases, offset) - 1, 0)
@@ -177,7 +164,7 @@ class SegmentList:
     @property
     def size_bytes(self) -> int:
         """Bytes of all segments, without the zeros ahead."""
-        return self._sealed_bytes + self._segments[-1].file.position
+        return self._sealed_bytes + self.active.file.position
 
     @property
     def damages(self) -> list[Damage]:
@@ -189,41 +176,12 @@ class SegmentList:
         if self._bases[-1] == segment.base_offset:
             self._segments[-1] = segment
         else:
-            self._sealed_bytes += self._segments[-1].size_bytes
+            self._sealed_bytes += self.active.size_bytes
             self._bases.append(segment.base_offset)
             self._segments.append(segment)
+        self.active = segment
 
     def drop_first(self, count: int) -> None:
         """Forget the oldest segments; the one in use is never among them."""
         self._sealed_bytes -= sum(segment.size_bytes for segment in self._segments[:count])
         del self._segments[:count], self._bases[:count]
-
-
-def cut_index(index: SegmentIndex, offset: int) -> None:
-    """Let `index` end at the last entry at or below `offset`: what follows is to be scanned, or superseded."""
-    if index.next_offset <= offset:
-        return
-    place = max(bisect_right(index.offsets, offset) - 1, 0)
-    if not index.positions:
-        return
-    index.next_offset, index.end_position = index.offsets[place], index.positions[place]
-    index.max_time_us = index.times[place]
-    index.records = max(0, index.next_offset - index.offsets[0])
-    index.sealed = False
-    del index.offsets[place:], index.positions[place:], index.times[place:]
-
-
-def position_of_offset(index: SegmentIndex, offset: int) -> tuple[int, int]:
-    """(position, base offset) of the frame that a walk to `offset` begins with."""
-    place = max(bisect_right(index.offsets, offset) - 1, 0)
-    if not index.positions:
-        return index.end_position, index.next_offset
-    return index.positions[place], index.offsets[place]
-
-
-def position_of_time(index: SegmentIndex, time_us: int) -> tuple[int, int]:
-    """(position, base offset) of the frame that a walk to the first record at or after `time_us` begins with."""
-    place = max(bisect_left(index.times, time_us) - 1, 0)
-    if not index.positions:
-        return index.end_position, index.next_offset
-    return index.positions[place], index.offsets[place]

@@ -62,7 +62,9 @@ def _keyed_deliveries(history: History, surviving: Surviving, terms: Terms) -> l
             for earlier in before.get((entry.topic, entry.partition, offset), ()):
                 if known.get(earlier, NOT_YET):
                     place = f"{entry.topic}/{entry.partition}@{offset}"
-                    words = f"{place} came to {entry.who} of {entry.group} before {earlier} of its key was acked"
+                    words = (
+                        f"{place} came to {entry.who} of {entry.group} before {earlier} of its key was acked"
+                    )
                     found.append(Violation(PROMISE, words, entry))
                     break
             known[offset] = entry.who

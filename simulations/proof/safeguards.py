@@ -133,8 +133,8 @@ _TABLE: Final = (
     Safeguard(
         "lease check",
         "two consumers work on the same message",
-        "who asks when nothing is ready gets what somebody else holds",
-        (Patch(f"{ACTORS}.delivery.delivery.Delivery.lease", wrong.hands_out_what_is_held),),
+        "a consumer that finds nothing ready gets what another one has leased",
+        (Patch(f"{ACTORS}.delivery.delivery.Delivery.lease", wrong.leases_what_is_leased),),
         ("many-groups", *CRASHES),
     ),
     Safeguard(
@@ -157,7 +157,7 @@ _TABLE: Final = (
         "mailbox outlives its actor",
         "what was asked while an actor restarted is never answered",
         "a restarted actor finds an empty mailbox",
-        (Patch("callboard.actors.kernel.incarnation.Incarnation.live", wrong.drops_the_mailbox),),
+        (Patch("callboard.actors.kernel.incarnation.ActorIncarnation.live", wrong.drops_the_mailbox),),
         ("plain-actors", "supervisor-trees", *CRASHES),
     ),
     Safeguard(

@@ -150,6 +150,98 @@ async def test_looking_ahead_loses_and_doubles_nothing(autojump_clock: Any, worl
         assert [part.groups[0].pending for part in await topic.describe()] == [0, 0]
 
 
+async def test_a_wait_shorter_than_the_disk_takes_still_gets_messages(
+    autojump_clock: Any, world: Any
+) -> None:
+    """What a `get(timeout=)` gave up waiting for is there for the next one, at the first attempt, each once."""
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 5)
+        async with topic.subscribe("group", visibility_timeout=60.0) as consumer:
+            world.disk.latency_s = 0.2
+            found: list[tuple[int, int]] = []
+            for _ in range(60):
+                message = await consumer.get(timeout=0.06)
+                if message is not None:
+                    found.append((message.offset, message.attempt))
+                    await message.ack(wait=False)
+            assert [(number, 1) for number in range(5)] == found
+            await consumer.flush()
+        assert (await world.group_of(topic)).pending == 0
+
+
+async def test_a_lease_that_nobody_waited_for_goes_back_when_it_is_old(
+    autojump_clock: Any, world: Any
+) -> None:
+    """Whoever comes back late for what it gave up waiting for is given the message anew, with time to handle it."""
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 1)
+        async with topic.subscribe("group", visibility_timeout=20.0) as consumer:
+            world.disk.latency_s = 0.2
+            assert await consumer.get(timeout=0.06) is None
+            await trio.sleep(15.0)
+            message = await consumer.get(timeout=2.0)
+            assert (message.offset, message.attempt) == (0, 1)
+            assert message.deadline - trio.current_time() > 15.0
+
+
+async def test_quick_batches_share_a_lease_and_slow_ones_do_not(autojump_clock: Any, world: Any) -> None:
+    """While batches are taken quickly one lease covers several of them; a slow caller leases one at a time."""
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 4000)
+        async with topic.subscribe("group", max_in_flight=800) as consumer:
+            most, offsets = 0, []
+            batches = consumer.batches(max_records=10)
+            for _ in range(200):
+                batch = await batches.__anext__()
+                assert set(batch.attempts()) == {1}
+                offsets += batch.offsets()
+                await batch.ack()
+                most = max(most, (await world.group_of(topic)).leased)
+            assert 100 <= most <= 2 * 160
+            for _ in range(40):
+                await trio.sleep(1.0)
+                batch = await batches.__anext__()
+                offsets += batch.offsets()
+                await batch.ack()
+            assert (await world.group_of(topic)).leased <= 10
+            assert offsets == list(range(2400))
+
+
+async def test_what_is_left_of_a_lease_goes_to_single_gets_and_back(autojump_clock: Any, world: Any) -> None:
+    """Batches and single messages may be mixed: what one left of a lease, the other gets; all at attempt one."""
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 3000)
+        async with topic.subscribe("group") as consumer:
+            seen = []
+            for turn in range(90):
+                batch = await consumer.get_batch(10 + turn % 3, 0.0)
+                seen += zip(batch.offsets(), batch.attempts(), strict=True)
+                await batch.ack(wait=turn % 2 == 0)
+                if turn % 10 == 9:
+                    message = await consumer.get()
+                    seen.append((message.offset, message.attempt))
+                    await message.ack()
+            await consumer.flush()
+            assert sorted(seen) == [(number, 1) for number in range(len(seen))]
+
+
+async def test_lazily_acked_batches_of_one_lease_are_one_event(autojump_clock: Any, world: Any) -> None:
+    """Acks of neighbouring batches that nobody waits for reach the partition as one range."""
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 3000)
+        async with topic.subscribe("group") as consumer:
+            batches = consumer.batches(max_records=10)
+            for _ in range(100):
+                await (await batches.__anext__()).ack(wait=False)
+            await consumer.flush()
+            before = (await topic.describe())[0].commits
+            for _ in range(200):
+                await (await batches.__anext__()).ack(wait=False)
+            await consumer.flush()
+            assert (await topic.describe())[0].commits - before <= 60
+        assert (await world.group_of(topic)).pending == 0
+
+
 # -- sharing
 
 

@@ -217,10 +217,10 @@ async def test_attempts_of_many_ranges_are_counted_in_one_pass(autojump_clock: A
         async with topic.subscribe("group", max_in_flight=2 * count) as consumer:
             batch = await consumer.get_batch(count, 1.0)
             odd = [(offset, offset + 1) for offset in range(1, count, 2)]
-            lease = batch._parts[0].lease_id
-            await consumer.leases.settle(batch.port, "nack", [(lease, odd)], delay_s=0.0)
+            lease = batch._parts[0].lease
+            await consumer.leases.settle("nack", [(lease, odd)], delay_s=0.0)
             even = [(offset, offset + 1) for offset in range(0, count, 2)]
-            await consumer.leases.settle(batch.port, "release", [(lease, even)])
+            await consumer.leases.settle("release", [(lease, even)])
             again = await consumer.get_batch(count, 1.0)
             assert again.attempts() == [1 + offset % 2 for offset in again.offsets()]
             assert len(again) == count

@@ -25,19 +25,17 @@ from callboard.actors.partition.commands import (
 from callboard.actors.partition.committer import Committer, DiskEngine
 from callboard.actors.partition.core import LINGER_S, Carried, PartitionCore
 from callboard.actors.partition.effects import (
-    NEVER,
     Answer,
     AnswerEach,
     AppendsFailed,
     AppendsStored,
-    Due,
     Effect,
     Journalled,
     RefuseEach,
 )
 from callboard.actors.partition.group_states import GroupStates
 from callboard.actors.partition.participants import JournalParticipant, LogParticipant
-from callboard.actors.partition.sequencer import GATHER_BYTES, GATHER_S, Singles
+from callboard.actors.partition.sequencer import GATHER_BYTES, GATHER_S, NEVER, Due, Singles
 from callboard.log.errors import (
     DiskFull,
     PlanFailed,
@@ -50,8 +48,7 @@ from callboard.log.host.clock import HostClock
 from callboard.log.host.disk import HostDisk
 from callboard.log.journal.journal import Journal
 from callboard.log.limits import COMMIT_BYTES_MAX
-from callboard.log.partition.log_settings import LogSettings
-from callboard.log.partition.partition_log import PartitionLog
+from callboard.log.partition.partition_log import LogSettings, PartitionLog
 from callboard.log.seams.disk import Close, Create, MakeDirectory, Sync, Write
 from callboard.simulations.clock import VirtualClock
 from callboard.simulations.disk.memory_disk import MemoryDisk
@@ -501,7 +498,7 @@ async def test_a_full_topic_refuses_and_journals_on(autojump_clock: Any) -> None
         bench.publish(2, size=60_000)
         await trio.sleep(0.1)
         await bench.log.retain(now_us=0, unsettled_from=0, drop_unread=False)
-        assert bench.log.over_limit()
+        assert bench.log.is_over_limit
         bench.full = TopicFull("full", topic="orders")
         publish, ack = bench.publish(), bench.record(sync=True)
         await trio.sleep(0.1)

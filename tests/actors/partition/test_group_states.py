@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.actors.delivery.events import GroupEvents
+from callboard.actors.delivery.events import EVENTS, GroupEvents
 from callboard.actors.partition.group_states import (
     CLOSE,
-    EVENTS,
     OPEN,
     PREFIX,
     RECORDS_VERSION,

@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from callboard.log import limits
-from callboard.log.format.body import BODY_COLUMNS
 from callboard.log.format.columns import Columns
 from callboard.log.format.committed import COMMITTED_LAYOUT
-from callboard.log.format.frame import FRAME_LAYOUT, encode_frame
+from callboard.log.format.frame import BODY_COLUMNS, FRAME_LAYOUT, encode_frame
 from callboard.log.format.index import INDEX_INTERVAL_BYTES, INDEX_LAYOUT
 from callboard.log.format.layout import Layout
 from callboard.log.format.segment import SEGMENT_LAYOUT, encode_segment_header

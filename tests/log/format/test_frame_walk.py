@@ -16,7 +16,14 @@ from callboard.log.format import frame as frames
 from callboard.log.format.columns import Columns
 from callboard.log.format.faults import FaultReason, FrameInvalid
 from callboard.log.format.frame import FRAME_HEADER_BYTES, FrameFields, decode_header, encode_frame
-from callboard.log.format.frame_walk import EVERYTHING, NOTHING, DamagedRange, FrameWalk, Tail
+from callboard.log.format.frame_walk import (
+    EVERYTHING,
+    LOOK_AHEAD_BYTES,
+    NOTHING,
+    DamagedRange,
+    FrameWalk,
+    Tail,
+)
 from callboard.log.format.index import SegmentIndex
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES, decode_segment_header, encode_segment_header
 from callboard.log.format.walk_drivers import (
@@ -189,6 +196,64 @@ def test_offsets_that_do_not_continue_are_not_served() -> None:
     assert (Tail.TORN, 1, len(data)) == (scan.tail, len(scan.positions), scan.end)
 
 
+@st.composite
+def misdirected_segments(draw: st.DrawFn) -> tuple[bytes, set[int]]:
+    """A segment in which a write landed at a wrong place, and the offsets of the frames that are whole in theirs."""
+    sizes = draw(st.lists(st.integers(1, 4), min_size=2, max_size=12))
+    data, places = segment_of(*([b"%d" % size * size] * size for size in sizes))
+    ends = [*(position for position, _, _ in places[1:]), len(data)]
+    first = draw(st.integers(0, len(places) - 1))
+    last = draw(st.integers(first, min(first + 2, len(places) - 1)))
+    piece = data[places[first][0] : ends[last]]
+    file = bytearray(data)
+    if draw(st.booleans()):
+        file[places[first][0] : ends[last]] = bytes(len(piece))
+    to = draw(st.integers(SEGMENT_HEADER_BYTES, len(data)))
+    file[to : to + len(piece)] = piece[: len(data) - to]
+    whole = {
+        offset
+        for (position, low, high), end in zip(places, ends, strict=True)
+        if file[position:end] == data[position:end]
+        for offset in range(low, high + 1)
+    }
+    return bytes(file), whole
+
+
+@given(misdirected_segments())
+def test_a_misdirected_write_costs_no_frame_that_it_did_not_overwrite(case: tuple[bytes, set[int]]) -> None:
+    """Every record whose frame is whole in its place is found, whichever frames lie valid in a wrong one."""
+    file, whole = case
+    found = [columns.offset_list() for _, _, columns in read_frames(pread_of(file), SEGMENT, 7)]
+    offsets = [offset for batch in found for offset in batch]
+    assert whole <= set(offsets)
+    assert offsets == sorted(set(offsets))
+
+
+def test_a_frame_that_jumps_ahead_gives_way_to_a_lower_one_behind_it() -> None:
+    """What lies before the lower frame is one damaged range; without a lower one the frame stands."""
+    batches = ([b"x" * 50],) * 8
+    data, places = segment_of(*batches)
+    size = places[1][0] - places[0][0]
+    moved = data[places[7][0] :]
+    damaged = bytearray(data)
+    damaged[places[2][0] + 9 : places[2][0] + 9 + size] = moved
+    damaged[places[7][0] :] = bytes(len(moved))
+
+    scan = walk_buffer(damaged, SEGMENT, 7)
+    assert [DamagedRange(places[1][0] + size, places[4][0], 9, 10)] == scan.damages
+    assert [7, 8, 11, 12, 13] == offsets_of(damaged)
+
+    damaged[places[4][0] :] = bytes(len(damaged) - places[4][0])
+    scan = walk_buffer(damaged, SEGMENT, 7)
+    assert [DamagedRange(places[2][0], places[2][0] + 9, 9, 13)] == scan.damages
+    assert [7, 8, 14] == offsets_of(damaged)
+
+
+def offsets_of(file: bytes) -> list[int]:
+    found = read_frames(pread_of(file), SEGMENT, 7)
+    return [offset for _, _, columns in found for offset in columns.offset_list()]
+
+
 def test_overwritten_stretches_are_damage_when_frames_follow() -> None:
     """Random bytes, zeros and foreign frames over any part are passed by, and the rest is found."""
     data, places = segment_of(*([b"%03d" % n * 20] for n in range(20)))
@@ -249,7 +314,7 @@ def wounded_segments(draw: st.DrawFn) -> bytes:
     for _ in range(draw(st.integers(0, 3))):
         at = draw(st.integers(SEGMENT_HEADER_BYTES, len(file)))
         length = draw(st.integers(0, 90))
-        how = draw(st.sampled_from(["flip", "cut", "zero", "end"]))
+        how = draw(st.sampled_from(["flip", "cut", "zero", "end", "move"]))
         if how == "flip" and at < len(file):
             file[at] ^= draw(st.integers(1, 255))
         elif how == "cut":
@@ -258,6 +323,9 @@ def wounded_segments(draw: st.DrawFn) -> bytes:
             file[at : at + length] = bytes(len(file[at : at + length]))
         elif how == "end":
             file += bytes(length)
+        elif how == "move":
+            to = draw(st.integers(SEGMENT_HEADER_BYTES, len(file)))
+            file[to : to + 3 * length] = file[at : at + len(file[to : to + 3 * length])]
     return bytes(file)
 
 
@@ -319,14 +387,17 @@ def test_all_drivers_find_the_same(
 
 
 @given(wounded_segments(), st.sampled_from([1, 100, 1 << 20]))
-def test_no_more_than_a_chunk_or_a_frame_is_asked_for(file: bytes, chunk: int) -> None:
-    """Bytes are asked for with rising positions, none twice, none behind the file's end, never much at a time (S4)."""
+def test_no_more_than_a_chunk_or_a_frame_and_its_look_ahead_is_asked_for(file: bytes, chunk: int) -> None:
+    """Bytes are asked for with rising positions, none twice, none behind the file's end, never much at a time (S4).
+
+    The look ahead behind a frame that jumps is the most, besides the frame itself.
+    """
     walk = FrameWalk(SEGMENT, 7, file_end=len(file), chunk_bytes=chunk)
     longest = max(map(len, (frame_of(values, 7) for values in BATCHES)))
     at = SEGMENT_HEADER_BYTES
     while (need := walk.need) is not None:
         assert at <= need.position
-        assert 0 < need.length <= max(chunk, longest + FRAME_HEADER_BYTES)
+        assert 0 < need.length <= max(chunk, longest + LOOK_AHEAD_BYTES)
         at = need.position + need.length
         assert at <= len(file)
         walk.feed(file[need.position : at])

@@ -6,6 +6,7 @@ writes only files that are missing.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 from pathlib import Path
 
@@ -29,19 +30,18 @@ def plain() -> Columns:
 
 
 def every_column() -> Columns:
-    columns = Columns.build(
-        [b"first", None, b"", b"fourth", b"fifth"],
-        [b"k", None, b"", b"k", None],
-        [{"type": "order", "raw": b"\xff\x00"}, None, {"größe": "7"}, None, None],
-        [NOON_US - 5, None, -1, 0, NOON_US],
-        priorities=[0, 9, 0, 255, 1],
-        expiries=[None, NOON_US + 60_000_000, None, None, 0],
-        dedup_ids=[b"d-1", None, b"", b"d-4", None],
-        producers=[(2, 0xFFFF_FFFF_FFFF_FFFF, 3, 41), (1, 0, 0, 0), (2, 5, 0, 2**63)],
+    sparse = Columns.build(
+        [b"first", None, b"fourth", b"fifth"],
+        [b"k", None, b"k", None],
+        [{"type": "order", "raw": b"\xff\x00"}, None, None, None],
+        [NOON_US - 5, None, 0, NOON_US],
+        priorities=[0, 9, 255, 1],
+        expiries=[None, NOON_US + 60_000_000, None, 0],
+        dedup_ids=[b"d-1", None, b"d-4", None],
+        producers=[(2, 0xFFFF_FFFF_FFFF_FFFF, 3, 41), (2, 5, 0, 2**63)],
     )
-    columns.base_offset = 1000
-    sparse = columns.take([0, 1, 3, 4])
-    sparse.cover(999, 1005)
+    sparse.base_offset, sparse.span = 999, 6
+    sparse.offset_deltas = array("I", [1, 2, 4, 5])
     sparse.append_times = [NOON_US, NOON_US + 3, NOON_US + 2, NOON_US + 1]
     return sparse
 

@@ -112,9 +112,9 @@ def test_offsets_are_found_from_the_entry_before() -> None:
     index = filled_index()
 
     assert [SEGMENT_HEADER_BYTES + 100 * n for n in (0, 0, 0, 3, 3, 9, 9)] == [
-        index.find_offset(offset) for offset in (0, 50, 79, 80, 109, 140, 10**9)
+        index.find_offset(offset)[0] for offset in (0, 50, 79, 80, 109, 140, 10**9)
     ]
-    assert SEGMENT_HEADER_BYTES == SegmentIndex(77, 50).find_offset(60)
+    assert SEGMENT_HEADER_BYTES == SegmentIndex(77, 50).find_offset(60)[0]
 
 
 def test_times_are_found_though_the_clock_was_set_back() -> None:
@@ -122,9 +122,9 @@ def test_times_are_found_though_the_clock_was_set_back() -> None:
     index = filled_index()
 
     assert [SEGMENT_HEADER_BYTES + 100 * n for n in (0, 0, 0, 3, 3, 6, 9, 9)] == [
-        index.find_time(time_us) for time_us in (0, 10, 30, 31, 40, 41, 71, 1000)
+        index.find_time(time_us)[0] for time_us in (0, 10, 30, 31, 40, 41, 71, 1000)
     ]
-    assert SEGMENT_HEADER_BYTES == SegmentIndex(77, 50).find_time(60)
+    assert SEGMENT_HEADER_BYTES == SegmentIndex(77, 50).find_time(60)[0]
 
 
 def test_an_index_goes_on_growing_after_it_was_read() -> None:

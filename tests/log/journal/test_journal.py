@@ -85,6 +85,18 @@ async def test_snapshot_replaces_replay(owner):
     assert journal.bytes_since_snapshot > 0
 
 
+async def test_a_mark_is_no_news(owner):
+    """After a clean close nothing has been said since the last snapshot, and none is due, however often one opens."""
+    journal = await owner.open()
+    await owner.append(journal, b"a")
+    await journal.snapshot(owner.image())
+    for _ in range(3):
+        await journal.close()
+        journal = await owner.open()
+        assert 0 == journal.bytes_since_snapshot
+    assert [b"a"] == owner.state
+
+
 async def test_snapshot_keeps_earlier_segments_until_prune(owner):
     """A snapshot removes nothing; prune removes what the newest snapshot made superfluous."""
     journal = await owner.open()

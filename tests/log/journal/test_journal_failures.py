@@ -9,7 +9,7 @@ from callboard.log.errors import DiskFull, LogCorrupt, PlanFailed, StaleIncarnat
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
 from callboard.log.limits import JOURNAL_RESERVE_BYTES, KIB
 from callboard.log.seams.disk import Create, Rename, Sync, SyncDirectory, Write, Zero
-from callboard.simulations.disk.memory_disk import keep_unsynced, lose_unsynced
+from callboard.simulations.disk.inodes import keep_unsynced, lose_unsynced
 
 IO_ERROR = OSError(errno.EIO, "Input/output error")
 

@@ -12,10 +12,10 @@ from callboard.log.limits import KIB
 from callboard.log.offline.reader import LogReader
 from callboard.log.offline.repair import repair_directory
 from callboard.log.offline.verify import verify_directory
-from callboard.log.partition.log_settings import LogSettings
-from callboard.log.partition.partition_log import PartitionLog
+from callboard.log.partition.partition_log import LogSettings, PartitionLog
 from callboard.simulations.clock import VirtualClock
-from callboard.simulations.disk.memory_disk import MemoryDisk, keep_unsynced, lose_unsynced
+from callboard.simulations.disk.inodes import keep_unsynced, lose_unsynced
+from callboard.simulations.disk.memory_disk import MemoryDisk
 from callboard.simulations.entropy import SeededEntropy
 
 DIRECTORY = "orders/0"

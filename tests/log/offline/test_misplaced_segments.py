@@ -14,8 +14,7 @@ from callboard.log.limits import KIB, OFFSET_JUMP_MAX
 from callboard.log.offline.reader import LogReader
 from callboard.log.offline.repair import repair_directory
 from callboard.log.offline.verify import verify_directory
-from callboard.log.partition.log_settings import LogSettings
-from callboard.log.partition.partition_log import PartitionLog
+from callboard.log.partition.partition_log import LogSettings, PartitionLog
 from callboard.log.segments.segment_file import segment_path
 from callboard.simulations.clock import VirtualClock
 from callboard.simulations.disk.memory_disk import MemoryDisk

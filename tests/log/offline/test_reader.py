@@ -10,7 +10,7 @@ from callboard.log.errors import InvalidArgument, LogCorrupt, OffsetOutOfRange, 
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES, decode_segment_header
 from callboard.log.format.walk_drivers import walk_buffer
 from callboard.log.offline.reader import LogReader
-from callboard.simulations.disk.memory_disk import ReadVerb
+from callboard.simulations.disk.disk_faults import ReadVerb
 
 
 async def open_reader(writer):

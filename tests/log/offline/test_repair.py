@@ -10,7 +10,7 @@ from callboard.log.offline.reader import LogReader
 from callboard.log.offline.repair import repair_directory
 from callboard.log.offline.verify import verify_directory
 from callboard.simulations.clock import VirtualClock
-from callboard.simulations.disk.memory_disk import keep_unsynced, lose_unsynced
+from callboard.simulations.disk.inodes import keep_unsynced, lose_unsynced
 from callboard.simulations.entropy import SeededEntropy
 
 

@@ -26,7 +26,7 @@ async def test_records_get_consecutive_offsets(world: Any) -> None:
     """Each batch of a stage begins where the one before ended."""
     log = await world.open()
     staged = log.stage([Columns.build([b"a", b"b"]), Columns.build([b"c"])], durable=True)
-    assert (0, 2) == staged.base_offsets
+    assert [0, 2] == staged.base_offsets
     assert 3 == staged.end_offset == log.next_offset
     assert 0 == log.visible_end
     await world.files.submit(staged.verbs)

@@ -12,7 +12,7 @@ from callboard.log.errors import DiskFull, StaleIncarnation, StorageError
 from callboard.log.limits import Limits
 from callboard.log.partition.recovery import lacks_space
 from callboard.log.seams.disk import Create, Rename, Sync, SyncDirectory, Write
-from callboard.simulations.disk.memory_disk import keep_unsynced, lose_unsynced
+from callboard.simulations.disk.inodes import keep_unsynced, lose_unsynced
 
 
 def keep_some(seed: int) -> Any:

@@ -8,6 +8,7 @@ import pytest
 import trio
 import trio.testing
 
+from callboard.log.limits import Limits
 from callboard.log.partition.retention import SealedSegment, choose_droppable, count_dropped
 
 ALL_SETTLED = 1 << 60
@@ -22,8 +23,8 @@ async def fill(world: Any, batches: int) -> None:
 
 @pytest.fixture
 async def sized(make_world: Any) -> Any:
-    """A log of six segments with a limit of three."""
-    world = make_world(segment_bytes=65_536, retention_bytes=3 * 65_536)
+    """A log of six segments with a limit of three, and no memory of its records."""
+    world = make_world(segment_bytes=65_536, retention_bytes=3 * 65_536, limits=Limits(tail_cache_bytes=1))
     await world.open()
     await fill(world, 60)
     return world
@@ -50,18 +51,18 @@ async def test_unsettled_records_are_kept(sized: Any) -> None:
     first_end = log._segments[0].end_offset
     done = await log.retain(now_us=0, unsettled_from=first_end, drop_unread=False)
     assert 1 == done.dropped_segments
-    assert log.over_limit()
+    assert log.is_over_limit
     done = await log.retain(now_us=0, unsettled_from=first_end, drop_unread=False)
     assert 0 == done.dropped_segments
     await log.retain(now_us=0, unsettled_from=ALL_SETTLED, drop_unread=False)
-    assert not log.over_limit()
+    assert not log.is_over_limit
 
 
 async def test_unread_records_may_be_dropped_and_are_counted(sized: Any) -> None:
     """With drop_unread the limit wins over unsettled records, and says how many it cost."""
     done = await sized.log.retain(now_us=0, unsettled_from=5, drop_unread=True)
     assert done.dropped_records - 5 == done.unread_dropped
-    assert not sized.log.over_limit()
+    assert not sized.log.is_over_limit
 
 
 async def test_old_segments_go(make_world: Any) -> None:
@@ -97,9 +98,7 @@ async def test_young_segments_stay(make_world: Any) -> None:
 
 async def test_a_reader_may_go_on_in_a_dropped_segment(sized: Any) -> None:
     """A read under way while its segment is dropped ends well, and its file is closed afterwards."""
-
     sized.disk.latency_s = 0.01
-    sized.log._tail.restart(sized.log.visible_end)
     found: list[Any] = []
 
     async def read() -> None:
@@ -118,7 +117,8 @@ async def test_only_a_few_sealed_segments_stay_open(make_world: Any) -> None:
     world = make_world(segment_bytes=65_536)
     await world.open()
     await fill(world, 200)
-    world.log._tail.restart(world.log.visible_end)
+    await world.log.close()
+    await world.open()
     assert world.seen == await world.contents()
     opened = [segment for segment in world.log._segments if segment.is_open]
     assert len(opened) <= 10 < world.log.segment_count

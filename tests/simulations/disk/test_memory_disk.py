@@ -23,8 +23,9 @@ from callboard.log.seams.disk import (
     Write,
     Zero,
 )
-from callboard.simulations.disk.inodes import LENGTH, Unsynced
-from callboard.simulations.disk.memory_disk import MemoryDisk, ReadVerb, keep_unsynced
+from callboard.simulations.disk.disk_faults import ReadVerb
+from callboard.simulations.disk.inodes import LENGTH, Unsynced, keep_unsynced
+from callboard.simulations.disk.memory_disk import MemoryDisk
 
 
 @pytest.fixture

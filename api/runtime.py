@@ -135,6 +135,8 @@ class Runtime:
         )
         if disk is None and not named:
             raise InvalidArgument(f"{directory!r:.80} is no name of a directory. Nothing was written.")
+        if not isinstance(limits, Limits):
+            raise InvalidArgument(f"limits are Limits(...), not {limits!r:.80}. Nothing was opened.")
         self._disk = disk
         self._path = directory
         self._inline = sync_inline
@@ -227,6 +229,8 @@ class Runtime:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
+        if self._state != "open":
+            return False  # nothing is open
         self.check_run()
         lives = [*self._directory.topics()]
         try:

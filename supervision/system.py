@@ -53,6 +53,7 @@ class System:
         self._body = trio.CancelScope()
         self._deadlines = trio.CancelScope(shield=True)
         self._opened = False
+        self._left = False
 
     # -- inspection -----------------------------------------------------------------------------------------
 
@@ -125,6 +126,9 @@ class System:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
+        if not self._opened or self._left:
+            return False
+        self._left = True
         rest = None
         try:
             absorbed = bool(self._body.__exit__(kind, error, traceback))

@@ -16,6 +16,7 @@ from callboard.simulations.scenarios.broker_runs import (
     OrderPerKey,
     PublishAndRecover,
     PublishOnly,
+    SeveralTopics,
 )
 from callboard.simulations.scenarios.damage_runs import DamagedMiddle
 from callboard.simulations.scenarios.recorded_runs import RecordedDay, RecordedTraffic
@@ -35,6 +36,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         RetentionAgainstReaders(),
         DiskFullAndHealed(),
         DamagedMiddle(),
+        SeveralTopics(),
         RecordedTraffic(),
         RecordedDay(),
     )

@@ -470,3 +470,22 @@ async def test_a_deleted_topic_refuses_everything(bench: Bench) -> None:
     assert new.topic_id != old.topic_id
     await bench.refuses(callboard.TopicNotFound, lambda: old.publish(b"1"))
     assert [record async for record in new.read()] == []
+
+
+@pytest.mark.parametrize("wrong", [1, None, {"mailbox": 1}, callboard.log.limits.Limits])
+def test_limits_of_another_type_are_refused_before_anything_is_opened(tmp_path: Path, wrong: Any) -> None:
+    """The error says what limits are, and the directory is not made."""
+    with pytest.raises(callboard.InvalidArgument, match="limits are Limits"):
+        callboard.open_runtime(tmp_path / "data", limits=wrong)
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_leaving_a_runtime_twice_does_nothing(tmp_path: Path) -> None:
+    """Nor does leaving one that was never entered; it can be opened afterwards."""
+    runtime = callboard.open_runtime(tmp_path / "data")
+    assert await runtime.__aexit__(None, None, None) is False
+    async with runtime:
+        await (await runtime.create_topic("orders")).publish(b"0")
+    assert await runtime.__aexit__(None, None, None) is False
+    async with callboard.open_runtime(tmp_path / "data") as again:
+        assert [topic.name for topic in again.topics()] == ["orders"]

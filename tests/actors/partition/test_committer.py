@@ -393,6 +393,28 @@ async def test_a_commit_that_was_begun_and_fails_is_told_as_any_other(tmp_path: 
             nursery.cancel_scope.cancel()
 
 
+async def test_a_commit_that_has_ended_when_it_begins_is_told_in_the_same_step(tmp_path: Path) -> None:
+    """The participant hears its fate from the waker; one that failed is left to the committer's task."""
+    async with aclosing(HostDisk(tmp_path, inline=True)) as disk:
+        files = await disk.incarnate("p")
+        outbox = Outbox(files)
+        committer = Committer((outbox,), DiskEngine(files), HostClock())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(committer.run)
+            await trio.testing.wait_all_tasks_blocked()
+            outbox.put(b"x")
+            committer.wake()
+            assert outbox.fates == []
+            await trio.testing.wait_all_tasks_blocked()
+            assert outbox.fates == ["failed"]
+            await files.submit((MakeDirectory("p"),))
+            outbox.put(b"x")
+            committer.wake()
+            assert (outbox.fates, committer.commits) == (["failed", "applied"], 1)
+            await committer.closed()
+            nursery.cancel_scope.cancel()
+
+
 async def test_lazy_acks_force_no_sync_before_their_linger_is_over(autojump_clock: Any) -> None:
     """They are written with what is written anyway, and answered by the first sync: of their linger, or of a flush."""
     async with on_bench() as bench:

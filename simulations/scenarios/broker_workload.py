@@ -420,6 +420,11 @@ class BrokerWorkload:
                 pending = {names.get(group.group_id): group.pending for group in partition.groups}
                 settled &= all(pending.get(name, 1) == 0 for name in wanted)
                 settled &= partition.state in ("running", "full") or not self.world.healed.is_set()
+                if self.traffic.ordering == "key":
+                    fenced = any(group.fenced for group in partition.groups)
+                    self.world.sometimes("a message waited for another of its key", fenced)
+                    is_full = any(group.is_window_full for group in partition.groups)
+                    self.world.sometimes("a record window was full", is_full)
             if settled:
                 return
             await trio.sleep(max(0.05, self.traffic.poll_s))

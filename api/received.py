@@ -141,7 +141,7 @@ class _Gathered:
         )
 
 
-class _Sent(NamedTuple):
+class _SentAck(NamedTuple):
     """An ack that nobody waits for, on its way."""
 
     port: PartitionPort
@@ -165,7 +165,7 @@ class ConsumerLeases:
         self._freed = trio.Event()
         self.gathered: deque[_Gathered] = deque()
         """The last one still grows."""
-        self._sent: deque[_Sent] = deque()
+        self._sent: deque[_SentAck] = deque()
         self._sent_to: dict[PartitionPort, None] = {}
         self._lost: dict[PartitionPort, list[tuple[int, int]]] = {}
         """Of acks that nobody waited for."""
@@ -332,7 +332,7 @@ class ConsumerLeases:
             gathered = self.gathered[0]
             port, message = gathered.lease.port, gathered.command(self.group_id)
             try:
-                self._sent.append(_Sent(port, message, gathered.valid, port.ref.ask_nowait(message)))
+                self._sent.append(_SentAck(port, message, gathered.valid, port.ref.ask_nowait(message)))
                 self._sent_to[port] = None
             except MailboxFull:
                 return False

@@ -104,7 +104,7 @@ class RecordedWorkload(BrokerWorkload):
         return await topic.publish_batch(values, keys=[self._events[number].key for number in numbers])
 
 
-class Replay:
+class RecordedRun:
     """What the scenarios of recorded traffic do."""
 
     async def main(self, world: World, workload: Recording) -> None:
@@ -114,7 +114,7 @@ class Replay:
         await replay.run()
 
 
-class RecordedTraffic(Replay):
+class RecordedTraffic(RecordedRun):
     """Some hundred events out of the recorded day."""
 
     name = "recorded-traffic"
@@ -144,7 +144,7 @@ class RecordedTraffic(Replay):
         )
 
 
-class RecordedDay(Replay):
+class RecordedDay(RecordedRun):
     """The whole recorded day, 30,969 events in 24 virtual hours, with faults throughout."""
 
     name = "recorded-day"

@@ -68,7 +68,7 @@ def test_a_nack_without_a_delay_waits_as_the_settings_of_its_group_say() -> None
         now = due
         core.time_has_come(now)
     assert delays == pytest.approx([1.0, 2.0, 4.0, 5.0, 5.0 * (1 - JITTER)])
-    core.alter_group(c.AlterGroup(1, c.DeliverySettings(backoff=0.5, max_backoff=0.5)), "alters", now)
+    core.alter_delivery(c.AlterDelivery(1, c.DeliverySettings(backoff=0.5, max_backoff=0.5)), "alters", now)
     lease = core.fetch(c.Fetch(1, 7, 1, 1000), "fetches", now)
     assert lease is not None
     core.settle(c.Settle(1, "nack", lease.lease_id, [(0, 1)]), "nacks", now)
@@ -153,7 +153,7 @@ def test_a_group_that_no_member_opened_in_this_process_is_unknown() -> None:
     states.open(1, True, 0)
     core = PartitionCore(states, Carried(), label="orders/0", visible_end=1)
     assert core.fetch(c.Fetch(1, 7, 1, 1000), "fetches", 0.0) is None
-    assert [effect.token for effect in of_kind(core, e.Refuse)] == ["fetches"]
+    assert [effect.tokens for effect in of_kind(core, e.Refuse)] == [["fetches"]]
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_a_consumer_whose_last_lease_has_not_come_back_waits_without_being_notif
     core.fetch(c.Fetch(1, 7, 1, 1000), "gives up", 0.0)
     core.fetch(c.Fetch(1, 7, 1, 1000), "fetches", 0.0)
     core.wait_for_ready(c.WaitForReady(1, 7), "waits", 0.0)
-    assert [(effect.token, effect.value) for effect in of_kind(core, e.Answer)] == [("fetches", None)]
+    assert [effect.answers for effect in of_kind(core, e.Answer)] == [[("fetches", None)]]
     commit(core)
     (effect,) = of_kind(core, e.Journalled)
     core.not_delivered(effect.leases[0], 0.0)
@@ -208,7 +208,7 @@ def test_a_crash_at_the_opening_gives_no_time_to_leases_of_the_process_before() 
         opened = successor(restarted)
         assert [group.delivery.leased for group in opened.states] == [0]
     core = opened
-    core.alter_group(c.AlterGroup(1, c.DeliverySettings()), "alters", 100.0)
+    core.alter_delivery(c.AlterDelivery(1, c.DeliverySettings()), "alters", 100.0)
     leased(core, now=100.0)
     assert [group.delivery.leased for group in successor(True).states] == [1]
 
@@ -287,8 +287,8 @@ def test_records_that_cannot_be_read_are_refused_to_those_who_wait() -> None:
     error = StorageError("the disk refuses")
     core.window_not_read(1, error, 0.0)
     refused, told = core.effects
-    assert refused == e.RefuseEach(["fetches"], error)
-    assert told == e.AnswerEach([("waits", True)])
+    assert refused == e.Refuse(["fetches"], error)
+    assert told == e.Answer([("waits", True)])
     core.effects.clear()
     fetched(core)
     assert len(of_kind(core, e.ReadWindow)) == 1
@@ -307,7 +307,7 @@ def test_who_has_gone_while_records_were_read_gets_no_lease() -> None:
     closing = keyed_core(b"a")
     fetched(closing)
     closing.close_group(c.CloseGroup(1), "closes", 0.0)
-    assert [effect.token for effect in of_kind(closing, e.Refuse)] == ["fetches"]
+    assert [effect.tokens for effect in of_kind(closing, e.Refuse)] == [["fetches"]]
     closing.window_read(1, window_records(0, 1, [], ("key_hash",)), 0.0)
     assert closing.effects == []
 

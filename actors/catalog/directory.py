@@ -22,6 +22,7 @@ from callboard.actors.kernel import ActorRef, MailboxSpec
 from callboard.actors.partition.openings import Openings
 from callboard.actors.partition.partition import Partition
 from callboard.actors.partition.port import PartitionPort
+from callboard.actors.partition.record_window import WindowBudget
 from callboard.actors.partition.spec import PartitionSpec
 from callboard.actors.settings import TopicSettings
 from callboard.log.errors import CallboardError, StorageError
@@ -79,6 +80,7 @@ class Directory:
         self._live_groups: dict[int, LiveGroup] = {}
         self._memberships: dict[int, Membership] = {}
         self.openings = Openings(limits.openings, limits.opening_bytes)
+        self.windows = WindowBudget(limits.window_bytes)
         self.catalog: ActorRef[Any]
 
     def attach(self, topics: SupervisorRef, groups: SupervisorRef) -> None:
@@ -132,7 +134,9 @@ class Directory:
             for index in range(record.settings.partitions)
         )
         partitions = tuple(
-            PartitionSpec(record.name, record.topic_id, port.index, record.settings, port, self.openings)
+            PartitionSpec(
+                record.name, record.topic_id, port.index, record.settings, port, self.openings, self.windows
+            )
             for port in ports
         )
         children = tuple(_child_spec(spec, self._limits) for spec in partitions)

@@ -288,7 +288,7 @@ class Catalog(Actor[CatalogCommand]):
         return live
 
     @staticmethod
-    async def _tell(port: PartitionPort, news: c.Alter | c.AlterGroup) -> None:
+    async def _tell(port: PartitionPort, news: c.Alter | c.AlterDelivery) -> None:
         """Tell a partition what is altered. One that crashed or failed comes back with that."""
         with suppress(CallboardError):
             await port.ref.ask(news)
@@ -379,7 +379,7 @@ class Catalog(Actor[CatalogCommand]):
         """Have partitions and members know a group's settings; members when the partitions have taken note."""
         membership = self._directory.membership(record)
         membership.alter(record.settings)
-        altered = c.AlterGroup(record.group_id, membership.delivery_settings())
+        altered = c.AlterDelivery(record.group_id, membership.delivery_settings())
         with trio.move_on_after(ALTER_TIMEOUT_S):
             async with trio.open_nursery() as nursery:
                 for port in self._directory.ports(record):

@@ -71,7 +71,10 @@ class GroupEvents(NamedTuple):
 
     def record(self, wall_offset_s: float) -> bytes:
         """The journal record. `wall_offset_s` is wall minus monotonic time: delays outlive the process."""
-        return cbor2.dumps([EVENTS, self.group_id, _shifted(self.events, wall_offset_s)])
+        events = self.events
+        if any(event[0] == "N" for event in events):
+            events = _shifted(events, wall_offset_s)
+        return cbor2.dumps([EVENTS, self.group_id, events])
 
 
 def decode_events(found: Any, *, wall_offset_s: float = 0.0) -> list[Event]:

@@ -130,7 +130,7 @@ class OpenGroup:
 
 
 @attrs.frozen
-class AlterGroup:
+class AlterDelivery:
     """New settings of a group: they hold for what is leased and nacked from now on. Answered with None."""
 
     group_id: int
@@ -205,7 +205,7 @@ PartitionCommand = (
     | Settle
     | Extend
     | OpenGroup
-    | AlterGroup
+    | AlterDelivery
     | CloseGroup
     | ReleaseConsumer
     | FenceConsumer

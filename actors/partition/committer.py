@@ -199,7 +199,7 @@ class Committer:
                     self._begun, self._sleeps_until = None, sleeps_until
                     self._idle.set()
                     return
-            self._begin_step(now)
+        self._step_since = now
         self._wake.set()
 
     def _applied(self, parts: Sequence[tuple[Participant, Any]]) -> None:
@@ -209,10 +209,9 @@ class Committer:
         for participant, staged in parts:
             participant.applied(staged)
 
-    def _begin_step(self, now: float) -> None:
-        """From now on the committer may wait for the disk (C4)."""
-        self._step_since, self._busy = now, True
-        self._watched.set()
+    def _begin_step(self) -> None:
+        """From now on the committer may wait for the disk anew (C4)."""
+        self._step_since = self._clock.monotonic()
         self._stepped.set()
 
     @staticmethod
@@ -238,7 +237,7 @@ class Committer:
                     now = self._clock.monotonic()
                     due = min([participant.due.at for participant in self._participants])
                     if due <= now:
-                        self._begin_step(now)
+                        self._step_since = now
                         break
                     self._wake, self._sleeps_until = trio.Event(), due
                     if due == NEVER:
@@ -247,10 +246,12 @@ class Committer:
                         with trio.move_on_at(due):
                             await self._wake.wait()
                     self._sleeps_until = None
+                self._busy = True
+                self._watched.set()
                 await self._commit()
                 if any(participant.needs_upkeep for participant in self._participants):
                     for participant in self._participants:
-                        self._begin_step(self._clock.monotonic())
+                        self._begin_step()
                         await participant.upkeep()
                 self._busy = False
                 self._idle.set()
@@ -266,7 +267,7 @@ class Committer:
         while participants:
             parts, self._begun = self._begun, None
             if parts is None:
-                self._begin_step(self._clock.monotonic())
+                self._begin_step()
                 able = [participant for participant in participants if await participant.healed()]
                 parts = self._stage(able, self._clock.monotonic())
             if not parts:
@@ -289,7 +290,8 @@ class Committer:
             participant.closing()
         while True:
             self.wake()
-            if not self._busy and all(participant.due.at == NEVER for participant in self._participants):
+            is_done = self._begun is None and not self._busy
+            if is_done and all(participant.due.at == NEVER for participant in self._participants):
                 break
             self._idle = trio.Event()
             await self._idle.wait()

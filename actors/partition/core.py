@@ -316,7 +316,7 @@ class PartitionCore:
             return self.visible_end
         return min(max(int(start), self.start_offset), self.visible_end)
 
-    def alter_group(self, message: c.AlterGroup, token: Token, now: float) -> None:
+    def alter_delivery(self, message: c.AlterDelivery, token: Token, now: float) -> None:
         """From now on the group has these settings, also when it is not open here yet."""
         self._set(message.group_id, message.settings)
         self.effects.append(Answer(token, None))

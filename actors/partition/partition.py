@@ -136,7 +136,7 @@ class Partition(Actor[c.PartitionCommand]):
             c.WaitForVisible: self._wait_for_visible,
             c.OffsetAt: self._offset_at,
             c.OpenGroup: self._open_group,
-            c.AlterGroup: core.alter_group,
+            c.AlterDelivery: core.alter_delivery,
             c.CloseGroup: core.close_group,
             c.Flush: core.flush,
             c.Alter: self._alter,

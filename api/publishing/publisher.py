@@ -111,15 +111,17 @@ class Publisher:
         acks: str,
     ) -> Receipt:
         """See `Topic.publish`; `given` are the attributes other than `key`, None for none."""
-        level = _level(acks)
+        level = LEVELS[acks] if type(acks) is str and acks in LEVELS else _level(acks)
         if type(value) is not bytes:
             if isinstance(value, Message):
                 value, key, given, partition = _opened(value, key, given, partition)
             value = check_bytes("value", value)
         size = len(value)
         if key is not None:
-            size += check_key(key)
-            key = bytes(key)
+            if type(key) is not bytes or len(key) > KEY_BYTES_MAX:
+                check_key(key)
+                key = bytes(key)
+            size += len(key)
         attributes: dict[str, Any] | None = None
         if given is not None:
             attributes, more = stored_attributes(given)
@@ -127,7 +129,11 @@ class Publisher:
         live = self.live
         if size > live.settings.max_message_bytes:
             raise self._too_large(size)
-        port = self._port(key, size, partition)
+        ports = live.ports
+        if partition is None and len(ports) == 1 and self.partitioner is consistent:
+            port = ports[0]
+        else:
+            port = self._port(key, size, partition)
         message = PublishOne(value, key, attributes, level, size)
         budget = port.budget
         if port.state in REFUSING or not budget.take_nowait(size):
@@ -153,8 +159,6 @@ class Publisher:
         ports = self.live.ports
         if partition is not None:
             return ports[self._checked_partition(partition)]
-        if len(ports) == 1 and self.partitioner is consistent:
-            return ports[0]
         if key is None:
             return ports[self._turn(1, size)]
         self._is_chosen = True

@@ -157,6 +157,41 @@ class ManyGroups(BrokerRun):
         return attrs.evolve(traffic, altered_visibility_s=traffic.visibility_s * one_of(entropy, (0.0, 0.5)))
 
 
+class SeveralTopics(BrokerRun):
+    """Groups whose consumers read several topics together, while partitions of either, consumers and disks fail."""
+
+    name = "several-topics"
+    space = FaultSpace(
+        weights={
+            "CrashActor": 3,
+            "CrashInBatch": 2,
+            "CrashConsumer": 2,
+            "PowerCut": 2,
+            "KillProcess": 1,
+            "FailVerb": 1,
+            "FullDisk": 1,
+            "SlowDisk": 1,
+            "Stall": 1,
+            "JumpClock": 1,
+        },
+        actors=("topics/orders/0", "topics/orders/1", "topics/orders-1/0", "topics/orders-1/1", *OTHERS),
+        consumers=CONSUMERS,
+        paths=FILES,
+        faults=(1, 8),
+        horizon_s=2.0,
+    )
+
+    def workload(self, entropy: SeededEntropy) -> Traffic:
+        """Two or three topics with few partitions each, and one or two groups that read all of them."""
+        return attrs.evolve(
+            draw_traffic(entropy),
+            topics=between(entropy, 2, 3),
+            partitions=between(entropy, 1, 2),
+            styles=tuple(one_of(entropy, STYLES) for _ in range(between(entropy, 1, 2))),
+            visibility_s=one_of(entropy, (0.5, 2.0, 10.0)),
+        )
+
+
 class DiskFullAndHealed(BrokerRun):
     """The disk is full now and then, and heals: publishes are refused, everything else goes on."""
 

@@ -46,9 +46,9 @@ SMALL: Final[dict[str, tuple[int, int]]] = {
     "index_checkpoint_bytes": (256, 16_384),
     "open_segments": (1, 4),
     "prefetch": (1, 8),
-    "leased_batches": (1, 4),
     "fetch_bytes": (1, 4_000),
     "lazy_acks": (1, 10),
+    "leased_batches": (1, 4),
 }
 """What a small value is: from, to. The others are never reached in a run: of these, large is as good as usual."""
 LARGE: Final[dict[str, int]] = {"open_segments": 64, "prefetch": 1_000, "fetch_bytes": 64 << 20}

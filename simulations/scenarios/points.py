@@ -61,6 +61,7 @@ POINTS: Final[dict[str, tuple[str, ...]]] = {
     "publish-only": BROKER,
     "crash-storms": BROKER,
     "many-groups": BROKER,
+    "several-topics": BROKER,
     "supervisor-trees": ACTORS,
     "plain-actors": ACTORS,
     "retention-against-readers": BROKER + RETENTION,

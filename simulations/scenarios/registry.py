@@ -15,6 +15,7 @@ from callboard.simulations.scenarios.broker_runs import (
     ManyGroups,
     PublishAndRecover,
     PublishOnly,
+    SeveralTopics,
 )
 from callboard.simulations.scenarios.damage_runs import DamagedMiddle
 from callboard.simulations.scenarios.recorded_runs import RecordedDay, RecordedTraffic
@@ -33,6 +34,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         RetentionAgainstReaders(),
         DiskFullAndHealed(),
         DamagedMiddle(),
+        SeveralTopics(),
         RecordedTraffic(),
         RecordedDay(),
     )

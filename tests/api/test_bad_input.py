@@ -94,14 +94,6 @@ async def test_names_that_no_file_system_should_see(bench: Bench, name: Any) -> 
     await bench.refuses(callboard.InvalidArgument, subscribe)
 
 
-@pytest.mark.parametrize("name", ["Orders", "ORDERS", "\N{LATIN SMALL LETTER LONG S}"])
-async def test_names_that_collide_where_case_is_ignored(bench: Bench, name: str) -> None:
-    """A name that differs from an existing one in case, or normal form, only."""
-    await bench.runtime.create_topic("s")
-    error = await bench.refuses(callboard.TopicExists, lambda: bench.runtime.create_topic(name))
-    assert error.topic in {"orders", "s", name}
-
-
 # -- payloads -----------------------------------------------------------------------------------------------------
 
 BATCHES: list[dict[str, Any]] = [
@@ -221,7 +213,9 @@ async def test_all_problems_of_settings_come_in_one_error(bench: Bench) -> None:
     assert all(problem in str(error) for problem in error.problems)
 
 
-@pytest.mark.parametrize("seconds", [-1, -0.001, math.nan, math.inf, -math.inf, "5", None, True, 10**12])
+@pytest.mark.parametrize(
+    "seconds", [-1, -0.001, math.nan, math.inf, -math.inf, "5", None, True, 10**12, 10**400]
+)
 async def test_durations_that_are_none(bench: Bench, seconds: Any) -> None:
     """Negative, NaN, infinite, text: wherever a duration is taken."""
     names = ["visibility_timeout", "backoff", "max_backoff"]

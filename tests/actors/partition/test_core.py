@@ -66,7 +66,7 @@ def test_a_nack_without_a_delay_waits_as_the_settings_of_its_group_say() -> None
         now = due
         core.time_has_come(now)
     assert delays == pytest.approx([1.0, 2.0, 4.0, 5.0, 5.0 * (1 - JITTER)])
-    core.alter_group(c.AlterGroup(1, c.DeliverySettings(backoff=0.5, max_backoff=0.5)), "alters", now)
+    core.alter_delivery(c.AlterDelivery(1, c.DeliverySettings(backoff=0.5, max_backoff=0.5)), "alters", now)
     lease = core.fetch(c.Fetch(1, 7, 1, 1000), "fetches", now)
     assert lease is not None
     core.settle(c.Settle(1, "nack", lease.lease_id, [(0, 1)]), "nacks", now)
@@ -206,6 +206,6 @@ def test_a_crash_at_the_opening_gives_no_time_to_leases_of_the_process_before() 
         opened = successor(restarted)
         assert [group.delivery.leased for group in opened.states] == [0]
     core = opened
-    core.alter_group(c.AlterGroup(1, c.DeliverySettings()), "alters", 100.0)
+    core.alter_delivery(c.AlterDelivery(1, c.DeliverySettings()), "alters", 100.0)
     leased(core, now=100.0)
     assert [group.delivery.leased for group in successor(True).states] == [1]

@@ -49,15 +49,6 @@ def test_records_and_snapshots_rebuild_every_group() -> None:
         assert rebuilt.unsettled_from(99) == 2
 
 
-def test_only_durable_groups_hold_retention_back() -> None:
-    """An ephemeral group's floor does not count; without durable groups nothing does."""
-    states = GroupStates()
-    states.open(1, durable=False, start=3)
-    assert states.unsettled_from(50) == 50
-    states.open(2, durable=True, start=10)
-    assert states.unsettled_from(50) == 10
-
-
 PREFIXED = st.builds(
     lambda kind, body: PREFIX.pack(1, kind) + body,
     st.sampled_from([EVENTS, OPEN, CLOSE, 9]),

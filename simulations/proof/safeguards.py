@@ -202,7 +202,7 @@ _TABLE: Final = (
         "restart intensity",
         "an actor that cannot live is restarted for ever",
         "every restart is admitted",
-        (Patch("callboard.supervision.intensity.RestartWindow.admit", wrong.returns(True)),),
+        (Patch("callboard.supervision.policies.RestartWindow.admit", wrong.returns(True)),),
         ("supervisor-trees", "machines"),
     ),
     Safeguard(

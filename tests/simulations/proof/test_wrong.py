@@ -31,7 +31,7 @@ from callboard.log.seams.disk import Create, Sync, SyncDirectory, Write
 from callboard.simulations.disk.memory_disk import MemoryDisk
 from callboard.simulations.proof.patches import patched
 from callboard.simulations.proof.safeguards import SAFEGUARDS
-from callboard.supervision.intensity import RestartWindow
+from callboard.supervision.policies import RestartWindow
 
 SEGMENT = 77
 

@@ -43,7 +43,6 @@ from callboard.actors.partition import commands as c
 from callboard.actors.partition.commands import Token
 from callboard.actors.partition.effects import (
     Answer,
-    AnswerEach,
     AppendsFailed,
     AppendsStored,
     Arm,
@@ -52,7 +51,6 @@ from callboard.actors.partition.effects import (
     Notify,
     ReadRecords,
     Refuse,
-    RefuseEach,
 )
 from callboard.actors.partition.group_states import Group, GroupStates, PendingLease
 from callboard.actors.partition.sequencer import NEVER, Appends, Due, Sequencer
@@ -209,7 +207,7 @@ class PartitionCore:
         """`appends` are not stored, or may not be. Flushes try once more, unless the log takes nothing now."""
         self.effects.append(AppendsFailed(appends, error))
         if appends.flushes and refused:
-            self.effects.append(RefuseEach(appends.flushes, error))
+            self.effects.append(Refuse(appends.flushes, error))
         elif appends.flushes:
             self.sequencer.put_back(appends.flushes)
 
@@ -227,7 +225,7 @@ class PartitionCore:
         if appends is not None:
             effects.append(AppendsStored(appends, base_offsets))
             if appends.flushes:
-                effects.append(AnswerEach([(token, None) for token in appends.flushes]))
+                effects.append(Answer([(token, None) for token in appends.flushes]))
         self.durable_end = durable_end
         if start_offset > self.start_offset:
             self.start_offset = start_offset
@@ -235,7 +233,7 @@ class PartitionCore:
             self.visible_end = visible_end
             if self.readers:
                 readers, self.readers = self.readers, {}
-                effects.append(AnswerEach([(token, True) for token in readers]))
+                effects.append(Answer([(token, True) for token in readers]))
             for group in self._groups.values():
                 if group.waiting:
                     self._notify(group, now)
@@ -290,7 +288,7 @@ class PartitionCore:
         for pending in work.leases:
             self.not_delivered(pending, now)
             tokens.append(pending.token)
-        self.effects.append(RefuseEach(tokens, error))
+        self.effects.append(Refuse(tokens, error))
 
     def snapshot(self, wall_offset_s: float) -> bytes:
         """The delivery state of all groups. It covers what `take_journal` would have given."""
@@ -319,7 +317,8 @@ class PartitionCore:
     def alter_delivery(self, message: c.AlterDelivery, token: Token, now: float) -> None:
         """From now on the group has these settings, also when it is not open here yet."""
         self._set(message.group_id, message.settings)
-        self.effects.append(Answer(token, None))
+        if token is not None:
+            self.effects.append(Answer([(token, None)]))
 
     def _set(self, group_id: int, settings: c.DeliverySettings) -> None:
         latest = self._carried.set(group_id, settings)
@@ -332,7 +331,7 @@ class PartitionCore:
         group = self._groups.get(message.group_id)
         if group is not None:
             self._flush_events(group)
-            self.effects.append(AnswerEach([(token, True) for token in group.stop_waiting()]))
+            self.effects.append(Answer([(token, True) for token in group.stop_waiting()]))
         self._carried.settings.pop(message.group_id, None)
         for key in [key for key in self._carried.fences if key[0] == message.group_id]:
             del self._carried.fences[key]
@@ -372,7 +371,7 @@ class PartitionCore:
         if group is not None and message.generation > fences.get(key, 0):
             fences[key] = message.generation
         if group is not None and message.consumer in group.waiting:
-            self.effects.append(Answer(group.waiting.pop(message.consumer), True))
+            self.effects.append(Answer([(group.waiting.pop(message.consumer), True)]))
         self._release_consumer(message.group_id, message.consumer, token, now)
 
     def _group(self, group_id: int, token: Token) -> Group | None:
@@ -385,7 +384,7 @@ class PartitionCore:
     def _refuse_unknown(self, group_id: int, token: Token) -> None:
         self.effects.append(
             Refuse(
-                token,
+                [token],
                 GroupNotFound(
                     f"partition {self.label} knows no group with id {group_id}: it was deleted or expired."
                     " Subscribe again.",
@@ -410,17 +409,17 @@ class PartitionCore:
             return None
         fences = self._carried.fences
         if fences and generation < fences.get((group_id, consumer), 0):
-            self.effects.append(Refuse(token, self._fenced(consumer, generation)))
+            self.effects.append(Refuse([token], self._fenced(consumer, generation)))
             return None
         last = group.fetching.get(consumer)
         if last is not None and self._is_abandoned(last.token):
             group.returning.setdefault(consumer, None)
-            self.effects.append(Answer(token, None))
+            self.effects.append(Answer([(token, None)]))
             return None
         deadline = now + group.settings.visibility_timeout
         lease = self._leased(group, consumer, max_records, now, deadline)
         if lease is None:
-            self.effects.append(Answer(token, None))
+            self.effects.append(Answer([(token, None)]))
             self._arm(group.delivery.next_deadline())
         else:
             pending = PendingLease(token, group, lease, max_bytes)
@@ -480,7 +479,7 @@ class PartitionCore:
     def lease_not_read(self, pending: PendingLease, error: CallboardError, now: float) -> None:
         """The records of a lease cannot be read now: it is taken back."""
         self.not_delivered(pending, now)
-        self.effects.append(Refuse(pending.token, error))
+        self.effects.append(Refuse([pending.token], error))
 
     def delivered(self, pending: PendingLease) -> None:
         """The lease is no longer pending: the consumer has the records, or it was taken back."""
@@ -616,7 +615,7 @@ class PartitionCore:
             else:
                 self._carried.extended.pop(key, None)
         if token is not None:
-            self.effects.append(Answer(token, kept))
+            self.effects.append(Answer([(token, kept)]))
         return kept
 
     def _carry_extended(self, key: tuple[int, int], deadline: float, now: float) -> None:
@@ -634,7 +633,7 @@ class PartitionCore:
             return
         group = self._groups.get(message.group_id)
         if group is None or group.settings is None:
-            self.effects.append(Answer(token, True))  # it asks, and hears why
+            self.effects.append(Answer([(token, True)]))  # it asks, and hears why
             return
         group.notified.pop(message.consumer, None)
         group.waiting.pop(message.consumer, None)
@@ -666,7 +665,7 @@ class PartitionCore:
     def wait_for_visible(self, message: c.WaitForVisible, token: Token, now: float) -> None:
         """Answer when the visible end lies beyond an offset."""
         if message.offset < self.visible_end:
-            self.effects.append(Answer(token, True))
+            self.effects.append(Answer([(token, True)]))
         else:
             self.readers[token] = None
 
@@ -677,7 +676,7 @@ class PartitionCore:
             *(token for group in self._groups.values() for token in group.stop_waiting()),
         ]
         self.readers = {}
-        self.effects.append(AnswerEach([(token, True) for token in tokens]))
+        self.effects.append(Answer([(token, True) for token in tokens]))
 
     # -- reading without a group ----------------------------------------------------------------------------
 
@@ -687,7 +686,7 @@ class PartitionCore:
             return
         offset, max_records, max_bytes = message
         if offset >= self.visible_end:
-            self.effects.append(Answer(token, None))
+            self.effects.append(Answer([(token, None)]))
         else:
             self.effects.append(ReadRecords(token, max(offset, self.start_offset), max_records, max_bytes))
 

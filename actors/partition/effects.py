@@ -12,7 +12,6 @@ from callboard.log.errors import CallboardError
 
 __all__ = [
     "Answer",
-    "AnswerEach",
     "AppendsFailed",
     "AppendsStored",
     "Arm",
@@ -21,32 +20,17 @@ __all__ = [
     "Notify",
     "ReadRecords",
     "Refuse",
-    "RefuseEach",
 ]
 
 
 class Answer(NamedTuple):
-    """Answer a question."""
-
-    token: Token
-    value: object
-
-
-class Refuse(NamedTuple):
-    """Answer a question by raising an error."""
-
-    token: Token
-    error: CallboardError
-
-
-class AnswerEach(NamedTuple):
-    """Answer questions, each with its value: one effect for a whole commit."""
+    """Answer questions, each with its value."""
 
     answers: Sequence[tuple[Token, object]]
 
 
-class RefuseEach(NamedTuple):
-    """Answer questions by raising `error` in each."""
+class Refuse(NamedTuple):
+    """Answer questions by raising `error` in each who asked."""
 
     tokens: Sequence[Token]
     error: CallboardError
@@ -99,15 +83,4 @@ class Arm(NamedTuple):
     at: float
 
 
-Effect = (
-    Answer
-    | Refuse
-    | AnswerEach
-    | RefuseEach
-    | AppendsStored
-    | AppendsFailed
-    | Journalled
-    | ReadRecords
-    | Notify
-    | Arm
-)
+Effect = Answer | Refuse | AppendsStored | AppendsFailed | Journalled | ReadRecords | Notify | Arm

@@ -145,8 +145,6 @@ class Partition(Actor[c.PartitionCommand]):
         self._performers = {
             e.Answer: self._answer,
             e.Refuse: self._refuse,
-            e.AnswerEach: self._answer_each,
-            e.RefuseEach: self._refuse_each,
             e.AppendsStored: self._appends_stored,
             e.AppendsFailed: self._appends_failed,
             e.Journalled: self._journalled,
@@ -417,21 +415,11 @@ class Partition(Actor[c.PartitionCommand]):
 
     @staticmethod
     def _answer(effect: e.Answer) -> None:
-        if effect.token is not None:
-            effect.token.answer(effect.value)
-
-    @staticmethod
-    def _refuse(effect: e.Refuse) -> None:
-        if effect.token is not None:
-            effect.token.fail(effect.error.again())
-
-    @staticmethod
-    def _answer_each(effect: e.AnswerEach) -> None:
         for token, value in effect.answers:
             token.answer(value)
 
     @staticmethod
-    def _refuse_each(effect: e.RefuseEach) -> None:
+    def _refuse(effect: e.Refuse) -> None:
         for token in effect.tokens:
             token.fail(effect.error.again())
 

@@ -151,7 +151,7 @@ def test_a_group_that_no_member_opened_in_this_process_is_unknown() -> None:
     states.open(1, True, 0)
     core = PartitionCore(states, Carried(), label="orders/0", visible_end=1)
     assert core.fetch(c.Fetch(1, 7, 1, 1000), "fetches", 0.0) is None
-    assert [effect.token for effect in of_kind(core, e.Refuse)] == ["fetches"]
+    assert [effect.tokens for effect in of_kind(core, e.Refuse)] == [["fetches"]]
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_a_consumer_whose_last_lease_has_not_come_back_waits_without_being_notif
     core.fetch(c.Fetch(1, 7, 1, 1000), "gives up", 0.0)
     core.fetch(c.Fetch(1, 7, 1, 1000), "fetches", 0.0)
     core.wait_for_ready(c.WaitForReady(1, 7), "waits", 0.0)
-    assert [(effect.token, effect.value) for effect in of_kind(core, e.Answer)] == [("fetches", None)]
+    assert [effect.answers for effect in of_kind(core, e.Answer)] == [[("fetches", None)]]
     commit(core)
     (effect,) = of_kind(core, e.Journalled)
     core.not_delivered(effect.leases[0], 0.0)

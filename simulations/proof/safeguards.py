@@ -213,6 +213,13 @@ _TABLE: Final = (
         ("many-groups", "machines"),
     ),
     Safeguard(
+        "fences within a key",
+        "a message is handled while an earlier one of its key is out, or waits for another attempt",
+        "records are read without their keys",
+        (Patch(f"{ACTORS}.partition.record_window.key_hash", wrong.returns(0)),),
+        ("order-per-key",),
+    ),
+    Safeguard(
         "a snapshot covers what waits",
         "events are replayed that the snapshot holds already",
         "what a journal could not take is written after the snapshot that healed it",

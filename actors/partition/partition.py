@@ -161,7 +161,7 @@ class Partition(Actor[c.PartitionCommand]):
         self._alarm = context.start_task(self._run_alarm, name="alarm")
         port.state = "running"
         port.opened_before = True
-        port.restart_waiters.wake()
+        port.wake_restart_waiters()
         self._maintain()
 
     async def _turn_after(self, pause_s: float) -> Turn | None:

@@ -14,6 +14,18 @@ class GroupExpired:
 
 
 @attrs.frozen
+class SettingsDiffer:
+    """A consumer subscribed with other settings than its group has: it joined, and those of the group hold.
+
+    `stored` says which they are, `call` how to change them.
+    """
+
+    group: str
+    stored: str
+    call: str
+
+
+@attrs.frozen
 class LeaseReleaseFailed:
     """A leaving consumer's leases could not be released; they run out by themselves."""
 

@@ -29,13 +29,15 @@ class SettingField:
     low: float = 0
     high: float = 0
     optional: bool = False
+    fixed: bool = False
+    """Whether it keeps the value that it was created with."""
     choices: tuple[str, ...] = ()
     meaning: str = ""
 
 
 TOPIC_FIELDS: Final[dict[str, SettingField]] = {
     "partitions": SettingField(
-        "int", 1, limits.PARTITIONS_MAX, meaning="how many partitions; fixed once created"
+        "int", 1, limits.PARTITIONS_MAX, fixed=True, meaning="how many partitions; fixed once created"
     ),
     "segment_bytes": SettingField(
         "int", limits.SEGMENT_BYTES_MIN, limits.SEGMENT_BYTES_MAX, meaning="a segment is rolled at this size"
@@ -56,16 +58,18 @@ TOPIC_FIELDS: Final[dict[str, SettingField]] = {
     ),
 }
 GROUP_FIELDS: Final[dict[str, SettingField]] = {
-    "mode": SettingField("choice", choices=("shared",), meaning="how messages are shared among consumers"),
+    "mode": SettingField(
+        "choice", fixed=True, choices=("shared",), meaning="how messages are shared among consumers"
+    ),
     "visibility_timeout": SettingField("seconds", 0.01, 30 * 86_400.0, meaning="how long a lease lasts"),
     "max_in_flight": SettingField("int", 1, 1_000_000, meaning="messages a consumer may hold unsettled"),
     "group_expiry": SettingField(
         "seconds", 1, 100 * YEAR_S, optional=True, meaning="a group without members is expired after this"
     ),
     "start": SettingField(
-        "start", meaning='where a new group starts: "beginning", "end", an offset or an instant'
+        "start", fixed=True, meaning='where a new group starts: "beginning", "end", an offset or an instant'
     ),
-    "durable": SettingField("bool", meaning="whether the group outlives its last consumer"),
+    "durable": SettingField("bool", fixed=True, meaning="whether the group outlives its last consumer"),
     "backoff": SettingField(
         "seconds", 0, 86_400.0, meaning="first delay after a failed body; doubles per attempt"
     ),
@@ -145,10 +149,15 @@ def _start_problem(name: str, value: object) -> str | None:
 
 
 def check(
-    kind: str, fields: Mapping[str, SettingField], given: Mapping[str, Any], where: str
+    kind: str,
+    fields: Mapping[str, SettingField],
+    given: Mapping[str, Any],
+    where: str,
+    stored: TopicSettings | GroupSettings | None = None,
 ) -> dict[str, Any]:
-    """The settings in `given`, checked against `fields`; raises with every problem found.
+    """The settings in `given`, checked against `fields`, and against what is `stored` if they are to replace that.
 
+    Raises with every problem found:
     Raises `NotInThisVersion` when the only problem is a setting of a later version, else `ConfigurationError`.
     """
     problems: list[str] = []
@@ -163,6 +172,8 @@ def check(
             problems.append(f"unknown setting {name!r}" + (f" (did you mean {near[0]!r}?)" if near else ""))
         elif (problem := _problem(fields[name], name, value)) is not None:
             problems.append(problem)
+        elif fields[name].fixed and stored is not None and value != getattr(stored, name):
+            problems.append(f"{name} cannot be changed once a {kind} exists")
     if problems or later:
         found = (*problems, *later)
         error = NotInThisVersion if later and not problems else ConfigurationError
@@ -170,31 +181,35 @@ def check(
     return dict(given)
 
 
-def topic_settings(given: Mapping[str, Any], where: str) -> TopicSettings:
-    """Defaults with `given` on top. Raises as `check` does, and when settings contradict each other."""
-    settings = TopicSettings(**check("topic", TOPIC_FIELDS, given, where))
-    contradictions(settings, where)
+def topic_settings(
+    given: Mapping[str, Any], where: str, stored: TopicSettings | None = None
+) -> TopicSettings:
+    """What is `stored`, or else the defaults, with `given` on top.
+
+    Raises as `check` does, and when settings contradict each other.
+    """
+    checked = check("topic", TOPIC_FIELDS, given, where, stored)
+    settings = attrs.evolve(stored or TopicSettings(), **checked)
+    if settings.retention_age is not None and (settings.segment_age or 0) > settings.retention_age:
+        raise _contradiction(
+            where,
+            f"segment_age ({settings.segment_age:g}) is longer than retention_age ({settings.retention_age:g}), so"
+            " nothing could be dropped in time",
+        )
     return settings
 
 
-def contradictions(settings: TopicSettings, where: str) -> None:
-    """Raise `ConfigurationError` when settings cannot hold together."""
-    problems = []
-    if settings.retention_age is not None and (settings.segment_age or 0) > settings.retention_age:
-        problems.append(
-            f"segment_age ({settings.segment_age:g}) is longer than retention_age ({settings.retention_age:g}), so"
-            " nothing could be dropped in time"
-        )
-    if problems:
-        raise ConfigurationError(
-            f"settings of {where}: {'; '.join(problems)}. Nothing was changed.", problems=tuple(problems)
-        )
-
-
-def group_settings(given: Mapping[str, Any], where: str) -> GroupSettings:
-    """Defaults with `given` on top. Raises as `check` does, and when settings contradict each other."""
-    settings = GroupSettings(**check("group", GROUP_FIELDS, given, where))
+def group_settings(
+    given: Mapping[str, Any], where: str, stored: GroupSettings | None = None
+) -> GroupSettings:
+    """As `topic_settings`."""
+    checked = check("group", GROUP_FIELDS, given, where, stored)
+    settings = attrs.evolve(stored or GroupSettings(), **checked)
     if settings.backoff > settings.max_backoff:
         problem = f"backoff ({settings.backoff}) is longer than max_backoff ({settings.max_backoff})"
-        raise ConfigurationError(f"settings of {where}: {problem}. Nothing was changed.", problems=(problem,))
+        raise _contradiction(where, problem)
     return settings
+
+
+def _contradiction(where: str, problem: str) -> ConfigurationError:
+    return ConfigurationError(f"settings of {where}: {problem}. Nothing was changed.", problems=(problem,))

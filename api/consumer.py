@@ -162,8 +162,8 @@ class Consumer:
                     ) from error
             if not self._open:  # left meanwhile, by another task
                 self._membership.depart(self._id)
-            self.settings, self._generation = joined.settings, joined.generation
-            self.leases.group_id, self.leases.max_in_flight = joined.group_id, joined.settings.max_in_flight
+            self._generation, self.leases.group_id = joined.generation, joined.group_id
+            self._take_settings()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -185,8 +185,13 @@ class Consumer:
             self._membership.depart(self._id)
             raise
 
+    def _take_settings(self) -> None:
+        self.settings = self._membership.settings
+        self.leases.alter(self.settings.max_in_flight)
+
     def _look_again(self) -> None:
         """The coordinator has news: what sleeps looks at every partition again, and takes them."""
+        self._take_settings()
         if self._news.generation > self._generation:
             self._drop_fetched()
             self.leases.forget()

@@ -182,6 +182,11 @@ class ConsumerLeases:
         self.in_flight += count
         return lease
 
+    def alter(self, max_in_flight: int) -> None:
+        """So many messages may be in flight from now on."""
+        self.max_in_flight = max_in_flight
+        self._freed.set()
+
     def room(self) -> int:
         """How many more messages the consumer may have."""
         return self.max_in_flight - self.in_flight

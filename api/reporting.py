@@ -10,7 +10,7 @@ logger                   tells of
 =======================  ===============================================================
 `callboard.actors`       crashes, restarts, actors that stay down, dropped messages
 `callboard.partitions`   recovery that takes long, hung disks, full topics, damage, dropped records
-`callboard.groups`       groups that expired, leases that could not be released
+`callboard.groups`       groups that expired, other settings than theirs, leases that could not be released
 `callboard.catalog`      operations that could not be carried out
 =======================  ===============================================================
 """
@@ -115,6 +115,12 @@ LINES: Final[dict[object, Line]] = {
         logging.WARNING,
         "group {group} had no member for {after_s:g} s and was forgotten: its place is lost. Give it a longer"
         " group_expiry if it was to come back.",
+    ),
+    notices.SettingsDiffer: Line(
+        "groups",
+        logging.WARNING,
+        "group {group} has other settings than its new consumer names, and keeps them: {stored}. To change them call"
+        " {call}.",
     ),
     notices.LeaseReleaseFailed: Line(
         "groups",

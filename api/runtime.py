@@ -19,6 +19,7 @@ from trio.lowlevel import TrioToken, current_trio_token
 
 from callboard.actors.catalog.catalog import Catalog
 from callboard.actors.catalog.commands import (
+    AlterGroup,
     AlterTopic,
     CreateTopic,
     DeleteGroup,
@@ -382,7 +383,7 @@ class Runtime:
         found = []
         for record in sorted(records, key=lambda group: group.name):
             lives = [live for live in map(self._directory.by_id, record.topic_ids) if live is not None]
-            members = self._directory.membership(record.group_id).members.values()
+            members = self._directory.membership(record).members.values()
             consumers = tuple(
                 ConsumerInfo(m.consumer, m.name, m.generation, tuple(t.name for t in m.topics.values()))
                 for m in sorted(members, key=lambda member: member.consumer)
@@ -393,10 +394,20 @@ class Runtime:
             )
         return tuple(found)
 
+    async def alter_group(self, name: str, **settings: Any) -> GroupSettings:
+        """Change settings of a group, in all topics that it reads; returns them all.
+
+        All but `mode`, `durable` and `start` can be changed. They hold for what is leased and nacked from now on, also
+        by consumers that are there already. A partition that does not run now takes note when it does.
+
+        Raises `GroupNotFound`, `ConfigurationError` with all problems of the settings.
+        """
+        altered: GroupSettings = await self.ask_catalog(AlterGroup(_group_name(name), settings))
+        return altered
+
     async def delete_group(self, name: str) -> None:
         """Forget a group: its place in every topic is lost. Raises `GroupNotFound`."""
-        if not isinstance(name, str):
-            raise GroupNotFound(f"there is no group {name!r:.40}.", group=name)
+        _group_name(name)
         await self.ask_catalog(DeleteGroup(name))
 
     # -- actors
@@ -481,6 +492,12 @@ class Runtime:
             if isinstance(error, ActorCrashed) and self._state == "open":
                 raise
             raise RuntimeClosed("the runtime closed before it answered. Open it again.") from error
+
+
+def _group_name(name: object) -> str:
+    if not isinstance(name, str):
+        raise GroupNotFound(f"there is no group {name!r:.40}.", group=name)
+    return name
 
 
 def open_runtime(

@@ -136,9 +136,11 @@ class Topic:
 
         `name` says who it is, for people: `Runtime.groups` shows it beside the consumer's id.
 
-        Settings belong to the group and are fixed by its first subscriber: `visibility_timeout` (30 s), `max_in_flight`
-        (10,000), `start` ("beginning", "end", an offset, a zoned datetime), `durable` (True), `group_expiry` (7 days),
-        `backoff` (1 s), `max_backoff` (60 s). Raises `ConfigurationError` with every problem on entering.
+        Settings belong to the group. Its first subscriber decides on them, `Runtime.alter_group` changes them; one that
+        names others joins with those of the group, and a warning says so. They are `visibility_timeout` (30 s),
+        `max_in_flight` (10,000), `start` ("beginning", "end", an offset, a zoned datetime), `durable` (True),
+        `group_expiry` (7 days), `backoff` (1 s), `max_backoff` (60 s). Entering raises
+        `ConfigurationError` with every problem.
         """
         self._runtime.check_open()
         return Consumer(self._runtime, (self._live,), group, settings, name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 Generator = random.Random
-"""A source of randomness with a seed of its own; the seed may be text. The same numbers in every process."""
+"""A source of randomness with a seed of its own; the seed may be text. It gives the same numbers in every process."""
 
 
 class SeededEntropy:

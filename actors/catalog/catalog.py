@@ -16,17 +16,17 @@ Invariant K2: the state changes only while its task holds `_deciding`, and only 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
-import attrs
 import trio
 
 from callboard.actors.catalog import state
 from callboard.actors.catalog.commands import (
     Admission,
+    AlterGroup,
     AlterTopic,
     CatalogCommand,
     CreateTopic,
@@ -41,17 +41,14 @@ from callboard.actors.catalog.operations import Afterwards, CatalogOperations, O
 from callboard.actors.catalog.state import CatalogState, GroupRecord, TopicRecord
 from callboard.actors.kernel import Actor, Reply
 from callboard.actors.names import check_name
-from callboard.actors.notices import OperationFailed
+from callboard.actors.notices import OperationFailed, SettingsDiffer
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.partition.spec import partition_directory
 from callboard.actors.settings import (
     GROUP_FIELDS,
-    TOPIC_FIELDS,
     GroupSettings,
     TopicSettings,
-    check,
-    contradictions,
     group_settings,
     topic_settings,
 )
@@ -136,6 +133,8 @@ class Catalog(Actor[CatalogCommand]):
                 self._begin(_topic(topic.name), partial(self._launch_later, topic))
         for group in self._state.groups.values():
             await self._directory.launch_coordinator(group)
+            if self._directory.membership(group).told != group.settings:
+                self._begin(_group(group.name), partial(self._tell_settings, group))
 
     async def _end_ephemeral_groups(self) -> None:
         """Those of an earlier run have no members any more."""
@@ -185,6 +184,8 @@ class Catalog(Actor[CatalogCommand]):
                     self._begin(_topic(name), partial(self._delete_topic, name), reply)
                 case EnsureGroup(name):
                     self._begin(_group(name), partial(self._ensure_group, message), reply)
+                case AlterGroup(name, given):
+                    self._begin(_group(name), partial(self._alter_group, name, given), reply)
                 case GroupIdle(group_id) | DeleteGroup(None, int(group_id)):
                     record = self._state.groups.get(group_id)
                     if record is None:
@@ -231,9 +232,9 @@ class Catalog(Actor[CatalogCommand]):
         if record is not None:
             differing = [key for key in given if getattr(record.settings, key) != getattr(wanted, key)]
             if differing:
-                told = ", ".join(f"{key} is {getattr(record.settings, key)!r}" for key in differing)
                 raise TopicExists(
-                    f"{where} exists with other settings: {told}. Use alter_topic, or name no settings.",
+                    f"{where} exists with other settings: {_told(record.settings, differing)}. Use alter_topic,"
+                    " or name no settings.",
                     topic=name,
                 )
             return self._launch(record)
@@ -274,31 +275,23 @@ class Catalog(Actor[CatalogCommand]):
         return record
 
     async def _alter_topic(self, name: str, given: Mapping[str, Any]) -> LiveTopic:
-        where = f"topic {name!r}"
-        checked = check("topic", TOPIC_FIELDS, given, where)
         async with self._deciding:
             record = self._known(name)
-            if checked.get("partitions", record.settings.partitions) != record.settings.partitions:
-                problem = "partitions cannot be changed once a topic exists"
-                raise ConfigurationError(
-                    f"settings of {where}: {problem}. Nothing was changed.", problems=(problem,)
-                )
-            altered = attrs.evolve(record.settings, **checked)
-            contradictions(altered, where)
+            altered = topic_settings(given, f"topic {name!r}", record.settings)
             await self._decide((state.TOPIC_ALTERED, record.topic_id, record.stored_settings(altered)))
         live = self._launch(record)
         live.alter(altered)
         with trio.move_on_after(ALTER_TIMEOUT_S):
             async with trio.open_nursery() as nursery:
                 for port in live.ports:
-                    nursery.start_soon(self._alter_at, port, altered)
+                    nursery.start_soon(self._tell, port, c.Alter(altered))
         return live
 
     @staticmethod
-    async def _alter_at(port: PartitionPort, settings: TopicSettings) -> None:
-        """Tell a partition. One that crashed or failed comes back with these settings."""
+    async def _tell(port: PartitionPort, news: c.Alter | c.AlterGroup) -> None:
+        """Tell a partition what is altered. One that crashed or failed comes back with that."""
         with suppress(CallboardError):
-            await port.ref.ask(c.Alter(settings))
+            await port.ref.ask(news)
 
     async def _delete_topic(self, name: str) -> None:
         async with self._deciding:
@@ -330,6 +323,15 @@ class Catalog(Actor[CatalogCommand]):
         record = self._state.group(message.name)
         if record is None:
             raise InternalError(f"group {message.name!r} went while it was joined", invariant="K2")
+        if differing := _differing(record.settings, wanted, message.given):
+            call = ", ".join(f"{key}={getattr(wanted, key)!r}" for key in differing)
+            self.context.emit(
+                SettingsDiffer(
+                    record.name,
+                    _told(record.settings, differing),
+                    f"runtime.alter_group({record.name!r}, {call})",
+                )
+            )
         return Admission(await self._directory.launch_coordinator(record), consumer)
 
     def _joining(self, message: EnsureGroup, wanted: GroupSettings) -> list[state.Event]:
@@ -344,12 +346,13 @@ class Catalog(Actor[CatalogCommand]):
                 )
             group_id, now_us = self._state.next_group_id, self.context.clock.wall_us()
             events.append((state.GROUP_OPENED, message.name, group_id, state.changed(wanted), now_us))
-        elif differing := _differing(record.settings, wanted, message.given):
-            told = ", ".join(f"{key} is {getattr(record.settings, key)!r}" for key in differing)
+        elif fixed := [
+            key for key in _differing(record.settings, wanted, message.given) if GROUP_FIELDS[key].fixed
+        ]:
             raise ConfigurationError(
-                f"group {message.name!r} exists with other settings: {told}. Subscribe without naming them, or delete"
-                " the group.",
-                problems=tuple(differing),
+                f"group {message.name!r} exists with other settings: {_told(record.settings, fixed)}, which cannot be"
+                " changed. Subscribe without naming them, or delete the group.",
+                problems=tuple(fixed),
             )
         else:
             group_id = record.group_id
@@ -363,6 +366,26 @@ class Catalog(Actor[CatalogCommand]):
                 (state.CONSUMERS_RESERVED, self._next_consumer + self.context.limits.consumer_ids_per_block)
             )
         return events
+
+    async def _alter_group(self, name: str, given: Mapping[str, Any]) -> GroupSettings:
+        async with self._deciding:
+            record = self._known_group(name)
+            altered = group_settings(given, f"group {name!r}", record.settings)
+            await self._decide((state.GROUP_ALTERED, record.group_id, record.stored_settings(altered)))
+        await self._tell_settings(record)
+        return altered
+
+    async def _tell_settings(self, record: GroupRecord) -> None:
+        """Have partitions and members know a group's settings; members when the partitions have taken note."""
+        membership = self._directory.membership(record)
+        membership.alter(record.settings)
+        altered = c.AlterGroup(record.group_id, membership.delivery_settings())
+        with trio.move_on_after(ALTER_TIMEOUT_S):
+            async with trio.open_nursery() as nursery:
+                for port in self._directory.ports(record):
+                    port.carried.set(altered.group_id, altered.settings)
+                    nursery.start_soon(self._tell, port, altered)
+        membership.tell_members()
 
     async def _of_coordinator(self, message: GroupIdle | DeleteGroup) -> object:
         """What a coordinator asks for: it knows its group by id, which may be gone meanwhile."""
@@ -378,7 +401,7 @@ class Catalog(Actor[CatalogCommand]):
             record = self._find_group(message)
             if record is None:
                 return None
-            if message.name is None and self._directory.membership(record.group_id).members:
+            if message.name is None and self._directory.membership(record).members:
                 return None  # somebody joined while its coordinator gave it up
             await self._decide((state.GROUP_DELETED, record.group_id))
         await self._directory.retire_coordinator(
@@ -389,10 +412,8 @@ class Catalog(Actor[CatalogCommand]):
     async def _close_group(self, record: GroupRecord) -> None:
         """Have every partition of its topics forget the group."""
         async with trio.open_nursery() as nursery:
-            for topic_id in record.topic_ids:
-                topic = self._directory.by_id(topic_id)
-                for port in topic.ports if topic is not None else ():
-                    nursery.start_soon(self._close_group_at, port, record.group_id)
+            for port in self._directory.ports(record):
+                nursery.start_soon(self._close_group_at, port, record.group_id)
 
     async def _close_group_at(self, port: PartitionPort, group_id: int) -> None:
         """Have a partition forget a group. One that cannot do it now does it at the next start."""
@@ -410,9 +431,12 @@ class Catalog(Actor[CatalogCommand]):
     def _find_group(self, message: DeleteGroup) -> GroupRecord | None:
         if message.name is None:
             return self._state.groups.get(message.group_id or 0)
-        record = self._state.group(message.name)
+        return self._known_group(message.name)
+
+    def _known_group(self, name: str) -> GroupRecord:
+        record = self._state.group(name)
         if record is None:
-            raise GroupNotFound(f"there is no group {message.name!r}.", group=message.name)
+            raise GroupNotFound(f"there is no group {name!r}.", group=name)
         return record
 
     async def _close_forgotten_groups(self, live: LiveTopic) -> None:
@@ -447,3 +471,7 @@ def _differing(stored: GroupSettings, wanted: GroupSettings, given: Mapping[str,
         for key in given
         if key in GROUP_FIELDS and key != "start" and getattr(stored, key) != getattr(wanted, key)
     ]
+
+
+def _told(settings: TopicSettings | GroupSettings, names: Sequence[str]) -> str:
+    return ", ".join(f"{name} is {getattr(settings, name)!r}" for name in names)

@@ -52,6 +52,14 @@ class Admission:
 
 
 @attrs.frozen(eq=False)
+class AlterGroup:
+    """Answered with the group's `GroupSettings`. Unknown names raise `GroupNotFound`."""
+
+    name: str
+    given: Mapping[str, Any]
+
+
+@attrs.frozen(eq=False)
 class GroupIdle:
     """A coordinator tells: no member since that wall time, or members again (None)."""
 
@@ -73,4 +81,6 @@ class ListGroups:
     """Answered at once with a tuple of `GroupRecord`s."""
 
 
-CatalogCommand = CreateTopic | AlterTopic | DeleteTopic | EnsureGroup | GroupIdle | DeleteGroup | ListGroups
+CatalogCommand = (
+    CreateTopic | AlterTopic | DeleteTopic | EnsureGroup | AlterGroup | GroupIdle | DeleteGroup | ListGroups
+)

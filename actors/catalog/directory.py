@@ -22,7 +22,7 @@ from callboard.actors.partition.openings import Openings
 from callboard.actors.partition.partition import Partition
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.partition.spec import PartitionSpec
-from callboard.actors.settings import GroupSettings, TopicSettings
+from callboard.actors.settings import TopicSettings
 from callboard.log.errors import CallboardError
 from callboard.log.limits import USUAL, Limits
 from callboard.supervision import Backoff, ChildSpec, SupervisorSpec
@@ -62,7 +62,6 @@ class LiveGroup:
 
     name: str
     group_id: int
-    settings: GroupSettings
     ref: ActorRef[Any]
     membership: Membership
 
@@ -106,9 +105,17 @@ class Directory:
         """Whether the group's coordinator was started in this run."""
         return group_id in self._live_groups
 
-    def membership(self, group_id: int) -> Membership:
-        """Who the members of a group are; shared by all incarnations of its coordinator."""
-        return self._memberships.setdefault(group_id, Membership())
+    def membership(self, record: GroupRecord) -> Membership:
+        """A group's settings and members; shared by all incarnations of its coordinator."""
+        found = self._memberships.get(record.group_id)
+        if found is None:
+            found = self._memberships[record.group_id] = Membership(record.settings)
+        return found
+
+    def ports(self, record: GroupRecord) -> list[PartitionPort]:
+        """The partitions of all topics that the group reads."""
+        topics = [self._by_id[topic_id] for topic_id in record.topic_ids if topic_id in self._by_id]
+        return [port for topic in topics for port in topic.ports]
 
     def is_launchable(self, record: TopicRecord) -> bool:
         """Whether the topic runs, or can be launched: no earlier topic of its name is still being stopped."""
@@ -171,15 +178,15 @@ class Directory:
         if live is None:
             if record.name in self._groups:
                 await self._groups.stop_child(record.name)  # a retirement that was broken off
+            membership = self.membership(record)
             factory = partial(
-                Coordinator, self, record.name, record.group_id, record.settings, record.idle_since_us
+                Coordinator, self, record.name, record.group_id, membership, record.idle_since_us
             )
             mailbox = MailboxSpec(self._limits.mailbox)
             ref = self._groups.add_child(
                 ChildSpec(name=record.name, start=factory, mailbox=mailbox, awaited=False)
             )
-            membership = self.membership(record.group_id)
-            live = LiveGroup(record.name, record.group_id, record.settings, ref, membership)
+            live = LiveGroup(record.name, record.group_id, ref, membership)
             self._live_groups[record.group_id] = live
         return live
 

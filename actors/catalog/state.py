@@ -47,6 +47,7 @@ GROUP_JOINED: Final = 6
 GROUP_IDLE: Final = 7
 GROUP_DELETED: Final = 8
 CONSUMERS_RESERVED: Final = 9
+GROUP_ALTERED: Final = 10
 
 ITEMS: Final[dict[int, tuple[str, ...]]] = {
     TOPIC_CREATED: ("name", "topic", "settings"),
@@ -58,6 +59,7 @@ ITEMS: Final[dict[int, tuple[str, ...]]] = {
     GROUP_IDLE: ("group", "idle_since_us"),
     GROUP_DELETED: ("group",),
     CONSUMERS_RESERVED: ("below",),
+    GROUP_ALTERED: ("group", "settings"),
 }
 """By kind: settings are those that differ from the defaults, instants wall time in microseconds, or None. Ids
 of consumers `below` may have been given away."""
@@ -100,6 +102,10 @@ class GroupRecord:
     idle_since_us: int | None = None
     unknown_settings: dict[str, Any] = attrs.field(factory=dict)
     unknown_fields: dict[str, Any] = attrs.field(factory=dict)
+
+    def stored_settings(self, settings: GroupSettings) -> dict[str, Any]:
+        """As for a topic."""
+        return {**self.unknown_settings, **changed(settings)}
 
 
 class CatalogState:
@@ -219,6 +225,12 @@ class CatalogState:
             record.topic_ids.append(topic_id)
         return record
 
+    def _group_altered(self, group_id: int, stored: dict[str, Any]) -> GroupRecord:
+        record = self.groups[group_id]
+        known, record.unknown_settings = split_settings(stored, GROUP_FIELDS)
+        record.settings = group_settings_of(known)
+        return record
+
     def _group_idle(self, group_id: int, since_us: int | None) -> GroupRecord:
         self.groups[group_id].idle_since_us = _instant(since_us)
         return self.groups[group_id]
@@ -247,7 +259,7 @@ class CatalogState:
             {
                 "name": group.name,
                 "group": group.group_id,
-                "settings": {**group.unknown_settings, **changed(group.settings)},
+                "settings": group.stored_settings(group.settings),
                 "idle_since_us": group.idle_since_us,
                 "topics": group.topic_ids,
                 **group.unknown_fields,
@@ -307,6 +319,7 @@ _APPLY: Final[dict[int, Callable[..., TopicRecord | GroupRecord | None]]] = {
     GROUP_IDLE: CatalogState._group_idle,
     GROUP_DELETED: CatalogState._group_deleted,
     CONSUMERS_RESERVED: CatalogState._consumers_reserved,
+    GROUP_ALTERED: CatalogState._group_altered,
 }
 
 

@@ -12,17 +12,17 @@ consumer outlives its coordinator's crash.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
 
 from callboard.actors.catalog.commands import DeleteGroup, GroupIdle
-from callboard.actors.groups.membership import Joined, Member
+from callboard.actors.groups.membership import Joined, Member, Membership
 from callboard.actors.kernel import Actor, Reply
 from callboard.actors.notices import GroupExpired, LeaseReleaseFailed
 from callboard.actors.partition import commands as c
-from callboard.actors.settings import GroupSettings
 from callboard.log.errors import (
     ActorCrashed,
     ActorStopped,
@@ -35,7 +35,7 @@ from callboard.log.errors import (
 from callboard.log.limits import RELEASES_AT_ONCE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from callboard.actors.catalog.directory import Directory, LiveTopic
     from callboard.actors.partition.port import PartitionPort
@@ -93,16 +93,14 @@ class Coordinator(Actor[CoordinatorCommand]):
         directory: Directory,
         name: str,
         group_id: int,
-        settings: GroupSettings,
+        membership: Membership,
         idle_since_us: int | None,
     ) -> None:
         self._directory = directory
         self._name = name
         self._group_id = group_id
-        self._settings = settings
         self._idle_since_us = idle_since_us
-        self._membership = directory.membership(group_id)
-        self._changed = trio.Event()
+        self._membership = membership
         self._news = trio.Event()
         self._ended: str | None = None
 
@@ -145,16 +143,19 @@ class Coordinator(Actor[CoordinatorCommand]):
         member.topics[topic.topic_id] = topic
         if self._idle_since_us is not None:
             self._set_idle(None)
-        settings = self._settings
-        delivery = c.DeliverySettings(settings.visibility_timeout, settings.backoff, settings.max_backoff)
-        opening = c.OpenGroup(self._group_id, settings.durable, settings.start, delivery)
-        asked = [(port, _asked(port, opening)) for port in topic.ports]
-        joined = Joined(self._group_id, member.generation, settings)
-        self.context.start_task(self._ask_all, opening, asked, reply, joined, name="joining")
+        asked = [(port, _asked(port, self._opening())) for port in topic.ports]
+        joined = Joined(self._group_id, member.generation)
+        self.context.start_task(self._ask_all, self._opening, asked, reply, joined, name="joining")
+
+    def _opening(self) -> c.OpenGroup:
+        """With the settings of now: they may be altered while a partition restarts."""
+        membership = self._membership
+        settings = membership.settings
+        return c.OpenGroup(self._group_id, settings.durable, settings.start, membership.delivery_settings())
 
     async def _ask_all(
         self,
-        command: Question,
+        command: Callable[[], Question],
         asked: Sequence[tuple[PartitionPort, Reply | None]],
         reply: Reply,
         answer: object,
@@ -187,7 +188,7 @@ class Coordinator(Actor[CoordinatorCommand]):
         news = self._membership.news.get(consumer)
         if news is not None:
             news.fence(member.generation)
-        self.context.start_task(self._ask_all, fence, asked, reply, None, name="fencing")
+        self.context.start_task(self._ask_all, partial(_itself, fence), asked, reply, None, name="fencing")
 
     # -- leaving
 
@@ -214,7 +215,7 @@ class Coordinator(Actor[CoordinatorCommand]):
             for topic, consumers in by_topic.items():
                 for port in topic.ports:
                     nursery.start_soon(self._release_at, port, consumers)
-        if leaving and not self._membership.members and not self._settings.durable:
+        if leaving and not self._membership.members and not self._membership.settings.durable:
             self._end("its last consumer left")
         if reply is not None:
             reply.answer(None)
@@ -228,7 +229,7 @@ class Coordinator(Actor[CoordinatorCommand]):
                 ]
                 asked = [(release, _asked(port, release)) for release in releases]
                 for release, asking in asked:
-                    await _answered(port, release, asking)
+                    await _answered(port, partial(_itself, release), asking)
         except ActorStopped:
             pass  # the topic is deleted
         except InternalError:
@@ -240,7 +241,7 @@ class Coordinator(Actor[CoordinatorCommand]):
 
     def _set_idle(self, since_us: int | None) -> None:
         self._idle_since_us = since_us
-        self._changed.set()
+        self._membership.changed.set()
         self._news.set()
 
     def _end(self, reason: str) -> None:
@@ -255,7 +256,7 @@ class Coordinator(Actor[CoordinatorCommand]):
             self._news = trio.Event()
             ended, self._ended = self._ended, None
             try:
-                if self._settings.durable:
+                if self._membership.settings.durable:
                     await catalog.ask(GroupIdle(group_id, self._idle_since_us))
                 if ended is not None and not self._membership.members:
                     await catalog.ask(DeleteGroup(None, group_id, ended))
@@ -269,23 +270,26 @@ class Coordinator(Actor[CoordinatorCommand]):
                 await trio.sleep(RETRY_S)
 
     async def _expire_when_idle(self) -> None:
-        expiry = self._settings.group_expiry
-        if expiry is None or not self._settings.durable:
+        membership, clock = self._membership, self.context.clock
+        if not membership.settings.durable:
             return
-        clock = self.context.clock
-        earliest = clock.monotonic() + min(expiry, EXPIRY_GRACE_S)
+        begun = clock.monotonic()
         while True:
-            left = float("inf")
-            if self._idle_since_us is not None:
+            left, expiry = float("inf"), membership.settings.group_expiry
+            if self._idle_since_us is not None and expiry is not None:
                 left = expiry - (clock.wall_us() - self._idle_since_us) / 1e6
-                left = max(left, earliest - clock.monotonic())
-            if left <= 0:
+                left = max(left, begun + min(expiry, EXPIRY_GRACE_S) - clock.monotonic())
+            if expiry is not None and left <= 0:
                 self.context.emit(GroupExpired(self._name, expiry))
                 self._end("expired")
                 left = float("inf")
             with trio.move_on_after(left):
-                await self._changed.wait()
-            self._changed = trio.Event()
+                await membership.changed.wait()
+            membership.changed = trio.Event()
+
+
+def _itself(command: Question) -> Question:
+    return command
 
 
 def _asked(port: PartitionPort, command: Question) -> Reply | None:
@@ -296,11 +300,11 @@ def _asked(port: PartitionPort, command: Question) -> Reply | None:
         return None
 
 
-async def _answered(port: PartitionPort, command: Question, reply: Reply | None) -> None:
+async def _answered(port: PartitionPort, command: Callable[[], Question], reply: Reply | None) -> None:
     """Wait for the answer, asking again (these commands may be repeated) while the partition restarts."""
     while True:
         try:
-            await (port.ref.ask(command) if reply is None else reply.wait())
+            await (port.ref.ask(command()) if reply is None else reply.wait())
         except (ActorCrashed, MailboxFull):
             reply = None
         except PartitionUnavailable:

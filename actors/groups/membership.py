@@ -1,4 +1,4 @@
-"""Membership: who the consumers of one group are. Shared by the group's coordinator, in all its incarnations, and them.
+"""Membership: a group's settings and its consumers, shared by them and by its coordinator in all its incarnations.
 
 A consumer that leaves without waiting (it was cancelled, or its body raised) notes so here and is done: departures
 coalesce outside the coordinator's mailbox, so they never meet a full one, nor a coordinator that is restarting.
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
+from callboard.actors.partition.commands import DeliverySettings
 from callboard.actors.settings import GroupSettings
 
 if TYPE_CHECKING:
@@ -55,6 +56,10 @@ class MemberNews:
         self.generation = max(self.generation, generation)
         self._wake()
 
+    def settings_altered(self) -> None:
+        """The group's settings have changed."""
+        self._wake()
+
     def take(self) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
         """What was assigned and what was revoked since the last time."""
         taken = list(self.assigned), list(self.revoked)
@@ -79,18 +84,43 @@ class Joined:
 
     group_id: int
     generation: int
-    settings: GroupSettings
 
 
 class Membership:
-    """The members of one group."""
+    """One group: its settings and its members."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: GroupSettings) -> None:
+        self.settings = settings
+        self.version = 0
+        """How often they were altered in this process."""
+        self.told = settings
+        """The settings that every member and partition has been told of."""
+        self.changed = trio.Event()
+        """Set when the settings have changed, or there are no members any more, or members again."""
         self.members: dict[int, Member] = {}
         self.news: dict[int, MemberNews] = {}
         """By consumer id; a consumer puts its own here before it joins."""
         self._departed: dict[int, None] = {}
         self._news = trio.Event()
+
+    def alter(self, settings: GroupSettings) -> None:
+        """The group has these settings from now on; `tell_members` follows when its partitions know."""
+        self.settings = settings
+        self.version += 1
+        self.changed.set()
+
+    def delivery_settings(self) -> DeliverySettings:
+        """What partitions have to know of the settings."""
+        settings = self.settings
+        return DeliverySettings(
+            settings.visibility_timeout, settings.backoff, settings.max_backoff, self.version
+        )
+
+    def tell_members(self) -> None:
+        """Every partition knows the settings, or will when it runs: have the members look at them."""
+        self.told = self.settings
+        for news in self.news.values():
+            news.settings_altered()
 
     def depart(self, consumer: int) -> None:
         """The consumer has gone. Never waits, never fails; departing twice is departing once."""

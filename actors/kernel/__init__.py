@@ -1,8 +1,7 @@
 """The actor kernel: actors, their mailboxes and references. It knows nothing of queues or supervision."""
 
 from callboard.actors.kernel.actor import Actor, Context
-from callboard.actors.kernel.batch import Batch
-from callboard.actors.kernel.cell import Terminated
+from callboard.actors.kernel.cell import ActorStatistics, Terminated
 from callboard.actors.kernel.dead_letters import DeadLetter, DeadLetters
 from callboard.actors.kernel.durable import DurableActor
 from callboard.actors.kernel.events import EventLog, Logged
@@ -13,10 +12,8 @@ from callboard.actors.kernel.incarnation import (
     Ending,
     EndingKind,
 )
-from callboard.actors.kernel.mailbox import WHEN_FULL, MailboxSpec, WhenFull
-from callboard.actors.kernel.ref import ActorRef
-from callboard.actors.kernel.reply import Envelope, Question, Reply
-from callboard.actors.kernel.statistics import ActorStatistics
+from callboard.actors.kernel.mailbox import WHEN_FULL, Batch, MailboxSpec, WhenFull
+from callboard.actors.kernel.ref import ActorRef, Envelope, Question, Reply
 from callboard.actors.kernel.system import ActorSystem
 
 __all__ = [

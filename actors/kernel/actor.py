@@ -14,11 +14,10 @@ import trio
 from callboard.log.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from callboard.actors.kernel.batch import Batch
+    from callboard.actors.kernel.cell import ActorStatistics
     from callboard.actors.kernel.incarnation import ActorIncarnation
-    from callboard.actors.kernel.ref import ActorRef
-    from callboard.actors.kernel.reply import Envelope, Reply
-    from callboard.actors.kernel.statistics import ActorStatistics
+    from callboard.actors.kernel.mailbox import Batch
+    from callboard.actors.kernel.ref import ActorRef, Envelope, Reply
     from callboard.actors.kernel.system import ActorSystem
 
 M = TypeVar("M")

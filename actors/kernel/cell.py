@@ -18,15 +18,14 @@ import attrs
 
 from callboard.actors.kernel.events import ActorEnded, ActorFailed, MessageDropped, call_guarded
 from callboard.actors.kernel.failures import describe
-from callboard.actors.kernel.mailbox import Mailbox
+from callboard.actors.kernel.mailbox import Mailbox, Rate
 from callboard.actors.kernel.ref import ActorRef
-from callboard.actors.kernel.statistics import ActorStatistics, Rate
 from callboard.log import errors
 
 if TYPE_CHECKING:
     from callboard.actors.kernel.incarnation import ActorIncarnation
     from callboard.actors.kernel.mailbox import MailboxSpec
-    from callboard.actors.kernel.reply import Envelope
+    from callboard.actors.kernel.ref import Envelope
     from callboard.actors.kernel.system import ActorSystem
 
 M = TypeVar("M")
@@ -40,6 +39,33 @@ class Terminated:
 
     path: str
     cause: BaseException | None = attrs.field(default=None, eq=False)
+
+
+@attrs.frozen(kw_only=True)
+class ActorStatistics:
+    """A snapshot of one actor. Counters cover all its incarnations."""
+
+    path: str
+    state: str
+    """new, starting, running, waiting (for a restart), stopping, failed or stopped."""
+    incarnation: int
+    """Number of the current or last incarnation; 0 before the first."""
+    restarts: int
+    mailbox_depth: int
+    mailbox_capacity: int
+    received: int
+    """Messages taken out of the mailbox."""
+    rate_per_s: float
+    """Messages taken per second, an average that decays with `RATE_WINDOW_S`."""
+    dropped: int
+    """Messages that the full mailbox's policy dropped."""
+    late_replies: int
+    """Answers that came after the asker had stopped waiting."""
+    dead_letters: int
+    """Messages that went to the dead letters, including dropped ones."""
+    last_failure: str | None
+    started_at_us: int | None
+    """Wall time at which the current incarnation began."""
 
 
 class Cell(Generic[M]):

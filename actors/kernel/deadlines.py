@@ -21,7 +21,7 @@ from typing import Final
 
 import trio
 
-from callboard.actors.kernel.reply import Reply
+from callboard.actors.kernel.ref import Reply
 
 __all__ = ["Deadlines", "OpenQuestion"]
 

@@ -27,11 +27,11 @@ import attrs
 import trio
 
 from callboard.actors.kernel.actor import Actor, Context
-from callboard.actors.kernel.batch import Batch
 from callboard.actors.kernel.cell import Cell, crashed
 from callboard.actors.kernel.events import ActorStarted, IncarnationCrashed, call_guarded
 from callboard.actors.kernel.failures import describe, frames, sort_out
-from callboard.actors.kernel.reply import Envelope, Reply
+from callboard.actors.kernel.mailbox import Batch
+from callboard.actors.kernel.ref import Envelope, Reply
 from callboard.log.errors import InvalidArgument
 
 M = TypeVar("M")
@@ -126,14 +126,26 @@ class ActorIncarnation(Generic[M]):
         call = _call if actor.defers_interrupts else _call_interruptibly
         await call(actor.started)
         self._ready(ready)
-        while (batch := await self._next_batch()) is not None:
-            await call(actor.receive_batch, batch)
+        cell, mailbox, limit = self.cell, self.cell.mailbox, self.cell.system.limits.receive_batch
+        while not self._stop_requested:
+            await mailbox.wait()
+            if not mailbox.front or self._stop_requested:
+                continue
+            self._batch = batch = Batch(mailbox, limit)
+            if actor.defers_interrupts:
+                await actor.receive_batch(batch)
+            else:
+                await _call_interruptibly(actor.receive_batch, batch)
             if batch.taken == 0 and not self._stop_requested:
                 raise InvalidArgument(
                     f"{type(actor).__name__}.receive_batch took no message. Iterate the batch."
                 )
-            batch.current = None
-            self._finish_batch(batch)
+            self._batch = None
+            cell.received += batch.taken
+            cell.rate.note(batch.taken, trio.current_time())
+            self._open += batch.replies
+            if len(self._open) > self._prune_at:
+                self._prune()
         if not self._killed:
             await call(actor.stopping)
 
@@ -152,27 +164,20 @@ class ActorIncarnation(Generic[M]):
 
     # -- messages -------------------------------------------------------------------------------------------
 
-    async def _next_batch(self) -> Batch[M] | None:
-        """The waiting messages; None when a stop was requested. A checkpoint."""
-        mailbox = self.cell.mailbox
-        while not self._stop_requested:
-            await mailbox.wait()
-            if mailbox.front and not self._stop_requested:
-                self._batch = batch = Batch(mailbox, self.cell.system.limits.receive_batch)
-                return batch
-        return None
-
-    def _finish_batch(self, batch: Batch[M]) -> None:
-        """Count the batch, and keep the replies that are still open."""
-        cell = self.cell
-        cell.received += batch.taken
-        cell.rate.note(batch.taken, cell.system.clock.monotonic())
-        self._batch = None
-        if batch.replies:
-            self._open += batch.unanswered()
+    def _finish_batch(self) -> None:
+        """Count the batch that a function or a crash leaves behind, and keep its replies."""
+        batch, self._batch = self._batch, None
+        if batch is not None:
+            self.cell.received += batch.taken
+            self.cell.rate.note(batch.taken, trio.current_time())
+            self._open += batch.replies
             if len(self._open) > self._prune_at:
-                self._open = [reply for reply in self._open if not reply.done]
-                self._prune_at = 64 + 2 * len(self._open)
+                self._prune()
+
+    def _prune(self) -> None:
+        """Keep only the replies that are still open."""
+        self._open = [reply for reply in self._open if not reply.done]
+        self._prune_at = 64 + 2 * len(self._open)
 
     async def next_envelope(self) -> Envelope[M]:
         """For `Context.next`."""
@@ -184,15 +189,16 @@ class ActorIncarnation(Generic[M]):
                 envelope = next(self._items, None)
                 if envelope is not None:
                     return envelope
-            if self._batch is not None:
-                self._finish_batch(self._batch)
+            self._finish_batch()
             self._items = None
-            batch = await self._next_batch()
-            if batch is None:
+            if self._stop_requested:
                 self._main.cancel()
                 await trio.sleep_forever()
-            else:
-                self._items = iter(batch)
+            mailbox = self.cell.mailbox
+            await mailbox.wait()
+            if mailbox.front and not self._stop_requested:
+                self._batch = Batch(mailbox, self.cell.system.limits.receive_batch)
+                self._items = iter(self._batch)
 
     def until_stop(self) -> trio.CancelScope:
         """For `Context.until_stop`."""
@@ -244,9 +250,9 @@ class ActorIncarnation(Generic[M]):
         """Answer, fail or put back everything that is open (L3)."""
         cell = self.cell
         batch, current = self._batch, None
-        if batch is not None:
-            current = batch.current if ending.kind != "finished" else None
-            self._finish_batch(batch)
+        if batch is not None and ending.kind != "finished":
+            current = batch.current
+        self._finish_batch()
         if ending.kind != "finished":
             self._report(ending)
         if current is not None:

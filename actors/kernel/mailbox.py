@@ -1,4 +1,5 @@
-"""Mailbox: a trio memory channel with one reader and any number of writers, and a front queue.
+"""Mailbox: a trio memory channel with one reader and any number of writers, and a front queue. Batch: what waits there,
+passed to the actor together.
 
 The channel keeps messages in order, bounds them, and gives room to the writer that waits longest. The front queue comes
 before the channel. It contains a message that a crash put back, the messages that waited when the actor failed, and the
@@ -12,18 +13,22 @@ M3  A refusing mailbox (closed, or of a failed actor) accepts nothing and keeps 
 M4  The reader sleeps only while no message waits, without a periodic timer.
 M5  Messages leave in the order in which they came, except those that are put back at the front.
 M6  A message that is not accepted raises an error in its sender or is passed to `dropped`: none disappears.
+M7  An item is in the mailbox or was yielded by a batch, never both, never neither: a message that was not yielded is
+    still the next one, whatever happens to the actor.
+M8  `Batch.current` is the item being handled: it counts as the cause of a crash.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from math import exp
 from typing import Any, Final, Generic, Literal, TypeVar
 
 import attrs
 import trio
 
-from callboard.actors.kernel.reply import Envelope
+from callboard.actors.kernel.ref import Envelope, Reply
 from callboard.log.errors import CallboardError, MailboxFull, join_problems
 from callboard.log.limits import MAILBOX_CAPACITY_DEFAULT
 
@@ -39,6 +44,9 @@ WHEN_FULL: Final[dict[str, str]] = {
     "fail": "`tell` and `ask` raise MailboxFull.",
 }
 """What a full mailbox does. The table in the guide is generated from this."""
+
+RATE_WINDOW_S: Final = 5.0
+"""Time constant of the rate: a message this long ago weighs 1/e of a message now."""
 
 _WAKE: Final[Envelope[Any]] = Envelope(None, None)
 """Wakes a sleeping reader without a message."""
@@ -79,7 +87,7 @@ class Mailbox(Generic[M]):
         "_send",
         "capacity",
         "front",
-        "take",
+        "trap",
         "when_full",
     )
 
@@ -97,8 +105,8 @@ class Mailbox(Generic[M]):
         self._dropped = dropped
         self._refusal: Refusal | None = None
         self._send, self._receive = trio.open_memory_channel[Envelope[M]](spec.capacity)
-        self.take: Callable[[], Envelope[M] | None] = self.take_next
-        """`take_next`, unless a test replaces it."""
+        self.trap: Callable[[], object] | None = None
+        """Called before each message that a batch takes: fault injection."""
 
     def __len__(self) -> int:
         """How many messages wait, without those of waiting writers."""
@@ -181,9 +189,10 @@ class Mailbox(Generic[M]):
             return
         if envelope is not _WAKE:
             self.front.append(envelope)
-            self._move_notices()
+            if self._forced:
+                self._move_notices()
 
-    def take_next(self) -> Envelope[M] | None:
+    def take(self) -> Envelope[M] | None:
         """The next message; None when none waits."""
         if self.front:
             return self.front.popleft()
@@ -202,10 +211,9 @@ class Mailbox(Generic[M]):
     def _move_notices(self) -> None:
         """A message has left the channel: move the notices that come right after it to the front queue."""
         forced = self._forced
-        if forced:
-            forced[0] = (forced[0][0] - 1, forced[0][1])
-            while forced and forced[0][0] <= 0:
-                self.front.append(forced.popleft()[1])
+        forced[0] = (forced[0][0] - 1, forced[0][1])
+        while forced and forced[0][0] <= 0:
+            self.front.append(forced.popleft()[1])
 
     def interrupt(self) -> None:
         """Wake the reader, with or without a message."""
@@ -244,6 +252,69 @@ class Mailbox(Generic[M]):
                 self.front.append(self._receive.receive_nowait())
             except trio.EndOfChannel:
                 break
-            self._move_notices()
+            if self._forced:
+                self._move_notices()
         self._receive.close()
         self._send, self._receive = trio.open_memory_channel[Envelope[M]](self.capacity)
+
+
+class Batch(Generic[M]):
+    """The messages that waited when the batch was made, at most `limit`. Iterate it once: that takes them."""
+
+    __slots__ = ("_left", "_mailbox", "current", "replies", "taken")
+
+    def __init__(self, mailbox: Mailbox[M], limit: int) -> None:
+        self._mailbox = mailbox
+        self._left = min(limit, len(mailbox.front) + mailbox._receive.statistics().current_buffer_used)
+        self.current: Envelope[M] | None = None
+        """The item that was yielded last, None before the first and after the last."""
+        self.replies: list[Reply] = []
+        """The replies of the questions yielded so far."""
+        self.taken = 0
+        """How many items were yielded."""
+
+    def __len__(self) -> int:
+        """Items yielded and still to be yielded."""
+        return self.taken + min(self._left, len(self._mailbox))
+
+    def __iter__(self) -> Iterator[Envelope[M]]:
+        mailbox, front = self._mailbox, self._mailbox.front
+        while self._left > 0:
+            if mailbox.trap is not None:
+                mailbox.trap()
+            item = front.popleft() if front else mailbox.take()
+            if item is None:
+                break
+            self._left -= 1
+            self.taken += 1
+            self.current = item
+            if item[1] is not None:
+                self.replies.append(item[1])
+            yield item
+        self.current = None
+
+    def halt(self) -> None:
+        """End the iteration after the current item: a stop overtakes waiting messages."""
+        self._left = 0
+
+
+class Rate:
+    """Messages taken per second, exponentially weighted. Pure: time is an argument.
+
+    It is computed when messages were taken and when it is read, so an idle actor costs nothing.
+    """
+
+    __slots__ = ("_at", "_rate")
+
+    def __init__(self, now: float) -> None:
+        self._at = now
+        self._rate = 0.0
+
+    def note(self, count: int, now: float) -> None:
+        """`count` messages were taken at `now` (seconds, never earlier than before)."""
+        self._rate = self._rate * exp((self._at - now) / RATE_WINDOW_S) + count / RATE_WINDOW_S
+        self._at = now
+
+    def read(self, now: float) -> float:
+        """The rate at `now`."""
+        return self._rate * exp(min(0.0, self._at - now) / RATE_WINDOW_S)

@@ -17,7 +17,7 @@ from weakref import ref
 
 import trio
 
-from callboard.actors.kernel.reply import Reply
+from callboard.actors.kernel.ref import Reply
 
 if TYPE_CHECKING:
     from callboard.actors.kernel import ActorRef

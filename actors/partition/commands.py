@@ -113,6 +113,8 @@ class DeliverySettings:
     visibility_timeout: float = 30.0
     backoff: float = 1.0
     max_backoff: float = 60.0
+    version: int = 0
+    """How often they were altered since the runtime was opened: an older version never replaces a later one."""
 
 
 @attrs.frozen

@@ -44,36 +44,36 @@ class DiskEngine:
         """Since when the oldest plan has been in flight (monotonic seconds); None when there is none."""
         return self._files.in_flight_since
 
-    def start(self, values: Sequence[Staged]) -> None:
-        """Start writing the values, if that is possible without waiting; `write` them next, or call `end`."""
-        self._flight = self._files.start(_plan(values))
+    def start(self, values: Sequence[Staged]) -> bool:
+        """Start writing the values, if that is possible now; True when all of them are written already.
+
+        Otherwise `write` them next, or call `end`.
+        """
+        flight = self._files.start(
+            values[0].verbs if len(values) == 1 else [verb for value in values for verb in value.verbs]
+        )
+        if flight is not None and flight.has_landed:
+            return True
+        self._flight = flight
+        return False
 
     async def end(self) -> None:
         """Wait for what was started, and will not be written by `write` any more. Cannot be cancelled."""
         flight, self._flight = self._flight, None
         if flight is not None:
             with suppress(PlanFailed):
-                await flight.landed()
+                await self._files.landed(flight)
 
     async def write(self, values: Sequence[Staged]) -> CommitFailure | None:
         """Write the values in order; None when all of them are written."""
         flight, self._flight = self._flight, None
         try:
             if flight is not None:
-                await flight.landed()
+                await self._files.landed(flight)
             else:
-                await self._submit(_plan(values))
+                await self._files.submit([verb for value in values for verb in value.verbs])
         except PlanFailed as error:
             ends = accumulate(len(value.verbs) for value in values)
             at = next((at for at, end in enumerate(ends) if error.index < end), len(values) - 1)
             return CommitFailure(at, error)
         return None
-
-    async def _submit(self, plan: list[Verb]) -> None:
-        await self._files.submit(plan)
-
-
-def _plan(values: Sequence[Staged]) -> list[Verb]:
-    if len(values) == 1:
-        return list(values[0].verbs)
-    return [verb for value in values for verb in value.verbs]

@@ -1,7 +1,8 @@
 """The committer: the one task of a partition that writes. One commit in flight; what arrives meanwhile forms the next.
 
 A commit that nothing stands in the way of is begun by whoever wakes the committer: staged, and started where the disk
-can do that without waiting. The committer's task then waits for it, and does all the rest.
+can do that without waiting. If it only writes, and the disk is quick, it has ended by then. Otherwise the committer's
+task waits for it, and does all the rest.
 
 Who writes in a commit is a *participant*. The committer knows nothing else of them: not what a log or a journal is, nor
 that there are files (`commit_plan`). It asks them in their order what they stage, has all of it written as one, and
@@ -127,34 +128,52 @@ class Committer:
         """Plans that were written whole."""
 
     def wake(self) -> None:
-        """There may be something to write: begin to, when nothing is in the way. Never waits."""
-        if self._sleeps_until is None or self._closed:
+        """There may be something to write: begin to, when nothing is in the way. Never waits for a disk that hangs."""
+        sleeps_until = self._sleeps_until
+        if sleeps_until is None or self._closed:
             return
         due = self._due_at()
-        if due >= self._sleeps_until:
+        if due >= sleeps_until:
             return
         self._sleeps_until = None
-        if due <= 0.0 or due <= self._clock.monotonic():
-            self._begin()
+        if (due <= 0.0 or due <= self._clock.monotonic()) and self._begin():
+            self._idle.set()
+            if self._due_at() >= sleeps_until:
+                self._sleeps_until = sleeps_until  # the task sleeps on
+                return
         self._wake.set()
 
     def _due_at(self) -> float:
         return min([participant.due_at for participant in self._participants])
 
-    def _begin(self) -> None:
-        """Stage the commit and start it, unless somebody has to heal first."""
+    def _begin(self) -> bool:
+        """Stage the commit and start it, unless somebody has to heal first. Whether all is done already."""
         for participant in self._participants:
             if not participant.is_healthy:
-                return
-        self._begin_work()
-        self._begun = parts = self._stage(self._participants)
-        if parts:
-            self._engine.start([staged for _, staged in parts])
+                return False
+        parts = self._stage(self._participants)
+        if parts and not self._engine.start([staged for _, staged in parts]):
+            self._begun = parts
+            self._begin_work()
+            return False
+        self._applied(parts)
+        for participant in self._participants:
+            if participant.needs_upkeep:
+                self._begun = []  # the task does the rest
+                self._begin_work()
+                return False
+        return True
 
     def _begin_work(self) -> None:
         self._busy = True
         self._begin_step()
         self._watched.set()
+
+    def _applied(self, parts: Sequence[tuple[Participant, Any]]) -> None:
+        if parts:
+            self.commits += 1
+        for participant, staged in parts:
+            participant.applied(staged)
 
     def _stage(self, participants: Sequence[Participant]) -> list[tuple[Participant, Any]]:
         commit = Commit(any(participant.needs_sync for participant in participants))
@@ -169,7 +188,7 @@ class Committer:
         try:
             while True:
                 await self._work_waits()
-                if self._begun is None:
+                if not self._busy:
                     self._begin_work()
                 await self._commit()
                 for participant in self._participants:
@@ -221,9 +240,7 @@ class Committer:
                 return
             failure = await self._engine.write([staged for _, staged in parts])
             if failure is None:
-                self.commits += 1
-                for participant, staged in parts:
-                    participant.applied(staged)
+                self._applied(parts)
                 return
             for participant, staged in parts[: failure.at]:
                 participant.applied(staged)
@@ -237,8 +254,10 @@ class Committer:
         """Return once everything handed over was committed, or has failed, and the committer writes no more."""
         for participant in self._participants:
             participant.closing()
-        while self._busy or any(participant.due_at < NEVER for participant in self._participants):
+        while True:
             self.wake()
+            if not self._busy and self._due_at() == NEVER:
+                break
             self._idle = trio.Event()
             await self._idle.wait()
         self._closed = True

@@ -82,9 +82,18 @@ class Carried:
     """By group's and lease's id: until when, if a renewal would end it earlier than its consumer was told."""
     fences: dict[tuple[int, int], int] = attrs.field(factory=dict)
     """By group's and consumer's id: the generation that its fetches must not be below."""
+    first_leases: dict[int, int] = attrs.field(factory=dict)
+    """By group's id: the first lease that this process can have given."""
     undelivered: list[tuple[int, Lease]] = attrs.field(factory=list)
     """Leases (with their group's id) that may be journalled, and that no consumer has heard of."""
     sift_at: int = EXTENDED_SIFT_AT
+
+    def set(self, group_id: int, settings: c.DeliverySettings) -> c.DeliverySettings:
+        """A group has these settings, unless later ones are known; returns the latest."""
+        known = self.settings.get(group_id)
+        if known is None or settings.version >= known.version:
+            known = self.settings[group_id] = settings
+        return known
 
 
 class JournalWork(NamedTuple):
@@ -160,7 +169,9 @@ class PartitionCore:
         carried = self._carried
         for group in self._groups.values():
             delivery = group.delivery
-            if restarted:
+            if not restarted:
+                carried.first_leases[group.group_id] = delivery.next_lease_id
+            if delivery.next_lease_id > carried.first_leases.get(group.group_id, 0):
                 timeout = (group.settings or c.DeliverySettings()).visibility_timeout
                 delivery.renew_all(now, timeout)
                 for (group_id, lease_id), deadline in carried.extended.items():
@@ -316,7 +327,7 @@ class PartitionCore:
                 start = self._start_offset(message.start)
             group, record = self.states.open(message.group_id, message.durable, start)
             self._entries.append(record)
-        self._set(group, message.settings)
+        self._set(message.group_id, message.settings)
         self._answer_later(token, group.delivery.floor, sync=True)
 
     def _start_offset(self, start: Any) -> int:
@@ -327,14 +338,15 @@ class PartitionCore:
         return min(max(int(start), self.start_offset), self.visible_end)
 
     def alter_group(self, message: c.AlterGroup, token: Token, now: float) -> None:
-        """From now on the group has these settings."""
-        group = self._group(message.group_id, token)
-        if group is not None:
-            self._set(group, message.settings)
-            self._effects.append(Answer(token, None))
+        """From now on the group has these settings, also when it is not open here yet."""
+        self._set(message.group_id, message.settings)
+        self._effects.append(Answer(token, None))
 
-    def _set(self, group: Group, settings: c.DeliverySettings) -> None:
-        group.settings = self._carried.settings[group.group_id] = settings
+    def _set(self, group_id: int, settings: c.DeliverySettings) -> None:
+        latest = self._carried.set(group_id, settings)
+        group = self._groups.get(group_id)
+        if group is not None:
+            group.settings = latest
 
     def close_group(self, message: c.CloseGroup, token: Token, now: float) -> None:
         """Forget the group. Whoever waits for it looks again, and hears that it is gone."""

@@ -16,7 +16,7 @@ from callboard.actors.partition.awaited import RestartWaiters
 from callboard.actors.partition.commands import PartitionCommand
 from callboard.actors.partition.core import Carried
 from callboard.log.errors import CallboardError, PartitionUnavailable
-from callboard.log.journal.proven_end import ProvenEnd
+from callboard.log.journal.journal import ProvenEnd
 from callboard.log.limits import PENDING_BYTES_MAX
 
 if TYPE_CHECKING:

@@ -52,12 +52,12 @@ ONE, TWO, THREE = "act one", "act two", "act three"
 
 
 class DemoFailed(CallboardError):
-    """The demo itself could not go on; the message says why."""
+    """The demo itself could not continue; the message says why."""
 
 
 @attrs.frozen(kw_only=True)
 class Stage:
-    """What all acts share, the child's too. Traffic comes from `path`, or is made from `seed` when that is None."""
+    """What all acts share, including the child's. Traffic comes from `path`, or is made from `seed` if it is None."""
 
     seed: int = 1
     path: str | None = None
@@ -152,7 +152,7 @@ class Timing:
     acknowledged: int = 0
 
     def __call__(self, published: int, acknowledged: int, is_ripe: bool = False) -> None:
-        """The act has come so far."""
+        """Record and show the act's progress."""
         self.published, self.acknowledged = published, acknowledged
         text = f"{published:,} of {self.total:,} published, {acknowledged:,} acknowledged"
         self.advance(text, acknowledged, self.total)

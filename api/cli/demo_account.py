@@ -163,7 +163,7 @@ class DemoHistory:
                 (self._handled_us if tag == "L" else self._publish_us).extend(times_us)
 
     def add_unreadable(self, line: str) -> None:
-        """A recorded line that says nothing."""
+        """Count a recorded line that cannot be read."""
         self._problem(f"a record cannot be read: {line[:60]!r}")
 
     def end_process(self, *, killed: bool) -> None:
@@ -206,7 +206,7 @@ class DemoHistory:
             self._marks[place] = mark | (_HANDLED if tag == "H" else _ACKNOWLEDGED)
 
     def account(self) -> Account:
-        """All of it, added up. Call it once, at the end."""
+        """Add everything up. Call it once, at the end."""
         sums = self._sums
         for place, event in self._stored.items():
             mark = self._marks.get(place, 0)

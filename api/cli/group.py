@@ -33,6 +33,7 @@ COMMANDS = {
     "consume": "callboard.cli.consume:consume",
     "demo": "callboard.cli.demo:demo",
     "demo-child": "callboard.cli.demo:demo_child",
+    "group": "callboard.cli.groups:group",
     "peek": "callboard.cli.consume:peek",
     "publish": "callboard.cli.publish:publish",
     "repair": "callboard.cli.maintenance:repair",

@@ -1,4 +1,4 @@
-"""What the journals say, beyond their bytes: whether it makes sense, and setting back what does not."""
+"""Checking whether journals with sound bytes make sense, and resetting those that do not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`callboard simulate`: the production code under simulated faults, seed by seed; what fails is made small and told."""
+"""`callboard simulate`: the production code under simulated faults, seed by seed; failures are shrunk and told."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def _sweep(scenarios: tuple[str, ...], jobs: int, as_json: bool, given: dict[str
 
 
 def _say_interrupted(sweep: Sweep, *, fresh: bool) -> None:
-    """How far it came, and how to go on. That nobody reads it any more does not change how the command ends."""
+    """Print how far the sweep came and how to continue. A closed pipe does not change the exit code."""
     same = "the same command without --fresh" if fresh else "the same command"
     with suppress(OSError):
         say(
@@ -225,7 +225,7 @@ def _say_interrupted(sweep: Sweep, *, fresh: bool) -> None:
 
 
 def _copy_report(report: str, target: str) -> None:
-    """What the sweep found weighs more than a copy that could not be made."""
+    """A failed copy must not hide what the sweep found."""
     try:
         copy_file(report, target)
     except StorageError as error:

@@ -23,7 +23,7 @@ FIXED_HASHES: Final = {"PYTHONHASHSEED": "0"}
 
 
 class SimulationFailed(CallboardError):
-    """The simulator itself could not go on; the message says why."""
+    """The simulator itself could not continue; the message says why."""
 
 
 class WorkerGone(CallboardError):

@@ -1,4 +1,4 @@
-"""The sweep of `callboard simulate`: seeds handed to worker processes, results counted, failures made small."""
+"""The sweep of `callboard simulate`: seeds given to worker processes, results counted, failures shrunk."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ UnderWay = tuple[str, int, float]
 
 @attrs.frozen
 class ShrunkFailure:
-    """A failure as it is told."""
+    """A failure and its story."""
 
     result: Result
     story: str
@@ -59,7 +59,7 @@ class Searched:
 
 @attrs.frozen(kw_only=True)
 class SweepLimits:
-    """When a sweep, and shrinking, end early."""
+    """The limits at which a sweep, and shrinking, end early."""
 
     jobs: int
     time_limit_s: float | None

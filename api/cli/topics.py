@@ -45,7 +45,7 @@ def create(name: str, settings: tuple[str, ...], directory: str, as_json: bool) 
             made = await runtime.create_topic(name, **given)
         return attrs.asdict(made.settings)
 
-    _report(name, run(work), as_json, "is there")
+    report_settings("topic", name, run(work), as_json, "is there")
 
 
 @topic.command()
@@ -65,7 +65,7 @@ def alter(name: str, settings: tuple[str, ...], directory: str, as_json: bool) -
             altered = await runtime.alter_topic(name, **given)
         return attrs.asdict(altered.settings)
 
-    _report(name, run(work), as_json, "is altered")
+    report_settings("topic", name, run(work), as_json, "is altered")
 
 
 @topic.command()
@@ -191,8 +191,9 @@ def _check_known(runtime: Runtime, name: str) -> None:
         raise topic_not_found(name, known, runtime.directory)
 
 
-def _report(name: str, settings: dict[str, Any], as_json: bool, what: str) -> None:
+def report_settings(kind: str, name: str, settings: dict[str, Any], as_json: bool, what: str) -> None:
+    """Say what became of a topic or group, with its settings."""
     if as_json:
         print_json({"name": name, "settings": settings})
     else:
-        show(f"topic {name} {what}: " + "  ".join(f"{key}={value}" for key, value in settings.items()))
+        show(f"{kind} {name} {what}: " + "  ".join(f"{key}={value}" for key, value in settings.items()))

@@ -423,8 +423,9 @@ def join_items(items: Sequence[bytes | None], what: str) -> tuple[Buffer, array[
     """One byte string of all items, their ends, and the bitmap of Nones (None when there is none)."""
     try:
         # The quick way: C-level passes only. None has no length and cannot be joined: then the careful way.
-        joined = b"".join(items)  # type: ignore[arg-type]
-        count = len(items)
+        joined, count = b"".join(items), len(items)  # type: ignore[arg-type]
+        if count == 1 and len(items[0]) == len(joined):  # type: ignore[arg-type]
+            return joined, array("I", (0, len(joined))), None
         lengths = list(map(len, items))  # type: ignore[arg-type]
         if 0 < count <= EVEN_COUNT_MAX and lengths.count(lengths[0]) == count:
             ends = even_ends(lengths[0], count)

@@ -68,6 +68,7 @@ __all__ = [
 
 FRAME_MAGIC: Final = b"\xf9CBF"
 NEWEST_CODEC: Final = max(Codec)
+PLAIN: Final = Codec.NONE
 FRAME_VERSION: Final = 1
 
 FRAME_LAYOUT: Final = Layout(
@@ -280,28 +281,29 @@ def encode_frame(
         raise InvalidArgument("a frame has at least one record: there is nothing to write.")
     if columns.offset_deltas is None and columns.span != columns.count - 1:
         raise InternalError("a dense batch spans offsets that no record has", invariant="C3")
-    stored: list[Any] = [*columns_of(columns)]
+    stored: tuple[Any, ...] = columns_of(columns)
     if columns.producers is not None:
-        stored += zip(*columns.producers, strict=True)
+        stored += tuple(zip(*columns.producers, strict=True))
     parts: list[Buffer] = [bytes((MAP_HEAD | len(stored) - stored.count(None),))]
+    size = 1
     for key, column in enumerate(stored):
         if column is None:
             continue
-        data: Buffer
-        if isinstance(column, bytes):
-            data = column
-        elif isinstance(column, memoryview):
+        data: Buffer = column
+        kind = type(column)
+        if kind is array:
+            data = column.tobytes()
+        elif kind is memoryview:
             data = column if column.format == "B" else column.cast("B")
-        elif isinstance(column, (array, bytearray)):
-            data = bytes(column)
-        else:
+        elif kind is not bytes:
             data = array(BODY_COLUMNS[key].type.code, column).tobytes()
-        size = len(data)
-        parts += COLUMN_HEADS[key] + (SHORT_HEADS[size] if size < 256 else bytes_head(size)), data
-    size = plain_bytes = sum(map(len, parts))
+        length = len(data)
+        head = COLUMN_HEADS[key] + (SHORT_HEADS[length] if length < 256 else bytes_head(length))
+        parts += head, data
+        size += len(head) + length
     if size > limits.FRAME_BODY_BYTES_MAX:
         raise InvalidArgument(f"a batch of {size} bytes: at most {limits.FRAME_BODY_BYTES_MAX}. Split it.")
-    codec = Codec.NONE
+    plain_bytes, codec = size, PLAIN
     if compression.codec != "none":
         codec, body = compression.compress(b"".join(parts))
         parts, size = [body], len(body)
@@ -328,7 +330,7 @@ def encode_frame(
         latest_time,
     )
     header = sealed + CHECKSUM.pack(zlib.crc32(sealed, seed))
-    if len(parts) == 1 and size < JOIN_BELOW_BYTES:
+    if size < JOIN_BELOW_BYTES:
         return [header + parts[0]]
     return [header, *parts]
 

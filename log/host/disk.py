@@ -31,14 +31,14 @@ from callboard.log.limits import (
     DESCRIPTORS_RESERVE,
     DISK_THREADS_MAX,
 )
-from callboard.log.seams.disk import Entry, Handle, Plan, Sync, Verb, Write
+from callboard.log.seams.disk import Entry, Handle, Plan, Sync, Write
 from callboard.log.seams.plans import check_path, check_plan, plan_failed, stale, storage_error
 
 from .files import HostHandle
 from .lock import HostLock, acquire, make_root
-from .mark import HostMark, map_file
+from .mark import Mapping, map_file
 from .place import NetworkFileSystemWarning, check_platform, file_system_type, is_network_type
-from .threads import ThreadPool, no_upkeep
+from .threads import Job, ThreadPool, no_upkeep
 from .verbs import Executor, read_fully
 
 __all__ = ["HostDisk", "HostIncarnation"]
@@ -48,30 +48,15 @@ Ts = TypeVarTuple("Ts")
 
 RWF_NOWAIT: Final[int] = getattr(os, "RWF_NOWAIT", 0)
 IN_PLACE_BYTES_MAX: Final = 256 * 1024
-"""Plans that write more are not waited for in place."""
-
-
-class HostFlight:
-    """A plan that runs in a thread."""
-
-    __slots__ = ("_incarnation", "_job", "_number", "_plan")
-
-    def __init__(self, incarnation: HostIncarnation, plan: tuple[Verb, ...], number: int, job: Any) -> None:
-        self._incarnation = incarnation
-        self._plan = plan
-        self._number = number
-        self._job = job
-
-    async def landed(self) -> None:
-        """Wait for its end. Raises `PlanFailed`."""
-        await self._incarnation.landed(self._plan, self._number, self._job)
+"""Plans that write more, or do anything else than `QUICK`, are not waited for in place."""
+QUICK: Final = (Write, Sync)
 
 
 class HostIncarnation:
     """One owner's access to the disk during one life."""
 
     __slots__ = (
-        "_disk", "_drained", "_flights", "_flown", "_handles", "_marks", "executor", "is_fenced", "owner"
+        "_disk", "_drained", "_flights", "_handles", "_marks", "executor", "is_fenced", "owner"
     )  # fmt: skip
 
     def __init__(self, owner: str, disk: HostDisk) -> None:
@@ -79,8 +64,7 @@ class HostIncarnation:
         self.is_fenced = False
         self._disk = disk
         self.executor = disk.executor
-        self._flights: dict[int, float] = {}
-        self._flown = 0
+        self._flights: dict[object, float] = {}  # plans, and when they were submitted; the oldest first
         self._drained: trio.Event | None = None
         self._handles: set[HostHandle] = set()
         self._marks: set[HostMark] = set()
@@ -104,51 +88,67 @@ class HostIncarnation:
     @trio.lowlevel.enable_ki_protection
     async def submit(self, plan: Plan) -> None:
         """Run the plan to its end or its first failure. Raises `PlanFailed`."""
-        self._check()
-        plan = tuple(plan)
-        check_plan(plan, self)
-        self._disk.check_run()
+        disk, waiting = self._disk, object()
+        disk.pool.check_run()
+        if self.is_fenced:
+            raise stale(self.owner)
         await trio.lowlevel.checkpoint_if_cancelled()
-        number = self._depart()
+        self._flights[waiting] = trio.current_time()
         try:
-            failure = await self._disk.hop(self.executor.run, plan, in_place=_is_quick(plan))
+            while (flight := self.start(plan)) is None:
+                await disk.pool.room()
+            if flight.is_over or flight.in_place:
+                # All who are runnable run first, while the thread works: that is how plans of several owners overlap.
+                await trio.lowlevel.cancel_shielded_checkpoint()
+            await self.landed(flight)
         finally:
-            self._arrive(number)
-        if failure is not None:
-            self._raise(plan, failure)
+            del self._flights[waiting]
+            if self._drained is not None and not self._flights:
+                self._drained.set()
 
     @trio.lowlevel.enable_ki_protection
-    def start(self, plan: Plan) -> HostFlight | None:
-        """Start the plan in a thread; None when none is free, or plans run in the loop."""
-        self._check()
-        plan = tuple(plan)
-        check_plan(plan, self)
-        job = self._disk.start(self.executor.run, plan)
-        return None if job is None else HostFlight(self, plan, self._depart(), job)
+    def start(self, plan: Plan) -> Job | None:
+        """Start the plan; None, and nothing done, when no thread is free.
+
+        A plan that only writes, and little, is waited for at once, in place: it may be over then.
+        """
+        if self.is_fenced:
+            raise stale(self.owner)
+        plan, size, syncs = tuple(plan), 0, False
+        verb: Any
+        for verb in plan:
+            kind = type(verb)
+            if kind not in QUICK or getattr(verb.handle, "incarnation", None) is not self:
+                check_plan(plan, self)
+                size = IN_PLACE_BYTES_MAX + 1
+                break
+            if kind is Sync:
+                syncs = True
+            else:
+                size += sum(map(len, verb.buffers))
+        in_place = size <= IN_PLACE_BYTES_MAX and self._disk.in_place
+        job = self._disk.pool.start(
+            self.executor.run, plan, in_place=in_place, at_once=in_place and not syncs
+        )
+        if job is not None:
+            job.has_landed = job.is_over and job.result is None and job.error is None
+            if not job.has_landed:
+                self._flights[job] = trio.current_time()
+        return job
 
     @trio.lowlevel.enable_ki_protection
-    async def landed(self, plan: tuple[Verb, ...], number: int, job: Any) -> None:
-        """What `HostFlight.landed` does."""
+    async def landed(self, flight: Job) -> None:
+        """Wait for the end of a plan that was started. Raises `PlanFailed`."""
         try:
-            failure = await self._disk.finish(job, in_place=_is_quick(plan))
+            failure = await self._disk.pool.finish(flight)
         finally:
-            self._arrive(number)
+            self._flights.pop(flight, None)
+            if self._drained is not None and not self._flights:
+                self._drained.set()
         if failure is not None:
-            self._raise(plan, failure)
-
-    def _depart(self) -> int:
-        self._flown = number = self._flown + 1
-        self._flights[number] = trio.current_time()
-        return number
-
-    def _arrive(self, number: int) -> None:
-        del self._flights[number]
-        if self._drained is not None and not self._flights:
-            self._drained.set()
-
-    def _raise(self, plan: tuple[Verb, ...], failure: tuple[int, OSError]) -> None:
-        index, error = failure
-        raise plan_failed(self._disk.root, index, plan[index], error)
+            index, error = failure
+            verb = flight.arguments[0][index]
+            raise plan_failed(self._disk.root, index, verb, error)
 
     def opened(self, handle: HostHandle) -> None:
         """Called by the executor, in its thread."""
@@ -253,7 +253,7 @@ class HostIncarnation:
             mark.close()
         if self._handles:
             handles, self._handles = tuple(self._handles), set()
-            await self._disk.hop(self.executor.close_handles, handles)
+            await self._disk.pool.run(self.executor.close_handles, handles)
 
     # -- inner
 
@@ -273,9 +273,44 @@ class HostIncarnation:
 
     async def _call(self, doing: str, path: str, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
         try:
-            return await self._disk.hop(function, *arguments)
+            return await self._disk.pool.run(function, *arguments)
         except OSError as error:
             raise storage_error(doing, self._disk.root, path, error) from error
+
+
+class HostMark:
+    """A mapped file of one incarnation."""
+
+    __slots__ = ("_incarnation", "_length", "_map", "_path")
+
+    def __init__(self, path: str, mapped: Mapping, incarnation: HostIncarnation) -> None:
+        self._path = path
+        self._length = mapped.length
+        self._map: Mapping | None = mapped
+        self._incarnation = incarnation
+
+    def store(self, data: bytes) -> None:
+        """Replace the content. Raises `StaleIncarnation` once fenced; does nothing once closed."""
+        if self._incarnation.is_fenced:
+            raise stale(self._incarnation.owner)
+        if len(data) != self._length:
+            raise InvalidArgument(
+                f"the mark {self._path!r} holds {self._length} bytes, not {len(data)}. Nothing was stored.",
+                path=self._path,
+            )
+        if self._map is not None:
+            self._map.view[:] = data
+
+    def load(self) -> bytes:
+        """The content now; empty once closed."""
+        return b"" if self._map is None else bytes(self._map.view)
+
+    def close(self) -> None:
+        """Unmap. Later calls do nothing."""
+        mapped, self._map = self._map, None
+        if mapped is not None:
+            self._incarnation.unmapped(self)
+            mapped.close()
 
 
 class HostDisk:
@@ -306,11 +341,10 @@ class HostDisk:
         )
         self.is_read_only = read_only
         self.reads_cached = bool(RWF_NOWAIT)
-        self._inline = inline
-        self._in_place = in_place
+        self.in_place = in_place
         # A reader keeps its idle files open: the owner is another process, which may take their names away.
         upkeep = no_upkeep if read_only else self.executor.files.sweep
-        self._pool = ThreadPool("callboard-disk", threads_max, upkeep=upkeep)
+        self.pool = ThreadPool("callboard-disk", threads_max, upkeep=upkeep, inline=inline)
         self._current: dict[str, HostIncarnation] = {}
         self._births: dict[str, trio.Lock] = {}
         self._lock: HostLock | None = None
@@ -327,34 +361,11 @@ class HostDisk:
     @property
     def threads(self) -> int:
         """How many threads exist now."""
-        return self._pool.threads
-
-    def check_run(self) -> None:
-        """Raise `WrongRun` unless the caller runs in the trio run that uses this disk."""
-        self._pool.check_run()
-
-    def start(self, function: Callable[[*Ts], object], *arguments: *Ts) -> Any:
-        """Call `function` in a thread without waiting: a job for `finish`; None when that cannot be."""
-        return None if self._inline else self._pool.start(function, *arguments)
-
-    async def finish(self, job: Any, *, in_place: bool) -> Any:
-        """What the job's function returns, once it does."""
-        return await self._pool.finish(job, in_place=in_place and self._in_place)
-
-    async def hop(self, function: Callable[[*Ts], T], *arguments: *Ts, in_place: bool = False) -> T:
-        """Call `function` in one of this disk's threads (or in place), and wait until it has ended (D1)."""
-        if not self._inline:
-            return await self._pool.run(function, *arguments, in_place=in_place and self._in_place)
-        self.check_run()
-        await trio.lowlevel.checkpoint_if_cancelled()
-        try:
-            return function(*arguments)
-        finally:
-            await trio.lowlevel.cancel_shielded_checkpoint()
+        return self.pool.threads
 
     async def incarnate(self, owner: str) -> HostIncarnation:
         """A new incarnation for `owner`; fences the earlier one and waits for its last plan (D3)."""
-        self.check_run()
+        self.pool.check_run()
         await trio.lowlevel.checkpoint_if_cancelled()
         earlier = self._current.get(owner)
         if earlier is not None:
@@ -370,7 +381,7 @@ class HostDisk:
 
     async def forget(self, owner: str) -> None:
         """`owner` has ended for good: fence its incarnation, wait for its last plan, and forget it."""
-        self.check_run()
+        self.pool.check_run()
         await trio.lowlevel.checkpoint_if_cancelled()
         births = self._births.setdefault(owner, trio.Lock())
         async with births:
@@ -400,7 +411,7 @@ class HostDisk:
                 limit=limit,
                 needed=DESCRIPTORS_MIN,
             )
-        found, kind = await self.hop(_lock, self._root, holder)
+        found, kind = await self.pool.run(_lock, self._root, holder)
         self._lock = found
         if kind is not None and is_network_type(kind) and not self._warned:
             self._warned = True
@@ -414,7 +425,7 @@ class HostDisk:
 
     async def aclose(self) -> None:
         """Fence every incarnation, wait for all plans, close all files, release the lock, end the threads."""
-        self.check_run()
+        self.pool.check_run()
         with trio.CancelScope(shield=True):
             for incarnation in self._current.values():
                 incarnation.fence()
@@ -424,24 +435,11 @@ class HostDisk:
                     if last is not None:
                         last.fence()
                         await last.drain()
-            await self._pool.aclose()
+            await self.pool.aclose()
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.release()
         await trio.lowlevel.checkpoint_if_cancelled()
-
-
-def _is_quick(plan: tuple[Verb, ...]) -> bool:
-    """Whether the plan only writes and syncs a few bytes, so that the loop may wait for it in place."""
-    size = 0
-    for verb in plan:
-        kind = type(verb)
-        if kind is Write:
-            for part in verb.buffers:  # type: ignore[union-attr]
-                size += len(part)
-        elif kind is not Sync:
-            return False
-    return size <= IN_PLACE_BYTES_MAX
 
 
 def _descriptors() -> int:

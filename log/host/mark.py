@@ -1,4 +1,4 @@
-"""The real mark: a small file mapped into memory.
+"""Small files mapped into memory.
 
 Mapped by `mmap` of the C library, since Python's own keeps a descriptor for each mapping (before 3.13), and a partition
 that is idle should have none.
@@ -11,16 +11,9 @@ import errno
 import mmap
 import os
 import stat
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from callboard.log.errors import InvalidArgument
-from callboard.log.seams.plans import stale
-
-if TYPE_CHECKING:
-    from .disk import HostIncarnation
-
-
-__all__ = ["HostMark", "Mapping", "map_file"]
+__all__ = ["Mapping", "map_file"]
 
 FAILED: Final = ctypes.c_void_p(-1).value
 
@@ -69,38 +62,3 @@ def map_file(path: str, length: int) -> Mapping:
         return Mapping(descriptor, length)
     finally:
         os.close(descriptor)
-
-
-class HostMark:
-    """A mapped file of one incarnation."""
-
-    __slots__ = ("_incarnation", "_length", "_map", "_path")
-
-    def __init__(self, path: str, mapped: Mapping, incarnation: HostIncarnation) -> None:
-        self._path = path
-        self._length = mapped.length
-        self._map: Mapping | None = mapped
-        self._incarnation = incarnation
-
-    def store(self, data: bytes) -> None:
-        """Replace the content. Raises `StaleIncarnation` once fenced; does nothing once closed."""
-        if self._incarnation.is_fenced:
-            raise stale(self._incarnation.owner)
-        if len(data) != self._length:
-            raise InvalidArgument(
-                f"the mark {self._path!r} holds {self._length} bytes, not {len(data)}. Nothing was stored.",
-                path=self._path,
-            )
-        if self._map is not None:
-            self._map.view[:] = data
-
-    def load(self) -> bytes:
-        """The content now; empty once closed."""
-        return b"" if self._map is None else bytes(self._map.view)
-
-    def close(self) -> None:
-        """Unmap. Later calls do nothing."""
-        mapped, self._map = self._map, None
-        if mapped is not None:
-            self._incarnation.unmapped(self)
-            mapped.close()

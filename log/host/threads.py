@@ -7,9 +7,10 @@ A *job* is one call in a thread. Its task waits until the thread is done, whatev
 would go on writing behind its owner's back. There are two ways to wait:
 
 - *parked*: the task sleeps and the loop runs others. The thread wakes the task through the loop's wake-up socket.
-- *in place*: after one pass of the loop, in which all runnable tasks run while the thread works, the loop itself waits
-  on a lock that the thread opens. That is two to five times faster, and holds the loop for at most `PATIENCE_S`; then
-  the task parks. `Patience` says when it is worth trying.
+- *in place*: the loop itself waits on a lock that the thread opens. That is two to five times faster, and holds the
+  loop for at most `PATIENCE_S`; then the task parks. `Patience` says when it is worth trying. Before that comes one
+  pass of the loop, in which all runnable tasks run while the thread works; not for jobs that are started `at_once`,
+  which are so short that the pass would cost more.
 
 Invariants
 ----------
@@ -37,7 +38,7 @@ import trio
 from callboard.log.errors import WrongRun
 from callboard.log.limits import DISK_HUNG_AFTER_S, DISK_THREADS_HUNG_MAX
 
-__all__ = ["PATIENCE_S", "Patience", "ThreadPool", "no_upkeep"]
+__all__ = ["PATIENCE_S", "Job", "Patience", "ThreadPool", "no_upkeep"]
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -63,10 +64,24 @@ def no_upkeep() -> None:
     """Nothing to do between jobs."""
 
 
-class _Job:
+class Job:
     """One call. Who takes `claim` decides how the task hears of the end: by the gate, or by being rescheduled."""
 
-    __slots__ = ("arguments", "claim", "error", "function", "gate", "result", "task", "token")
+    __slots__ = (
+        "arguments",
+        "claim",
+        "error",
+        "function",
+        "gate",
+        "has_landed",
+        "in_place",
+        "interrupt",
+        "is_late",
+        "is_over",
+        "result",
+        "task",
+        "token",
+    )
 
     def __init__(
         self, function: Callable[..., Any], arguments: tuple[Any, ...], token: trio.lowlevel.TrioToken
@@ -74,22 +89,36 @@ class _Job:
         self.function = function
         self.arguments = arguments
         self.token = token
-        self.task = trio.lowlevel.current_task()
+        self.in_place = False
+        """It is likely to be quick, so that the loop may wait for it in place (T4)."""
+        self.is_over = False
+        """It has ended, and was waited for."""
+        self.has_landed = False
+        """It was a plan, and is over without a failure."""
+        self.is_late = False
+        """It was waited for in place, in vain."""
+        self.interrupt: BaseException | None = None
+        """What a signal handler raised meanwhile."""
+        self.task: Any = None
         self.result: Any = None
         self.error: BaseException | None = None
         self.claim = threading.Lock()
         self.gate = threading.Lock()
         self.gate.acquire()
 
+    def work(self) -> None:
+        """Make the call."""
+        try:
+            self.result = self.function(*self.arguments)
+        except BaseException as error:  # noqa: BLE001 - handed over whole to the task that waits for it
+            self.error = error
 
-def _work(jobs: queue.SimpleQueue[_Job | None], upkeep: Upkeep) -> None:
+
+def _work(jobs: queue.SimpleQueue[Job | None], upkeep: Upkeep) -> None:
     """What a thread does until it takes a None from the queue."""
     reschedule = trio.lowlevel.reschedule
     while (job := _next_job(jobs, upkeep)) is not None:
-        try:
-            job.result = job.function(*job.arguments)
-        except BaseException as error:  # noqa: BLE001 - handed over whole to the task that waits for it
-            job.error = error
+        job.work()
         if job.claim.acquire(blocking=False):
             job.gate.release()
         else:
@@ -100,7 +129,7 @@ def _work(jobs: queue.SimpleQueue[_Job | None], upkeep: Upkeep) -> None:
         del job  # or an idle thread would keep the last plan's buffers alive
 
 
-def _next_job(jobs: queue.SimpleQueue[_Job | None], upkeep: Upkeep) -> _Job | None:
+def _next_job(jobs: queue.SimpleQueue[Job | None], upkeep: Upkeep) -> Job | None:
     while True:
         try:
             return jobs.get(timeout=upkeep())
@@ -131,32 +160,43 @@ class Patience:
         self._look_at = 0.0
         self._crowded_until = 0.0
 
+    def wait(self, job: Job) -> bool:
+        """Wait for the job in place, if that is worth trying now. Whether it has ended."""
+        if job.gate.acquire(blocking=False):
+            self._pause_s /= 2
+            return True
+        started = _now()
+        if not self.allows(started):
+            return False
+        try:
+            is_done = job.gate.acquire(timeout=PATIENCE_S)
+        except BaseException as error:  # noqa: BLE001 - a signal handler raised; first the thread has to end (T1)
+            job.interrupt = error
+            return False
+        ended = _now()
+        self._credit_s -= ended - started
+        if is_done:
+            self._pause_s /= 2
+        else:
+            job.is_late = True
+            self.gave_up(ended)
+        return is_done
+
     def allows(self, now: float) -> bool:
         """Whether a wait may begin."""
         if now < self._paused_until:
             return False
         if now >= self._look_at:
-            self._look(now)
+            started = _now()
+            is_crowded = trio.lowlevel.current_statistics().tasks_runnable > 0
+            self._look_at = now + max(LOOK_S_MIN, LOOK_COST_FACTOR * (_now() - started))
+            if is_crowded:
+                self._crowded_until = self._look_at + CROWDED_S
         if now >= self._crowded_until:
             return True
         self._credit_s = min(CREDIT_S_MAX, self._credit_s + SHARE * (now - self._seen_at))
         self._seen_at = now
         return self._credit_s > 0
-
-    def _look(self, now: float) -> None:
-        started = _now()
-        is_crowded = trio.lowlevel.current_statistics().tasks_runnable > 0
-        self._look_at = now + max(LOOK_S_MIN, LOOK_COST_FACTOR * (_now() - started))
-        if is_crowded:
-            self._crowded_until = self._look_at + CROWDED_S
-
-    def waited(self, wait_s: float) -> None:
-        """A wait in place has ended, in time or not."""
-        self._credit_s -= wait_s
-
-    def succeeded(self) -> None:
-        """The job was done in time."""
-        self._pause_s /= 2
 
     def gave_up(self, now: float) -> None:
         """The job was not done in time."""
@@ -179,7 +219,7 @@ def _is_over(token: trio.lowlevel.TrioToken) -> bool:
 
 
 class ThreadPool:
-    """Threads that grow with need. T2 tells what `limit` and `hung_limit` bound."""
+    """Threads that grow with need. T2 tells what `limit` and `hung_limit` bound. `inline`: the loop does the jobs."""
 
     __slots__ = (
         "_hung_after_s",
@@ -195,6 +235,7 @@ class ThreadPool:
         "_upkeep",
         "_waiting",
         "hung_limit",
+        "inline",
         "limit",
     )
 
@@ -206,15 +247,17 @@ class ThreadPool:
         hung_limit: int = DISK_THREADS_HUNG_MAX,
         hung_after_s: float = DISK_HUNG_AFTER_S,
         upkeep: Upkeep = no_upkeep,
+        inline: bool = False,
     ) -> None:
         self.limit = limit
+        self.inline = inline
         self.hung_limit = hung_limit
         self._hung_after_s = hung_after_s
         self._upkeep = upkeep
         self._name = name
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
-        self._running: dict[_Job, float] = {}  # and when it was given to a thread; the oldest first
+        self._running: dict[Job, float] = {}  # and when it was given to a thread; the oldest first
         self._waiting = trio.lowlevel.ParkingLot()
         self._promised = 0  # places given to tasks that have not run since
         self._idle: trio.Event | None = None
@@ -258,86 +301,80 @@ class ThreadPool:
         return token
 
     @trio.lowlevel.enable_ki_protection
-    async def run(self, function: Callable[[*Ts], T], *arguments: *Ts, in_place: bool = False) -> T:
-        """Call `function` in a thread and wait for it to the end (T1).
-
-        `in_place`: it is likely to be quick, so that the loop may wait for it in place (T4). Raises `WrongRun` (T5),
-        and what `function` raises.
-        """
-        token = self.check_run()
+    async def run(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
+        """Call `function` in a thread and wait for it to the end (T1). Raises `WrongRun` (T5), and what it raises."""
+        self.check_run()
         await trio.lowlevel.checkpoint_if_cancelled()
-        if not self._has_room():
-            await self._wait_for_room()
-        job = self._begin(function, arguments, token)
-        if in_place:
-            # All who are runnable run first, while the thread works: that is also how plans of several owners overlap.
+        while (job := self.start(function, *arguments)) is None:
+            await self.room()
+        if job.is_over:
             await trio.lowlevel.cancel_shielded_checkpoint()
-        return await self.finish(job, in_place=in_place)  # type: ignore[no-any-return]
+        return await self.finish(job)  # type: ignore[no-any-return]
 
-    def start(self, function: Callable[[*Ts], object], *arguments: *Ts) -> _Job | None:
-        """Call `function` in a thread without waiting: a job, which the caller must `finish`; None if none is free."""
-        token = self.check_run()
-        return self._begin(function, arguments, token) if self._has_room() else None
+    def start(
+        self,
+        function: Callable[[*Ts], object],
+        *arguments: *Ts,
+        in_place: bool = False,
+        at_once: bool = False,
+    ) -> Job | None:
+        """Call `function` in a thread: a job, which the caller must `finish`; None if no thread is free.
 
-    def _begin(
-        self, function: Callable[..., object], arguments: tuple[Any, ...], token: trio.lowlevel.TrioToken
-    ) -> _Job:
-        job = _Job(function, arguments, token)
-        self._running[job] = _now()
-        if len(self._running) > len(self._threads):
+        `in_place`: it is likely to be quick, so that the loop may wait for it in place (T4). `at_once`: also now.
+        """
+        try:
+            token = trio.lowlevel.current_trio_token()
+        except RuntimeError:
+            token = self.check_run()
+        if token is not self._token or os.getpid() != self._pid:
+            token = self.check_run()
+        if self.inline:
+            job = Job(function, arguments, token)
+            job.work()
+            job.is_over = True
+            return job
+        running, now = self._running, _now()
+        if len(running) + self._promised >= self.limit and not self._has_room():
+            return None
+        job = Job(function, arguments, token)
+        job.in_place = in_place
+        running[job] = now
+        if len(running) > len(self._threads):
             self._grow()
         self._jobs.put(job)
+        if at_once and self._patience.wait(job):
+            job.is_over = True
+            del running[job]
+            if self._waiting or self._idle is not None:
+                self._ended()
         return job
 
     @trio.lowlevel.enable_ki_protection
-    async def finish(self, job: _Job, *, in_place: bool) -> Any:
-        """Wait for a job to the end (T1). In place, it should have had a pass of the loop before."""
-        job.task = trio.lowlevel.current_task()
-        try:
-            if in_place:
-                await self._wait_in_place(job)
-            else:
-                await self._park(job)
-        finally:
-            self._running.pop(job, None)
-            self._ended()
+    async def finish(self, job: Job) -> Any:
+        """Wait for a job to the end (T1): what its function returns or raises.
+
+        A job that is to be waited for in place should have had a pass of the loop since its start.
+        """
+        if not job.is_over:
+            job.task = trio.lowlevel.current_task()
+            try:
+                if not (job.in_place and self._patience.wait(job)) and job.claim.acquire(blocking=False):
+                    await trio.lowlevel.wait_task_rescheduled(_never_abort)
+            finally:
+                started = self._running.pop(job, None)
+                if job.is_late and started is not None:
+                    now = _now()
+                    self._patience.ended(now - started, now)
+                if self._waiting or self._idle is not None:
+                    self._ended()
+        if job.interrupt is not None:
+            raise job.interrupt
         if job.error is not None:
             raise job.error
         return job.result
 
-    # -- the end of a job
-
-    async def _wait_in_place(self, job: _Job) -> None:
-        if job.gate.acquire(blocking=False):
-            return
-        started, patience = _now(), self._patience
-        if not patience.allows(started):
-            await self._park(job)
-            return
-        try:
-            is_done = job.gate.acquire(timeout=PATIENCE_S)
-        except BaseException:
-            # A signal handler raised. The thread works on, so it is waited for all the same (T1).
-            await self._park(job)
-            raise
-        ended = _now()
-        patience.waited(ended - started)
-        if is_done:
-            patience.succeeded()
-            return
-        patience.gave_up(ended)
-        await self._park(job)
-        ended = _now()
-        patience.ended(ended - self._running.get(job, ended), ended)
-
-    @staticmethod
-    async def _park(job: _Job) -> None:
-        if job.claim.acquire(blocking=False):
-            await trio.lowlevel.wait_task_rescheduled(_never_abort)
-        else:
-            job.gate.acquire()  # the job is done, and its thread opens the gate at once
-
     def _ended(self) -> None:
+        """A job has ended, and somebody waits for that."""
         while self._waiting and self._has_room():
             self._promised += 1
             self._waiting.unpark()
@@ -362,13 +399,12 @@ class ThreadPool:
             hung += 1
         return hung, math.inf
 
-    async def _wait_for_room(self) -> None:
-        while True:
+    async def room(self) -> None:
+        """Wait until a thread is free for another job."""
+        while not self._has_room():
             with trio.move_on_after(self._hung()[1]):
                 await self._waiting.park()
                 self._promised -= 1
-                return
-            if self._has_room():
                 return
 
     def _grow(self) -> None:

@@ -20,8 +20,10 @@ those.
 
 Vocabulary
 ----------
-proven      records below this sequence survived a sync (see `journal_records`). It is kept in the frames, in the
-            mapped file `committed`, and in a `ProvenEnd` that outlives this object.
+proven      records below this sequence survived a sync (see `journal_records`). It is kept in the frames, in the mapped
+            file `committed` (what the next process knows), and in a `ProvenEnd` that outlives this object (what the
+            next incarnation of an actor knows, whatever became of the file). Both are advanced behind a sync and never
+            ahead of it, so what lies below and is missing is damage.
 version     the form in which the owner writes its records; each segment's header says which form is in it.
 dirty       events were handed to the OS that no sync has proven: they survive a crash of the process only.
 reserve     zeros ahead of the last frame.
@@ -38,6 +40,7 @@ J4  After a plan failed in a way that may have left bytes behind, nothing is sta
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final
 
 import attrs
@@ -45,21 +48,24 @@ import attrs
 from callboard.log import limits
 from callboard.log.errors import DiskFull, InternalError, InvalidArgument, PlanFailed, StorageError
 from callboard.log.format.columns import Columns
+from callboard.log.format.committed import COMMITTED_BYTES, COMMITTED_NAME, decode_committed, encode_committed
+from callboard.log.format.faults import CommittedInvalid
 from callboard.log.format.frame import encode_frame, frame_length
 from callboard.log.journal.journal_disk import (
     JournalFailure,
     classify,
     close_quietly,
     error_of,
+    is_full,
+    make_directory,
     may_have_named,
     start_segment,
 )
-from callboard.log.journal.journal_records import Kind, columns_of_control, columns_of_events
+from callboard.log.journal.journal_records import CONTROL, Kind, columns_of_control
 from callboard.log.journal.journal_recovery import JournalRecovery, Owner, ignore, prune_segments, recover
-from callboard.log.journal.proven_end import ProvenEnd, ProvenMark
 from callboard.log.limits import USUAL, Limits
 from callboard.log.seams.clock import Clock
-from callboard.log.seams.disk import Buffer, Close, Incarnation, Sync, Verb, Write, Zero
+from callboard.log.seams.disk import Buffer, Close, Incarnation, Mark, Sync, Verb, Write, Zero
 from callboard.log.seams.entropy import Entropy
 from callboard.log.segments.segment_file import SegmentFile
 
@@ -72,10 +78,18 @@ RETRIES_PER_RESERVE: Final = 16
 
 
 @attrs.define(eq=False)
+class ProvenEnd:
+    """What memory knows: for owners that outlive an incarnation which had the journal open."""
+
+    sequence: int = 0
+    """Every record below it survived a sync."""
+
+
+@attrs.define(eq=False)
 class StagedJournal:
     """An append whose plan has not ended. `verbs` belong at the end of a plan, in this order."""
 
-    verbs: tuple[Verb, ...]
+    verbs: list[Verb]
     size_bytes: int
     """Bytes that the journal grows by."""
     end_sequence: int
@@ -103,7 +117,8 @@ class Journal:
         self._clock = clock
         self._entropy = entropy
         self._version = version
-        self._mark = ProvenMark(ProvenEnd() if proven_end is None else proven_end)
+        self._end = ProvenEnd() if proven_end is None else proven_end
+        self._mark: Mark | None = None
         self._limits = limits
         self._segment: SegmentFile
         self._next = 0
@@ -111,12 +126,14 @@ class Journal:
         self._unproven_bytes = 0
         self._staged: StagedJournal | None = None
         self._busy: str | None = None
-        self._retry_at = 0
         self._ends_with_mark = False
         self._is_outdated = False
+        self._maintain_at = 0
         self.recovery = JournalRecovery()
         self.needs_healing = False
         """A plan failed: `heal` before anything is staged (J4)."""
+        self.needs_maintenance = False
+        """Whether `maintain` has something to do: call it between two plans, unless the journal needs healing."""
         self.is_short_of_space = False
         """The reserve could not be topped up: the disk is full."""
         self.bytes_since_snapshot = 0
@@ -171,7 +188,7 @@ class Journal:
         try:
             await journal._recover(Owner(restore, apply, version, versioned, written, lost))
         except BaseException:
-            journal._mark.close()
+            journal._close_mark()
             raise
         return journal
 
@@ -190,16 +207,16 @@ class Journal:
         """Write a journal that begins at sequence `base` with `snapshot`, which replaces all before. It is not open."""
         journal = cls(files, directory, clock=clock, entropy=entropy, version=version)
         journal._next = base
-        await journal._mark.open(files, directory)
+        await journal._open_mark()
         try:
             await journal._change_segment("replacing", Kind.HEAL, snapshot, allocate_or_fail=False)
             await journal.close()
         finally:
-            journal._mark.close()
+            journal._close_mark()
 
     async def _recover(self, owner: Owner) -> None:
-        await self._mark.open(self._files, self.directory)
-        found = await recover(self._files, self.directory, owner, self._mark.sequence)
+        await self._open_mark()
+        found = await recover(self._files, self.directory, owner, self._end.sequence)
         self.recovery = found.recovery
         self._next = self._proven = found.next_sequence
         if found.segment is None:
@@ -212,14 +229,45 @@ class Journal:
         self._ends_with_mark = found.ends_with_mark
         if not found.needs_healing:
             self._prove()
-        if self.needs_maintenance:
+        self._plan_maintenance()
+        if self.needs_maintenance and not self.needs_healing:
             await self.maintain()
+
+    async def _open_mark(self) -> None:
+        """Make the directory and map `committed`; without space for it, memory alone knows what is proven.
+
+        Raises `StorageError` when the disk refuses, `FormatTooNew`.
+        """
+        try:
+            await make_directory(self._files, self.directory)
+        except PlanFailed as error:
+            raise error_of(self.directory, "opening", error) from error
+        try:
+            self._mark = await self._files.mark(f"{self.directory}/{COMMITTED_NAME}", COMMITTED_BYTES)
+        except StorageError as error:
+            if not is_full(error):
+                raise
+            return
+        end = self._end
+        with suppress(CommittedInvalid):
+            end.sequence = max(end.sequence, decode_committed(self._mark.load()).durable_end)
+        if end.sequence:
+            # What memory knows is what repair must know.
+            self._mark.store(encode_committed(end.sequence, end.sequence))
+
+    def _close_mark(self) -> None:
+        mark, self._mark = self._mark, None
+        if mark is not None:
+            mark.close()
 
     def _prove(self) -> None:
         """A sync covered everything that was appended."""
         self._unproven_bytes = 0
-        self._proven = self._next
-        self._mark.advance(self._next)
+        self._proven = end = self._next
+        if end > self._end.sequence:
+            self._end.sequence = end
+            if self._mark is not None:
+                self._mark.store(encode_committed(end, end))
 
     async def close(self) -> None:
         """Sync what is dirty, mark the end as clean, close the file. Raises `StorageError` when the sync fails."""
@@ -227,7 +275,7 @@ class Journal:
             raise InternalError("the journal is closed while an append is staged", invariant="J1")
         handle = self._segment.handle
         if self.needs_healing:
-            self._mark.close()
+            self._close_mark()
             await close_quietly(self._files, self._segment)
             return
         verbs: list[Verb] = [Sync(handle)] if self.is_dirty else []
@@ -245,7 +293,7 @@ class Journal:
         else:
             self._prove()
         finally:
-            self._mark.close()
+            self._close_mark()
 
     # -- appending ----------------------------------------------------------------------------------------------
 
@@ -255,7 +303,8 @@ class Journal:
         `sync=False` hands the events to the OS only: they survive a crash of the process, not a power loss.
         `stage(())` proves what was appended before. Raises `StorageError` while the journal needs healing.
         """
-        self._check_idle("stage")
+        if self._staged is not None or self._busy is not None:
+            raise self._not_idle("stage")
         if self.needs_healing:
             raise StorageError(
                 f"journal {self.directory}: an earlier write failed. Heal the journal before appending.",
@@ -263,12 +312,16 @@ class Journal:
             )
         segment, sequence = self._segment, self._next
         buffers: list[Buffer] = []
-        per_frame = max(1, self._limits.frame_records - 1)
-        for first in range(0, len(records), per_frame):
-            columns = columns_of_events(records[first : first + per_frame], self._proven)
-            buffers += self._encode(columns, sequence, segment.segment_id)
-            sequence += columns.count
-        size = frame_length(buffers)
+        if records:
+            control, now_us = CONTROL.pack(Kind.EVENTS, self._proven), self._clock.wall_us()
+            per_frame = max(1, self._limits.frame_records - 1)
+            for first in range(0, len(records), per_frame):
+                columns = Columns.build([control, *records[first : first + per_frame]])
+                buffers += encode_frame(
+                    columns, segment_id=segment.segment_id, base_offset=sequence, append_time_us=now_us
+                )
+                sequence += columns.count
+        size = sum(map(len, buffers))
         verbs: list[Verb] = []
         if buffers:
             beyond = segment.position + size - segment.allocated_to
@@ -280,20 +333,24 @@ class Journal:
         is_synced = sync or unproven > self._limits.journal_unproven_bytes
         if is_synced and unproven:
             verbs.append(Sync(segment.handle))
-        self._staged = StagedJournal(tuple(verbs), size, sequence, is_synced)
-        return self._staged
+        self._staged = staged = StagedJournal(verbs, size, sequence, is_synced)
+        return staged
 
     def applied(self, staged: StagedJournal) -> None:
         """The plan succeeded: the events are in the journal."""
-        self._end_staged(staged)
+        if staged is not self._staged:
+            raise self._not_idle("applying another append")
+        self._staged = None
         segment = self._segment
-        segment.position += staged.size_bytes
-        segment.allocated_to = max(segment.allocated_to, segment.position)
+        segment.position = position = segment.position + staged.size_bytes
+        if position > segment.allocated_to:
+            segment.allocated_to = position
         if staged.size_bytes:
             self._ends_with_mark = False
         self._next = staged.end_sequence
         self.bytes_since_snapshot += staged.size_bytes
         self._unproven_bytes += staged.size_bytes
+        self.needs_maintenance = position >= self._maintain_at
         if staged.is_synced:
             self._prove()
 
@@ -302,7 +359,7 @@ class Journal:
 
         The error is indefinite when the events may be found at the next open, unless the journal is healed before.
         """
-        self._end_staged(staged)
+        self.withdraw(staged)
         failure = classify(error, staged.verbs)
         if failure is JournalFailure.ELSEWHERE:
             return error_of(self.directory, "appending", error, "Nothing was stored in it.")
@@ -342,7 +399,9 @@ class Journal:
 
     def withdraw(self, staged: StagedJournal) -> None:
         """The plan was never submitted: forget the staged append."""
-        self._end_staged(staged)
+        if staged is not self._staged:
+            raise self._not_idle("ending another append")
+        self._staged = None
 
     # -- snapshots, healing, space ------------------------------------------------------------------------------
 
@@ -370,28 +429,25 @@ class Journal:
         kind = Kind.SNAPSHOT if self._is_outdated else Kind.HEAL
         await self._change_segment("healing", kind, snapshot, allocate_or_fail=False)
 
-    @property
-    def needs_maintenance(self) -> bool:
-        """Whether `maintain` has something to do: call it between two plans."""
-        segment = self._segment
-        return (
-            not self.needs_healing
-            and (self._is_long or self._lacks_reserve)
-            and segment.position >= self._retry_at
-        )
+    def _plan_maintenance(self, earliest: int = 0) -> None:
+        """Maintain when the segment is long or its reserve short, but not before it has grown to `earliest`."""
+        segment, limits = self._segment, self._limits
+        reserve_ends = segment.allocated_to - limits.journal_reserve_bytes + 1
+        self._maintain_at = max(earliest, min(limits.journal_segment_bytes, reserve_ends))
+        self.needs_maintenance = segment.position >= self._maintain_at
 
     async def maintain(self) -> None:
         """Top up the reserve, or begin a new segment when this one is long. A full disk is noted, not raised."""
         self._check_idle("maintain")
-        segment = self._segment
+        segment, limits = self._segment, self._limits
         try:
-            if self._is_long:
+            if segment.position >= limits.journal_segment_bytes:
                 await self._change_segment("beginning a segment", None, b"")
-            elif self._lacks_reserve:
+            elif self.reserve_bytes < limits.journal_reserve_bytes:
                 await self._top_up(segment)
         except DiskFull:
             self.is_short_of_space = True
-            self._retry_at = segment.position + self._limits.journal_reserve_bytes // RETRIES_PER_RESERVE
+            self._plan_maintenance(segment.position + limits.journal_reserve_bytes // RETRIES_PER_RESERVE)
 
     async def _top_up(self, segment: SegmentFile) -> None:
         target = segment.position + self._topped_up_bytes
@@ -407,6 +463,7 @@ class Journal:
             self._busy = None
         segment.allocated_to = target
         self.is_short_of_space = False
+        self._plan_maintenance()
         self._prove()
 
     async def prune(self, *, keep_from_us: int | None = None, keep_bytes: int | None = None) -> int:
@@ -448,14 +505,6 @@ class Journal:
     def segment_path(self) -> str:
         """The segment written to now."""
         return self._segment.path
-
-    @property
-    def _is_long(self) -> bool:
-        return self._segment.position >= self._limits.journal_segment_bytes
-
-    @property
-    def _lacks_reserve(self) -> bool:
-        return self.reserve_bytes < self._limits.journal_reserve_bytes
 
     @property
     def _topped_up_bytes(self) -> int:
@@ -501,11 +550,11 @@ class Journal:
             self._busy = None
         self._segment = segment
         self._next = end
-        self._retry_at = 0
+        self._plan_maintenance()
         self._prove()
         self._ends_with_mark = False
         self.needs_healing = self._is_outdated = False
-        self.is_short_of_space = self._lacks_reserve
+        self.is_short_of_space = self.reserve_bytes < self._limits.journal_reserve_bytes
         if kind is not None:
             self.bytes_since_snapshot = 0
         if earlier is not None:
@@ -542,12 +591,9 @@ class Journal:
 
     def _check_idle(self, doing: str) -> None:
         if self._staged is not None or self._busy is not None:
-            raise InternalError(
-                f"{doing} in journal {self.directory} during {self._busy or 'a staged append'}",
-                invariant="J1",
-            )
+            raise self._not_idle(doing)
 
-    def _end_staged(self, staged: StagedJournal) -> None:
-        if staged is not self._staged:
-            raise InternalError(f"another append to journal {self.directory} is staged", invariant="J1")
-        self._staged = None
+    def _not_idle(self, doing: str) -> InternalError:
+        return InternalError(
+            f"{doing} in journal {self.directory} during {self._busy or 'a staged append'}", invariant="J1"
+        )

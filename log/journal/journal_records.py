@@ -25,15 +25,15 @@ from __future__ import annotations
 
 import enum
 import struct
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from callboard.log.format.columns import Columns
 from callboard.log.format.fields import too_new
 
-__all__ = ["CONTROL_BYTES", "Control", "Kind", "columns_of_control", "columns_of_events", "decode_control"]
+__all__ = ["CONTROL", "CONTROL_BYTES", "Control", "Kind", "columns_of_control", "decode_control"]
 
 CONTROL: Final = struct.Struct("<BQ")
+"""Kind and proven."""
 CONTROL_BYTES: Final = CONTROL.size
 
 
@@ -60,11 +60,6 @@ class Control(NamedTuple):
 
 
 KINDS: Final = {int(kind): kind for kind in Kind}
-
-
-def columns_of_events(events: Sequence[bytes], proven: int) -> Columns:
-    """One frame's records: the control record, then the events."""
-    return Columns.build([CONTROL.pack(Kind.EVENTS, proven), *events])
 
 
 def columns_of_control(kind: Kind, proven: int) -> Columns:

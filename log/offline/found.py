@@ -1,4 +1,4 @@
-"""What an inspection finds: problems, segments, runs of frames, and what each frame says."""
+"""What an inspection finds: problems, segments, runs of frames, and the content of each frame."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class SegmentState:
 
 @attrs.define
 class Inspection:
-    """A whole log as found."""
+    """A whole log, as the inspection found it."""
 
     directory: str
     kind: str

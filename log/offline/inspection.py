@@ -1,4 +1,4 @@
-"""Looking at one log, byte by byte: what verify reports and repair acts on.
+"""Inspect one log, byte by byte, for what verify reports and repair acts on.
 
 `inspect_log` reads the headers of all segments, then each segment once: a walk finds the valid frames and the damage
 between them, and each frame is decoded on the way. Memory is bounded: of each segment only the *runs* are kept, ranges
@@ -71,7 +71,7 @@ class Inspector:
         self.found = Inspection(directory, "partition", [])
 
     async def run(self) -> Inspection:
-        """Headers first, then each segment, then what they say together."""
+        """Read the headers, then each segment, then compare them."""
         found = self.found
         # First, so that a log that grows meanwhile holds at least what the file says.
         committed = await read_whole(self.files, f"{self.directory}/committed")

@@ -291,4 +291,4 @@ class LogReader:
 
 
 class MovedError(Exception):
-    """The directory changed since it was listed. Never leaves this module."""
+    """The directory has changed since it was listed. Raised and caught in this module only."""

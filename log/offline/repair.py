@@ -65,7 +65,7 @@ class RepairAction:
 
 @attrs.frozen
 class RepairReport:
-    """What was damaged, and what was done about it."""
+    """The damage, and what was done about it."""
 
     dry_run: bool
     before: tuple[LogReport, ...]
@@ -147,7 +147,7 @@ class LogRepair:
         self.quarantine = Quarantine(files, found.directory)
 
     async def run(self) -> None:
-        """Plan, say, and do it."""
+        """Plan the actions, report them, and carry them out."""
         found = self.found
         forks: list[Fork] = []
         if found.kind == "journal":
@@ -235,7 +235,7 @@ class LogRepair:
         await self.files.submit((*verbs, SyncDirectory(self.found.directory)))
 
     async def _mend_rest(self, replaced: set[int]) -> None:
-        """Unsound indexes and the committed file."""
+        """Rebuild damaged indexes and the committed file."""
         for state in self.found.segments:
             if not state.index_is_sound and state.base not in replaced and state.segment_id is not None:
                 path = index_path(self.found.directory, state.base)

@@ -30,7 +30,7 @@ TOPICS: Final = "topics"
 
 @attrs.frozen
 class Progress:
-    """How far verify or repair came."""
+    """The progress of verify or repair."""
 
     path: str
     bytes_done: int
@@ -86,7 +86,7 @@ class VerifyReport:
 
     @property
     def notes(self) -> tuple[Problem, ...]:
-        """Everything worth a word that is no damage."""
+        """Everything notable that is not damage."""
         return tuple(note for log in self.logs for note in log.notes)
 
     @property
@@ -152,7 +152,7 @@ class Meter:
         self.path = ""
 
     def add(self, size_bytes: int) -> None:
-        """So many bytes more were read."""
+        """Add bytes that were read."""
         self._done += size_bytes
         if self._progress is not None:
             self._progress(Progress(self.path, min(self._done, self._total), self._total))
@@ -181,7 +181,7 @@ async def find_logs(files: Incarnation) -> dict[str, int]:
 
 
 def report_of(found: Inspection) -> LogReport:
-    """What there is to say of one log."""
+    """The report about one log."""
     return LogReport(
         found.directory,
         found.kind,

@@ -89,11 +89,11 @@ class StagedRun:
 
     segment: StoredSegment
     is_new: bool
+    index_stored_to: int
+    """Of the segment, before this was staged."""
     buffers: list[Buffer] = attrs.Factory(list)
     frames: list[tuple[Columns, int, int]] = attrs.Factory(list)
     """The records, the position of their frame, its length."""
-    index_stored_to: int = attrs.Factory(lambda run: run.segment.index_stored_to, takes_self=True)
-    """Of the segment, before this was staged."""
 
 
 @attrs.define
@@ -310,10 +310,11 @@ class PartitionLog:
         roll_bytes, compression = self._settings.roll_bytes, self._settings.compression
         offset = self.visible_end
         bases: list[int] = []
-        run = StagedRun(self._segments.active, False)
+        segment = self._segments.active
+        run = StagedRun(segment, False, segment.index_stored_to)
         staged = StagedAppend([], bases, offset, durable, [run])
         index_verbs: list[Verb] = []
-        position = run.segment.file.position
+        position = segment.file.position
         try:
             if now_us >= self._roll_at_us and position > SEGMENT_HEADER_BYTES:
                 run = self._roll(staged, index_verbs, offset, now_us)
@@ -379,13 +380,15 @@ class PartitionLog:
         )
         staged.verbs += made.file.creation_verbs(self._files, header)
         index_verbs += index_store_verbs(before.segment, is_last=True, is_complete=not before.frames)
-        run = StagedRun(made, True)
+        run = StagedRun(made, True, 0)
         staged.runs.append(run)
         return run
 
     def applied(self, staged: StagedAppend) -> None:
         """The plan with the staged verbs succeeded: the records are visible, and durable when synced."""
-        self._take_staged(staged)
+        if staged is not self._staged:
+            raise self._not_staged()
+        self._staged = None
         tail, segments = self._tail, self._segments
         for run in staged.runs:
             segment = run.segment
@@ -420,11 +423,6 @@ class PartitionLog:
         if self._settings.retention_bytes is not None:
             self._judge_size()
 
-    def _take_staged(self, staged: StagedAppend) -> None:
-        if self._staged is not staged:
-            raise InternalError(f"{self.label} was given another append than it staged", invariant="L2")
-        self._staged = None
-
     def failed(self, staged: StagedAppend, error: PlanFailed) -> StorageError:
         """The plan failed in one of the staged verbs, or in `stage_sync`'s: what to tell the publishers.
 
@@ -438,7 +436,7 @@ class PartitionLog:
             # Not a byte of the records was written (F3): the file is as good as before.
             self._withdraw(staged)
         else:
-            self._take_staged(staged)
+            self._forget(staged)
             self._is_tainted = True
         self.needs_healing = True
         return self._publish_error(error, is_full=is_full, indefinite=not is_certain)
@@ -448,17 +446,25 @@ class PartitionLog:
         if len(staged.runs) == 1:
             self._withdraw(staged)
         else:
-            self._take_staged(staged)
+            self._forget(staged)
             self._is_tainted = self.needs_healing = True
 
     def _withdraw(self, staged: StagedAppend) -> None:
         """Forget an append of which nothing was written."""
-        self._take_staged(staged)
+        self._forget(staged)
         active = staged.runs[0].segment
         active.file.withdraw()
         active.index_stored_to = staged.runs[0].index_stored_to
         if staged.makes_index_room:
             active.index_allocated, active.index_handle = 0, None
+
+    def _forget(self, staged: StagedAppend) -> None:
+        if staged is not self._staged:
+            raise self._not_staged()
+        self._staged = None
+
+    def _not_staged(self) -> InternalError:
+        return InternalError(f"{self.label} was given another append than it staged", invariant="L2")
 
     def _publish_error(self, error: StorageError, *, is_full: bool, indefinite: bool) -> StorageError:
         fate = "The records may turn up after a restart." if indefinite else "Nothing was stored."

@@ -208,9 +208,8 @@ class Mark(Protocol):
 class Flight(Protocol):
     """A plan that was started."""
 
-    async def landed(self) -> None:
-        """Wait for the plan's end, whatever happens. Raises `PlanFailed`. Whoever started the plan calls it, once."""
-        ...
+    has_landed: bool
+    """The plan has ended well already."""
 
 
 class Incarnation(Protocol):
@@ -236,7 +235,17 @@ class Incarnation(Protocol):
         ...
 
     def start(self, plan: Plan) -> Flight | None:
-        """Start the plan now, without waiting; None, and nothing done, where that cannot be: then `submit` it."""
+        """Start the plan now; None, and nothing done, where that cannot be: then `submit` it.
+
+        Holds the loop for at most a moment (see the disk), for a plan that is likely to end within it.
+        """
+        ...
+
+    async def landed(self, flight: Any) -> None:
+        """Wait for the end of a plan, whatever happens. Raises `PlanFailed`.
+
+        Whoever started the plan calls it, once; it has nothing to do when the flight `has_landed`.
+        """
         ...
 
     async def read(self, handle: Handle, offset: int, length: int) -> bytes:

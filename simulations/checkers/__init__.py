@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from callboard.simulations.checkers import (
+    altered_settings,
     attempts,
     conservation,
     definite_failures,
@@ -40,6 +41,7 @@ CHECKERS: Final[dict[str, Checker]] = {
     attempts.PROMISE: attempts.check,
     settled_stays_settled.PROMISE: settled_stays_settled.check,
     one_holder.PROMISE: one_holder.check,
+    altered_settings.PROMISE: altered_settings.check,
     conservation.PROMISE: conservation.check,
     recovery.PROMISE: recovery.check,
     "verify is clean after recovery": recovery.check_damage,

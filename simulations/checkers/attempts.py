@@ -20,7 +20,7 @@ from callboard.simulations.violations import Violation
 PROMISE = "attempts are numbered and bounded"
 VISIBILITY_S = 30.0
 REOPENED = "the runtime ended"
-"""A remark of scenarios: it is opened anew on the same machine."""
+"""A remark of scenarios: the runtime is opened again on the same machine."""
 
 
 class _Last(NamedTuple):
@@ -36,7 +36,7 @@ _NEVER = _Last()
 
 
 def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:
-    """Deliveries whose attempt cannot be."""
+    """Deliveries with an impossible attempt."""
     salvaged = terms.salvaged(history)
     found: list[Violation] = []
     last: dict[tuple[str, str, int, int], _Last] = {}

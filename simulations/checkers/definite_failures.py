@@ -17,7 +17,7 @@ PROMISE = "what failed definitely did not happen"
 
 
 def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:
-    """One violation per message that is there more often than it can be."""
+    """One violation per message that is stored too often."""
     may: Counter[int] = Counter()
     last: dict[int, HistoryEntry] = {}
     publishes = set()

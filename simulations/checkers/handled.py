@@ -17,7 +17,7 @@ PROMISE = "actors handle what they were asked, once and in order"
 
 
 def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:
-    """Questions that were handled too often, not at all, or out of order."""
+    """Questions that were handled too often, never, or out of order."""
     handled = Counter(number for entry in history.of("handled") for number in entry.ids)
     found = [
         Violation(PROMISE, f"question {entry.ids[0]} was answered by nobody", entry)

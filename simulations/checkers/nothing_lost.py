@@ -21,7 +21,7 @@ PROMISE = "nothing acknowledged is lost"
 
 
 def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:
-    """One violation per message that is not where it must be."""
+    """One violation per message that is not at its offset."""
     cuts = history.of("power cut")
     last_cut = cuts[-1].number if cuts else -1
     partitions = {(left.topic, left.index): left for left in surviving.partitions}

@@ -21,7 +21,7 @@ PROMISE = "offsets rise, are never used twice, and gaps are explained"
 
 
 def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:
-    """Violations of uniqueness, of order, and gaps that nobody explains."""
+    """Offsets used twice or out of order, and gaps without an explanation."""
     found = _used_twice(history, surviving, terms) + _out_of_turn(history, terms)
     for left in surviving.partitions:
         if any(later <= earlier for earlier, later in pairwise(left.order)):
@@ -62,7 +62,7 @@ def _last_cut(history: History) -> int:
 
 
 def _out_of_turn(history: History, terms: Terms) -> list[Violation]:
-    """Publishes that got an offset below one that had been told before they began."""
+    """Publishes that got an offset below one that another publisher had received before they began."""
     begun = {entry.operation: entry.number for entry in history.of("publish")}
     ends: dict[tuple[str, int], list[HistoryEntry]] = {}
     vanished = _last_cut(history)

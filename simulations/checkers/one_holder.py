@@ -18,7 +18,7 @@ SLACK_S = 1e-6
 
 
 def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:
-    """One violation per delivery of what somebody else still held."""
+    """One violation per delivery of a message that another consumer still has leased."""
     salvaged = terms.salvaged(history)
     held: dict[tuple[str, str, int, int], HistoryEntry] = {}
     gone: set[int] = set()

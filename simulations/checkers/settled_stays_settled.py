@@ -12,7 +12,7 @@ PROMISE = "no delivery after a settled ack"
 
 
 def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:
-    """One violation per delivery of what was settled. Acks that are not known to have happened promise nothing."""
+    """One violation per delivery of a settled message. An ack that may not have happened promises nothing."""
     salvaged = terms.salvaged(history)
     settled: dict[tuple[str, str, int, int], HistoryEntry] = {}
     found = []

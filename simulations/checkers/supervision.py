@@ -27,7 +27,7 @@ EVENTS = ("ActorStarted", "IncarnationCrashed", "ActorRestarted", "ActorFailed",
 
 
 def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:
-    """Windows with too many restarts, starts before their time, and crashes that nobody answered."""
+    """Windows with too many restarts, starts that came too early, and crashes without an answer."""
     events = history.of(*EVENTS)
     anew = [entry for entry in history.of("note") if ANEW in entry.detail or REOPENED in entry.detail]
     told = sorted([*events, *anew], key=lambda entry: entry.number)

@@ -41,7 +41,7 @@ def put_elsewhere(
 ) -> tuple[int, bool] | None:
     """Write over other sectors of the file than those meant. Returns where, and whether also where it belongs.
 
-    None, and nothing done, when there is no other place in which it would change durable bytes.
+    None, and nothing is done, when it would change durable bytes in no other place.
     """
     sectors = -(-len(inode.durable.stored) // SECTOR_BYTES)
     shift = offset % SECTOR_BYTES

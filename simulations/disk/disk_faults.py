@@ -104,10 +104,10 @@ class PlantedFault:
     latency_s: float = 0.0
     hits: int = 0
     on_hit: Callable[[], None] | None = None
-    """Called at each hit, at once."""
+    """Called immediately at each hit."""
 
     def fresh_error(self, path: str) -> OSError:
-        """The error anew for each hit, so that tracebacks do not pile up on one object."""
+        """A new error for each hit, so that tracebacks do not accumulate on one object."""
         return OSError(self.error.errno, self.error.strerror or str(self.error), path)
 
 
@@ -119,7 +119,7 @@ class PlantedFaults:
     def __init__(self) -> None:
         self.planted: list[PlantedFault] = []
         self.hits: Counter[tuple[str, int | None]] = Counter()
-        """Verbs that failed: by the verb's type name and the error's number."""
+        """Failed verbs, by type name and error number."""
         self.counts: Counter[str] = Counter()
         """Everything that had an effect, in words: "sync EIO", "sectors lost", "names lost", "rot"..."""
 
@@ -129,16 +129,16 @@ class PlantedFaults:
         return fault
 
     def withdraw(self, fault: PlantedFault) -> None:
-        """Take back a fault; one that is spent already is no error."""
+        """Remove a fault, unless it has already been used up."""
         if fault in self.planted:
             self.planted.remove(fault)
 
     def clear(self) -> None:
-        """Heal: forget every planted fault. The counts stay."""
+        """Forget every planted fault; keep the counts."""
         self.planted.clear()
 
     def find(self, kind: type, path: str) -> PlantedFault | None:
-        """The fault that waits for this, if any; it goes on waiting."""
+        """The fault that waits for this, if any. It continues to wait."""
         for fault in self.planted:
             if fault.verb_type is kind and fault.path_contains in path:
                 return fault
@@ -159,7 +159,7 @@ class PlantedFaults:
         return None
 
     def count(self, fault: PlantedFault | None, words: str) -> None:
-        """Something had an effect."""
+        """Count an effect."""
         self.counts[words] += 1
         if fault is not None:
             fault.hits += 1
@@ -167,6 +167,6 @@ class PlantedFaults:
                 fault.on_hit()
 
     def count_failure(self, fault: PlantedFault | None, kind: type, number: int | None) -> None:
-        """A verb of this type failed with this error."""
+        """Count a verb that failed with this error."""
         self.hits[kind.__name__, number] += 1
         self.count(fault, f"{VERB_NAMES[kind]} {errorcode.get(number or 0, 'error')}")

@@ -45,7 +45,7 @@ class FileTree:
     # -- looking
 
     def node(self, path: str) -> Node:
-        """What has that name. Raises FileNotFoundError, or NotADirectoryError on the way."""
+        """The file or directory of that name. Raises FileNotFoundError or NotADirectoryError."""
         if not path:
             return self.root
         folder, name = self._parent(path)
@@ -184,7 +184,7 @@ class FileTree:
     # -- copying and losing
 
     def clone(self) -> FileTree:
-        """A copy of everything, links and what is durable included."""
+        """A copy of everything, including links and durable content."""
         return FileTree(self.root.clone({}))
 
     def lose_power(self, choose: Choose) -> Counter[str]:

@@ -59,12 +59,12 @@ Choose = Callable[[Unsynced], Iterable[int | Garbage]]
 
 
 def lose_unsynced(_: Unsynced) -> Iterable[int]:
-    """Power loss at its plainest: nothing survives that was not synced."""
+    """The simplest power loss: nothing unsynced survives."""
     return ()
 
 
 def keep_unsynced(unsynced: Unsynced) -> Iterable[int]:
-    """Power loss after the system happened to write everything."""
+    """A power loss after the system has written everything."""
     return unsynced.items
 
 
@@ -129,7 +129,7 @@ class Inode:
         self._touch(min(size, offset), offset + length)
 
     def truncate(self, length: int) -> None:
-        """Cut, or extend with zeros."""
+        """Cut the file, or extend it with zeros."""
         size = self.volatile.length
         self.volatile.resize(length)
         if length < size:
@@ -150,7 +150,7 @@ class Inode:
             self._dirty.append((first, last))
 
     def sync(self) -> None:
-        """Make all of it durable, but for sectors that a failed sync has marked clean (M2)."""
+        """Make everything durable except sectors that a failed sync has marked clean (M2)."""
         self.durable.resize(self.volatile.length)
         for first, end in self._dirty:
             self.durable.take(self.volatile, first * SECTOR_BYTES, end * SECTOR_BYTES)

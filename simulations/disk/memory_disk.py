@@ -40,7 +40,7 @@ EXECUTED_KEPT: Final = 10_000
 
 
 class Executed(NamedTuple):
-    """One verb that ran: by whom, what, on which path."""
+    """One verb that ran, with its owner and path."""
 
     owner: str
     verb: str
@@ -56,7 +56,7 @@ class MemoryLock:
         self._disk = disk
 
     def release(self) -> None:
-        """Let go. Releasing twice, or after a crash, does nothing."""
+        """Release it. Does nothing when it is released already, or after a crash."""
         self._disk.unlock(self)
 
 
@@ -90,7 +90,7 @@ class MemoryDisk(VerbRunner):
         """The last verbs that ran."""
         self.verbs_executed = 0
         self.crashed = trio.Event()
-        """Set when `crash_after` strikes; a new event after `power_on`."""
+        """Set when `crash_after` has cut the power; `power_on` replaces it."""
         self.now: Callable[[], float] = trio.current_time if clock is None else clock.monotonic
         self._is_off = False
         self._fuse: tuple[int, Choose, bool] | None = None
@@ -102,7 +102,7 @@ class MemoryDisk(VerbRunner):
 
     @property
     def root(self) -> str:
-        """How messages name it."""
+        """Its name in messages."""
         return "memory"
 
     # -- the Disk protocol
@@ -126,7 +126,7 @@ class MemoryDisk(VerbRunner):
             return born
 
     async def forget(self, owner: str) -> None:
-        """`owner` is gone for good: fence its incarnation, wait for its last plan, keep nothing of it."""
+        """`owner` has ended for good: fence its incarnation, wait for its last plan, and forget it."""
         await trio.lowlevel.checkpoint()
         births = self._births.setdefault(owner, trio.Lock())
         async with births:
@@ -176,7 +176,7 @@ class MemoryDisk(VerbRunner):
     # -- the ends of the machine
 
     def kill(self) -> None:
-        """The process dies: all is fenced, the lock is free, the page cache lives on."""
+        """Kill the process: every incarnation is fenced, the lock is free, the page cache survives."""
         self._epoch += 1
         for incarnation in self._current.values():
             incarnation.die()
@@ -329,7 +329,7 @@ class MemoryDisk(VerbRunner):
         await self._end(incarnation.owner)
 
     async def _end(self, owner: str) -> NoReturn:
-        """Where a task of a dead machine comes to rest."""
+        """Stop a task of a dead machine here."""
         if self.halted is not None:
             await self.halted()
         raise stale(owner)
@@ -355,7 +355,7 @@ class MemoryDisk(VerbRunner):
             await self._end(incarnation.owner)
 
     def _burns(self, *, answered: bool) -> bool:
-        """Strike, if `crash_after` says that it is time."""
+        """Lose power if `crash_after` says so."""
         if self._fuse is None:
             return False
         left, choose, wants_answer = self._fuse
@@ -369,7 +369,7 @@ class MemoryDisk(VerbRunner):
         return False
 
     async def _check_life(self, epoch: int, owner: str) -> None:
-        """Whoever began before the machine died goes no further: it would take what belongs to the next life."""
+        """Stop a call that began before the machine died: it would take what belongs to the next incarnation."""
         if epoch != self._epoch or (self.is_barred is not None and self.is_barred()):
             await self._end(owner)
 

@@ -126,8 +126,12 @@ class MemoryIncarnation:
                 self._drained.set()
 
     def start(self, plan: Plan) -> None:
-        """Never possible: nothing happens on this disk unless somebody waits for it."""
+        """None: a plan on this disk runs only while a task waits for it."""
         self._check()
+
+    async def landed(self, flight: object) -> None:
+        """Never called, since nothing is started."""
+        await trio.lowlevel.checkpoint()
 
     async def read(self, handle: Handle, offset: int, length: int) -> bytes:
         """Up to `length` bytes from `offset`; fewer only at the end of the file. Raises `StorageError`."""
@@ -139,7 +143,7 @@ class MemoryIncarnation:
             raise storage_error("reading", self._disk.root, file.path, error) from error
 
     def read_cached(self, handle: Handle, offset: int, length: int) -> bytes | None:
-        """What is in memory: everything, or None while the disk is `cold`."""
+        """The bytes, or None while the disk is `cold`."""
         file = self._own(handle)
         if not self._disk.glance(self, file.path):
             return None
@@ -156,7 +160,7 @@ class MemoryIncarnation:
         return inode.volatile.read(offset, offset + length)
 
     def _meet_fault(self, kind: type, path: str) -> None:
-        """Fail if a fault waits for that."""
+        """Fail if a fault waits for this."""
         faults = self._disk.faults
         fault = faults.take(kind, path) if faults.planted else None
         if fault is not None:

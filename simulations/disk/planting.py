@@ -115,7 +115,7 @@ class Planting:
         return self._full
 
     def free(self) -> None:
-        """Let there be space again, without limit."""
+        """Remove the limit on space."""
         self.capacity_bytes = self._full = None
 
     @property
@@ -154,12 +154,12 @@ class Planting:
         return fault
 
     def unhang(self, fault: PlantedFault | None = None) -> None:
-        """End one stall, or all: what waits goes on."""
+        """End one stall, or all."""
         self._hung = [] if fault is None else [other for other in self._hung if other is not fault]
         self._hanging.unpark_all()
 
     def heal(self) -> None:
-        """No fault from here on: forget what is planted, free space, end slowness and stalls. Damage stays."""
+        """End all faults: forget those planted, free space, end slowness and stalls. Damage stays."""
         self.faults.clear()
         self.free()
         self.unslow()
@@ -173,7 +173,7 @@ class Planting:
         return bool(self._slow)
 
     def _delay(self, paths: Iterable[str]) -> float:
-        """How long something on these paths takes."""
+        """How many seconds a plan or read on these paths takes."""
         delay = self.latency_s
         if not self._slow:
             return delay
@@ -185,5 +185,5 @@ class Planting:
         return delay
 
     def _stall(self, path: str) -> PlantedFault | None:
-        """What stops something on this path."""
+        """The stalls that stop a plan or read on this path."""
         return next((fault for fault in self._hung if fault.path_contains in path), None)

@@ -1,4 +1,4 @@
-"""Running one verb on a tree of files, with the faults that befall it."""
+"""Running one verb on a tree of files, with the faults that hit it."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ from .operations import OPERATIONS
 from .survivors import ITEMS_MAX, Subset, apply, fingerprint, items_of, subsets
 
 FAILURES_MAX: Final = 20
-"""An exploration ends after so many."""
+"""The number of failures after which an exploration ends."""
 
 
 @attrs.frozen
@@ -70,7 +70,7 @@ class Exploration:
 
 @attrs.frozen
 class Explored:
-    """What an exploration came to."""
+    """The result of an exploration."""
 
     states: int
     sequences: int
@@ -142,7 +142,7 @@ class Explorer:
             yield from product(self._operations, repeat=size)
 
     async def _explore(self, sequence: tuple[str, ...]) -> None:
-        """Do the sequence, and lose power at each point of its last operation."""
+        """Run the sequence, and lose power at each point of its last operation."""
         points: list[_Point] = []
         try:
             await _perform(sequence, points)
@@ -162,7 +162,7 @@ class Explorer:
                     break
 
     async def _try(self, point: _Point, items: list[tuple[int, int]], subset: Subset) -> str | None:
-        """Open what is left, twice. Returns what is wrong."""
+        """Open what is left, twice. Returns the broken promise, if any."""
         left = apply(point.tree, items, subset)
         known = (fingerprint(left), point.ledger.key())
         if known in self._known:

@@ -22,7 +22,7 @@ SETTINGS = LogSettings(segment_bytes=65_536, segment_age_s=SEGMENT_AGE_S, retent
 
 
 class HandClock:
-    """Time that moves when somebody moves it, and a little whenever somebody looks."""
+    """A clock that tests move; each look also moves it a little."""
 
     def __init__(self) -> None:
         self.now_us = START_US
@@ -113,7 +113,7 @@ class Life:
         return found, frozenset(missing)
 
     async def reopen(self) -> None:
-        """Open after whatever happened; what is found must be what was promised, and is what there is from now on."""
+        """Open again. What is found must match the promises, and replaces what was known before."""
         found = await self.open()
         self.ledger.check(found)
         proven = self.ledger.events_proven
@@ -164,7 +164,7 @@ class Life:
     async def _append_failed(
         self, staged: StagedAppend, journalled: StagedJournal | None, failed: PlanFailed
     ) -> StorageError:
-        """The plan failed in the log's verbs: the journal's did not run. The log heals."""
+        """The plan failed in the log's verbs, so the journal's did not run. Heal the log."""
         if journalled is not None:
             self.journal.failed(journalled, failed)
             self.ledger.tentative = ()
@@ -174,7 +174,7 @@ class Life:
         return error
 
     async def _journal_failed(self, journalled: StagedJournal, failed: PlanFailed) -> StorageError:
-        """The plan failed in the journal's verbs; the journal heals, from memory."""
+        """The plan failed in the journal's verbs. Heal the journal from memory."""
         error = self.journal.failed(journalled, failed)
         await self.journal.heal(b"\n".join(self.ledger.events))
         self.ledger.tentative = ()

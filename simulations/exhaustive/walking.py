@@ -26,7 +26,7 @@ VERBS: Final = tuple(VERB_TYPES)
 RECOVERIES_MAX: Final = 100
 """Power losses and errors in a row, while recovering."""
 ERRORS_MAX: Final = 3
-"""After so many the disk heals."""
+"""The number of failures after which the disk heals."""
 
 
 class HistoryWalk:
@@ -47,7 +47,7 @@ class HistoryWalk:
         self._zeros = entropy.random() < 0.5
 
     async def run(self) -> None:
-        """Do all of it. Raises what is wrong: `Broken`, or what the log raised."""
+        """Run the history. Raises `Broken`, or what the log raised."""
         await self._life.reopen()
         names = tuple(OPERATIONS)
         for _ in range(self._steps):
@@ -90,7 +90,7 @@ class HistoryWalk:
         self.story.append(f"({verb} fails with {error} after {after}, {times} times)")
 
     async def _recover(self, error: StorageError | None = None) -> None:
-        """Open again, however often power or the disk fails meanwhile."""
+        """Open again, even if the power or the disk fails repeatedly meanwhile."""
         errors = 0
         for _ in range(RECOVERIES_MAX):
             if error is not None:

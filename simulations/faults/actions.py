@@ -51,7 +51,7 @@ def crash_in_batch(case: FaultCase, fault: kinds.CrashInBatch) -> None:
         if cell is None or cell.incarnation is None:
             return False
         if cell.incarnation._batch is None:
-            trap = cell.mailbox.take
+            trap = cell.mailbox.trap
             if not isinstance(trap, Trap) or not trap.is_set:
                 trap = Trap(case, cell, sprung)
                 case.finally_(lambda: _leave(trap, cell))
@@ -72,7 +72,7 @@ def _leave(trap: Trap, cell: Any) -> None:
 
 
 def crash_in_recovery(case: FaultCase, fault: kinds.CrashInRecovery) -> None:
-    """Twice: the second time in the recovery after the first."""
+    """Crash it twice: the second time in the recovery after the first."""
 
     def act() -> bool:
         cell = cell_of(case.world, fault.path)
@@ -99,14 +99,14 @@ def crash_in_recovery(case: FaultCase, fault: kinds.CrashInRecovery) -> None:
 
 
 def pause_actor(case: FaultCase, fault: kinds.PauseActor) -> None:
-    """None of its tasks is stepped."""
+    """None of the actor's tasks runs."""
     scheduler = case.world.scheduler
     case.injector.held_actors.take(fault.path, case, lambda: scheduler.hold(fault.path, told=case.hit_once))
     case.over_after(fault.for_s)
 
 
 def slow_actor(case: FaultCase, fault: kinds.SlowActor) -> None:
-    """All of its tasks are stepped later."""
+    """All of the actor's tasks run later."""
     scheduler = case.world.scheduler
     case.injector.held_actors.take(
         fault.path, case, lambda: scheduler.slow(fault.path, _delay_s(fault), told=case.hit_once)
@@ -115,7 +115,7 @@ def slow_actor(case: FaultCase, fault: kinds.SlowActor) -> None:
 
 
 def delay_mailbox(case: FaultCase, fault: kinds.DelayMailbox) -> None:
-    """Its main task is stepped later."""
+    """The actor's main task runs later."""
     scheduler = case.world.scheduler
     case.injector.held_actors.take(
         fault.path,
@@ -131,7 +131,7 @@ def _delay_s(fault: kinds.SlowActor | kinds.DelayMailbox) -> float:
 
 
 def fill_mailbox(case: FaultCase, fault: kinds.FillMailbox) -> None:
-    """It stands still with a smaller mailbox; a hit when that is full."""
+    """The actor stands still with a smaller mailbox; the fault hits when that is full."""
 
     def act() -> bool:
         cell = cell_of(case.world, fault.path)
@@ -169,7 +169,7 @@ def fill_mailbox(case: FaultCase, fault: kinds.FillMailbox) -> None:
 
 
 def power_cut(case: FaultCase, fault: kinds.PowerCut) -> None:
-    """When a machine is up; over when it is up again."""
+    """Waits for a machine that is up; over when one is up again."""
 
     def act() -> bool:
         if not is_up(case.world):
@@ -183,7 +183,7 @@ def power_cut(case: FaultCase, fault: kinds.PowerCut) -> None:
 
 
 def kill_process(case: FaultCase, fault: kinds.KillProcess) -> None:
-    """The same, with the page cache kept."""
+    """Like a power cut, but the page cache survives."""
 
     def act() -> bool:
         if not is_up(case.world):
@@ -250,7 +250,7 @@ def planted(case: FaultCase, fault: PlantedFault) -> None:
 
 
 def fail_verb(case: FaultCase, fault: kinds.FailVerb) -> None:
-    """The next verbs of its sort."""
+    """The next verbs of one kind fail."""
     pages: Any = fault.pages
     disk = case.world.disk
     planted(
@@ -276,7 +276,7 @@ def full_disk(case: FaultCase, fault: kinds.FullDisk) -> None:
 
 
 def rot(case: FaultCase, fault: kinds.Rot) -> None:
-    """When there is something on the disk that may rot."""
+    """Waits until the disk has a byte that may rot."""
 
     def act() -> bool:
         if not case.world.disk.rot(fault.path, fault.draw):

@@ -39,7 +39,7 @@ LOOK_SLOWER: Final = 1.5
 
 
 class FaultCase:
-    """One fault of the plan, on its way."""
+    """One fault of the plan, and its progress."""
 
     def __init__(self, injector: Injector, index: int, fault: Fault) -> None:
         self.injector = injector
@@ -66,7 +66,7 @@ class FaultCase:
             self.hit()
 
     def over(self) -> None:
-        """Nothing more comes of it: what it changed for a time is undone."""
+        """The fault has ended: undo its temporary changes."""
         if self.is_over:
             return
         self.is_over = True
@@ -149,7 +149,7 @@ class Injector:
         self.held_actors = HeldActors(world)
         self.recoveries = Recoveries(world)
         self.full_by: FaultCase | None = None
-        """Who made the disk full last."""
+        """The case that last made the disk full."""
         self.cases = [FaultCase(self, index, fault) for index, fault in enumerate(world.plan.faults)]
         self._left = len(self.cases)
         self._scopes: dict[trio.CancelScope, None] = {}
@@ -210,7 +210,7 @@ class Injector:
             self.world.heal()
 
     def _healed(self) -> None:
-        """Nothing happens any more (N2)."""
+        """Stop all faults (N2)."""
         for case in self.cases:
             case.over()
         for scope in tuple(self._scopes):
@@ -218,7 +218,7 @@ class Injector:
 
 
 def begin(case: FaultCase) -> None:
-    """Its moment has come."""
+    """Run the action: the fault's moment has come."""
     if not case.is_over:
         ACTIONS[type(case.fault)](case, case.fault)
 

@@ -67,7 +67,7 @@ def works_for(path: str) -> bool:
 
 
 class HeldActors:
-    """Who keeps which actor's tasks from being stepped. The last hold on an actor counts, then the one before."""
+    """Which cases hold which actors. The latest hold on an actor counts, then the one before."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -96,7 +96,7 @@ class Recoveries:
         self._watched: dict[FaultCase, tuple[str, Callable[[], None]]] = {}
 
     def install(self) -> None:
-        """From now on see every verb."""
+        """Begin to observe every verb."""
         disk = self._world.disk
         first = disk.observer
 
@@ -120,9 +120,9 @@ class Recoveries:
 
 
 class Trap:
-    """What takes messages out of a mailbox whose actor shall crash with messages in hand.
+    """Sees the messages leave a mailbox whose actor shall crash with messages in hand.
 
-    It stands in the place of the mailbox's own `take`. When the actor takes the second message of a batch it raises
+    It is called before each message that a batch takes. When the actor takes the second message of a batch it raises
     instead, as if the code that handles the first had. When the actor stops in the middle of the first, it is crashed
     there.
     """
@@ -131,7 +131,7 @@ class Trap:
         self._case = case
         self._cell = cell
         self._sprung = sprung
-        cell.mailbox.take = self
+        cell.mailbox.trap = self
 
     @property
     def is_set(self) -> bool:
@@ -139,13 +139,13 @@ class Trap:
         return not self._case.is_over
 
     def open(self) -> None:
-        """Let the mailbox give its messages itself again."""
+        """Remove the trap from the mailbox."""
         mailbox = self._cell.mailbox
-        if mailbox.take is self:
-            mailbox.take = mailbox.take_next
+        if mailbox.trap is self:
+            mailbox.trap = None
 
-    def __call__(self) -> Any:
-        """The next message, or the crash."""
+    def __call__(self) -> None:
+        """The crash, if it is time for it."""
         life = self._cell.incarnation
         batch = None if life is None else life._batch
         mine = batch is not None and trio.lowlevel.current_task().name == self._cell.path
@@ -160,7 +160,6 @@ class Trap:
                 self.open()
                 raise InjectedCrash("crashed in the middle of a batch")
             self._case.injector.task(self._look_again, batch)
-        return self._cell.mailbox.take_next()
 
     async def _look_again(self, batch: object) -> None:
         """The actor may wait for something in the middle of the message that it just took."""

@@ -183,7 +183,7 @@ def _is_pair(found: object) -> bool:
 
 
 def _value_problems(space: FaultSpace) -> list[str]:
-    """Values of which some draw would make no fault."""
+    """Values from which a draw could not make a fault."""
     held: list[tuple[str, Shape, object]] = [("horizon_s", kinds.SPAN, space.horizon_s)]
     for name, shape in (*LISTS.items(), *PAIRS.items()):
         held += [(name, shape, item) for item in getattr(space, name)]
@@ -251,12 +251,12 @@ class _Draws:
         return low + int(self.chance() * (high - low + 1))
 
     def small(self, low: int, high: int) -> int:
-        """Small numbers as often as large ones."""
+        """A whole number; small ones are as likely as large ones."""
         width: float = float(high - low + 1) ** self.chance()
         return low + round(width) - 1
 
     def span(self, pair: Span) -> float:
-        """A number of three digits, small ones as often as large ones."""
+        """A number with three digits; small ones are as likely as large ones."""
         low, high = max(pair[0], 1e-6), max(pair[1], 1e-6)
         return min(max(float(f"{low * (high / low) ** self.chance():.3g}"), pair[0]), pair[1])
 

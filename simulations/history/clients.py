@@ -21,14 +21,14 @@ RETRY_AFTER_S = 0.5
 
 
 class Surroundings(Protocol):
-    """What clients need of the world."""
+    """What clients need from the world."""
 
     history: History
     retry_budget: int
     consumers: dict[str, Any]
 
     def probe(self, name: str, about: str = "") -> None:
-        """A countable point was passed."""
+        """Count a passing of a point."""
 
 
 class ObservedTopic:
@@ -92,7 +92,7 @@ class ObservedTopic:
                 return "unsure"
 
     async def _may_retry(self) -> bool:
-        """Wait a little and try again, if the world allows one more; else False at once."""
+        """Wait a little and return True if the world allows one more try; else return False at once."""
         if self._world.retry_budget <= 0:
             return False
         self._world.retry_budget -= 1
@@ -210,7 +210,7 @@ class ObservedConsumer:
         self._lazy: list[tuple[int, int, tuple[int, ...]]] = []
 
     def crash(self) -> bool:
-        """Let the consumer's task die now; False when it is dead already."""
+        """End the consumer's task now; False when it has ended already."""
         if self.is_crashed:
             return False
         self.is_crashed = True
@@ -235,7 +235,7 @@ class ObservedConsumer:
         return message
 
     def receive(self, *, timeout: float | None = None) -> ObservedReceiving:
-        """Hold one message while a body runs."""
+        """Keep one message leased while a body runs."""
         return ObservedReceiving(self, self.inner.receive(timeout=timeout))
 
     async def next_batch(self, *, max_records: int = 100, max_wait: float = 0.01) -> ReceivedBatch:
@@ -279,11 +279,11 @@ class ObservedConsumer:
         return await self._settle("nack", held, lambda: held.nack(delay=delay))
 
     async def release(self, held: ReceivedMessage | ReceivedBatch) -> str:
-        """Give back; returns how it ended."""
+        """Release; returns how it ended."""
         return await self._settle("release", held, held.release)
 
     async def extend(self, message: ReceivedMessage, seconds: float) -> str:
-        """Keep longer; returns how it ended."""
+        """Extend the lease; returns how it ended."""
         return await self._settle("extend", message, lambda: message.extend(seconds))
 
     async def _settle(self, verb: str, held: Any, call: Callable[[], Any], *, lazy: bool = False) -> str:

@@ -120,7 +120,7 @@ class History:
         return self._operations
 
     def note(self, kind: str, detail: str = "", *, who: str = "") -> None:
-        """Something that the world did: a fault, a remark, healing."""
+        """Record what the world did: a fault, a remark, healing."""
         self.record(0, kind, who, detail=detail)
 
     def event(self, machine: int, event: Any) -> None:
@@ -140,7 +140,7 @@ class History:
         )
 
     def booted(self, machine: int) -> None:
-        """A machine's life begins."""
+        """Record that a machine has booted."""
         self.record(0, "booted", operation=machine)
 
     def ended(self, machine: int, how: str) -> None:
@@ -149,7 +149,7 @@ class History:
         self._ended = max(self._ended, machine)
 
     def healed(self) -> None:
-        """From here on nothing fails."""
+        """Record that nothing fails from now on."""
         self.record(0, "healed")
 
     # -- looking

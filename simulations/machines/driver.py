@@ -44,7 +44,7 @@ STEPS_S: Final = (0.0,) * 24 + (0.001, 0.004, 0.01, 0.02, 0.05, 0.1, 0.2, 0.6)
 
 
 class FastPathDriver(FastpathOperations):
-    """All that one drive has."""
+    """The state of one drive."""
 
     def __init__(self, seed: int, events: int, plan: Any) -> None:
         self.seed = seed
@@ -81,7 +81,7 @@ class FastPathDriver(FastpathOperations):
         for partition in self.partitions:
             partition.is_up = False
         self.fresh = set(self.by_path)
-        """PartitionModel that have not begun in this process."""
+        """Partitions that have not begun in this process."""
         self.marks: dict[str, int] = {}
         self.is_dark = self.is_healed = False
         self.operations = self._draw_operations()
@@ -158,14 +158,14 @@ class FastPathDriver(FastpathOperations):
         self.due = due
 
     def at(self, at_s: float, operation: Callable[[float], None]) -> None:
-        """Have `operation` done at an instant."""
+        """Schedule `operation` at an instant."""
         self._numbers += 1
         heappush(self.agenda, (at_s, self._numbers, operation))
         if at_s < self.due:
             self.due = at_s
 
     def check(self) -> None:
-        """The rules that hold at any time."""
+        """Check the rules that hold at any time."""
         for partition in self.partitions:
             if partition.is_up:
                 partition.check()

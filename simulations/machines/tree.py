@@ -30,10 +30,10 @@ EXTRA_TERMS: Final = (
     RestartTerms("transient", grace_s=1.0),
 )
 REOPEN_S: Final = 0.5
-"""How long whoever stands above waits before it opens a roster that gave up."""
+"""Seconds until the supervisor above opens a roster that gave up."""
 
 Agenda = Callable[[float, Callable[[float], None]], None]
-"""Have something done at an instant."""
+"""Schedules a call at an instant."""
 
 
 class Tree:
@@ -104,7 +104,7 @@ class Tree:
         return self._end(name, "crashed", now)
 
     def unrest(self, now: float, bits: int) -> int:
-        """An extra ends by itself, is dismissed, restarted, or comes back."""
+        """Let an extra end by itself, be removed, be restarted, or come back."""
         if not self.extras:
             return 0
         name = self.extras[bits % len(self.extras)]

@@ -1,4 +1,4 @@
-"""Searching, for each safeguard, the seed that misses it.
+"""Search, for each safeguard, for a seed that fails without it.
 
 A seed counts as catching when its run fails with the safeguard switched off, and ends well with it in place: so it is
 the missing safeguard that it has found. The seeds found before stand in `seeds.toml` and are tried first; when the code
@@ -88,7 +88,7 @@ def prove(name: str, *, now: Callable[[], float] = lambda: 0.0) -> Proof:
 def prove_one(
     safeguard: Safeguard, hint: tuple[str, int] | None = None, *, seeds_max: int = SEEDS_MAX
 ) -> Proof:
-    """Search a seed that misses `safeguard`; `hint` is tried first."""
+    """Search for a seed that fails without `safeguard`; `hint` is tried first."""
     tried = 0
     for scenario, seed in _candidates(safeguard, hint, seeds_max):
         tried += 1

@@ -30,7 +30,7 @@ def never(_: Original) -> Original:
 
 
 def never_async(_: Original) -> Original:
-    """Does nothing, after no time."""
+    """An async function that does nothing."""
 
     async def nothing(*_args: Any, **_settings: Any) -> None:
         return
@@ -157,7 +157,7 @@ def always_proven(_: Original) -> Original:
 
 
 def starts_at_the_end_of_the_log(original: Original) -> Original:
-    """The next offset is the end of what was found, whoever has seen or named more."""
+    """The next offset is the end of what was found, even if a reader or journal knows more."""
 
     def plan_top(self: Any, directory: str, named_end: int) -> int:
         from callboard.log.format.committed import Committed
@@ -198,7 +198,7 @@ def drops_the_mailbox(original: Original) -> Original:
 
 
 def answers_before_the_commit(original: Original) -> Original:
-    """Publishers hear of their offsets before the plan runs."""
+    """Publishers get their offsets before the plan runs."""
 
     def stage(self: Any, commit: Any) -> Any:
         staged = original(self, commit)
@@ -214,7 +214,7 @@ def answers_before_the_commit(original: Original) -> Original:
 
 
 def answers_at_once(original: Original) -> Original:
-    """Who asked for a synced record in the journal hears that it is there before it is written."""
+    """A sender that waits for a synced journal record is answered before the record is written."""
 
     def stage(self: Any, commit: Any) -> Any:
         staged = original(self, commit)
@@ -323,5 +323,5 @@ def counts_no_attempts(_: Original) -> Original:
 
 
 def nobody_is_unsettled(_: Original) -> Original:
-    """Retention hears that everybody has settled everything."""
+    """Retention is told that every group has settled everything."""
     return lambda self, otherwise: otherwise

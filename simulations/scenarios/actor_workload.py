@@ -42,7 +42,7 @@ HEAL_AT_S: Final = 60.0
 
 @attrs.frozen(kw_only=True)
 class ActorTraffic:
-    """A workload: who there is, and what they are asked."""
+    """A workload: the actors, and the questions."""
 
     teams: int = 1
     workers: int = 10
@@ -139,7 +139,7 @@ class RunningSystem:
 
 
 class ActorWorkload:
-    """The actors of one run, and those who ask them."""
+    """The actors of one run, and the tasks that ask them."""
 
     def __init__(self, world: World, traffic: ActorTraffic) -> None:
         self.world = world
@@ -220,7 +220,7 @@ class ActorWorkload:
                 self.world.note("the root gave up, and everything is started anew")
 
     async def session(self, machine: Machine) -> None:
-        """From starting the tree to its end."""
+        """Run the tree from its start to its end."""
         world = self.world
         system = open_system(
             self.spec(machine.number), clock=machine.clock, entropy=machine.entropy, limits=self.limits

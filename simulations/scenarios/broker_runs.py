@@ -143,8 +143,8 @@ class ManyGroups(BrokerRun):
     )
 
     def workload(self, entropy: SeededEntropy) -> Traffic:
-        """Few messages, many groups, leases that are shorter than some handlers take."""
-        return attrs.evolve(
+        """Few messages, many groups, leases that are shorter than some handlers take, and shortened under way."""
+        traffic = attrs.evolve(
             draw_traffic(entropy, messages=(40, 70)),
             styles=tuple(one_of(entropy, STYLES) for _ in range(between(entropy, 3, 5))),
             consumers=between(entropy, 1, 2),
@@ -154,6 +154,7 @@ class ManyGroups(BrokerRun):
             forget_every=one_of(entropy, (0, 17)),
             pause_s=one_of(entropy, (0.0, 0.05)),
         )
+        return attrs.evolve(traffic, altered_visibility_s=traffic.visibility_s * one_of(entropy, (0.0, 0.5)))
 
 
 class DiskFullAndHealed(BrokerRun):

@@ -91,7 +91,7 @@ class BrokerWorkload:
         } | settings
         self.patience_s = VISIBILITIES * traffic.visibility_s + traffic.work_s + SLACK_S
         self.terms = Terms(
-            visibility_s=dict.fromkeys(traffic.groups, traffic.visibility_s),
+            visibility_s=dict.fromkeys(traffic.groups, traffic.altered_visibility_s or traffic.visibility_s),
             groups=traffic.groups,
             liveness_s=self.patience_s,
             intensities=(
@@ -105,6 +105,7 @@ class BrokerWorkload:
         self.busy_until_s = 0.0
         """Publishing goes on until then, if nothing fails: virtual seconds of the run."""
         self._handled: set[tuple[str, int, int]] = set()
+        self._to_alter = list(traffic.groups) if traffic.altered_visibility_s else []
         world.retry_budget += max(0, traffic.retries)
         history = world.history
         numbers = [history.message(traffic.value(n), traffic.key(n)) for n in range(traffic.messages)]
@@ -205,6 +206,7 @@ class BrokerWorkload:
                     for index in range(max(1, self.traffic.consumers)):
                         who = f"{group}.{index + 1}"
                         nursery.start_soon(self._consumer, machine, topic, group, style, who, name=who)
+                nursery.start_soon(self._alter_groups, machine, runtime, name="administrator")
                 self.start_others(machine, topic, nursery)
                 async with trio.open_nursery() as publishing:
                     for index in range(len(self._waiting)):
@@ -216,7 +218,7 @@ class BrokerWorkload:
                 nursery.cancel_scope.cancel()
 
     def start_others(self, machine: Machine, topic: Any, nursery: trio.Nursery) -> None:
-        """Whoever else a scenario wants beside publishers and consumers."""
+        """Start other clients that a scenario needs."""
 
     # -- publishing
 
@@ -273,7 +275,7 @@ class BrokerWorkload:
         await work(consumer)
 
     def work_of(self, style: str) -> Callable[[ObservedConsumer], Any]:
-        """How a consumer of that style works."""
+        """The function that a consumer of that style runs."""
         return {"receive": self._receive, "batches": self._batches, "lazy": self._lazy}.get(
             style, self._iterate
         )
@@ -351,10 +353,25 @@ class BrokerWorkload:
                 await consumer.ack(message, wait=False)
                 unflushed += 1
 
+    # -- altering
+
+    async def _alter_groups(self, machine: Machine, runtime: Any) -> None:
+        """Shorten the visibility timeout of each group, once that has returned without an error."""
+        traffic = self.traffic
+        while self._to_alter:
+            await trio.sleep(traffic.visibility_s / 8)
+            with suppress(CallboardError):
+                await runtime.alter_group(self._to_alter[0], visibility_timeout=traffic.altered_visibility_s)
+                group = self._to_alter.pop(0)
+                until = self.world.now + traffic.visibility_s
+                self.world.history.record(
+                    machine.number, "group altered", "administrator", group=group, until=until
+                )
+
     # -- the end
 
     async def _operator(self, runtime: Any) -> None:
-        """Restart by hand what has failed, some time after it did."""
+        """Restart failed partitions by hand, after a while."""
         send, receive = trio.open_memory_channel[str](1000)
 
         def heard(event: Any) -> None:
@@ -412,7 +429,7 @@ def _leaf(error: BaseException) -> str:
 
 
 def _is_passing(error: BaseException) -> bool:
-    """Whether an operator would just open the runtime again: the disk failed, or an actor crashed too often."""
+    """Whether an operator would open the runtime again: the disk failed, or an actor crashed too often."""
     return all(
         isinstance(leaf, CallboardError) and not isinstance(leaf, Violation | callboard.InternalError)
         for leaf in _leaves(error)

@@ -51,7 +51,7 @@ class Weight:
 
 @attrs.frozen
 class Rare:
-    """A point that a sweep may not meet, and why."""
+    """A point that a sweep need not meet, and why."""
 
     point: str
     reason: str

@@ -58,6 +58,8 @@ class Traffic:
     consumers: int = 2
     """Per group."""
     visibility_s: float = 5.0
+    altered_visibility_s: float = 0.0
+    """What the visibility timeout is shortened to under way; 0: never."""
     handling_s: float = 0.0
     """How long a consumer handles a message, or a batch."""
     nack_every: int = 0

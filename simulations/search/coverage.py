@@ -28,11 +28,11 @@ class Row:
     name: str
     hits: int
     rare: str = ""
-    """Why it need not be met; empty when it has to be."""
+    """Why it need not be met; empty when it must be."""
 
     @property
     def is_missing(self) -> bool:
-        """It should have been met, and was not."""
+        """Whether it should have been met, but was not."""
         return not self.hits and not self.rare
 
 

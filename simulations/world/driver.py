@@ -121,7 +121,7 @@ class Driver(TickingClock):
     # -- what faults ask for
 
     def freeze_dead(self) -> None:
-        """From here on step no task of a dead machine (W1)."""
+        """Step no task of a dead machine any more (W1)."""
         self._anyone_dead = True
 
     def hold(self, prefix: str, *, told: Callable[[], None] | None = None) -> None:
@@ -155,19 +155,19 @@ class Driver(TickingClock):
         self._holds[prefix] = hold
 
     def release(self, prefix: str) -> None:
-        """End a hold or slowness."""
+        """End one hold or slowness."""
         hold = self._holds.pop(prefix, None)
         if hold is not None:
             for task in hold.parked:
                 put_back(task)
 
     def release_all(self) -> None:
-        """End all of them."""
+        """End all holds and slowness."""
         for prefix in tuple(self._holds):
             self.release(prefix)
 
     def end(self, why: str) -> None:
-        """End the run as one that got nowhere."""
+        """End the run because it makes no progress."""
         if not self._torn_down:
             self._ended(why)
 
@@ -217,13 +217,13 @@ class Driver(TickingClock):
             trio.lowlevel.reschedule(heappop(self._sleeping)[2])
 
     def stuck(self, now: float) -> None:
-        """Everybody waits, and for nothing that time will bring."""
+        """Every task waits, and no deadline will wake one."""
         if self._hurry():
             return
         self._ended("every task waits for something that never happens: nothing runs, and no deadline is set")
 
     def late(self, until: float) -> bool:
-        """Whether virtual time has gone on long enough."""
+        """Whether virtual time has reached its limit."""
         if self._torn_down:
             return until > self._patient_until and self._hurry()
         if until <= self._virtual_limit_s:
@@ -320,7 +320,7 @@ class Driver(TickingClock):
 
     @staticmethod
     def _picked(decision: Decision, tasks: list[Any]) -> list[Any]:
-        """The tasks to be stepped; the others wait for the next tick."""
+        """The tasks to step now; the others wait for the next tick."""
         if len(decision) == 1:
             left = tasks.copy()
             picked = [left.pop(decision[0])]

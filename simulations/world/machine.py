@@ -62,7 +62,7 @@ class Machine:
 
 
 class OpenRuntime:
-    """Opens a runtime whose events the world follows."""
+    """Opens a runtime and reports its events to the world."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine

@@ -37,7 +37,7 @@ class Probes:
         return forget
 
     def passed(self, probe: str, about: str) -> None:
-        """The point was passed."""
+        """Count a passing of the point."""
         self.counts[probe] += 1
         waiters = self._waiting.get(probe)
         if not waiters:

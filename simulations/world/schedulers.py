@@ -153,9 +153,9 @@ class Starve:
 
 
 class Player:
-    """Replays a tape; after its end, all in order. When a decision cannot be taken, `stale` says so; then all in order.
+    """Replays a tape. After its end, and from a decision that does not fit, it steps all tasks in order.
 
-    It is not raised here: an error in the middle of a tick would tear trio's loop down.
+    `stale` then holds the error. It is not raised here: an error in the middle of a tick would end trio's loop.
     """
 
     looks_at_labels = False

@@ -26,7 +26,7 @@ def clean(name: str) -> str:
 
 
 class Trace:
-    """Lines as they come. `sink` gets every line of a full trace instead of `lines`.
+    """The lines in order. `sink` gets every line of a full trace instead of `lines`.
 
     A digest needs no text: it is taken of the values that the lines would be made of.
     """

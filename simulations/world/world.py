@@ -75,7 +75,7 @@ class World:
         self.limits = USUAL
         """Of the runtimes that machines open."""
         self.retry_budget = 0
-        """How many more times observed publishers may publish again what may have happened."""
+        """How many more times observed publishers may repeat a publish that may have succeeded."""
         self.consumers: dict[str, Any] = {}
         """Observed consumers by name, for those who let them crash."""
         self.hits: Counter[int] = Counter()
@@ -228,7 +228,7 @@ class World:
         return machine
 
     def heal(self) -> None:
-        """From here on nothing fails: faults that wait never come, and those that last end."""
+        """End all faults: waiting ones never happen, and lasting ones end."""
         if self.healed.is_set():
             return
         self.healed.set()
@@ -261,14 +261,14 @@ class World:
         await self.scheduler.sleep(seconds)
 
     async def _halted(self) -> None:
-        """Where whoever is on a dead machine ends up that wants something of the disk: he never comes back."""
+        """Park a task of a dead machine that uses the disk; it never continues."""
         with trio.CancelScope(shield=True):
             await trio.sleep_forever()
 
     # -- for `run`
 
     def begin(self, nursery: trio.Nursery) -> None:
-        """Tasks may be started from now on."""
+        """Allow tasks to be started."""
         self._nursery = nursery
 
     def tear_down(self) -> None:
@@ -287,7 +287,7 @@ class World:
         self.scheduler.tear_down(self._end_shields_of_the_dead)
 
     def _end_shields_of_the_dead(self) -> bool:
-        """Let the end of the run reach what dead machines shield; whether they did."""
+        """Cancel what dead machines shield; returns whether there was anything."""
         lowered = [end_shields(machine.scope) for machine in self._dead]
         return any(lowered)
 

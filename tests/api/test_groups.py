@@ -10,7 +10,7 @@ import pytest
 import trio
 
 import callboard
-from callboard.actors.notices import GroupExpired
+from callboard.actors.notices import GroupExpired, SettingsDiffer
 
 DAY = 86_400.0
 
@@ -18,6 +18,11 @@ DAY = 86_400.0
 async def names(runtime: Any) -> list[str]:
     """The groups there are."""
     return [group.name for group in await runtime.groups()]
+
+
+def told(runtime: Any, kind: type) -> list[Any]:
+    """The events of that kind."""
+    return [logged.event for logged in runtime.events() if isinstance(logged.event, kind)]
 
 
 async def offsets(consumer: Any) -> list[int]:
@@ -78,19 +83,27 @@ async def test_a_new_group_starts_where_it_is_told(
             assert await offsets(consumer) == []
 
 
-async def test_the_first_subscriber_fixes_the_settings(autojump_clock: Any, world: Any) -> None:
-    """A later one may name the same settings or none; others are refused, naming what differs."""
+async def test_a_later_subscriber_gets_the_settings_of_the_group(autojump_clock: Any, world: Any) -> None:
+    """Other settings than the group's are told with the call that alters them; those that cannot be are refused."""
     async with world.open() as runtime:
         topic = await runtime.create_topic("orders")
         async with topic.subscribe("group", visibility_timeout=60.0, max_in_flight=5):
-            async with topic.subscribe("group") as second:
+            async with topic.subscribe("group", max_in_flight=5) as second:
                 assert (second.settings.visibility_timeout, second.settings.max_in_flight) == (60.0, 5)
-            async with topic.subscribe("group", max_in_flight=5):
-                pass
-            with pytest.raises(callboard.ConfigurationError, match="visibility_timeout is 60") as caught:
-                async with topic.subscribe("group", visibility_timeout=1.0, max_in_flight=5):
+            assert not told(runtime, SettingsDiffer)
+            async with topic.subscribe("group", visibility_timeout=1.0, max_in_flight=5) as third:
+                assert third.settings.visibility_timeout == 60.0
+            assert told(runtime, SettingsDiffer) == [
+                SettingsDiffer(
+                    "group",
+                    "visibility_timeout is 60.0",
+                    "runtime.alter_group('group', visibility_timeout=1.0)",
+                )
+            ]
+            with pytest.raises(callboard.ConfigurationError, match="durable is True") as caught:
+                async with topic.subscribe("group", durable=False, max_in_flight=7):
                     pass
-            assert caught.value.problems == ("visibility_timeout",)
+            assert caught.value.problems == ("durable",)
         (group,) = await runtime.groups()
         assert (group.members, group.settings.visibility_timeout) == (0, 60.0)
 

@@ -63,6 +63,7 @@ def test_a_bad_topic_makes_nothing(command: Any, arguments: tuple[str | bytes, .
         ("topic", "describe", "orders"),
         ("topic", "alter", "orders", "retention_age=5"),
         ("topic", "delete", "orders", "--yes"),
+        ("group", "alter", "billing", "backoff=5"),
         ("publish", "orders", "x"),
         ("consume", "orders"),
         ("consume", "orders", "--group", "g"),
@@ -137,3 +138,18 @@ def test_a_topic_is_deleted_only_when_somebody_says_yes(orders: Any) -> None:
     orders.run("topic", "delete", "orders", "--yes")
     assert orders.run("topic", "list", "--json").json == []
     assert "no topics" in orders.run("topic", "list").err
+
+
+def test_the_settings_of_a_group_are_altered(orders: Any) -> None:
+    """All are shown, problems come at once, and unknown groups are said."""
+    orders.run("consume", "orders", "--group", "billing", "--durable")
+    made = orders.run(
+        "group", "alter", "billing", "visibility-timeout=60", "group_expiry=none", "--json"
+    ).json
+    assert (made["settings"]["visibility_timeout"], made["settings"]["group_expiry"]) == (60.0, None)
+    assert "backoff=5.0" in orders.run("group", "alter", "billing", "backoff=5").out.decode()
+    refused = orders.run("group", "alter", "billing", "backof=5", "max_in_flight=x", code=2).err
+    assert "did you mean 'backoff'" in refused
+    assert "max_in_flight is 'x'" in refused
+    assert "durable cannot be changed" in orders.run("group", "alter", "billing", "durable=no", code=2).err
+    assert "there is no group 'nobody'" in orders.run("group", "alter", "nobody", "backoff=5", code=1).err

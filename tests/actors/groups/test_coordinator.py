@@ -27,7 +27,6 @@ async def test_joining_and_leaving_may_be_repeated(autojump_clock: Any, in_memor
             for _ in range(3):
                 joined = await ref.ask(Join(member, topic.topic_id))
             assert (joined.group_id, joined.generation) == (1, 1)
-            assert joined.settings.visibility_timeout == 30.0
             assert await ref.ask(Members()) == (member,)
             for _ in range(2):
                 await ref.ask(Leave(member))

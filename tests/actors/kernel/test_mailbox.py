@@ -6,7 +6,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from callboard.actors.kernel import WHEN_FULL, MailboxSpec
 from callboard.actors.kernel.mailbox import Mailbox
-from callboard.actors.kernel.reply import Envelope
+from callboard.actors.kernel.ref import Envelope
 from callboard.log.errors import ConfigurationError, InvalidArgument, MailboxFull
 
 

@@ -182,3 +182,25 @@ def test_a_consumer_whose_last_lease_has_not_come_back_waits_without_being_notif
     (effect,) = of_kind(core, e.ReadLeased)
     core.not_delivered(effect.reading, 0.0)
     assert [effect.token for effect in of_kind(core, e.Notify)] == ["waits"]
+
+
+def test_a_crash_at_the_opening_gives_no_time_to_leases_of_the_process_before() -> None:
+    """That they ended was not journalled: the next core of the process ends them too; its own leases go on."""
+    core = core_with(3)
+    leased(core)
+    carried = Carried()
+
+    def successor(restarted: bool) -> PartitionCore:
+        states = GroupStates()
+        states.restore(core.snapshot(0.0))
+        later = PartitionCore(states, carried, label="orders/0", visible_end=3)
+        later.begin(100.0, restarted=restarted)
+        return later
+
+    for restarted in (False, True):
+        opened = successor(restarted)
+        assert [group.delivery.leased for group in opened.states] == [0]
+    core = opened
+    core.alter_group(c.AlterGroup(1, c.DeliverySettings()), "alters", 100.0)
+    leased(core, now=100.0)
+    assert [group.delivery.leased for group in successor(True).states] == [1]

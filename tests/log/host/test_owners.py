@@ -28,10 +28,11 @@ from callboard import open_runtime
 async def main():
     async with open_runtime(sys.argv[1]) as runtime:
         await runtime.create_topic("orders")
-        if os.fork() == 0:
-            print("child", os.getpid(), flush=True)
+        child = os.fork()
+        if child == 0:
             sys.stdin.read()
             os._exit(0)
+        print("child", child, flush=True)
         if sys.argv[2] == "hangs":
             await trio.sleep_forever()
 

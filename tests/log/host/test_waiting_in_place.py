@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -15,7 +15,7 @@ import trio.testing
 
 from callboard.log.host import threads
 from callboard.log.host.disk import IN_PLACE_BYTES_MAX, HostDisk
-from callboard.log.host.threads import PATIENCE_S, Patience, ThreadPool
+from callboard.log.host.threads import PATIENCE_S, Job, Patience, ThreadPool
 from callboard.log.seams.disk import Create, Sync, SyncDirectory, Write, Zero
 
 
@@ -25,13 +25,21 @@ def signalled() -> Iterator[threading.Event]:
     raised = threading.Event()
 
     def handle(number: int, frame: FrameType | None) -> None:
-        if frame is not None and frame.f_code.co_name == "_wait_in_place" and not raised.is_set():
+        if frame is not None and frame.f_code.co_name == "wait" and not raised.is_set():
             raised.set()
             raise TimeoutError(f"signal {number}")
 
     before = signal.signal(signal.SIGUSR1, handle)
     yield raised
     signal.signal(signal.SIGUSR1, before)
+
+
+async def run_in_place(pool: ThreadPool, function: Callable[..., Any], *arguments: Any) -> Any:
+    """As a plan is run."""
+    job = pool.start(function, *arguments, in_place=True)
+    assert job is not None
+    await trio.lowlevel.cancel_shielded_checkpoint()
+    return await pool.finish(job)
 
 
 async def test_a_quick_job_answers_in_place() -> None:
@@ -42,9 +50,9 @@ async def test_a_quick_job_answers_in_place() -> None:
         raise KeyError("gone")
 
     for _ in range(100):
-        assert await pool.run(max, 1, 2, in_place=True) == 2
+        assert await run_in_place(pool, max, 1, 2) == 2
         with pytest.raises(KeyError, match="gone"):
-            await pool.run(fail, in_place=True)
+            await run_in_place(pool, fail)
     await pool.aclose()
 
 
@@ -55,13 +63,10 @@ async def test_a_job_that_hangs_does_not_hold_the_loop() -> None:
     async with trio.open_nursery() as nursery:
 
         async def hang() -> None:
-            await pool.run(go.wait, 60, in_place=True)
+            await run_in_place(pool, go.wait, 60)
 
         nursery.start_soon(hang)
-        with trio.CancelScope() as scope:
-            scope.cancel()
-            nursery.start_soon(hang)
-            await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(hang)
         await trio.testing.wait_all_tasks_blocked()
         busy = pool.busy
         go.set()  # only a loop that is not held gets here
@@ -76,7 +81,7 @@ async def test_runnable_tasks_run_before_the_loop_waits() -> None:
     async with trio.open_nursery() as nursery:
 
         async def meet() -> None:
-            await pool.run(meeting.wait, 60, in_place=True)
+            await run_in_place(pool, meeting.wait, 60)
 
         for _ in range(3):  # a job ends only when all three are in threads
             nursery.start_soon(meet)
@@ -97,7 +102,7 @@ async def test_an_exception_of_a_signal_handler_waits_for_the_job(
         ended.set()
 
     with pytest.raises(TimeoutError, match="signal"):
-        await pool.run(disturb, in_place=True)
+        await run_in_place(pool, disturb)
     assert ended.is_set()
     assert await pool.run(max, 1, 2) == 2
     await pool.aclose()
@@ -121,8 +126,10 @@ async def test_a_late_job_is_followed_by_a_pause() -> None:
     assert [patience.allows(106.9), patience.allows(107.1)] == [False, True]
     patience.ended(60.0, 200.0)
     assert [patience.allows(209.9), patience.allows(210.1)] == [False, True]
+    job = Job(max, (1, 2), trio.lowlevel.current_trio_token())
     for _ in range(20):
-        patience.succeeded()
+        job.gate.release()
+        assert patience.wait(job)
     patience.gave_up(300.0)
     assert patience.allows(300.0 + 11 * PATIENCE_S)
 
@@ -135,7 +142,7 @@ async def test_while_others_are_runnable_at_most_half_of_the_time_is_waited() ->
         now, waited = begin, 0.0
         while now < begin + seconds:
             if patience.allows(now):
-                patience.waited(0.0005)
+                patience._credit_s -= 0.0005
                 waited += 0.0005
                 now += 0.0005
             now += 0.0001
@@ -155,18 +162,18 @@ async def test_only_plans_that_write_a_little_are_waited_for_in_place(
     disk = HostDisk(tmp_path)
     life = await disk.incarnate("owner")
     handle = life.handle("a")
-    ways: list[bool] = []
-    run = ThreadPool.run
+    ways: list[tuple[bool, bool]] = []
+    start = ThreadPool.start
 
-    async def watched(self: ThreadPool, *arguments: Any, in_place: bool = False) -> Any:
-        ways.append(in_place)
-        return await run(self, *arguments, in_place=in_place)
+    def watched(self: ThreadPool, *arguments: Any, in_place: bool = False, at_once: bool = False) -> Any:
+        ways.append((in_place, at_once))
+        return start(self, *arguments, in_place=in_place, at_once=at_once)
 
-    monkeypatch.setattr(ThreadPool, "run", watched)
+    monkeypatch.setattr(ThreadPool, "start", watched)
     await life.submit((Create(handle), Write(handle, 0, (b"x",)), Sync(handle), SyncDirectory("")))
     await life.submit((Zero(handle, 0, 1),))
     await life.submit((Write(handle, 0, (b"x" * IN_PLACE_BYTES_MAX, b"y")), Sync(handle)))
     await life.submit((Write(handle, 0, (b"x" * IN_PLACE_BYTES_MAX,)), Sync(handle)))
     await life.submit((Write(handle, 0, (b"x", b"y")),))
-    assert ways == [False, False, False, True, True]
+    assert ways == [(False, False), (False, False), (False, False), (True, False), (True, True)]
     await disk.aclose()

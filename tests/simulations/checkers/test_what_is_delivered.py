@@ -5,6 +5,7 @@ import pytest
 from callboard.simulations.checkers import (
     CHECKERS,
     Terms,
+    altered_settings,
     attempts,
     check_all,
     conservation,
@@ -91,6 +92,18 @@ def test_a_lease_that_ended_may_be_given_to_another(script, left, how):
         script.cut()
     script.at(30.0 if how == "runs out" else 10.0).deliver(0, 0, who="w2", life=901)
     assert one_holder.check(script.history, left()) == []
+
+
+@pytest.mark.parametrize(("time", "until", "broken"), [(10.0, 20.0, 1), (10.0, 15.0, 0), (2.0, 31.0, 0)])
+def test_an_altered_visibility_timeout_bounds_later_leases(script, left, time, until, broken):
+    """No lease lasts longer than the new timeout, but those that were given before."""
+    terms = Terms(visibility_s={"billing": 5.0})
+    script.deliver(0, 0, until=30.0).at(1.0)
+    script.history.record(
+        1, "group altered", "administrator", group="billing", until=31.0 if time < 5.0 else 11.0
+    )
+    script.cut().at(time).deliver(1, 1, until=until)
+    assert len(altered_settings.check(script.history, left(), terms)) == broken
 
 
 def test_the_sums_add_up(script, left):

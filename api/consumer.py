@@ -21,6 +21,7 @@ import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
 
@@ -65,6 +66,8 @@ if TYPE_CHECKING:
 PASS_MESSAGES = 64
 PASS_S = 0.001
 """Other tasks run at the latest after so many messages that were there already, and after so many seconds."""
+LATE_S = 0.02
+"""How long a consumer waits for the answer of one partition before it asks others."""
 LOOK_S = 0.05
 """How long a consumer that does not want to wait allows the partitions for their answers."""
 
@@ -106,6 +109,10 @@ class Consumer:
         self._turn = trio.Lock()
         self._asked: tuple[PartitionPort, Reply] | None = None
         """The question that is under way (U1)."""
+        self._late: dict[PartitionPort, Reply] = {}
+        """Questions that were not answered for a while: meanwhile other partitions are asked."""
+        self._is_single = False
+        """It reads one partition alone."""
         self._units = 1
         """What the caller takes at a time, a message or a batch: how often a lease covers that."""
         self._messages_in_pass = 0
@@ -137,6 +144,7 @@ class Consumer:
             self._open = False
             self._membership.depart(self._id)
             raise
+        self._is_single = sum(len(live.ports) for live in self._lives) == 1
         for live in self._lives:
             first = self._id % len(live.ports)  # consumers that come together begin at different partitions
             self._look_at([*live.ports[first:], *live.ports[:first]])
@@ -206,6 +214,9 @@ class Consumer:
         if self._asked is not None:
             self._asked[1].abandon()
             self._asked = None
+        for reply in self._late.values():
+            reply.abandon()
+        self._late.clear()
 
     async def _leave(self) -> None:
         """Leave, and wait until the leases are released."""
@@ -430,35 +441,34 @@ class Consumer:
         for port in ports:
             self._turns.setdefault(port.topic, {})[port] = None
 
-    def _adapt(self, unit: int) -> None:
-        """Lease more at a time while the caller quickly takes it all, and one unit when it is slow."""
-        now, limits = self.runtime.clock.monotonic(), self.runtime.limits
-        quick_s = min(0.1, self.settings.visibility_timeout / 8)
-        if self._fetched_at is None or now - self._fetched_at >= quick_s:
-            self._units = 1
-            return
+    def _limit(self, unit: int) -> int:
+        """How many messages to lease for a caller that takes `unit` at a time: whole units, if there is room for one.
+
+        After each lease, more units than before if the caller has quickly taken it all, and a single one if not.
+        """
+        leases, settings, limits = self.leases, self.settings, self.runtime.limits
+        if self._fetched_at is not None:
+            taken_s, self._fetched_at = self.runtime.clock.monotonic() - self._fetched_at, None
+            is_quick = taken_s < min(0.1, settings.visibility_timeout / 8)
+            self._units = 2 * self._units if is_quick else 1
         most = limits.prefetch
         if unit > 1:
-            most = max(1, min(limits.leased_batches, self.settings.max_in_flight // 4 // unit))
-        self._units = min(2 * self._units, most)
-
-    def _limit(self, unit: int) -> int:
-        """How many messages may be asked for now: whole units, if there is room for one."""
-        leases = self.leases
+            most = max(1, min(limits.leased_batches, settings.max_in_flight // 4 // unit))
+        self._units = min(self._units, most)
         room = leases.max_in_flight - leases.in_flight
         return min(unit * self._units, room if room < unit else room // unit * unit)
 
     async def _fetch(self, unit: int, until: float) -> ConsumerLease | None:
         """Lease what comes next for a caller that takes `unit` at a time; None when nothing was ready by `until`."""
-        self.leases.send_gathered()
+        if self.leases.gathered:
+            self.leases.send_gathered()
         is_early = self._asked is not None  # by an earlier call
-        if not is_early:
-            self._adapt(unit)
         while True:
             if self._news.generation > self._generation:
                 await self._join()
             if self._asked is None:
-                self._check_open()
+                if not self._open:
+                    raise self._closed()
                 is_early = False
                 if self._awaited.ready:
                     self._look_at(self._awaited.take())
@@ -486,6 +496,10 @@ class Consumer:
 
     async def _ask(self, port: PartitionPort, limit: int) -> None:
         """Ask a partition for messages. The question outlasts the call that asks it (U1)."""
+        late = self._late.pop(port, None)
+        if late is not None:
+            self._asked = port, late
+            return
         command = c.Fetch(
             self.leases.group_id, self._id, limit, self.runtime.limits.fetch_bytes, self._generation
         )
@@ -494,7 +508,12 @@ class Consumer:
                 reply = port.ref.ask_nowait(command)
             except MailboxFull:
                 reply = port.ref.question()
-                await port.ref.send(command, reply)
+                with trio.move_on_after(math.inf if self._is_single else LATE_S) as waiting:
+                    await port.ref.send(command, reply)
+                if waiting.cancelled_caught:
+                    self._end_turn(port)
+                    self._look_at([port])
+                    return
         except CallboardError as error:
             await self._refused(port, error)
         else:
@@ -505,9 +524,8 @@ class Consumer:
         """Ask for the next messages already: their lease is then journalled together with the coming ack."""
         ports = next(iter(self._turns.values()), None)
         if self._asked is None and ports:
-            self._adapt(unit)
             limit, port = self._limit(unit), next(iter(ports))
-            if limit > 0:
+            if limit > 0 and port not in self._late:
                 command = c.Fetch(
                     self.leases.group_id, self._id, limit, self.runtime.limits.fetch_bytes, self._generation
                 )
@@ -521,7 +539,14 @@ class Consumer:
             return None
         port, reply = self._asked
         try:
-            leased: c.LeasedRecords | None = await reply.settled()
+            if self._is_single or reply.done:
+                leased: c.LeasedRecords | None = await reply.settled()
+            else:
+                with trio.move_on_after(LATE_S) as waiting:
+                    leased = await reply.settled()
+                if waiting.cancelled_caught:
+                    self._set_aside(port, reply)
+                    return None
         except CallboardError as error:
             self._asked = None
             await self._refused(port, error)
@@ -540,10 +565,18 @@ class Consumer:
         lease = self.leases.accept(port, leased)
         if lease is not None:
             self._fetched_at = now = self.runtime.clock.monotonic()
-            if lease.deadline <= now:
+            is_late = reply.unawaited is not None
+            if lease.deadline <= now or (is_late and (self.leases.room() < 0 or not self._is_fresh(lease))):
                 self.leases.give_back([lease.take(lease.untaken)])
                 return None
         return lease
+
+    def _set_aside(self, port: PartitionPort, reply: Reply) -> None:
+        """The partition does not answer for now: it is looked at again when it does."""
+        self._asked = None
+        self._late[port] = reply
+        reply.unawaited = partial(self._awaited.set, port)
+        self._end_turn(port)
 
     async def _await(self, port: PartitionPort) -> None:
         """Have a partition in which nothing was ready say when something is."""

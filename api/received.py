@@ -18,6 +18,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import repeat
 from typing import TYPE_CHECKING, NamedTuple
 
 import trio
@@ -56,7 +57,8 @@ class LeasedPart(NamedTuple):
 
     def messages(self, leases: ConsumerLeases) -> list[ReceivedMessage]:
         """Each record as a message."""
-        numbers = iter(self.attempts())
+        ranges = self.ranges
+        numbers = repeat(ranges[0][2]) if len(ranges) == 1 else iter(self.attempts())
         return [
             ReceivedMessage(leases, self.lease, columns, index, next(numbers))
             for columns in self.batches
@@ -139,7 +141,7 @@ class _Gathered:
         )
 
 
-class _Sent(NamedTuple):
+class _SentAck(NamedTuple):
     """An ack that nobody waits for, on its way."""
 
     port: PartitionPort
@@ -161,9 +163,9 @@ class ConsumerLeases:
         self._group = group
         self._leases: dict[ConsumerLease, None] = {}
         self._freed = trio.Event()
-        self._gathered: deque[_Gathered] = deque()
+        self.gathered: deque[_Gathered] = deque()
         """The last one still grows."""
-        self._sent: deque[_Sent] = deque()
+        self._sent: deque[_SentAck] = deque()
         self._sent_to: dict[PartitionPort, None] = {}
         self._lost: dict[PartitionPort, list[tuple[int, int]]] = {}
         """Of acks that nobody waited for."""
@@ -285,7 +287,7 @@ class ConsumerLeases:
 
     def join_gathered(self, lease: ConsumerLease, start: int, stop: int) -> bool:
         """Gather an ack with those of the same lease; False, and nothing done, when others are gathered, or none."""
-        gathered = self._gathered[-1] if self._gathered else None
+        gathered = self.gathered[-1] if self.gathered else None
         if (
             gathered is None
             or gathered.lease is not lease
@@ -309,7 +311,7 @@ class ConsumerLeases:
     async def ack_lazily(self, settled: Sequence[tuple[ConsumerLease, Sequence[tuple[int, int]]]]) -> None:
         """Gather acks; those of another lease are sent first. Raises `LeaseLost` when very many were lost before."""
         self._runtime.check_open()
-        if not self._gathered or not settled or self._gathered[-1].lease is not settled[0][0]:
+        if not self.gathered or not settled or self.gathered[-1].lease is not settled[0][0]:
             limit = self._runtime.limits.lazy_acks
             await self._send_waiting()
             while (sent := self._sent) and (
@@ -320,17 +322,17 @@ class ConsumerLeases:
         for lease, ranges in settled:
             for start, stop in ranges:
                 if not self.join_gathered(lease, start, stop):
-                    self._gathered.append(_Gathered(lease, self._count(lease, stop - start), start, stop))
+                    self.gathered.append(_Gathered(lease, self._count(lease, stop - start), start, stop))
         if self._lost_ranges >= self._runtime.limits.lazy_acks:
             raise self._lost_meanwhile()
 
     def send_gathered(self) -> bool:
         """Send what was gathered, without waiting; False when a mailbox has no room."""
-        while self._gathered:
-            gathered = self._gathered[0]
+        while self.gathered:
+            gathered = self.gathered[0]
             port, message = gathered.lease.port, gathered.command(self.group_id)
             try:
-                self._sent.append(_Sent(port, message, gathered.valid, port.ref.ask_nowait(message)))
+                self._sent.append(_SentAck(port, message, gathered.valid, port.ref.ask_nowait(message)))
                 self._sent_to[port] = None
             except MailboxFull:
                 return False
@@ -338,19 +340,19 @@ class ConsumerLeases:
                 self._failed = self._failed or self.stopped(port)
             except CallboardError as error:
                 self._failed = self._failed or error
-            self._gathered.popleft()
+            self.gathered.popleft()
         return True
 
     async def _send_waiting(self) -> None:
         """Send what was gathered, and wait for room if there is none."""
         while not self.send_gathered():
-            gathered = self._gathered.popleft()
+            gathered = self.gathered.popleft()
             port, message = gathered.lease.port, gathered.command(self.group_id)
             self._sent_to[port] = None
             try:
                 self._note_lost(port, await self._settle_now(port, message, gathered.valid))
             except BaseException:
-                self._gathered.appendleft(gathered)
+                self.gathered.appendleft(gathered)
                 raise
 
     def _note_lost(self, port: PartitionPort, lost: c.Ranges) -> None:

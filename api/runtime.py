@@ -135,6 +135,8 @@ class Runtime:
         )
         if disk is None and not named:
             raise InvalidArgument(f"{directory!r:.80} is no name of a directory. Nothing was written.")
+        if not isinstance(limits, Limits):
+            raise InvalidArgument(f"limits are Limits(...), not {limits!r:.80}. Nothing was opened.")
         self._disk = disk
         self._path = directory
         self._inline = sync_inline
@@ -227,6 +229,8 @@ class Runtime:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
+        if self._state != "open":
+            return False  # nothing is open
         self.check_run()
         lives = [*self._directory.topics()]
         try:
@@ -323,7 +327,8 @@ class Runtime:
         Settings: `partitions` (1), `segment_bytes` (64 MiB), `segment_age`, `retention_age`, `retention_bytes` (none),
         `drop_unread` (False), `compression` ("none"), `max_message_bytes` (1 MiB). `partitioner(key, partitions)` holds
         for the topic in this process, whoever publishes, and is not stored; it must give the same partition each time.
-        Returns once the topic is durable and its partitions run.
+        Returns once the topic is durable and its partitions run. Where there is no space for them, it raises `DiskFull`
+        and leaves no topic behind.
 
         Raises `InvalidArgument` for the name and for a second partitioner, `ConfigurationError` with all problems of
         the settings, `TopicExists`.

@@ -26,10 +26,10 @@ from callboard.log.limits import USUAL, Limits
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Disk
 from callboard.log.seams.entropy import Entropy
-from callboard.supervision.backoff import Backoff
+from callboard.supervision.child import TreeNode
+from callboard.supervision.policies import Backoff
 from callboard.supervision.spec import ChildSpec, SupervisorSpec
 from callboard.supervision.supervisor import Supervisor
-from callboard.supervision.tree import TreeNode
 
 USER = "user"
 """Name of the supervisor of the actors that users spawn; the first spawn creates it."""
@@ -53,6 +53,7 @@ class System:
         self._body = trio.CancelScope()
         self._deadlines = trio.CancelScope(shield=True)
         self._opened = False
+        self._left = False
 
     # -- inspection -----------------------------------------------------------------------------------------
 
@@ -125,6 +126,9 @@ class System:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
+        if not self._opened or self._left:
+            return False
+        self._left = True
         rest = None
         try:
             absorbed = bool(self._body.__exit__(kind, error, traceback))

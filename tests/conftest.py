@@ -1,19 +1,30 @@
-"""For all tests: Hypothesis measures no time, since a busy machine is no failure; and a small system of actors."""
+"""For all tests: no deadlines for Hypothesis on a busy machine, a small system of actors, and runtimes in memory."""
 
 from __future__ import annotations
 
 import os
 import pathlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
 
+import attrs
 import hypothesis
 import pytest
+import trio
 
+import callboard
 from callboard.simulations.clock import VirtualClock
+from callboard.simulations.disk.inodes import Choose, lose_unsynced
+from callboard.simulations.disk.memory_disk import MemoryDisk
 from callboard.simulations.entropy import SeededEntropy
 from callboard.supervision import ChildSpec, SupervisorSpec, open_system
 
 hypothesis.settings.register_profile("callboard", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("callboard")
+
+Story = Callable[[Any], Awaitable[object]]
+"""What a client does with a runtime."""
 
 
 @pytest.fixture
@@ -49,3 +60,114 @@ def nasa_log() -> pathlib.Path:
     if os.environ.get("CI") == "true":
         pytest.fail(message)
     pytest.skip(message)
+
+
+@attrs.define
+class World:
+    """A disk in memory and the time on it. Tests that use it run under trio's autojumping clock."""
+
+    disk: MemoryDisk
+    clock: VirtualClock
+    lives: int = 0
+
+    def open(self, **settings: Any) -> Any:
+        """A runtime on the disk, for `async with`; each has randomness of its own."""
+        self.lives += 1
+        entropy = SeededEntropy(self.lives)
+        return callboard.open_runtime(disk=self.disk, clock=self.clock, entropy=entropy, **settings)
+
+    @staticmethod
+    async def topic_of(runtime: Any, count: int, **settings: Any) -> Any:
+        """A topic "jobs" whose first partition holds `count` messages: 0, 1, 2, ..."""
+        topic = await runtime.create_topic("jobs", **settings)
+        if count:
+            await topic.publish_batch([b"%d" % number for number in range(count)], partition=0)
+        return topic
+
+    @staticmethod
+    async def group_of(topic: Any, partition: int = 0) -> Any:
+        """What the first partition tells of its only group."""
+        (group,) = (await topic.describe())[partition].groups
+        return group
+
+    async def live(self, story: Story, power_lasts: int | None = None) -> None:
+        """Run `story` in a runtime that loses power after so many verbs, or at its end; no closing counts."""
+        if power_lasts is not None:
+            self.disk.crash_after(power_lasts)
+        with trio.CancelScope() as life:
+            try:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._end_with_power, life)
+                    async with self.open() as runtime:
+                        await story(runtime)
+                        if power_lasts is None:
+                            self.disk.crash(lose_unsynced)
+                        else:
+                            await trio.sleep_forever()
+                        life.cancel()
+                        await trio.lowlevel.checkpoint()
+            except* callboard.CallboardError:
+                if not (self.disk.is_off or life.cancel_called):
+                    raise
+        self.disk.power_on()
+
+    async def _end_with_power(self, life: trio.CancelScope) -> None:
+        await self.disk.crashed.wait()
+        life.cancel()
+
+    @asynccontextmanager
+    async def doomed(self, choose: Choose | None = None) -> AsyncIterator[Any]:
+        """A runtime whose process is dead when the block ends: nothing of its closing reaches the disk.
+
+        With `choose` the power is lost, too, and it says what survives of what was not synced.
+        """
+        with trio.CancelScope() as life:
+            try:
+                async with self.open() as runtime:
+                    yield runtime
+                    if choose is None:
+                        self.disk.kill()
+                    else:
+                        self.disk.crash(choose)
+                    life.cancel()
+                    await trio.lowlevel.checkpoint()
+            except callboard.CallboardError:
+                if not life.cancel_called:
+                    raise
+
+    async def values(self, runtime: Any, topic: str = "orders") -> dict[int, bytes]:
+        """Every record of a topic with one partition, by offset."""
+        return {record.offset: record.value async for record in runtime.topic(topic).read()}
+
+    async def drain(self, runtime: Any, topic: str = "orders", group: str = "group") -> dict[int, bytes]:
+        """Consume and ack what a group has to do in a topic with one partition; fails when something comes twice."""
+        found: dict[int, bytes] = {}
+        async with runtime.topic(topic).subscribe(group) as consumer:
+            while (message := await consumer.get(timeout=1.0)) is not None:
+                assert message.offset not in found
+                found[message.offset] = message.value
+                await message.ack()
+        return found
+
+    def segments(self, directory: str = "topics/") -> list[str]:
+        """The log segments of all partitions."""
+        return [
+            path
+            for path in sorted(self.disk.files())
+            if path.startswith(directory) and path.endswith(".log") and "/delivery/" not in path
+        ]
+
+    def journals(self) -> list[str]:
+        """The delivery journals' segments."""
+        return [path for path in sorted(self.disk.files()) if "/delivery/" in path and path.endswith(".log")]
+
+    def put(self, path: str, data: bytes) -> None:
+        """Replace the content of a file, durably, whatever a process may have open."""
+        self.disk.plant_file(path, data)
+
+
+@pytest.fixture
+def world() -> World:
+    """An empty disk in memory."""
+    clock = VirtualClock()
+    return World(MemoryDisk(clock=clock), clock)

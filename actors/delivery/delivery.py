@@ -21,8 +21,8 @@ Rules that callers rely on:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from heapq import heappop
+from collections.abc import Container, Iterable, Sequence
+from heapq import heappop, heappush
 from itertools import chain
 from typing import Any, Self
 
@@ -38,7 +38,7 @@ from callboard.actors.delivery.receipts import (
     normal_ranges,
 )
 from callboard.actors.delivery.snapshot import restore_snapshot, take_snapshot
-from callboard.actors.delivery.state import UNANCHORED, DeliveryState
+from callboard.actors.delivery.state import HEAP_SLACK, UNANCHORED, DeliveryState, length_of
 from callboard.log.errors import InternalError, InvalidArgument
 
 __all__ = ["Delivery", "Lease", "Settlement"]
@@ -63,9 +63,20 @@ class Delivery(DeliveryState):
         if not self._ready.rows:
             if self.next >= visible_end:
                 return None
-            settled = self._settled
-            if max_records > 0 and (not settled.rows or settled.last_stop <= self.next):
-                return self._lease_fresh(deadline, consumer, min(self.next + max_records, visible_end))
+            if max_records > 0 and (not self._settled.rows or self._settled.last_stop <= self.next):
+                # The common case: everything from `next` on, of which nothing was leased or settled before.
+                start, lease_id = self.next, self.next_lease_id
+                stop = min(start + max_records, visible_end)
+                self.next, self.next_lease_id = stop, lease_id + 1
+                count = stop - start
+                self._leases[lease_id] = LeaseState(consumer, deadline, count == 1, [(start, stop, 0)])
+                self.leased += count
+                self.delivered += count
+                heappush(self._expiry, (deadline, lease_id))
+                if len(self._expiry) > HEAP_SLACK + 2 * len(self._leases):
+                    self._rebuild_expiry()
+                self.events.append(("L", lease_id, consumer, (start, stop, 1)))
+                return Lease(lease_id, ((start, stop, 1),), consumer, deadline)
         rows: list[HistoryRow] = []
         room = max_records
         if self._ready.rows and room > 0:
@@ -86,18 +97,6 @@ class Delivery(DeliveryState):
         lease = self._hold(lease_id, consumer, deadline, rows).to_lease(lease_id)
         self.events.append(("L", lease_id, consumer, tuple(chain.from_iterable(lease.ranges))))
         return lease
-
-    def _lease_fresh(self, deadline: float, consumer: int, stop: int) -> Lease:
-        """The common case: everything from `next` up to `stop`, of which nothing was leased or settled before."""
-        start, lease_id = self.next, self.next_lease_id
-        self.next, self.next_lease_id = stop, lease_id + 1
-        count = stop - start
-        self._leases[lease_id] = LeaseState(consumer, deadline, count == 1, [(start, stop, 0)])
-        self.leased += count
-        self.delivered += count
-        self._watch(deadline, lease_id)
-        self.events.append(("L", lease_id, consumer, (start, stop, 1)))
-        return Lease(lease_id, ((start, stop, 1),), consumer, deadline)
 
     def lease_chosen(
         self, *, now: float, deadline: float, consumer: int, ranges: Sequence[OffsetRange]
@@ -138,11 +137,11 @@ class Delivery(DeliveryState):
         lease = self._leases.get(lease_id)
         return None if lease is None else lease.to_lease(lease_id)
 
-    def leased_in(self, start: int, stop: int, wanted: Callable[[int], bool]) -> list[OffsetRange]:
-        """What of `[start, stop)` is leased under an id that is `wanted`, sorted. Costs as many steps as leases."""
+    def leased_in(self, start: int, stop: int, *, besides: Container[int] = ()) -> list[OffsetRange]:
+        """What of `[start, stop)` is leased, `besides` these leases, sorted. Costs as many steps as leases."""
         found = []
         for lease_id, lease in self._leases.items():
-            if lease.rows[0][0] < stop and lease.rows[-1][1] > start and wanted(lease_id):
+            if lease.rows[0][0] < stop and lease.rows[-1][1] > start and lease_id not in besides:
                 found += [
                     (max(row[0], start), min(row[1], stop))
                     for row in lease.rows
@@ -187,10 +186,16 @@ class Delivery(DeliveryState):
 
     def ack(self, lease_id: int, ranges: Sequence[OffsetRange], now: float) -> Settlement:
         """The consumer is done with `ranges`. Late acks count until the message is leased again."""
-        whole = self._ack_whole(lease_id, ranges[0]) if len(ranges) == 1 else None
-        if whole is not None:
-            self.events.append(("A", lease_id, whole))
-            return Settlement((whole,), ())
+        lease = self._leases.get(lease_id)
+        if lease is not None and len(lease.rows) == 1 == len(ranges) and lease.rows[0][:2] == ranges[0]:
+            # The common case: the range named is all that the lease has.
+            start, stop, _ = lease.rows[0]
+            del self._leases[lease_id]
+            self.leased -= stop - start
+            self._settle(start, stop)
+            self.acked += stop - start
+            self.events.append(("A", lease_id, (start, stop)))
+            return Settlement(((start, stop),), ())
         named = normal_ranges(ranges)
         accepted = self._ack(lease_id, named)
         if accepted:
@@ -282,7 +287,9 @@ class Delivery(DeliveryState):
 
     def take_events(self) -> list[Event]:
         """The events since the last call, to be journalled. Raises InternalError when D1 or D2 does not hold."""
-        self._check_cheaply()
+        held = self.leased + self._passed.count + self._ready.count + self._delayed.count
+        if self._settled.rows or not 0 <= self.floor <= self.next or held != self.next - self.floor:
+            self._check_cheaply()
         events, self.events = self.events, []
         return events
 
@@ -292,8 +299,8 @@ class Delivery(DeliveryState):
         if kind == "L":
             self._apply_lease(event[1], event[2], event[3])
         elif kind == "A":
-            if self._ack_whole(event[1], event[2]) is None:
-                self._expect(event, self._ack(event[1], _pairs(event[2])))
+            self._expect(event, self.ack(event[1], _pairs(event[2]), 0.0).accepted)
+            self.events.pop()
         elif kind == "N":
             self._expect(event, self._nack(event[1], _pairs(event[4]), event[2]))
         elif kind == "P":
@@ -360,17 +367,22 @@ class Delivery(DeliveryState):
 
     # -- the moves behind calls and events ------------------------------------------------------------------
 
-    def _ack_whole(self, lease_id: int, named: OffsetRange) -> OffsetRange | None:
-        """The common case: the range named is all that the lease holds. None, and nothing done, when it is not."""
-        lease = self._leases.get(lease_id)
-        if lease is None or len(lease.rows) != 1 or lease.rows[0][:2] != named:
-            return None
-        start, stop, _ = lease.rows[0]
-        del self._leases[lease_id]
-        self.leased -= stop - start
-        self._settle(start, stop)
-        self.acked += stop - start
-        return start, stop
+    def _settle(self, start: int, stop: int) -> None:
+        """Offsets that are in no other state any more become settled; floor and next move as far as they can (D1)."""
+        settled = self._settled
+        if start != self.floor:
+            settled.add(start, stop)
+            if start <= self.next < stop:
+                row = settled.first_from(self.next)
+                self.next = row[1] if row else stop
+            return
+        if settled.rows:
+            first = settled.first()
+            if first is not None and first[0] == stop:
+                stop = settled.pop_first()[1]
+        self.floor = stop
+        if self.next < stop:
+            self.next = stop
 
     def _ack(self, lease_id: int, ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
         rows, _ = self._claim(lease_id, ranges, late=True)
@@ -417,6 +429,32 @@ class Delivery(DeliveryState):
             count += part_stop - part_start
         self.skipped += count
         return count
+
+    def _skip_part(self, start: int, stop: int) -> None:
+        """Settle offsets of which none is settled yet, whatever state they are in."""
+        wanted = max(0, min(stop, self.next) - start)
+        if self._passed.rows:
+            wanted -= self._passed.remove(start, stop)
+        for row in self._ready.carve(start, stop):
+            wanted -= row[1] - row[0]
+        for row in self._delayed.carve(start, stop):
+            wanted -= row[1] - row[0]
+        emptied = []
+        if wanted:
+            # The newest lease first: a gap is found, and skipped, when its lease has just been granted.
+            for lease_id, lease in reversed(self._leases.items()):
+                count = length_of(lease.carve(start, stop))
+                wanted -= count
+                self.leased -= count
+                if not lease.rows:
+                    emptied.append(lease_id)
+                if not wanted:
+                    break
+        for lease_id in emptied:
+            del self._leases[lease_id]
+        if wanted:
+            raise InternalError(f"{wanted} offsets of [{start}, {stop}) are in no state", invariant="D3")
+        self._settle(start, stop)
 
     def _void(self) -> None:
         for lease_id in list(self._leases):

@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import math
 import string
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
 
 import cbor2
 
@@ -28,16 +28,20 @@ from callboard.log.errors import CallboardError
 from callboard.log.format.fields import CBOR_ERRORS, too_new
 
 __all__ = [
+    "EVENTS",
     "FIELDS",
     "REASON_CHARACTERS_MAX",
     "DeliveryEventInvalid",
     "Event",
+    "GroupEvents",
     "decode_events",
-    "encode_events",
     "load",
 ]
 
 Event = tuple[Any, ...]
+
+EVENTS: Final = 0
+"""The kind of a journal record with events."""
 
 REASON_CHARACTERS_MAX: Final = 1024
 """Of a nack's or skip's reason; what is longer is cut when the event is made."""
@@ -59,9 +63,18 @@ class DeliveryEventInvalid(CallboardError, ValueError):
     """Stored bytes or events describe no possible history of a delivery."""
 
 
-def encode_events(events: Sequence[Event], *, wall_offset_s: float = 0.0) -> Sequence[Event]:
-    """The events as CBOR is to hold them; `wall_offset_s` is wall minus monotonic time."""
-    return [_shifted(event, wall_offset_s) for event in events] if wall_offset_s else events
+class GroupEvents(NamedTuple):
+    """What changed in a group, to be journalled."""
+
+    group_id: int
+    events: list[Event]
+
+    def record(self, wall_offset_s: float) -> bytes:
+        """The journal record. `wall_offset_s` is wall minus monotonic time: delays outlive the process."""
+        events = self.events
+        if any(event[0] == "N" for event in events):
+            events = _shifted(events, wall_offset_s)
+        return cbor2.dumps([EVENTS, self.group_id, events])
 
 
 def decode_events(found: Any, *, wall_offset_s: float = 0.0) -> list[Event]:
@@ -69,9 +82,7 @@ def decode_events(found: Any, *, wall_offset_s: float = 0.0) -> list[Event]:
     if type(found) is not list:
         raise DeliveryEventInvalid("Delivery events are not an array.")
     events = [event for stored in found if (event := _checked(stored)) is not None]
-    if wall_offset_s:
-        events = [_shifted(event, -wall_offset_s) for event in events]
-    return events
+    return _shifted(events, -wall_offset_s)
 
 
 def load(stored: bytes) -> Any:
@@ -82,10 +93,12 @@ def load(stored: bytes) -> Any:
         raise DeliveryEventInvalid(f"Delivery events do not decode: {error}.") from error
 
 
-def _shifted(event: Event, seconds: float) -> Event:
-    if event[0] != "N" or event[2] is None:
-        return event
-    return (*event[:2], event[2] + seconds, *event[3:])
+def _shifted(events: list[Event], seconds: float) -> list[Event]:
+    """The events with the instants in them moved: only delayed nacks have one."""
+    return [
+        (*event[:2], event[2] + seconds, *event[3:]) if event[0] == "N" and event[2] is not None else event
+        for event in events
+    ]
 
 
 def _checked(event: Any) -> Event | None:

@@ -9,6 +9,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+import attrs
+
 from callboard.log.errors import InvalidArgument
 
 __all__ = ["Lease", "LeaseState", "OffsetRange", "Settlement", "merged", "normal_ranges"]
@@ -47,18 +49,16 @@ class Settlement(NamedTuple):
     """No longer this receipt's: leased again since, or settled. The call had no effect on them."""
 
 
+@attrs.define(eq=False)
 class LeaseState:
     """Offsets leased to one consumer until `deadline`. `rows` are sorted and disjoint."""
 
-    __slots__ = ("alone", "consumer", "deadline", "rows")
-
-    def __init__(self, consumer: int, deadline: float, alone: bool, rows: list[HistoryRow]) -> None:
-        self.consumer = consumer
-        self.deadline = deadline
-        self.alone = alone
-        """The lease held one record when it began."""
-        self.rows = rows
-        """Histories as they were before this lease."""
+    consumer: int
+    deadline: float
+    alone: bool
+    """The lease held one record when it began."""
+    rows: list[HistoryRow]
+    """Histories as they were before this lease."""
 
     def carve(self, start: int, stop: int) -> list[HistoryRow]:
         """Take `[start, stop)` out; returns the rows that were in it, cut to it."""

@@ -274,7 +274,7 @@ class DeliveryState:
         rows: list[HistoryRow] = []
         for start, stop in ranges:
             rows += lease.carve(start, stop)
-        self.leased -= _length(rows)
+        self.leased -= length_of(rows)
         return rows, True
 
     def _carve_late(self, lease_id: int, ranges: Iterable[OffsetRange]) -> list[HistoryRow]:
@@ -293,23 +293,6 @@ class DeliveryState:
         lease = self._leases.get(lease_id)
         if lease is not None and not lease.rows:
             del self._leases[lease_id]
-
-    def _settle(self, start: int, stop: int) -> None:
-        """Offsets that are in no other state any more become settled; floor and next move as far as they can (D1)."""
-        settled = self._settled
-        if start != self.floor:
-            settled.add(start, stop)
-            if start <= self.next < stop:
-                row = settled.first_from(self.next)
-                self.next = row[1] if row else stop
-            return
-        if settled.rows:
-            first = settled.first()
-            if first is not None and first[0] == stop:
-                stop = settled.pop_first()[1]
-        self.floor = stop
-        if self.next < stop:
-            self.next = stop
 
     def _pass_over(self, stop: int) -> None:
         """What is untouched below `stop` becomes passed; next moves there, or past the settled offsets there (D1)."""
@@ -343,36 +326,10 @@ class DeliveryState:
     def _run_out(self, lease_id: int, tag: int) -> int:
         """A lease ends with its attempt counted; returns how many offsets it held."""
         lease = self._leases.pop(lease_id)
-        count = _length(lease.rows)
+        count = length_of(lease.rows)
         self.leased -= count
         self._make_ready(lease.counted(lease.rows), tag)
         return count
-
-    def _skip_part(self, start: int, stop: int) -> None:
-        """Settle offsets of which none is settled yet, whatever state they are in."""
-        wanted = max(0, min(stop, self.next) - start)
-        if self._passed.rows:
-            wanted -= self._passed.remove(start, stop)
-        for row in self._ready.carve(start, stop):
-            wanted -= row[1] - row[0]
-        for row in self._delayed.carve(start, stop):
-            wanted -= row[1] - row[0]
-        emptied = []
-        if wanted:
-            # The newest lease first: a gap is found, and skipped, when its lease has just been granted.
-            for lease_id, lease in reversed(self._leases.items()):
-                count = _length(lease.carve(start, stop))
-                wanted -= count
-                self.leased -= count
-                if not lease.rows:
-                    emptied.append(lease_id)
-                if not wanted:
-                    break
-        for lease_id in emptied:
-            del self._leases[lease_id]
-        if wanted:
-            raise InternalError(f"{wanted} offsets of [{start}, {stop}) are in no state", invariant="D3")
-        self._settle(start, stop)
 
     # -- deadlines ------------------------------------------------------------------------------------------
 
@@ -437,7 +394,7 @@ class DeliveryState:
         if any(not lease.rows or not 0 < key < self.next_lease_id for key, lease in self._leases.items()):
             raise InternalError("a lease is empty or has an id to come", invariant="D4")
         self._check_heaps()
-        if self.leased != sum(_length(lease.rows) for lease in self._leases.values()):
+        if self.leased != sum(length_of(lease.rows) for lease in self._leases.values()):
             raise InternalError("leased differs from the leases", invariant="D6")
 
     def _check_heaps(self) -> None:
@@ -455,5 +412,5 @@ class DeliveryState:
             raise InternalError("a delayed offset may never fall due", invariant="D5")
 
 
-def _length(rows: Iterable[Sequence[int]]) -> int:
+def length_of(rows: Iterable[Sequence[int]]) -> int:
     return sum([row[1] - row[0] for row in rows])

@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 EXPIRY_GRACE_S: Final = 3600.0
 """A group that nobody could join, because the directory was closed for so long, is not expired before its consumers
 had this long (or its whole `group_expiry`, if that is shorter) to come back."""
+JOIN_PATIENCE_S: Final = 0.2
+"""A consumer that joins waits no longer for partitions that do not answer: what it asks of them comes behind that."""
+INFINITY: Final = float("inf")
 RETRY_S: Final = 10.0
 """After so long the catalog is told again what it could not store."""
 
@@ -52,7 +55,9 @@ Question = c.OpenGroup | c.ReleaseConsumer | c.FenceConsumer
 
 @attrs.frozen
 class Join:
-    """A consumer joins with a topic. Answered with `Joined` once the topic's partitions know the group."""
+    """A consumer joins with a topic. Answered with `Joined` once the topic's partitions know the group, or have been
+    asked to for some time.
+    """
 
     consumer: int
     topic_id: str
@@ -145,7 +150,9 @@ class Coordinator(Actor[CoordinatorCommand]):
             self._set_idle(None)
         asked = [(port, _asked(port, self._opening())) for port in topic.ports]
         joined = Joined(self._group_id, member.generation)
-        self.context.start_task(self._ask_all, self._opening, asked, reply, joined, name="joining")
+        self.context.start_task(
+            self._ask_all, self._opening, asked, reply, joined, JOIN_PATIENCE_S, name="joining"
+        )
 
     def _opening(self) -> c.OpenGroup:
         """With the settings of now: they may be altered while a partition restarts."""
@@ -159,19 +166,32 @@ class Coordinator(Actor[CoordinatorCommand]):
         asked: Sequence[tuple[PartitionPort, Reply | None]],
         reply: Reply,
         answer: object,
+        patience_s: float = INFINITY,
     ) -> None:
-        """Wait until every partition has answered, then answer with `answer`. One that has failed is passed: a consumer
-        that meets it when it is revived, and does not know the group, joins again.
+        """Wait until every partition has answered, but no longer than `patience_s`; then answer with `answer`.
+
+        One that has failed is passed: a consumer that meets it when it is revived, and does not know the group, joins
+        again.
         """
-        try:
-            for port, asking in asked:
-                await _answered(port, command, asking)
-        except InternalError:
-            raise
-        except CallboardError as error:
-            reply.fail(error)
-        else:
-            reply.answer(answer)
+        all_answered = trio.Event()
+
+        async def ask_each() -> None:
+            try:
+                for port, asking in asked:
+                    await _answered(port, command, asking)
+            except InternalError:
+                raise
+            except CallboardError as error:
+                if not reply.done:
+                    reply.fail(error)
+            all_answered.set()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask_each)
+            with trio.move_on_after(patience_s):
+                await all_answered.wait()
+            if not reply.done:
+                reply.answer(answer)
 
     # -- telling members
 

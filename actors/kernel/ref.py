@@ -54,7 +54,17 @@ class Reply:
     Never give the same error object to two replies, because each raises it in its asker's task.
     """
 
-    __slots__ = ("_cell", "_error", "_task", "_value", "abandoned", "deferred", "done", "is_kept")
+    __slots__ = (
+        "_cell",
+        "_error",
+        "_task",
+        "_value",
+        "abandoned",
+        "deferred",
+        "done",
+        "is_kept",
+        "unawaited",
+    )
 
     def __init__(self, cell: LateReplies) -> None:
         self._cell = cell
@@ -69,6 +79,8 @@ class Reply:
         """Answered, failed or abandoned."""
         self.is_kept = False
         """A wait that is cancelled does not abandon the question: the answer may be awaited again."""
+        self.unawaited: Callable[[], object] | None = None
+        """Called when it is done while nobody waits for it."""
 
     @trio.lowlevel.enable_ki_protection  # half an answer would leave its asker waiting
     def answer(self, value: Any = None) -> bool:
@@ -82,6 +94,8 @@ class Reply:
         if task is not None:
             self._task = None
             trio.lowlevel.reschedule(task)
+        elif self.unawaited is not None:
+            self.unawaited()
         return True
 
     def fail(self, error: BaseException) -> bool:

@@ -6,6 +6,7 @@ Vocabulary
 ----------
 *Level*: how far a record has gone when its publisher hears of it. NONE and LEADER: handed to the operating system
 (survives the process, not a power cut); ALL: synced.
+*Token*: stands for whoever asked; the partition's core never looks into it. In production it is the asker's `Reply`.
 *Notice*: the deferred answer to a `WaitForReady` or `WaitForVisible`: it is worth asking again. Never a lease, since
 its asker may be gone.
 """
@@ -23,6 +24,7 @@ from callboard.actors.settings import TopicSettings
 from callboard.log.format.columns import Columns
 
 Ranges = Sequence[tuple[int, int]]
+Token = Any
 
 
 class Level(IntEnum):
@@ -115,6 +117,8 @@ class DeliverySettings:
     max_backoff: float = 60.0
     version: int = 0
     """How often they were altered since the runtime was opened: an older version never replaces a later one."""
+    ordering: str = "none"
+    """"none" or "key"; a group keeps what it was opened with."""
 
 
 @attrs.frozen
@@ -128,7 +132,7 @@ class OpenGroup:
 
 
 @attrs.frozen
-class AlterGroup:
+class AlterDelivery:
     """New settings of a group: they hold for what is leased and nacked from now on. Answered with None."""
 
     group_id: int
@@ -203,7 +207,7 @@ PartitionCommand = (
     | Settle
     | Extend
     | OpenGroup
-    | AlterGroup
+    | AlterDelivery
     | CloseGroup
     | ReleaseConsumer
     | FenceConsumer
@@ -240,6 +244,13 @@ class GroupStatistics:
     waiting_consumers: int
     lost_records: int = 0
     """Settled without delivery since the partition started: dropped by retention, or not there any more."""
+    fenced: int = 0
+    """With order per key: known to wait for an earlier record of their key."""
+    window_records: int = 0
+    """Unsettled records in the group's record window."""
+    window_bytes: int = 0
+    is_window_full: bool = False
+    """No further record is looked at until some in the window are settled."""
 
 
 @attrs.frozen
@@ -249,6 +260,8 @@ class PartitionStatistics:
     topic: str
     partition: int
     state: str
+    """`running`, `full` (the disk, or `retention_bytes`: publishes are refused), `stuck` (the disk does not answer),
+    `starting`, `recovering`, `restarting`, `stopping` or `failed`."""
     start_offset: int = 0
     next_offset: int = 0
     visible_end: int = 0

@@ -5,9 +5,11 @@ can do that without waiting. If it only writes, and the disk is quick, it has en
 task waits for it, and does all the rest.
 
 Who writes in a commit is a *participant*. The committer knows nothing else of them: not what a log or a journal is, nor
-that there are files (`commit_plan`). It asks them in their order what they stage, has all of it written as one, and
-tells each its own fate. The order is the promise: what a later participant writes is never durable ahead of what an
-earlier one wrote before it.
+that there are files. It asks them what they stage, has all of it written as one, in their order, and tells each its own
+fate. The order is the promise: what a later participant writes is never durable ahead of what an earlier one wrote.
+
+The disk as an engine of commits (`DiskEngine`) makes one plan of what was staged. Nothing above it assumes files:
+another engine, a replicated log say, could write the same values as one transaction.
 
 What happens when a commit fails
 --------------------------------
@@ -25,59 +27,56 @@ Invariants
 ----------
 C1  At most one commit is in flight per partition.
 C2  Whatever a participant staged has exactly one fate: applied, failed or withdrawn, unless the task ends under way.
-C3  When a participant's part names what others wrote (`needs_sync`), those before it sync all they have in the same
-    commit.
+C3  When a participant's part is synced, those before it sync all they have in the same commit: they are asked last.
 C4  While the committer waits for the disk, whatever for, `watch` measures how long.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from contextlib import suppress
+from itertools import accumulate
+from typing import Any, NamedTuple, Protocol
 
 import trio
 
-from callboard.actors.partition.commit_plan import DiskEngine, Staged
+from callboard.actors.partition.sequencer import NEVER, Due
 from callboard.log.errors import PlanFailed
 from callboard.log.limits import STUCK_AFTER_S
 from callboard.log.seams.clock import Clock
+from callboard.log.seams.disk import Flight, Incarnation, Verb
 
-__all__ = ["NEVER", "Commit", "Committer", "Participant"]
-
-NEVER: Final = float("inf")
+__all__ = ["CommitFailure", "Committer", "DiskEngine", "Participant", "Staged"]
 
 
-class Commit(NamedTuple):
-    """What participants have to know of a commit."""
+class Staged(Protocol):
+    """What a participant stages."""
 
-    must_sync: bool
-    """Some participant names what others have written: it must be durable no later than that name."""
+    @property
+    def verbs(self) -> Sequence[Verb]: ...
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether it is durable when the commit succeeds (C3)."""
+        ...
 
 
 class Participant(Protocol):
-    """Somebody who writes in commits. Only `healed` and `upkeep` may wait."""
+    """Somebody who writes in commits. Only `healed` and `upkeep` may wait. It keeps its attributes right itself."""
 
-    @property
-    def due_at(self) -> float:
-        """When it next has something to stage, in monotonic seconds; `NEVER` when it has nothing."""
-        ...
-
-    @property
-    def needs_sync(self) -> bool:
-        """Whether what it stages next names what others wrote (C3)."""
-        ...
-
-    @property
-    def is_healthy(self) -> bool:
-        """Whether `healed` has nothing to do."""
-        ...
+    due: Due
+    """When it next has something to stage."""
+    is_healthy: bool
+    """Whether `healed` has nothing to do."""
+    needs_upkeep: bool
+    """Whether `upkeep` has something to do after the next commit."""
 
     async def healed(self) -> bool:
         """Put right what an earlier failure left; whether it can stage now. If not, it has told those who wait."""
         ...
 
-    def stage(self, commit: Commit) -> Staged | None:
-        """Its part of the commit; None for nothing."""
+    def stage(self, now: float, *, must_sync: bool) -> Staged | None:
+        """Its part of the commit, None for nothing; nothing more is due then. `must_sync`: see C3."""
         ...
 
     def applied(self, staged: Any) -> None:
@@ -92,18 +91,69 @@ class Participant(Protocol):
         """Something before it failed: nothing of its part was tried."""
         ...
 
-    @property
-    def needs_upkeep(self) -> bool:
-        """Whether `upkeep` has something to do now."""
-        ...
-
     async def upkeep(self) -> None:
-        """Between two commits. What the disk refuses is tried again at another occasion."""
+        """Between two commits, when somebody needs it. What the disk refuses is tried again at another occasion."""
         ...
 
     def closing(self) -> None:
         """The partition stops: whatever is put off for later becomes due now, once."""
         ...
+
+
+class CommitFailure(NamedTuple):
+    """Where a commit failed: everything before stands, nothing behind was tried."""
+
+    at: int
+    """The place of the value that failed."""
+    error: PlanFailed
+
+
+class DiskEngine:
+    """Writes the values of one commit in one plan."""
+
+    def __init__(self, files: Incarnation) -> None:
+        self._files = files
+        self._flight: Flight | None = None
+
+    @property
+    def waiting_since(self) -> float | None:
+        """Since when the oldest plan has been in flight (monotonic seconds); None when there is none."""
+        return self._files.in_flight_since
+
+    def start(self, values: Sequence[Staged]) -> bool:
+        """Start writing the values, if that is possible now; True when all of them are written already.
+
+        Otherwise `write` them next, or call `end`.
+        """
+        flight = self._files.start([verb for value in values for verb in value.verbs])
+        if flight is not None and flight.has_landed:
+            return True
+        self._flight = flight
+        return False
+
+    async def end(self) -> None:
+        """Wait for what was started, and will not be written by `write` any more. Cannot be cancelled."""
+        flight, self._flight = self._flight, None
+        if flight is not None:
+            with suppress(PlanFailed):
+                await self._files.landed(flight)
+
+    async def write(self, values: Sequence[Staged]) -> CommitFailure | None:
+        """Write the values in order; None when all of them are written."""
+        flight, self._flight = self._flight, None
+        try:
+            if flight is not None:
+                await self._files.landed(flight)
+            else:
+                await self._submit([verb for value in values for verb in value.verbs])
+        except PlanFailed as error:
+            ends = accumulate(len(value.verbs) for value in values)
+            at = next((at for at, end in enumerate(ends) if error.index < end), len(values) - 1)
+            return CommitFailure(at, error)
+        return None
+
+    async def _submit(self, plan: list[Verb]) -> None:
+        await self._files.submit(plan)
 
 
 class Committer:
@@ -128,71 +178,79 @@ class Committer:
         """Plans that were written whole."""
 
     def wake(self) -> None:
-        """There may be something to write: begin to, when nothing is in the way. Never waits for a disk that hangs."""
-        sleeps_until = self._sleeps_until
+        """There may be something to write. When it is due, and nobody has to heal first, begin the commit here.
+
+        Never waits for a disk that hangs.
+        """
+        sleeps_until, participants = self._sleeps_until, self._participants
         if sleeps_until is None or self._closed:
             return
-        due = self._due_at()
+        due = min([participant.due.at for participant in participants])
         if due >= sleeps_until:
             return
-        self._sleeps_until = None
-        if (due <= 0.0 or due <= self._clock.monotonic()) and self._begin():
-            self._idle.set()
-            if self._due_at() >= sleeps_until:
-                self._sleeps_until = sleeps_until  # the task sleeps on
-                return
+        self._sleeps_until, now = None, self._clock.monotonic()
+        if due <= now and all(participant.is_healthy for participant in participants):
+            self._begun = parts = self._stage(participants, now)
+            if not parts or self._engine.start([staged for _, staged in parts]):
+                self._begun = []  # what is left to do, if anything, is the task's
+                self._applied(parts)
+                due = min([participant.due.at for participant in participants])
+                if due >= sleeps_until and not any(participant.needs_upkeep for participant in participants):
+                    self._begun, self._sleeps_until = None, sleeps_until
+                    self._idle.set()
+                    return
+        self._step_since = now
         self._wake.set()
 
-    def _due_at(self) -> float:
-        return min([participant.due_at for participant in self._participants])
-
-    def _begin(self) -> bool:
-        """Stage the commit and start it, unless somebody has to heal first. Whether all is done already."""
-        for participant in self._participants:
-            if not participant.is_healthy:
-                return False
-        parts = self._stage(self._participants)
-        if parts and not self._engine.start([staged for _, staged in parts]):
-            self._begun = parts
-            self._begin_work()
-            return False
-        self._applied(parts)
-        for participant in self._participants:
-            if participant.needs_upkeep:
-                self._begun = []  # the task does the rest
-                self._begin_work()
-                return False
-        return True
-
-    def _begin_work(self) -> None:
-        self._busy = True
-        self._begin_step()
-        self._watched.set()
-
     def _applied(self, parts: Sequence[tuple[Participant, Any]]) -> None:
+        """All of them are written."""
         if parts:
             self.commits += 1
         for participant, staged in parts:
             participant.applied(staged)
 
-    def _stage(self, participants: Sequence[Participant]) -> list[tuple[Participant, Any]]:
-        commit = Commit(any(participant.needs_sync for participant in participants))
-        return [
-            (participant, staged)
-            for participant in participants
-            if (staged := participant.stage(commit)) is not None
-        ]
+    def _begin_step(self) -> None:
+        """From now on the committer may wait for the disk anew (C4)."""
+        self._step_since = self._clock.monotonic()
+        self._stepped.set()
+
+    @staticmethod
+    def _stage(participants: Sequence[Participant], now: float) -> list[tuple[Participant, Any]]:
+        """What each writes, in their order; the last is asked first (C3)."""
+        parts: list[tuple[Participant, Any]] = []
+        must_sync = False
+        for participant in reversed(participants):
+            staged = participant.stage(now, must_sync=must_sync)
+            if staged is not None:
+                must_sync = must_sync or staged.is_synced
+                parts.append((participant, staged))
+        parts.reverse()
+        return parts
 
     async def run(self) -> None:
         """Commit until cancelled."""
         try:
             while True:
-                await self._work_waits()
-                if not self._busy:
-                    self._begin_work()
+                while self._begun is None:
+                    if self._closed:
+                        await trio.sleep_forever()
+                    now = self._clock.monotonic()
+                    due = min([participant.due.at for participant in self._participants])
+                    if due <= now:
+                        self._step_since = now
+                        break
+                    self._wake, self._sleeps_until = trio.Event(), due
+                    if due == NEVER:
+                        await self._wake.wait()
+                    else:
+                        with trio.move_on_at(due):
+                            await self._wake.wait()
+                    self._sleeps_until = None
+                self._busy = True
+                self._watched.set()
                 await self._commit()
-                for participant in self._participants:
-                    if participant.needs_upkeep:
+                if any(participant.needs_upkeep for participant in self._participants):
+                    for participant in self._participants:
                         self._begin_step()
                         await participant.upkeep()
                 self._busy = False
@@ -203,29 +261,6 @@ class Committer:
             with trio.CancelScope(shield=True):
                 await self._engine.end()
 
-    def _begin_step(self) -> None:
-        self._step_since = self._clock.monotonic()
-        self._stepped.set()
-
-    async def _work_waits(self) -> None:
-        """Return when something is due, or begun."""
-        while self._begun is None:
-            if self._closed:
-                await trio.sleep_forever()
-            due = self._due_at()
-            if due <= self._clock.monotonic():
-                return
-            self._wake = trio.Event()
-            self._sleeps_until = due
-            try:
-                if due == NEVER:
-                    await self._wake.wait()
-                else:
-                    with trio.move_on_at(due):
-                        await self._wake.wait()
-            finally:
-                self._sleeps_until = None
-
     async def _commit(self) -> None:
         """One round for everybody; after a failure another one, from the participant that failed on."""
         participants: Sequence[Participant] = self._participants
@@ -233,9 +268,8 @@ class Committer:
             parts, self._begun = self._begun, None
             if parts is None:
                 self._begin_step()
-                parts = self._stage(
-                    [participant for participant in participants if await participant.healed()]
-                )
+                able = [participant for participant in participants if await participant.healed()]
+                parts = self._stage(able, self._clock.monotonic())
             if not parts:
                 return
             failure = await self._engine.write([staged for _, staged in parts])
@@ -256,7 +290,8 @@ class Committer:
             participant.closing()
         while True:
             self.wake()
-            if not self._busy and self._due_at() == NEVER:
+            is_done = self._begun is None and not self._busy
+            if is_done and all(participant.due.at == NEVER for participant in self._participants):
                 break
             self._idle = trio.Event()
             await self._idle.wait()

@@ -2,19 +2,20 @@
 
 Inputs are method calls: a command with the token of whoever asked, the log's progress, the end of a commit, the time
 that has come. Times are monotonic seconds and, like random numbers, come in as arguments. What is to be done comes out
-of `take_effects` as values (`effects`). The partition's actor is the shell that feeds the one and carries out the
-other; the simulator's fast path and the tests do the same with this object.
+as values, in `effects`: whoever carries them out takes the list away. The partition's actor is the shell that feeds the
+one and carries out the other; the simulator's fast path and the tests do the same with this object.
 
-Follow one message. `publish_one` puts it into the sequencer; `take_appends` gives it to a commit; `appended` tells its
+Follow one message. `publish_one` puts it into the sequencer, which gives it to a commit; `log_moved` tells its
 publisher and notifies consumers that wait. A consumer's `fetch` leases it; `take_journal` gives the lease to a commit;
-`journalled` asks for its records to be read; `lease_read` delivers them. `settle` changes the delivery state at once
-and is answered by `journalled`.
+`journalled` has its records read and delivered. `settle` changes the delivery state at once and is answered by
+`journalled`.
 
 Vocabulary
 ----------
 *notified*    a consumer was told that something is ready and has not fetched since. It may be gone or busy: after
               `NOTICE_LASTS_S` the next one is told.
 *pending*     a lease that its consumer has not heard of: not journalled yet, or being read.
+*returning*   a consumer that gave up its last fetch: it gets nothing until what that leased has come back.
 
 Invariants
 ----------
@@ -32,32 +33,35 @@ P6  What `Carried` holds is what a successor in the same process needs, and noth
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import attrs
 
+from callboard.actors.delivery.events import GroupEvents
 from callboard.actors.delivery.receipts import Lease, OffsetRange, Settlement
 from callboard.actors.partition import commands as c
+from callboard.actors.partition.commands import Token
 from callboard.actors.partition.effects import (
     Answer,
-    AnswerEach,
     AppendsFailed,
     AppendsStored,
     Arm,
-    Deliver,
     Effect,
+    Journalled,
     Notify,
-    ReadLeased,
     ReadRecords,
+    ReadWindow,
     Refuse,
-    RefuseEach,
-    Token,
 )
-from callboard.actors.partition.group_states import Group, GroupEvents, GroupStates
-from callboard.actors.partition.lease_reading import LeaseReading
-from callboard.actors.partition.sequencer import Appends, Sequencer
+from callboard.actors.partition.group_states import Group, GroupStates, PendingLease
+from callboard.actors.partition.group_window import GroupWindow
+from callboard.actors.partition.record_window import WindowBudget, WindowRecords
+from callboard.actors.partition.sequencer import NEVER, Appends, Due, Sequencer
 from callboard.log.errors import CallboardError, ConsumerFenced, GroupNotFound, InvalidArgument
 from callboard.log.limits import USUAL, Limits
+
+if TYPE_CHECKING:
+    from callboard.actors.partition.lease_reading import LeaseReading
 
 __all__ = ["LINGER_S", "NOTICE_LASTS_S", "Carried", "JournalWork", "PartitionCore"]
 
@@ -69,7 +73,6 @@ JITTER: Final = 0.1
 """The part of a backoff that chance may take off, so that what failed together is not tried again together."""
 DELAY_MAX_S: Final = 1e9
 EXTENDED_SIFT_AT: Final = 64
-INFINITY: Final = float("inf")
 
 
 @attrs.define(eq=False)
@@ -101,12 +104,16 @@ class JournalWork(NamedTuple):
 
     entries: list[bytes | GroupEvents]
     answers: list[tuple[Token, object]]
-    readings: list[LeaseReading]
+    leases: list[PendingLease]
     sync: bool
 
 
+def _nobody(_: Token) -> bool:
+    return False
+
+
 class PartitionCore:
-    """See the module."""
+    """See the module. `is_abandoned` tells whether whoever asked waits no more."""
 
     def __init__(
         self,
@@ -116,51 +123,42 @@ class PartitionCore:
         label: str,
         start_offset: int = 0,
         visible_end: int = 0,
+        is_abandoned: Callable[[Token], bool] = _nobody,
         limits: Limits = USUAL,
+        windows: WindowBudget | None = None,
     ) -> None:
         self.label = label
         self.states = states
-        self.sequencer = Sequencer(limits)
+        self.sequencer = Sequencer(limits, is_abandoned)
         self.publish_one = self.sequencer.add_one
         self.publish_many = self.sequencer.add_many
         self.start_offset = start_offset
         self.visible_end = self.durable_end = visible_end
-        self.commit_at = INFINITY
-        """When to write what waits for the journal, or for a flush; appends are to be written at once."""
+        self.effects: list[Effect] = []
+        """What to do, in order."""
+        self.journal_due = Due()
+        """When to write what waits for the journal."""
         self.lost_records = 0
         self.readers: dict[Token, None] = {}
         """Who waits for the visible end to move."""
         self._carried = carried
         self._groups = states.groups
-        self._effects: list[Effect] = []
-        self._armed = INFINITY
+        self._is_abandoned = is_abandoned
+        self._armed = NEVER
         self._changed: dict[int, Group] = {}
         self._entries: list[bytes | GroupEvents] = []
         self._answers: list[tuple[Token, object]] = []
-        self._readings: list[LeaseReading] = []
+        self._leases: list[PendingLease] = []
         self._sync = False
         self._lazy_acks: list[tuple[Token, object]] = []
         """Acks that nobody waits for, and that no sync covers yet."""
-        self._lazy_until = INFINITY
+        self._lazy_until = NEVER
         """When such acks are to be synced."""
-        self._pending: dict[tuple[int, int], LeaseReading] = {}
-        """By group's and lease's id."""
-        self._fetching: dict[tuple[int, int], LeaseReading] = {}
-        self._returning: dict[tuple[int, int], Token] = {}
-        """Consumers that get nothing until their last lease has come back, by group, with the token of who waits."""
-        """Of those that are pending, the last one of each group and consumer."""
-        self._flushes: list[tuple[int, Token]] = []
-        """Who waits for all appends up to a number, counted from the start."""
-        self._taken = 0
-        """Records that went into commits, or were dropped."""
-        for group_id, settings in carried.settings.items():
+        self._limits = limits
+        self._windows = WindowBudget(limits.window_bytes) if windows is None else windows
+        for group_id, settings in list(carried.settings.items()):
             if group_id in self._groups:
-                self._groups[group_id].settings = settings
-
-    def take_effects(self) -> list[Effect]:
-        """What to do, in order; empty when that is nothing more."""
-        effects, self._effects = self._effects, []
-        return effects
+                self._set(group_id, settings)
 
     # -- beginning and ending -------------------------------------------------------------------------------
 
@@ -191,8 +189,13 @@ class PartitionCore:
 
     def end(self) -> None:
         """The core is given up. Leases that nobody has heard of are carried on, to be released."""
-        self._carried.undelivered += [(reading.group_id, reading.lease) for reading in self._pending.values()]
-        self._pending.clear()
+        for group in self._groups.values():
+            self._carried.undelivered += [
+                (group.group_id, pending.lease) for pending in group.pending.values()
+            ]
+            group.pending.clear()
+            if group.window is not None:
+                group.window.close()
 
     def forget_readers(self, is_gone: Callable[[Token], bool]) -> None:
         """Leave out readers that wait no more."""
@@ -203,47 +206,34 @@ class PartitionCore:
     def flush(self, _: c.Flush, token: Token, _now: float = 0.0) -> None:
         """Answer once all that was published before is durable, or has failed."""
         if token is not None:
-            self._flushes.append((self._taken + self.sequencer.records, token))
+            self.sequencer.add_flush(token)
         if self._lazy_acks:
             self._sync = True
-            self.commit_at = 0.0
-
-    @property
-    def is_flushing(self) -> bool:
-        """Whether somebody waits for a flush."""
-        return bool(self._flushes)
-
-    def take_appends(self, is_cancelled: Callable[[Token], bool] | None = None) -> Appends | None:
-        """What the next commit appends, and must sync for a flush; None when that is nothing."""
-        appends = self.sequencer.take(is_cancelled)
-        if appends is not None:
-            self._taken += appends.records + appends.cancelled
-        if self._flushes:
-            flushes = [token for upto, token in self._flushes if upto <= self._taken]
-            if flushes:
-                self._flushes = [flush for flush in self._flushes if flush[0] > self._taken]
-                if appends is None:
-                    appends = Appends([], [], True, 0, 0)
-                appends.durable = True
-                appends.flushes = flushes
-        return appends
-
-    def appended(self, appends: Appends, base_offsets: Sequence[int]) -> None:
-        """A commit has written `appends`, and synced them if they were durable. Call `log_moved` next."""
-        self._effects.append(AppendsStored(appends, base_offsets))
-        if appends.flushes:
-            self._effects.append(AnswerEach([(token, None) for token in appends.flushes]))
+            self.journal_due.at = 0.0
 
     def append_failed(self, appends: Appends, error: CallboardError, *, refused: bool) -> None:
         """`appends` are not stored, or may not be. Flushes try once more, unless the log takes nothing now."""
-        self._effects.append(AppendsFailed(appends, error))
+        self.effects.append(AppendsFailed(appends, error))
         if appends.flushes and refused:
-            self._effects.append(RefuseEach(appends.flushes, error))
+            self.effects.append(Refuse(appends.flushes, error))
         elif appends.flushes:
-            self._flushes = [*((0, token) for token in appends.flushes), *self._flushes]
+            self.sequencer.put_back(appends.flushes)
 
-    def log_moved(self, start_offset: int, visible_end: int, durable_end: int, now: float) -> None:
-        """The log begins, ends or is durable elsewhere than before."""
+    def log_moved(
+        self,
+        start_offset: int,
+        visible_end: int,
+        durable_end: int,
+        now: float,
+        appends: Appends | None = None,
+        base_offsets: Sequence[int] = (),
+    ) -> None:
+        """The log begins, ends or is durable elsewhere than before; `appends` were written, and synced if durable."""
+        effects = self.effects
+        if appends is not None:
+            effects.append(AppendsStored(appends, base_offsets))
+            if appends.flushes:
+                effects.append(Answer([(token, None) for token in appends.flushes]))
         self.durable_end = durable_end
         if start_offset > self.start_offset:
             self.start_offset = start_offset
@@ -251,67 +241,62 @@ class PartitionCore:
             self.visible_end = visible_end
             if self.readers:
                 readers, self.readers = self.readers, {}
-                self._effects.append(AnswerEach([(token, True) for token in readers]))
+                effects.append(Answer([(token, True) for token in readers]))
             for group in self._groups.values():
                 if group.waiting:
                     self._notify(group, now)
 
     # -- the delivery journal -------------------------------------------------------------------------------
 
-    @property
-    def has_journal_work(self) -> bool:
-        """Whether `take_journal` would find something."""
-        return bool(self._changed or self._answers or self._readings or self._entries or self._lazy_acks)
-
-    def journal_syncs(self, now: float) -> bool:
-        """Whether what `take_journal` gives now is to be synced."""
-        return self._sync or (bool(self._lazy_acks) and now >= self._lazy_until)
-
-    def take_journal(self, now: float = INFINITY) -> JournalWork | None:
+    def take_journal(self, now: float = NEVER) -> JournalWork | None:
         """What waits for the journal; None when that is nothing.
 
         Lazy acks are written with the rest, and answered by the first commit that syncs: one that somebody waits for,
         or the first after their linger.
         """
-        sync = self.journal_syncs(now)
-        if sync and self._lazy_acks:
+        sync = self._sync
+        if self._lazy_acks and (sync or now >= self._lazy_until):
+            sync = True
             self._answers += self._lazy_acks
-            self._lazy_acks, self._lazy_until = [], INFINITY
-        self.commit_at = self._lazy_until
-        if not (self._changed or self._answers or self._readings or self._entries):
+            self._lazy_acks, self._lazy_until = [], NEVER
+        self.journal_due.at = self._lazy_until
+        if not (self._changed or self._answers or self._leases or self._entries):
             return None
         entries = self._entries
-        for group in self._changed.values():
+        for group_id, group in self._changed.items():
             events = group.delivery.take_events()
             if events:
-                entries.append(GroupEvents(group.group_id, events))
-        work = JournalWork(entries, self._answers, self._readings, sync)
+                entries.append(GroupEvents(group_id, events))
+        work = JournalWork(entries, self._answers, self._leases, sync)
         self._changed = {}
-        self._entries, self._answers, self._readings, self._sync = [], [], [], False
+        self._entries, self._answers, self._leases, self._sync = [], [], [], False
         return work
+
+    @property
+    def has_journal_work(self) -> bool:
+        """Whether `take_journal` would find something."""
+        return bool(self._changed or self._answers or self._leases or self._entries or self._lazy_acks)
 
     def put_back(self, work: JournalWork) -> None:
         """`work` was not written after all: it goes first into the next commit."""
         self._entries[:0] = work.entries
         self._answers[:0] = work.answers
-        self._readings[:0] = work.readings
+        self._leases[:0] = work.leases
         self._sync = self._sync or work.sync
-        self.commit_at = 0.0
+        self.journal_due.at = 0.0
 
     def journalled(self, work: JournalWork) -> None:
         """`work` is written, and synced if it was to be: tell those who wait, and have leased records read (P2)."""
-        if work.answers:
-            self._effects.append(AnswerEach(work.answers))
-        for reading in work.readings:
-            self._effects.append(ReadLeased(reading))
+        if work.answers or work.leases:
+            self.effects.append(Journalled(work.answers, work.leases))
 
     def journal_failed(self, work: JournalWork, error: CallboardError, now: float) -> None:
         """`work` is not written, or may not be; in memory it stands (P3)."""
         tokens = [token for token, _ in work.answers]
-        for reading in work.readings:
-            self._take_back(reading, now)
-            tokens.append(reading.token)
-        self._effects.append(RefuseEach(tokens, error))
+        for pending in work.leases:
+            self.not_delivered(pending, now)
+            tokens.append(pending.token)
+        self.effects.append(Refuse(tokens, error))
 
     def snapshot(self, wall_offset_s: float) -> bytes:
         """The delivery state of all groups. It covers what `take_journal` would have given."""
@@ -337,24 +322,29 @@ class PartitionCore:
             return self.visible_end
         return min(max(int(start), self.start_offset), self.visible_end)
 
-    def alter_group(self, message: c.AlterGroup, token: Token, now: float) -> None:
+    def alter_delivery(self, message: c.AlterDelivery, token: Token, now: float) -> None:
         """From now on the group has these settings, also when it is not open here yet."""
         self._set(message.group_id, message.settings)
-        self._effects.append(Answer(token, None))
+        if token is not None:
+            self.effects.append(Answer([(token, None)]))
 
     def _set(self, group_id: int, settings: c.DeliverySettings) -> None:
         latest = self._carried.set(group_id, settings)
         group = self._groups.get(group_id)
         if group is not None:
             group.settings = latest
+            if latest.ordering == "key" and group.window is None:
+                group.window = GroupWindow(group.delivery, self._windows, self._limits)
 
     def close_group(self, message: c.CloseGroup, token: Token, now: float) -> None:
         """Forget the group. Whoever waits for it looks again, and hears that it is gone."""
         group = self._groups.get(message.group_id)
         if group is not None:
             self._flush_events(group)
-            waiting, group.waiting = group.waiting, {}
-            self._effects.append(AnswerEach([(waits, True) for waits in waiting.values()]))
+            self.effects.append(Answer([(token, True) for token in group.stop_waiting()]))
+            if group.window is not None:
+                for token in group.window.close():
+                    self._refuse_unknown(group.group_id, token)
         self._carried.settings.pop(message.group_id, None)
         for key in [key for key in self._carried.fences if key[0] == message.group_id]:
             del self._carried.fences[key]
@@ -379,7 +369,10 @@ class PartitionCore:
         if group is not None:
             group.waiting.pop(consumer, None)
             group.notified.pop(consumer, None)
-            self._returning.pop((group_id, consumer), None)
+            group.returning.pop(consumer, None)
+            if group.window is not None:
+                tokens = group.window.take_fetches_of(consumer)
+                self.effects.append(Answer([(token, None) for token in tokens]))
             if group.delivery.release_consumer(consumer):
                 self._has_changed(group, now)
             if group.waiting:
@@ -394,7 +387,7 @@ class PartitionCore:
         if group is not None and message.generation > fences.get(key, 0):
             fences[key] = message.generation
         if group is not None and message.consumer in group.waiting:
-            self._effects.append(Answer(group.waiting.pop(message.consumer), True))
+            self.effects.append(Answer([(group.waiting.pop(message.consumer), True)]))
         self._release_consumer(message.group_id, message.consumer, token, now)
 
     def _group(self, group_id: int, token: Token) -> Group | None:
@@ -405,9 +398,9 @@ class PartitionCore:
         return group
 
     def _refuse_unknown(self, group_id: int, token: Token) -> None:
-        self._effects.append(
+        self.effects.append(
             Refuse(
-                token,
+                [token],
                 GroupNotFound(
                     f"partition {self.label} knows no group with id {group_id}: it was deleted or expired."
                     " Subscribe again.",
@@ -418,13 +411,7 @@ class PartitionCore:
 
     # -- leases ---------------------------------------------------------------------------------------------
 
-    def fetch(
-        self,
-        message: c.Fetch,
-        token: Token,
-        now: float,
-        is_cancelled: Callable[[Token], bool] | None = None,
-    ) -> Lease | None:
+    def fetch(self, message: c.Fetch, token: Token, now: float) -> Lease | None:
         """Lease what is ready; the records follow when the lease is journalled. Returns what was leased.
 
         A consumer that gave up its last fetch gets nothing until what that leased has come back: later records wait.
@@ -438,25 +425,29 @@ class PartitionCore:
             return None
         fences = self._carried.fences
         if fences and generation < fences.get((group_id, consumer), 0):
-            self._effects.append(Refuse(token, self._fenced(consumer, generation)))
+            self.effects.append(Refuse([token], self._fenced(consumer, generation)))
             return None
-        last = self._fetching.get((group_id, consumer)) if is_cancelled is not None else None
-        if last is not None and is_cancelled is not None and is_cancelled(last.token):
-            self._returning.setdefault((group_id, consumer), None)
-            self._effects.append(Answer(token, None))
+        last = group.fetching.get(consumer)
+        if last is not None and self._is_abandoned(last.token):
+            group.returning.setdefault(consumer, None)
+            self.effects.append(Answer([(token, None)]))
             return None
         deadline = now + group.settings.visibility_timeout
         lease = self._leased(group, consumer, max_records, now, deadline)
         if lease is None:
-            self._effects.append(Answer(token, None))
+            if group.window is not None and self._reads_window(group):
+                group.window.fetches.append((message, token))
+                return None
+            self.effects.append(Answer([(token, None)]))
             self._arm(group.delivery.next_deadline())
         else:
-            reading = LeaseReading(token, group_id, lease, max_bytes)
-            self._pending[group_id, lease.lease_id] = self._fetching[group_id, consumer] = reading
-            self._readings.append(reading)
+            pending = PendingLease(token, group, lease, max_bytes)
+            group.pending[lease.lease_id] = group.fetching[consumer] = pending
+            self._leases.append(pending)
             self._changed[group_id] = group
-            self._sync = self._sync or lease.ranges[-1][1] > self.durable_end
-            self.commit_at = 0.0
+            if lease.ranges[-1][1] > self.durable_end:
+                self._sync = True
+            self.journal_due.at = 0.0
             if deadline < self._armed:
                 self._arm(deadline)
         if group.notified:
@@ -477,6 +468,8 @@ class PartitionCore:
         self, group: Group, consumer: int, max_records: int, now: float, deadline: float
     ) -> Lease | None:
         """Lease candidates: in a group without order or filters those are the lowest ready offsets."""
+        if group.window is not None:
+            return group.window.lease(now, deadline, consumer, max_records)
         return group.delivery.lease(
             now=now,
             deadline=deadline,
@@ -485,11 +478,56 @@ class PartitionCore:
             visible_end=self.visible_end,
         )
 
-    def lease_read(self, reading: LeaseReading, now: float) -> None:
-        """What could be read of a lease was read: give back the rest, settle what is lost, deliver."""
-        group = self._groups.get(reading.group_id)
-        lease, rest = reading.lease, reading.rest()
-        if group is not None and (rest or reading.lost):
+    # -- records before leases ------------------------------------------------------------------------------
+
+    def _reads_window(self, group: Group) -> bool:
+        """Have more records read for the group's choice; False when there are none, or no room for them."""
+        window = group.window
+        if window is None:
+            return False
+        span = window.begin_reading(self.visible_end)
+        if span is not None:
+            self.effects.append(ReadWindow(group.group_id, *span, window.choice.columns))
+        return window.is_reading
+
+    def window_read(self, group_id: int, records: WindowRecords, now: float) -> None:
+        """Records were read before anybody leases them: answer the fetches that waited for them."""
+        group = self._groups.get(group_id)
+        if group is None or group.window is None:
+            return
+        for start, stop in records.lost:
+            self.records_lost(start, stop, now)
+        group.window.add(records)
+        self._has_changed(group, now, urgent=False)
+        for message, token in group.window.take_fetches():
+            if self._is_abandoned(token):
+                self.effects.append(Answer([(token, None)]))
+            else:
+                self.fetch(message, token, now)
+        if group.waiting:
+            self._notify(group, now)
+
+    def window_not_read(self, group_id: int, error: CallboardError, now: float) -> None:
+        """The records cannot be read now. Those who wait fetch, and hear why."""
+        group = self._groups.get(group_id)
+        if group is not None and group.window is not None:
+            tokens = [token for _, token in group.window.take_fetches()]
+            self.effects.append(Refuse(tokens, error))
+            self.effects.append(Answer([(token, True) for token in group.stop_waiting()]))
+
+    def _settled_in(self, group: Group, ranges: Sequence[OffsetRange], now: float) -> None:
+        """Offsets of a group with a choice are settled: others may be free now."""
+        if group.window is not None:
+            group.window.choice.settled(ranges)
+            if group.waiting:
+                self._notify(group, now)
+
+    # -- leased records -------------------------------------------------------------------------------------
+
+    def lease_read(self, pending: PendingLease, reading: LeaseReading, now: float) -> c.LeasedRecords:
+        """What could be read of a lease was read: give back the rest, settle what is lost. Returns what to deliver."""
+        lease, group, batches, rest = pending.lease, pending.group, reading.batches, reading.rest()
+        if (rest or reading.lost) and self._groups.get(group.group_id) is group:
             delivery = group.delivery
             if rest:
                 delivery.release(lease.lease_id, rest, now)
@@ -498,76 +536,61 @@ class PartitionCore:
             self._has_changed(group, now, urgent=False)
             left = delivery.lease_of(lease.lease_id)
             if left is None:  # the lease ran out while the records were read, or there are none
-                lease, reading.batches = lease._replace(ranges=()), []
+                lease, batches = lease._replace(ranges=()), []
             else:
                 lease = left
             if group.waiting:
                 self._notify(group, now)
-        self._effects.append(
-            Deliver(reading, c.LeasedRecords(lease.lease_id, lease.deadline, lease.ranges, reading.batches))
-        )
+        return c.LeasedRecords(lease.lease_id, lease.deadline, lease.ranges, batches)
 
-    def lease_not_read(self, reading: LeaseReading, error: CallboardError, now: float) -> None:
+    def lease_not_read(self, pending: PendingLease, error: CallboardError, now: float) -> None:
         """The records of a lease cannot be read now: it is taken back."""
-        self._take_back(reading, now)
-        self._effects.append(Refuse(reading.token, error))
+        self.not_delivered(pending, now)
+        self.effects.append(Refuse([pending.token], error))
 
-    def delivered(self, reading: LeaseReading) -> None:
-        """The consumer has the records."""
-        self._no_longer_pending(reading)
+    def delivered(self, pending: PendingLease) -> None:
+        """The lease is no longer pending: the consumer has the records, or it was taken back."""
+        _, group, lease, _ = pending
+        group.pending.pop(lease.lease_id, None)
+        consumer = lease.consumer
+        if group.fetching.get(consumer) is pending:
+            del group.fetching[consumer]
+            if group.returning:
+                token = group.returning.pop(consumer, None)
+                if token is not None:
+                    group.waiting[consumer] = token
 
-    def not_delivered(self, reading: LeaseReading, now: float) -> None:
-        """Nobody waits for the records any more: the lease is taken back."""
-        self._take_back(reading, now)
-
-    def _take_back(self, reading: LeaseReading, now: float) -> None:
-        """Nobody took the records: release them without counting an attempt."""
-        self._no_longer_pending(reading)
-        group = self._groups.get(reading.group_id)
-        if group is None:
-            return
-        ranges = [(start, stop) for start, stop, _ in reading.lease.ranges]
-        group.delivery.release(reading.lease.lease_id, ranges, now)
-        self._has_changed(group, now, urgent=False)
-        if group.waiting:
-            self._notify(group, now)
-
-    def _no_longer_pending(self, reading: LeaseReading) -> None:
-        group_id, lease = reading.group_id, reading.lease
-        self._pending.pop((group_id, lease.lease_id), None)
-        key = (group_id, lease.consumer)
-        if self._fetching.get(key) is reading:
-            del self._fetching[key]
-            waits = self._returning.pop(key, None)
-            if waits is not None:
-                group = self._groups.get(group_id)
-                if group is None:
-                    self._effects.append(Answer(waits, True))
-                else:
-                    group.waiting[lease.consumer] = waits
+    def not_delivered(self, pending: PendingLease, now: float) -> None:
+        """Nobody took the records: the lease is taken back, and counts no attempt."""
+        self.delivered(pending)
+        group, lease = pending.group, pending.lease
+        if self._groups.get(group.group_id) is group:
+            group.delivery.release(lease.lease_id, [(start, stop) for start, stop, _ in lease.ranges], now)
+            self._has_changed(group, now, urgent=False)
+            if group.waiting:
+                self._notify(group, now)
 
     def records_lost(self, start: int, stop: int, now: float) -> None:
         """The log holds nothing at these offsets: settle them for every group, except where a consumer has them."""
         for group in self._groups.values():
-            kept = group.delivery.leased_in(start, stop, self._is_delivered(group.group_id))
+            kept = group.delivery.leased_in(start, stop, besides=group.pending)
             at = start
             for first, last in (*kept, (stop, stop)):
                 if at < first:
                     skipped = group.delivery.skip(at, first)
                     group.lost_records += skipped
                     self.lost_records += skipped
+                    self._settled_in(group, [(at, first)], now)
                 at = max(at, last)
             if group.delivery.events:
                 self._has_changed(group, now, urgent=False)
-
-    def _is_delivered(self, group_id: int) -> Callable[[int], bool]:
-        return lambda lease_id: (group_id, lease_id) not in self._pending
 
     def drop_unread(self, group: Group, now: float) -> int:
         """Retention has dropped what `group` had not settled; returns how many records that were."""
         dropped = group.delivery.skip(0, self.start_offset)
         group.lost_records += dropped
         self.lost_records += dropped
+        self._settled_in(group, [(0, self.start_offset)], now)
         self._has_changed(group, now, urgent=False)
         return dropped
 
@@ -587,6 +610,8 @@ class PartitionCore:
         delivery = group.delivery
         if verb == "ack":
             settlement = delivery.ack(lease_id, ranges, now)
+            if group.window is not None:
+                self._settled_in(group, settlement.accepted, now)
         elif verb == "nack":
             settlement = self._nack(group, message, now, chance)
         elif verb == "release":
@@ -604,9 +629,9 @@ class PartitionCore:
             if token is not None:
                 self._answers.append((token, settlement))
         if token is not None and not lazy:
-            self.commit_at = 0.0
-        elif self.commit_at == INFINITY:
-            self.commit_at = now + LINGER_S
+            self.journal_due.at = 0.0
+        elif now + LINGER_S < self.journal_due.at:
+            self.journal_due.at = now + LINGER_S
         if verb != "ack":
             self._arm(delivery.next_deadline())
             if group.waiting:
@@ -661,7 +686,7 @@ class PartitionCore:
             else:
                 self._carried.extended.pop(key, None)
         if token is not None:
-            self._effects.append(Answer(token, kept))
+            self.effects.append(Answer([(token, kept)]))
         return kept
 
     def _carry_extended(self, key: tuple[int, int], deadline: float, now: float) -> None:
@@ -679,13 +704,12 @@ class PartitionCore:
             return
         group = self._groups.get(message.group_id)
         if group is None or group.settings is None:
-            self._effects.append(Answer(token, True))  # it asks, and hears why
+            self.effects.append(Answer([(token, True)]))  # it asks, and hears why
             return
         group.notified.pop(message.consumer, None)
         group.waiting.pop(message.consumer, None)
-        key = (message.group_id, message.consumer)
-        if key in self._returning:
-            self._returning[key] = token
+        if message.consumer in group.returning:
+            group.returning[message.consumer] = token
             return
         group.waiting[message.consumer] = token
         self._notify(group, now)
@@ -693,13 +717,19 @@ class PartitionCore:
     def _notify(self, group: Group, now: float) -> None:
         """Notify as many of those who wait as there are records ready, less those who are notified already (P4)."""
         waiting, notified = group.waiting, group.notified
-        if not group.delivery.has_ready(now, self.visible_end):
+        if group.window is not None:
+            wanted = len(waiting) + len(notified)
+            ready = group.window.choice.ready_count(now, wanted)
+            if ready < wanted:
+                self._reads_window(group)
+        elif group.delivery.has_ready(now, self.visible_end):
+            ready = group.delivery.ready_count(self.visible_end)
+        else:
             return
-        ready = group.delivery.ready_count(self.visible_end)
         while waiting and len(notified) < ready:
             consumer = next(iter(waiting))
             notified[consumer] = now + NOTICE_LASTS_S
-            self._effects.append(Notify(waiting.pop(consumer), group.group_id, consumer))
+            self.effects.append(Notify(waiting.pop(consumer), group.group_id, consumer))
         if waiting and notified:
             self._arm(next(iter(notified.values())))
 
@@ -712,7 +742,7 @@ class PartitionCore:
     def wait_for_visible(self, message: c.WaitForVisible, token: Token, now: float) -> None:
         """Answer when the visible end lies beyond an offset."""
         if message.offset < self.visible_end:
-            self._effects.append(Answer(token, True))
+            self.effects.append(Answer([(token, True)]))
         else:
             self.readers[token] = None
 
@@ -720,13 +750,13 @@ class PartitionCore:
         """Tell everybody who waits to look again: the partition will say nothing more."""
         tokens = [
             *self.readers,
-            *(token for group in self._groups.values() for token in group.waiting.values()),
+            *(token for group in self._groups.values() for token in group.stop_waiting()),
         ]
-        tokens += [token for token in self._returning.values() if token is not None]
-        self.readers, self._returning = {}, {}
+        self.readers = {}
+        self.effects.append(Answer([(token, True) for token in tokens]))
         for group in self._groups.values():
-            group.waiting = {}
-        self._effects.append(AnswerEach([(token, True) for token in tokens]))
+            if group.window is not None:
+                self.effects.append(Answer([(token, None) for token in group.window.close()]))
 
     # -- reading without a group ----------------------------------------------------------------------------
 
@@ -736,9 +766,9 @@ class PartitionCore:
             return
         offset, max_records, max_bytes = message
         if offset >= self.visible_end:
-            self._effects.append(Answer(token, None))
+            self.effects.append(Answer([(token, None)]))
         else:
-            self._effects.append(ReadRecords(token, max(offset, self.start_offset), max_records, max_bytes))
+            self.effects.append(ReadRecords(token, max(offset, self.start_offset), max_records, max_bytes))
 
     # -- time -----------------------------------------------------------------------------------------------
 
@@ -757,7 +787,7 @@ class PartitionCore:
                 group.notified = {key: until for key, until in group.notified.items() if until > now}
             if group.waiting:
                 self._notify(group, now)
-        self._armed = INFINITY
+        self._armed = NEVER
         self._arm(self.next_deadline())
         return ran_out
 
@@ -773,7 +803,7 @@ class PartitionCore:
     def _arm(self, at: float | None) -> None:
         if at is not None and at < self._armed:
             self._armed = at
-            self._effects.append(Arm(at))
+            self.effects.append(Arm(at))
 
     # -- parts of the above ---------------------------------------------------------------------------------
 
@@ -786,13 +816,13 @@ class PartitionCore:
             return
         self._changed[group.group_id] = group
         if urgent:
-            self.commit_at = 0.0
-        elif self.commit_at == INFINITY:
-            self.commit_at = now + LINGER_S
+            self.journal_due.at = 0.0
+        elif now + LINGER_S < self.journal_due.at:
+            self.journal_due.at = now + LINGER_S
 
     def _answer_later(self, token: Token, value: object, *, sync: bool) -> None:
         """Answer behind what was journalled before."""
         self._sync = self._sync or sync
-        self.commit_at = 0.0
+        self.journal_due.at = 0.0
         if token is not None:
             self._answers.append((token, value))

@@ -12,7 +12,8 @@ from collections.abc import Collection, Mapping
 
 import attrs
 
-from callboard.actors.partition.group_states import EVENTS, RECORDS_VERSION, GroupStates
+from callboard.actors.delivery.events import EVENTS
+from callboard.actors.partition.group_states import RECORDS_VERSION, GroupStates
 from callboard.log.errors import JournalInvalid, LogCorrupt
 from callboard.log.journal.journal import Journal
 from callboard.log.journal.journal_disk import segment_bases

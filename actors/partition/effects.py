@@ -1,61 +1,36 @@
-"""What a partition's core wants done: values that its shell carries out, in order.
-
-A *token* stands for whoever asked; the core never looks into it. In production it is the asker's `Reply`.
-"""
+"""What a partition's core wants done: values that its shell carries out, in order."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
-from callboard.actors.partition.commands import LeasedRecords
+from callboard.actors.partition.commands import Token
+from callboard.actors.partition.group_states import PendingLease
+from callboard.actors.partition.sequencer import Appends
 from callboard.log.errors import CallboardError
-
-if TYPE_CHECKING:
-    from callboard.actors.partition.lease_reading import LeaseReading
-    from callboard.actors.partition.sequencer import Appends
 
 __all__ = [
     "Answer",
-    "AnswerEach",
     "AppendsFailed",
     "AppendsStored",
     "Arm",
-    "Deliver",
     "Effect",
+    "Journalled",
     "Notify",
-    "ReadLeased",
     "ReadRecords",
     "Refuse",
-    "RefuseEach",
-    "Token",
 ]
-
-Token = Any
 
 
 class Answer(NamedTuple):
-    """Answer a question."""
-
-    token: Token
-    value: object
-
-
-class Refuse(NamedTuple):
-    """Answer a question by raising an error."""
-
-    token: Token
-    error: CallboardError
-
-
-class AnswerEach(NamedTuple):
-    """Answer questions, each with its value: one effect for a whole commit."""
+    """Answer questions, each with its value."""
 
     answers: Sequence[tuple[Token, object]]
 
 
-class RefuseEach(NamedTuple):
-    """Answer questions by raising `error` in each."""
+class Refuse(NamedTuple):
+    """Answer questions by raising `error` in each who asked."""
 
     tokens: Sequence[Token]
     error: CallboardError
@@ -76,17 +51,13 @@ class AppendsFailed(NamedTuple):
     error: CallboardError
 
 
-class ReadLeased(NamedTuple):
-    """The lease is journalled: read its records, then call `lease_read` or `lease_not_read`."""
+class Journalled(NamedTuple):
+    """A commit has written the journal. Answer, then read the records of each lease that somebody still waits for: call
+    `leases_read` or `lease_not_read`, or `not_delivered` when nobody does.
+    """
 
-    reading: LeaseReading
-
-
-class Deliver(NamedTuple):
-    """Answer a fetch with its records, then call `delivered` or, when nobody listens any more, `not_delivered`."""
-
-    reading: LeaseReading
-    records: LeasedRecords
+    answers: Sequence[tuple[Token, object]]
+    leases: Sequence[PendingLease]
 
 
 class ReadRecords(NamedTuple):
@@ -96,6 +67,17 @@ class ReadRecords(NamedTuple):
     offset: int
     max_records: int
     max_bytes: int
+
+
+class ReadWindow(NamedTuple):
+    """Read these columns of the records of `[start, stop)`, or of the first of them, then call `window_read` or
+    `window_not_read`.
+    """
+
+    group_id: int
+    start: int
+    stop: int
+    columns: Sequence[str]
 
 
 class Notify(NamedTuple):
@@ -113,15 +95,5 @@ class Arm(NamedTuple):
 
 
 Effect = (
-    Answer
-    | Refuse
-    | AnswerEach
-    | RefuseEach
-    | AppendsStored
-    | AppendsFailed
-    | ReadLeased
-    | Deliver
-    | ReadRecords
-    | Notify
-    | Arm
+    Answer | Refuse | AppendsStored | AppendsFailed | Journalled | ReadRecords | ReadWindow | Notify | Arm
 )

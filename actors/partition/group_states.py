@@ -35,21 +35,21 @@ import cbor2
 
 from callboard.actors.delivery.delivery import Delivery
 from callboard.actors.delivery.events import (
+    EVENTS,
     DeliveryEventInvalid,
     Event,
     decode_events,
-    encode_events,
     load,
 )
-from callboard.actors.delivery.receipts import OFFSET_END
-from callboard.actors.partition.commands import DeliverySettings
+from callboard.actors.delivery.receipts import OFFSET_END, Lease
+from callboard.actors.partition.commands import DeliverySettings, Token
+from callboard.actors.partition.group_window import GroupWindow
 from callboard.log.errors import JournalInvalid
 from callboard.log.format.fields import check_kind, unknown_fields
 
 RECORDS_VERSION: Final = 1
 """The form in which records are written; older ones are read."""
 PREFIX: Final = struct.Struct("<IB")
-EVENTS: Final = 0
 OPEN: Final = 1
 CLOSE: Final = 2
 KINDS: Final = (EVENTS, OPEN, CLOSE)
@@ -73,27 +73,37 @@ class Group:
     delivery: Delivery
     settings: DeliverySettings | None = None
     """None until a member has opened the group in this process."""
-    waiting: dict[int, Any] = attrs.field(factory=dict)
-    """Tokens by consumer, who waits longest first."""
+    waiting: dict[int, Token] = attrs.field(factory=dict)
+    """By consumer, who waits longest first."""
     notified: dict[int, float] = attrs.field(factory=dict)
     """Consumers that were notified and have not fetched since: until when their fetch is waited for."""
+    pending: dict[int, PendingLease] = attrs.field(factory=dict)
+    """By lease id: what no consumer has heard of yet."""
+    fetching: dict[int, PendingLease] = attrs.field(factory=dict)
+    """By consumer, the last of its pending leases."""
+    returning: dict[int, Token | None] = attrs.field(factory=dict)
+    """Consumers that get nothing until their last lease has come back; the token, when one waits for that."""
     lost_records: int = 0
+    window: GroupWindow | None = None
+    """Of a group whose records are looked at before they are leased."""
     unknown_fields: dict[str, Any] = attrs.field(factory=dict)
     """What a later version knows of the group."""
 
+    def stop_waiting(self) -> list[Token]:
+        """Forget all who wait; returns their tokens."""
+        tokens = [*self.waiting.values(), *(token for token in self.returning.values() if token is not None)]
+        self.waiting, self.returning = {}, {}
+        return tokens
 
-class GroupEvents(NamedTuple):
-    """What changed in a group, to be journalled."""
 
-    group_id: int
-    events: list[Event]
+class PendingLease(NamedTuple):
+    """A lease whose records its consumer waits for."""
 
-    def record(self, wall_offset_s: float) -> bytes:
-        """The journal record.
-
-        `wall_offset_s` is wall time minus monotonic time: delays outlive the process as wall times.
-        """
-        return cbor2.dumps([EVENTS, self.group_id, encode_events(self.events, wall_offset_s=wall_offset_s)])
+    token: Token
+    group: Group
+    lease: Lease
+    max_bytes: int
+    """How much it wants of it, or one batch."""
 
 
 class GroupStates:

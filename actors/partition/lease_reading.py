@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 from callboard.actors.delivery.receipts import Lease, OffsetRange, merged
 from callboard.log.format.columns import Columns
 
@@ -14,22 +11,17 @@ __all__ = ["LeaseReading"]
 class LeaseReading:
     """What the reading of a lease has found so far, within the bytes asked for (but at least one batch)."""
 
-    __slots__ = ("_at", "_left_bytes", "_span", "_spans", "batches", "lease", "group_id", "lost", "token")
+    __slots__ = ("_at", "_left_bytes", "_span", "_spans", "batches", "lost")
 
-    def __init__(self, token: Any, group_id: int, lease: Lease, max_bytes: int) -> None:
-        self.token = token
-        self.group_id = group_id
-        self.lease = lease
+    def __init__(self, lease: Lease, max_bytes: int) -> None:
         self.batches: list[Columns] = []
-        self.lost: list[tuple[int, int]] = []
+        self.lost: list[OffsetRange] = []
         """Ranges without records; they may reach beyond what is leased."""
         self._left_bytes = max_bytes
-        # Ranges that touch and differ only by their attempt are read as one.
-        self._spans: Sequence[OffsetRange] = (
-            [lease.ranges[0][:2]] if len(lease.ranges) == 1 else merged(lease.ranges)
-        )
+        self._spans = merged(lease.ranges)
+        """Ranges that touch and differ only by their attempt are read as one."""
         self._span = 0
-        self._at = lease.ranges[0][0]
+        self._at = self._spans[0][0]
 
     def wanted(self, log_start: int) -> tuple[int, int, int] | None:
         """(from, to, bytes) of the next read; None when there is nothing left to read, or no room for it.
@@ -55,15 +47,6 @@ class LeaseReading:
     def take(self, batches: list[Columns], next_offset: int) -> None:
         """A read from `wanted` found `batches`, and the next one starts at `next_offset`."""
         at, stop = self._at, self._spans[self._span][1]
-        if (
-            len(batches) == 1
-            and batches[0].base_offset == at
-            and batches[0].last_offset + 1 == next_offset <= stop
-        ):
-            self.batches += batches
-            self._left_bytes -= batches[0].size_bytes
-            self._at = next_offset
-            return
         position = stop
         for start, end in [
             *((columns.base_offset, columns.last_offset + 1) for columns in batches),

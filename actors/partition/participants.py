@@ -26,13 +26,11 @@ from typing import Final
 
 import attrs
 
-from callboard.actors.partition.committer import NEVER, Commit
 from callboard.actors.partition.core import JournalWork, PartitionCore
-from callboard.actors.partition.group_states import GroupEvents
-from callboard.actors.partition.sequencer import Appends
-from callboard.log.errors import CallboardError, PlanFailed, StorageError
+from callboard.actors.partition.sequencer import NEVER, Appends
+from callboard.log.errors import CallboardError, DiskFull, PlanFailed, StorageError
 from callboard.log.journal.journal import Journal, StagedJournal
-from callboard.log.limits import MIB, USUAL, Limits
+from callboard.log.limits import USUAL, Limits
 from callboard.log.partition.partition_log import PartitionLog, StagedAppend
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Verb
@@ -45,24 +43,20 @@ OWED_RETRY_MAX_S: Final = 60.0
 second."""
 SNAPSHOT_SPACING: Final = 4
 """No snapshot before so many times the last one's size was journalled: large states are not written over and over."""
-CANCELLED_SIFT_BYTES: Final = 1 * MIB
-"""Appends are looked through for publishers that gave up when so many bytes wait."""
 
 
 @attrs.define(eq=False)
-class StagedLog:
-    """The log's part of a commit: appends, or only a sync of what is visible."""
+class StagedSync:
+    """The log's part of a commit without appends: a sync of what is visible."""
 
     verbs: Sequence[Verb]
-    append: StagedAppend | None
+    is_synced: bool = True
 
 
 class LogParticipant:
     """The partition's log. `perform` carries out what the core wants done; `make_room` drops what retention allows;
     `recovered` is called when the log has healed.
     """
-
-    needs_sync = False
 
     def __init__(
         self,
@@ -72,7 +66,6 @@ class LogParticipant:
         *,
         perform: Callable[[], None],
         make_room: Callable[[], Awaitable[CallboardError | None]],
-        is_cancelled: Callable[[object], bool],
         recovered: Callable[[], None] = lambda: None,
     ) -> None:
         self._core = core
@@ -81,123 +74,117 @@ class LogParticipant:
         self._perform = perform
         self._make_room = make_room
         self._recovered = recovered
-        self._is_cancelled = is_cancelled
-        self._segments = log.segment_count
-        self._is_maintenance_due = False
-        self._owed_until = clock.monotonic() + OWED_RETRY_S
+        self.due = core.sequencer.due
+        self.is_healthy = not log.needs_healing
+        """Whether it may append: nothing failed, and the topic is not full."""
+        self.needs_upkeep = False
+        """A segment was begun or dropped, or somebody asked."""
+        self._owed_until = NEVER
         """When to try again what recovery owes although nobody publishes."""
         self._owed_delay_s = OWED_RETRY_S
-        self._is_closing = False
+        if log.owed_for is not None:
+            self.due.at = self._owed_until = clock.monotonic() + OWED_RETRY_S
         self.in_flight: Appends | None = None
+        self.lacks_space = False
+        """The disk was full when something was last to be written."""
         self.heals = 0
         self.failures = 0
 
-    @property
-    def due_at(self) -> float:
-        """At once for a flush or upkeep that is asked for; else as the sequencer says, or when what is owed is due."""
-        if self._is_maintenance_due or self._core.is_flushing:
-            return 0.0
-        due = self._core.sequencer.due_at
-        return due if self._log.owed_for is None or self._is_closing else min(due, self._owed_until)
-
-    @property
-    def _has_appends(self) -> bool:
-        return self._core.sequencer.records > 0 or self._core.is_flushing
-
-    @property
-    def is_healthy(self) -> bool:
-        """Whether appends could be staged, or none wait and nothing failed."""
-        return not self._log.needs_healing and not (self._core.sequencer.records and self._log.is_over_limit)
-
     async def healed(self) -> bool:
         """Heal before the next append or flush; refuse what waits while the disk, or the topic's limit, does."""
-        is_owed = self._log.owed_for is not None and self._owed_until <= self._clock.monotonic()
-        if not self._has_appends and not is_owed:
-            return not self._log.needs_healing
+        core, log = self._core, self._log
+        has_records, is_owed = core.sequencer.records > 0, self._owed_until <= self._clock.monotonic()
+        if self.is_healthy:
+            return True
+        if not (has_records or core.sequencer.is_flushing or is_owed):
+            self.due.at = self._owed_until
+            return not log.needs_healing
         obstacle: CallboardError | None = None
-        if self._log.needs_healing:
+        if log.needs_healing:
             try:
-                await self._log.heal()
+                await log.heal()
             except StorageError as error:
                 obstacle = error
-                self._owed_until = self._clock.monotonic() + self._owed_delay_s
-                self._owed_delay_s = min(2 * self._owed_delay_s, OWED_RETRY_MAX_S)
+                if self._owed_until < NEVER:
+                    self._owed_until = self._clock.monotonic() + self._owed_delay_s
+                    self._owed_delay_s = min(2 * self._owed_delay_s, OWED_RETRY_MAX_S)
             else:
                 self.heals += 1
+                self.needs_upkeep, self._owed_until = True, NEVER
                 self._recovered()
                 self._moved()
-        if obstacle is None and self._core.sequencer.records and self._log.is_over_limit:
+        if obstacle is None and has_records and log.is_over_limit:
+            segments = log.segment_count
             try:
                 obstacle = await self._make_room()
             except StorageError as error:
                 obstacle = error
+            self.needs_upkeep = self.needs_upkeep or log.segment_count != segments
         if obstacle is None:
+            self.is_healthy = not log.is_over_limit
             return True
-        appends = self._core.take_appends()
+        appends = core.sequencer.take()
+        self.due.at = min(self.due.at, self._owed_until)
+        self.lacks_space = isinstance(obstacle, DiskFull)
         if appends is not None:
             self.failures += 1
-            self._core.append_failed(appends, obstacle, refused=True)
+            core.append_failed(appends, obstacle, refused=True)
             self._perform()
         return False
 
-    def stage(self, commit: Commit) -> StagedLog | None:
+    def stage(self, now: float, *, must_sync: bool) -> StagedAppend | StagedSync | None:
         """Appends, synced when they or the commit want it; else a sync of what is visible, when that is wanted."""
-        core, log = self._core, self._log
-        if log.needs_healing:
-            return None
-        sift = core.sequencer.size_bytes >= CANCELLED_SIFT_BYTES
-        appends = self.in_flight = core.take_appends(self._is_cancelled if sift else None)
+        log = self._log
+        appends = self.in_flight = self._core.sequencer.take()
         if appends is not None and appends.batches:
-            staged = log.stage(appends.batches, durable=appends.durable or commit.must_sync)
-            return StagedLog(staged.verbs, staged)
-        if log.is_dirty and (commit.must_sync or (appends is not None and appends.flushes)):
-            return StagedLog(log.stage_sync(), None)
+            return log.stage(appends.batches, durable=appends.durable or must_sync)
+        if log.visible_end > log.durable_end and (must_sync or (appends is not None and appends.flushes)):
+            return StagedSync(log.stage_sync())
         if appends is not None:
-            self._stored(appends, ())
+            self._moved()
         return None
 
-    def applied(self, staged: StagedLog) -> None:
+    def applied(self, staged: StagedAppend | StagedSync) -> None:
         """The records are visible: tell their publishers, and those who wait for records."""
-        appends = self.in_flight
-        offsets: Sequence[int] = ()
-        if staged.append is None:
-            self._log.synced()
-        else:
-            self._log.applied(staged.append)
-            offsets = staged.append.base_offsets
-        if appends is not None:
-            self._stored(appends, offsets)
-        else:
-            self._moved()
-
-    def _stored(self, appends: Appends, base_offsets: Sequence[int]) -> None:
-        self.in_flight = None
-        self._core.appended(appends, base_offsets)
-        self._moved()
-
-    def _moved(self) -> None:
         log = self._log
-        self._core.log_moved(log.start_offset, log.visible_end, log.durable_end, self._clock.monotonic())
+        if isinstance(staged, StagedSync):
+            log.synced()
+            self._moved()
+            return
+        log.applied(staged)
+        self.lacks_space = False
+        self.is_healthy = not log.is_over_limit
+        if staged.runs[-1].is_new:
+            self.needs_upkeep = True
+        self._moved(staged.base_offsets)
+
+    def _moved(self, base_offsets: Sequence[int] = ()) -> None:
+        """The log begins, ends or is durable elsewhere. What was in flight is written."""
+        log, appends, self.in_flight = self._log, self.in_flight, None
+        now = self._clock.monotonic()
+        self._core.log_moved(log.start_offset, log.visible_end, log.durable_end, now, appends, base_offsets)
         self._perform()
 
-    def failed(self, staged: StagedLog, error: PlanFailed) -> None:
+    def failed(self, staged: StagedAppend | StagedSync, error: PlanFailed) -> None:
         """Tell the publishers. The log heals before the next append."""
-        if staged.append is None:
+        if isinstance(staged, StagedSync):
             self._log.sync_failed(error)
             self._refused(error)
         else:
-            self._refused(self._log.failed(staged.append, error))
+            self._refused(self._log.failed(staged, error))
 
-    def withdrawn(self, staged: StagedLog) -> None:
+    def withdrawn(self, staged: StagedAppend | StagedSync) -> None:
         """Nothing of the appends was tried: their publishers hear so."""
-        if staged.append is not None:
-            self._log.withdraw(staged.append)
+        if not isinstance(staged, StagedSync):
+            self._log.withdraw(staged)
         self._refused(
             StorageError(f"{self._log.label}: the commit failed before the log. Nothing was stored.")
         )
 
     def _refused(self, error: CallboardError) -> None:
         self.failures += 1
+        self.lacks_space = isinstance(error, DiskFull)
+        self.is_healthy = not self._log.needs_healing
         appends, self.in_flight = self.in_flight, None
         if appends is not None:
             self._core.append_failed(appends, error, refused=False)
@@ -207,29 +194,28 @@ class LogParticipant:
 
     def maintain(self) -> None:
         """Look at retention and the segment's age soon."""
-        self._is_maintenance_due = True
-
-    @property
-    def needs_upkeep(self) -> bool:
-        """After a new segment was begun, or when asked."""
-        return self._is_maintenance_due or self._log.segment_count != self._segments
+        self.needs_upkeep = True
+        self.due.at = 0.0
 
     async def upkeep(self) -> None:
         """Roll by age, drop by retention."""
-        self._is_maintenance_due = False
-        self._segments = self._log.segment_count
+        if not self.needs_upkeep:
+            return
+        self.needs_upkeep = False
+        log = self._log
         try:
-            await self._log.roll_if_due(self._clock.wall_us())
+            await log.roll_if_due(self._clock.wall_us())
             await self._make_room()
         except StorageError:
             self.failures += 1
-        self._segments = self._log.segment_count
+        self.is_healthy = not (log.needs_healing or log.is_over_limit)
         self._moved()
 
     def closing(self) -> None:
         """Upkeep, and what recovery owes, is for the next start."""
-        self._is_maintenance_due, self._is_closing = False, True
-        self._segments = self._log.segment_count
+        self.needs_upkeep, self._owed_until = False, NEVER
+        if not (self._core.sequencer.records or self._core.sequencer.is_flushing):
+            self.due.at = NEVER
 
 
 class JournalParticipant:
@@ -250,9 +236,14 @@ class JournalParticipant:
         self._log = log
         self._clock = clock
         self._perform = perform
+        self.due = core.journal_due
+        self.is_healthy = not journal.needs_healing
+        """Whether nothing failed."""
+        self.needs_upkeep = False
+        """The reserve shrinks, or a snapshot is due."""
         self._work: JournalWork | None = None
-        self._owed_until = 0.0
-        """When to try again to write what only the state in memory has; 0 when there is nothing."""
+        self._owed_until = NEVER
+        """When to try again to write what only the state in memory has."""
         self._owed_delay_s = OWED_RETRY_S
         self._is_closing = False
         self._snapshot_every_bytes = limits.snapshot_every_bytes
@@ -264,59 +255,41 @@ class JournalParticipant:
         self.heals = 0
         self.failures = 0
 
-    @property
-    def due_at(self) -> float:
-        """When the core says, or when what is owed is tried again."""
-        due = self._core.commit_at
-        return min(due, self._owed_until) if self._owed_until else due
-
-    @property
-    def needs_sync(self) -> bool:
-        """Acks, and leases of records that are not synced, name what the log holds."""
-        return self._core.has_journal_work and self._core.journal_syncs(self._clock.monotonic())
-
-    @property
-    def is_healthy(self) -> bool:
-        """Whether nothing failed."""
-        return not self._journal.needs_healing
-
     async def healed(self) -> bool:
         """After a failure, begin a new journal segment with the state in memory, when there is something to write."""
-        core = self._core
-        core.commit_at = NEVER
-        if not self._journal.needs_healing:
+        if self.is_healthy:
             return True
-        if not core.has_journal_work and not 0.0 < self._owed_until <= self._clock.monotonic():
+        self.due.at = self._owed_until
+        if not self._core.has_journal_work and self._owed_until > self._clock.monotonic():
             return False
         error = await self._write_state(self._journal.heal)
         if error is None:
             self.heals += 1
+            self.is_healthy = True
             return True
-        self._fail(core.take_journal(), error)
+        self._fail(self._core.take_journal(), error)
         return False
 
-    def stage(self, commit: Commit) -> StagedJournal | None:
+    def stage(self, now: float, *, must_sync: bool) -> StagedJournal | None:
         """Everything that waits for the journal."""
-        if not self._core.has_journal_work:
-            self._core.commit_at = NEVER
-            return None
-        work = self._core.take_journal(self._clock.monotonic())
+        journal, work = self._journal, self._core.take_journal(now)
         if work is None:
-            return None
-        if not work.entries and not (work.sync and self._journal.is_dirty):
+            return journal.stage((), sync=True) if must_sync and journal.is_dirty else None
+        sync = must_sync or work.sync
+        if not work.entries and not (sync and journal.is_dirty):
             self._core.journalled(work)
             self._perform()
             return None
         self._work = work
-        return self._journal.stage(self._records(work.entries), sync=work.sync)
-
-    def _records(self, entries: Sequence[bytes | GroupEvents]) -> list[bytes]:
-        offset = wall_offset(self._clock)
-        return [entry if isinstance(entry, bytes) else entry.record(offset) for entry in entries]
+        offset_s = self._clock.wall_us() / 1e6 - now
+        records = [entry if isinstance(entry, bytes) else entry.record(offset_s) for entry in work.entries]
+        return journal.stage(records, sync=sync)
 
     def applied(self, staged: StagedJournal) -> None:
         """Tell those who wait; have leased records read."""
-        self._journal.applied(staged)
+        journal = self._journal
+        journal.applied(staged)
+        self.needs_upkeep = journal.bytes_since_snapshot > self._snapshot_beyond or journal.needs_maintenance
         work, self._work = self._work, None
         if work is not None:
             self._core.journalled(work)
@@ -325,6 +298,7 @@ class JournalParticipant:
     def failed(self, staged: StagedJournal, error: PlanFailed) -> None:
         """The journal heals at once, from the state in memory, unless the disk is full."""
         failure = self._journal.failed(staged, error)
+        self.is_healthy = False
         work, self._work = self._work, None
         if work is not None and self._journal.needs_healing:
             self._core.put_back(work)
@@ -344,10 +318,12 @@ class JournalParticipant:
     def _fail(self, work: JournalWork | None, error: StorageError) -> None:
         self.failures += 1
         if self._is_closing:
-            self._owed_until = 0.0
+            self._owed_until = NEVER
         elif self._journal.needs_healing:  # else the state was written, and what failed came after that
             self._owed_until = self._clock.monotonic() + self._owed_delay_s
             self._owed_delay_s = min(2 * self._owed_delay_s, OWED_RETRY_MAX_S)
+        self.is_healthy = not self._journal.needs_healing
+        self.due.at = min(self.due.at, self._owed_until)
         if work is not None:
             doubtful = error.again()
             doubtful.indefinite = (
@@ -368,7 +344,7 @@ class JournalParticipant:
             if isinstance(error, StorageError):
                 return error
             raise
-        self._owed_until, self._owed_delay_s = 0.0, OWED_RETRY_S
+        self._owed_until, self._owed_delay_s = NEVER, OWED_RETRY_S
         self._snapshots += 1
         self._snapshot_beyond = max(self._snapshot_every_bytes, SNAPSHOT_SPACING * len(state))
         if covered is not None:
@@ -378,19 +354,12 @@ class JournalParticipant:
 
     # -- upkeep
 
-    @property
-    def needs_upkeep(self) -> bool:
-        """When the reserve shrinks, a snapshot is due, or there may be segments that nobody needs."""
-        journal = self._journal
-        return not journal.needs_healing and (
-            journal.needs_maintenance
-            or journal.bytes_since_snapshot > self._snapshot_beyond
-            or self._is_to_prune
-        )
-
     async def upkeep(self) -> None:
         """Keep the reserve, shorten the next recovery, drop segments that are too old or too many."""
+        self.needs_upkeep = False
         journal = self._journal
+        if journal.needs_healing:
+            return
         try:
             if journal.needs_maintenance:
                 await journal.maintain()
@@ -400,14 +369,11 @@ class JournalParticipant:
                 and await self._write_state(journal.snapshot) is not None
             ):
                 self._snapshot_beyond = journal.bytes_since_snapshot + self._snapshot_every_bytes
-            if self._is_to_prune and not journal.needs_healing:
+            if self._pruned_for != (self._log.start_offset, self._snapshots) and not journal.needs_healing:
                 await self._prune()
         except StorageError:
             self.failures += 1
-
-    @property
-    def _is_to_prune(self) -> bool:
-        return self._pruned_for != (self._log.start_offset, self._snapshots)
+        self.is_healthy = not journal.needs_healing
 
     async def _prune(self) -> None:
         """Segments go when a snapshot has replaced them, and the log segments that they tell of are gone.
@@ -421,8 +387,9 @@ class JournalParticipant:
 
     def closing(self) -> None:
         """The last try to write what is owed, if there is one to make."""
-        self._owed_until = min(self._owed_until, self._clock.monotonic())
         self._is_closing = True
+        if self._owed_until < NEVER:
+            self.due.at = self._owed_until = 0.0
 
 
 def wall_offset(clock: Clock) -> float:

@@ -32,14 +32,14 @@ from callboard.actors.notices import (
 )
 from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
-from callboard.actors.partition.commit_plan import DiskEngine
-from callboard.actors.partition.committer import Committer
+from callboard.actors.partition.committer import Committer, DiskEngine
 from callboard.actors.partition.core import PartitionCore
 from callboard.actors.partition.delivery_journal import open_delivery_journal
-from callboard.actors.partition.group_states import Group
+from callboard.actors.partition.group_states import Group, PendingLease
 from callboard.actors.partition.lease_reading import LeaseReading
 from callboard.actors.partition.openings import Turn
 from callboard.actors.partition.participants import JournalParticipant, LogParticipant
+from callboard.actors.partition.record_window import window_records
 from callboard.actors.partition.sequencer import Appends, Singles
 from callboard.actors.partition.spec import PartitionSpec
 from callboard.actors.settings import TopicSettings
@@ -51,9 +51,10 @@ from callboard.log.errors import (
     StorageError,
     TopicFull,
 )
+from callboard.log.format.columns import Columns
 from callboard.log.format.compression import Compression
 from callboard.log.journal.journal import Journal
-from callboard.log.limits import OPENING_BYTES_LEAST, OPENING_TURN_S, Limits
+from callboard.log.limits import OPENING_BYTES_LEAST, OPENING_TURN_S, READ_BYTES_DEFAULT, Limits
 from callboard.log.partition.partition_log import LogSettings, PartitionLog
 from callboard.log.partition.recovery import lacks_space
 from callboard.log.segments.segments import Damage
@@ -104,6 +105,7 @@ class Partition(Actor[c.PartitionCommand]):
         self._alarm_at = INFINITY
         self._rearmed = trio.Event()
         self._readers_sift_at = READERS_SIFT_AT
+        self._grows_old = spec.settings.ages
 
     # -- life
 
@@ -125,7 +127,7 @@ class Partition(Actor[c.PartitionCommand]):
         self._handlers = {
             c.PublishOne: core.publish_one,
             c.PublishMany: core.publish_many,
-            c.Fetch: self._fetch,
+            c.Fetch: core.fetch,
             c.WaitForReady: core.wait_for_ready,
             c.Settle: self._settle,
             c.Extend: core.extend,
@@ -135,7 +137,7 @@ class Partition(Actor[c.PartitionCommand]):
             c.WaitForVisible: self._wait_for_visible,
             c.OffsetAt: self._offset_at,
             c.OpenGroup: self._open_group,
-            c.AlterGroup: core.alter_group,
+            c.AlterDelivery: core.alter_delivery,
             c.CloseGroup: core.close_group,
             c.Flush: core.flush,
             c.Alter: self._alter,
@@ -144,13 +146,11 @@ class Partition(Actor[c.PartitionCommand]):
         self._performers = {
             e.Answer: self._answer,
             e.Refuse: self._refuse,
-            e.AnswerEach: self._answer_each,
-            e.RefuseEach: self._refuse_each,
             e.AppendsStored: self._appends_stored,
             e.AppendsFailed: self._appends_failed,
-            e.ReadLeased: self._read_leased,
-            e.Deliver: self._deliver,
+            e.Journalled: self._journalled,
             e.ReadRecords: self._read_records,
+            e.ReadWindow: self._read_window,
             e.Notify: self._notify,
             e.Arm: self._arm,
         }
@@ -189,6 +189,10 @@ class Partition(Actor[c.PartitionCommand]):
     def _tell_lack(self, error: StorageError) -> None:
         if not self._lacks_space:
             self._lacks_space = True
+            if not self._has_started:
+                self._port.state = "full"
+            if self._port.opening_lacks_space is not None:
+                self._port.opening_lacks_space(error)
             self.context.emit(OpeningLacksSpace(self.context.path, str(error)))
 
     def _tell_damage(self, damage: Damage, *, is_new: bool) -> None:
@@ -242,7 +246,9 @@ class Partition(Actor[c.PartitionCommand]):
             label=self._port.label,
             start_offset=log.start_offset,
             visible_end=log.visible_end,
+            is_abandoned=_is_abandoned,
             limits=context.limits,
+            windows=spec.windows,
         )
         self._log_part = LogParticipant(
             core,
@@ -251,7 +257,6 @@ class Partition(Actor[c.PartitionCommand]):
             perform=self._perform,
             make_room=self._make_room,
             recovered=self._tell_new_damage,
-            is_cancelled=_is_abandoned,
         )
         self._journal_part = JournalParticipant(
             core, self._journal, log, context.clock, perform=self._perform, limits=context.limits
@@ -282,7 +287,7 @@ class Partition(Actor[c.PartitionCommand]):
         )
         if self._log_part.in_flight is not None:
             self._fail_appends(self._log_part.in_flight, unknown)
-        while (appends := self._core.take_appends()) is not None:
+        while (appends := self._core.sequencer.take()) is not None:
             self._fail_appends(appends, unknown)
 
     def _stuck_changed(self, stuck: bool) -> None:
@@ -323,7 +328,8 @@ class Partition(Actor[c.PartitionCommand]):
     def _perform(self) -> None:
         """Carry out what the core wants done, and have the committer look for what it wants written."""
         core, performers = self._core, self._performers
-        while effects := core.take_effects():
+        while core.effects:
+            effects, core.effects = core.effects, []
             for effect in effects:
                 performers[type(effect)](effect)
         self._committer.wake()
@@ -333,9 +339,6 @@ class Partition(Actor[c.PartitionCommand]):
     def _settle(self, message: c.Settle, reply: Reply | None, now: float) -> None:
         draws = message.verb == "nack" and message.delay_s is None
         self._core.settle(message, reply, now, self.context.entropy.random() if draws else 0.0)
-
-    def _fetch(self, message: c.Fetch, reply: Reply | None, now: float) -> None:
-        self._core.fetch(message, reply, now, _is_abandoned)
 
     def _open_group(self, message: c.OpenGroup, reply: Reply | None, now: float) -> None:
         if isinstance(message.start, datetime):
@@ -377,6 +380,7 @@ class Partition(Actor[c.PartitionCommand]):
         if message.settings.partitions != self._spec.settings.partitions:
             raise InvalidArgument("partitions cannot be changed once a topic exists")
         self._spec.settings = message.settings
+        self._grows_old = message.settings.ages
         self._log.alter(log_settings(message.settings, self.context.limits))
         self._maintain()
         self._rearmed.set()
@@ -392,7 +396,7 @@ class Partition(Actor[c.PartitionCommand]):
             c.PartitionStatistics(
                 topic=self._spec.topic,
                 partition=self._spec.index,
-                state="full" if log.is_over_limit else self._port.state,
+                state=self._state,
                 start_offset=log.start_offset,
                 next_offset=log.next_offset,
                 visible_end=log.visible_end,
@@ -414,25 +418,23 @@ class Partition(Actor[c.PartitionCommand]):
             )
         )
 
+    @property
+    def _state(self) -> str:
+        log, state = self._log, self._port.state
+        if state != "running":
+            return state
+        lacks_space = self._log_part.lacks_space or self._journal.is_short_of_space
+        return "full" if lacks_space or log.is_over_limit or log.owed_for is not None else state
+
     # -- effects: answers
 
     @staticmethod
     def _answer(effect: e.Answer) -> None:
-        if effect.token is not None:
-            effect.token.answer(effect.value)
-
-    @staticmethod
-    def _refuse(effect: e.Refuse) -> None:
-        if effect.token is not None:
-            effect.token.fail(effect.error.again())
-
-    @staticmethod
-    def _answer_each(effect: e.AnswerEach) -> None:
         for token, value in effect.answers:
             token.answer(value)
 
     @staticmethod
-    def _refuse_each(effect: e.RefuseEach) -> None:
+    def _refuse(effect: e.Refuse) -> None:
         for token in effect.tokens:
             token.fail(effect.error.again())
 
@@ -451,9 +453,10 @@ class Partition(Actor[c.PartitionCommand]):
                 part.token.answer(base)
             else:
                 undelivered += part.source.count
-        port.unawaited_ended(undelivered)
+        if undelivered:
+            port.unawaited_ended(undelivered)
         port.budget.give_back(appends.size_bytes)
-        if self._spec.settings.ages:
+        if self._grows_old:
             self._rearmed.set()  # new records may be the first that grow too old
 
     def _appends_failed(self, effect: e.AppendsFailed) -> None:
@@ -474,51 +477,97 @@ class Partition(Actor[c.PartitionCommand]):
 
     # -- effects: reading
 
-    def _read_leased(self, effect: e.ReadLeased) -> None:
-        """Read from memory what is there; a task reads the rest, or finds out why it cannot be read."""
-        reading, log, now = effect.reading, self._log, self.context.clock.monotonic()
-        if reading.token.done:
-            self._core.not_delivered(reading, now)
-            return
-        while (wanted := reading.wanted(log.start_offset)) is not None:
-            start, stop, room = wanted
-            try:
-                hot = log.read_hot(start, max_records=stop - start, max_bytes=room)
-            except (StorageError, MemoryError):
-                hot = None
-            if hot is None:
-                self.context.start_task(self._read_leased_cold, reading, name="cold read")
-                return
-            reading.take(hot, hot[-1].last_offset + 1 if hot else stop)
-        self._core.lease_read(reading, now)
+    def _journalled(self, effect: e.Journalled) -> None:
+        """Answer; deliver each lease whose records are in memory. A task reads the rest."""
+        core = self._core
+        for token, value in effect.answers:
+            token.answer(value)
+        for pending in effect.leases:
+            token, _, (lease_id, ranges, _, deadline), max_bytes = pending
+            start, stop, _ = ranges[0]
+            is_read = len(ranges) == 1 and start >= core.start_offset and not token.done
+            hot = self._read_hot(start, stop - start, max_bytes) if is_read else None
+            if (
+                not hot
+                or hot[-1].last_offset != stop - 1
+                or sum([found.count for found in hot]) != stop - start
+            ):
+                self._read_leased(pending, hot, is_read=is_read)
+            elif token.answer(c.LeasedRecords(lease_id, deadline, ranges, hot)):
+                core.delivered(pending)
+            else:
+                core.not_delivered(pending, self.context.clock.monotonic())
 
-    async def _read_leased_cold(self, reading: LeaseReading) -> None:
-        log, clock = self._log, self.context.clock
+    def _read_hot(self, offset: int, max_records: int, max_bytes: int) -> list[Columns] | None:
+        """What memory holds from `offset` on; None when the disk has to be asked, or tells what is wrong."""
+        try:
+            return self._log.read_hot(offset, max_records=max_records, max_bytes=max_bytes)
+        except (StorageError, MemoryError):
+            return None
+
+    def _read_leased(self, pending: PendingLease, hot: list[Columns] | None, *, is_read: bool) -> None:
+        """The same for a lease of several ranges, or one of which not all is there: `hot` is what is, once read."""
+        reading, log = LeaseReading(pending.lease, pending.max_bytes), self._log
+        while not pending.token.done and (wanted := reading.wanted(log.start_offset)) is not None:
+            start, stop, room = wanted
+            found = hot if is_read else self._read_hot(start, stop - start, room)
+            if found is None:
+                self.context.start_task(self._read_leased_cold, pending, reading, name="cold read")
+                return
+            reading.take(found, found[-1].last_offset + 1 if found else stop)
+            is_read = False
+        self._deliver(pending, reading)
+
+    async def _read_leased_cold(self, pending: PendingLease, reading: LeaseReading) -> None:
+        log = self._log
         try:
             while (wanted := reading.wanted(log.start_offset)) is not None:
                 start, stop, room = wanted
                 found = await log.read(start, max_records=stop - start, max_bytes=room)
                 reading.take(found.batches, found.next_offset if found.next_offset > start else stop)
         except (StorageError, MemoryError) as error:
-            self._core.lease_not_read(reading, self._read_error(error), clock.monotonic())
+            self._core.lease_not_read(pending, self._read_error(error), self.context.clock.monotonic())
         else:
             self._tell_new_damage()
-            self._core.lease_read(reading, clock.monotonic())
+            self._deliver(pending, reading)
         self._perform()
 
-    def _deliver(self, effect: e.Deliver) -> None:
-        token = effect.reading.token
-        if not token.done and token.answer(effect.records):
-            self._core.delivered(effect.reading)
+    def _read_window(self, effect: e.ReadWindow) -> None:
+        """Read records for a group's choice, before they are leased."""
+        start = max(effect.start, self._log.start_offset)
+        hot = self._read_hot(start, effect.stop - start, READ_BYTES_DEFAULT) if start < effect.stop else []
+        if hot is None:
+            self.context.start_task(self._read_window_cold, effect, start, name="cold read")
         else:
-            self._core.not_delivered(effect.reading, self.context.clock.monotonic())
+            self._window_read(effect, hot, hot[-1].last_offset + 1 if hot else effect.stop)
+
+    async def _read_window_cold(self, effect: e.ReadWindow, start: int) -> None:
+        try:
+            found = await self._log.read(max(start, self._log.start_offset), max_records=effect.stop - start)
+            self._window_read(effect, found.batches, found.next_offset)
+        except (StorageError, MemoryError) as error:
+            now = self.context.clock.monotonic()
+            self._core.window_not_read(effect.group_id, self._read_error(error), now)
+        else:
+            self._tell_new_damage()
+        self._perform()
+
+    def _window_read(self, effect: e.ReadWindow, batches: list[Columns], next_offset: int) -> None:
+        group_id, start, stop, columns = effect
+        read_end = next_offset if next_offset > start else stop
+        records = window_records(start, read_end, batches, columns)
+        self._core.window_read(group_id, records, self.context.clock.monotonic())
+
+    def _deliver(self, pending: PendingLease, reading: LeaseReading) -> None:
+        core, token, now = self._core, pending.token, self.context.clock.monotonic()
+        if not token.done and token.answer(core.lease_read(pending, reading, now)):
+            core.delivered(pending)
+        else:
+            core.not_delivered(pending, now)
 
     def _read_records(self, effect: e.ReadRecords) -> None:
         token, offset, max_records, max_bytes = effect
-        try:
-            hot = self._log.read_hot(offset, max_records=max_records, max_bytes=max_bytes)
-        except (StorageError, MemoryError):
-            hot = None
+        hot = self._read_hot(offset, max_records, max_bytes)
         if hot:
             token.answer((hot, hot[-1].last_offset + 1))
         else:
@@ -625,16 +674,22 @@ def _is_abandoned(token: Any) -> bool:
 
 def _group_statistics(group: Group, visible_end: int) -> c.GroupStatistics:
     delivery = group.delivery
+    choice = None if group.window is None else group.window.choice
+    fenced, records = (0, None) if choice is None else (choice.fenced, choice.records)
     return c.GroupStatistics(
         group_id=group.group_id,
         durable=group.durable,
         floor=delivery.floor,
         next_offset=delivery.next,
-        ready=delivery.ready_count(visible_end),
+        ready=delivery.ready_count(visible_end) + delivery.passed - fenced,
         leased=delivery.leased,
         pending=delivery.pending_count(visible_end),
         redelivered=delivery.redelivered,
         expired=delivery.expired,
         waiting_consumers=len(group.waiting),
         lost_records=group.lost_records,
+        fenced=fenced,
+        window_records=0 if records is None else records.count,
+        window_bytes=0 if records is None else records.size_bytes,
+        is_window_full=records is not None and records.is_full,
     )

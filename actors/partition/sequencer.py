@@ -11,6 +11,7 @@ S1  Records leave in the order in which they came, each exactly once; but for th
 S2  Appends are durable when any record in them wants level ALL; the whole commit then waits for the sync.
 S3  Every token that came in goes out with exactly one `Appends`, or was dropped with its record.
 S4  The sizes of all `Appends` that left and of what waits add up to the sizes of all that came.
+S5  A flush leaves with the last of the records that came before it, or with the next `Appends` when they have left.
 """
 
 from __future__ import annotations
@@ -21,28 +22,35 @@ from typing import Any, Final
 
 import attrs
 
-from callboard.actors.partition.commands import Level, PublishMany, PublishOne
+from callboard.actors.partition.commands import Level, PublishMany, PublishOne, Token
 from callboard.log.format.columns import Columns
-from callboard.log.limits import KIB, USUAL, Limits
+from callboard.log.limits import KIB, MIB, USUAL, Limits
 
 GATHER_S: Final = 0.001
 GATHER_BYTES: Final = 64 * KIB
 """Records that nobody waits for are written when the first has waited so long, or so many bytes have come."""
+CANCELLED_SIFT_BYTES: Final = 1 * MIB
+"""Appends are looked through for publishers that gave up when so many bytes wait."""
 NEVER: Final = float("inf")
 
-Token = Any
+
+class Due:
+    """When somebody next has something to write, in monotonic seconds. Whoever has it keeps `at` right."""
+
+    __slots__ = ("at",)
+
+    def __init__(self) -> None:
+        self.at = NEVER
 
 
+@attrs.define(eq=False)
 class Singles:
     """Neighbouring single records on their way into one frame."""
 
-    __slots__ = ("level", "messages", "size_bytes", "tokens")
-
-    def __init__(self) -> None:
-        self.messages: list[PublishOne] = []
-        self.tokens: list[Token | None] = []
-        self.level = Level.NONE
-        self.size_bytes = 0
+    messages: list[PublishOne] = attrs.field(factory=list)
+    tokens: list[Token | None] = attrs.field(factory=list)
+    level: Level = Level.NONE
+    size_bytes: int = 0
 
     def columns(self) -> Columns:
         """The records as one frame."""
@@ -55,18 +63,14 @@ class Singles:
         others: dict[str, Any] = {
             name: [given.get(name) if given else None for given in attributes] for name in names
         }
-        return Columns.build(
-            values,
-            keys,
-            **others,
-        )
+        return Columns.build(values, keys, **others)
 
-    def drop(self, is_cancelled: Callable[[Token], bool]) -> int:
+    def drop(self, is_abandoned: Callable[[Token], bool]) -> int:
         """Leave out the records whose publishers gave up; returns how many."""
         kept = [
             (message, token)
             for message, token in zip(self.messages, self.tokens, strict=True)
-            if token is None or not is_cancelled(token)
+            if token is None or not is_abandoned(token)
         ]
         dropped = len(self.messages) - len(kept)
         if dropped:
@@ -76,16 +80,14 @@ class Singles:
         return dropped
 
 
+@attrs.define(eq=False)
 class PublishedBatch:
     """A publisher's own batch."""
 
-    __slots__ = ("level", "size_bytes", "source", "token")
-
-    def __init__(self, columns: Columns, level: Level, size_bytes: int, token: Token | None) -> None:
-        self.source = columns
-        self.level = level
-        self.size_bytes = size_bytes
-        self.token = token
+    source: Columns
+    level: Level
+    size_bytes: int
+    token: Token | None
 
     def columns(self) -> Columns:
         """The records as the publisher made them."""
@@ -104,7 +106,7 @@ class Appends:
     """Of what was taken from the queue, dropped records included: to be returned to the budget."""
     cancelled: int = 0
     """Records dropped on the way."""
-    flushes: list[Token] = attrs.field(factory=list)
+    flushes: Sequence[Token] = ()
     """Who waits for everything up to here to be durable."""
 
     @property
@@ -121,43 +123,46 @@ class Appends:
 
 
 class Sequencer:
-    """The queue of appends between the partition's mailbox and its commits."""
+    """The queue of appends between the partition's mailbox and its commits.
+
+    `is_abandoned` tells whether somebody who waited has given up.
+    """
 
     __slots__ = (
+        "_flushes",
         "_is_awaited",
+        "_is_abandoned",
         "_parts",
         "_since",
         "_singles",
+        "_taken",
         "cancelled",
+        "due",
         "limits",
         "records",
         "size_bytes",
     )
 
-    def __init__(self, limits: Limits = USUAL) -> None:
+    def __init__(self, limits: Limits = USUAL, is_abandoned: Callable[[Token], bool] | None = None) -> None:
         self.limits = limits
+        self.due = Due()
+        """At once when somebody waits for what is queued; `NEVER` when nothing is."""
+        self._is_abandoned = is_abandoned
         self._parts: deque[Singles | PublishedBatch] = deque()
         self._singles: Singles | None = None
         self._is_awaited = False
         self._since = 0.0
+        self._flushes: list[tuple[int, Token]] = []
+        """Who waits for all records up to a number, counted from the start."""
+        self._taken = 0
+        """Records that left, or were dropped."""
         self.records = 0
         self.size_bytes = 0
         self.cancelled = 0
         """Records dropped since the start."""
 
-    @property
-    def due_at(self) -> float:
-        """When what waits is to be written: at once when somebody waits for it; `NEVER` when nothing waits."""
-        if not self.records:
-            return NEVER
-        if self._is_awaited or self.size_bytes >= GATHER_BYTES:
-            return 0.0
-        return self._since + GATHER_S
-
     def add_one(self, message: PublishOne, token: Token | None, now: float = 0.0) -> None:
         """Queue one record."""
-        if not self.records:
-            self._since = now
         singles = self._singles
         if singles is None:
             singles = self._singles = Singles()
@@ -165,10 +170,13 @@ class Sequencer:
         singles.messages.append(message)
         singles.tokens.append(token)
         _, _, _, level, size = message
+        singles.size_bytes += size
         if level > singles.level:
             singles.level = level
             self._is_awaited = True
-        singles.size_bytes += size
+            self.due.at = 0.0
+        elif not self._is_awaited:
+            self._gathers(now, size)
         self.size_bytes += size
         self.records += 1
         if (
@@ -179,43 +187,79 @@ class Sequencer:
 
     def add_many(self, message: PublishMany, token: Token | None, now: float = 0.0) -> None:
         """Queue a publisher's batch."""
+        columns, level, size = message
+        self._singles = None
+        self._parts.append(PublishedBatch(columns, level, size, token))
+        if level > Level.NONE:
+            self._is_awaited = True
+            self.due.at = 0.0
+        elif not self._is_awaited:
+            self._gathers(now, size)
+        self.records += columns.count
+        self.size_bytes += size
+
+    def _gathers(self, now: float, size_bytes: int) -> None:
+        """So many bytes that nobody waits for are added to others of the kind."""
         if not self.records:
             self._since = now
-        if message.level > Level.NONE:
-            self._is_awaited = True
-        self._singles = None
-        self._parts.append(PublishedBatch(message.columns, message.level, message.size_bytes, token))
-        self.records += message.columns.count
-        self.size_bytes += message.size_bytes
+        due = 0.0 if self.size_bytes + size_bytes >= GATHER_BYTES else self._since + GATHER_S
+        self.due.at = min(self.due.at, due)
 
-    def take(self, is_cancelled: Callable[[Token], bool] | None = None) -> Appends | None:
+    @property
+    def is_flushing(self) -> bool:
+        """Whether somebody waits for a flush."""
+        return bool(self._flushes)
+
+    def add_flush(self, token: Token) -> None:
+        """Queue somebody who waits for all that is queued now, or was taken before, to be durable."""
+        self._flushes.append((self._taken + self.records, token))
+        self.due.at = 0.0
+
+    def put_back(self, flushes: Sequence[Token]) -> None:
+        """These were not durable after all: they leave with the next appends."""
+        self._flushes = [*((0, token) for token in flushes), *self._flushes]
+        self.due.at = 0.0
+
+    def take(self) -> Appends | None:
         """The next commit's appends, oldest first, up to `Limits.commit_bytes`; None when nothing waits.
 
-        Records whose token `is_cancelled` are dropped, so there may be no batches in what is returned.
+        When much waits, records of those who have given up are dropped, so there may be no batches in what is returned.
         """
-        if not self._parts:
+        waiting = self._parts
+        if not waiting and not self._flushes:
+            self.due.at = NEVER
             return None
+        is_abandoned = self._is_abandoned if self.size_bytes >= CANCELLED_SIFT_BYTES else None
         parts: list[Singles | PublishedBatch] = []
         size = cancelled = 0
-        while self._parts and (not parts or size + self._parts[0].size_bytes <= self.limits.commit_bytes):
-            part = self._parts.popleft()
+        while waiting and (not parts or size + waiting[0].size_bytes <= self.limits.commit_bytes):
+            part = waiting.popleft()
             size += part.size_bytes
-            if is_cancelled is not None:
+            if is_abandoned is not None:
                 if isinstance(part, Singles):
-                    cancelled += part.drop(is_cancelled)
+                    cancelled += part.drop(is_abandoned)
                     if not part.messages:
                         continue
-                elif part.token is not None and is_cancelled(part.token):
+                elif part.token is not None and is_abandoned(part.token):
                     cancelled += part.source.count
                     continue
             parts.append(part)
-        if not self._parts:
-            self._singles = None
-        self._is_awaited = any(part.level > Level.NONE for part in self._parts)
         batches = [part.columns() for part in parts]
         records = sum([batch.count for batch in batches])
+        self._taken += records + cancelled
         self.records -= records + cancelled
         self.cancelled += cancelled
         self.size_bytes -= size
         durable = any(part.level is Level.ALL for part in parts)
-        return Appends(parts, batches, durable, records, size, cancelled)
+        appends = Appends(parts, batches, durable, records, size, cancelled)
+        if self._flushes:
+            appends.flushes = [token for upto, token in self._flushes if upto <= self._taken]
+            self._flushes = [flush for flush in self._flushes if flush[0] > self._taken]
+            appends.durable = durable or bool(appends.flushes)
+        if waiting:
+            self._is_awaited = any(part.level > Level.NONE for part in waiting)
+            is_due = self._is_awaited or self._flushes or self.size_bytes >= GATHER_BYTES
+            self.due.at = 0.0 if is_due else self._since + GATHER_S
+        else:
+            self._singles, self._is_awaited, self.due.at = None, False, NEVER
+        return appends

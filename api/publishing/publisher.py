@@ -47,6 +47,8 @@ from callboard.publishing.columns import (
 )
 from callboard.publishing.partitioning import Partitioner, StickyRoundRobin, checked, consistent, split
 
+TELLS_PER_PASS = 32
+"""So many records that nobody waits for are published in one step of a task; then others have their turn."""
 REFUSING = frozenset({"stuck", "failed"})
 
 
@@ -78,6 +80,7 @@ class Publisher:
         self.live = live
         self.partitioner: Partitioner = consistent
         self._is_chosen = False
+        self._tells = 0
         """Whether the partitioner was named, or has chosen: it stays then."""
         self._sticky = StickyRoundRobin(len(live.ports))
 
@@ -108,15 +111,17 @@ class Publisher:
         acks: str,
     ) -> Receipt:
         """See `Topic.publish`; `given` are the attributes other than `key`, None for none."""
-        level = _level(acks)
+        level = LEVELS[acks] if type(acks) is str and acks in LEVELS else _level(acks)
         if type(value) is not bytes:
             if isinstance(value, Message):
                 value, key, given, partition = _opened(value, key, given, partition)
             value = check_bytes("value", value)
         size = len(value)
         if key is not None:
-            size += check_key(key)
-            key = bytes(key)
+            if type(key) is not bytes or len(key) > KEY_BYTES_MAX:
+                check_key(key)
+                key = bytes(key)
+            size += len(key)
         attributes: dict[str, Any] | None = None
         if given is not None:
             attributes, more = stored_attributes(given)
@@ -124,12 +129,19 @@ class Publisher:
         live = self.live
         if size > live.settings.max_message_bytes:
             raise self._too_large(size)
-        port = self._port(key, size, partition)
+        ports = live.ports
+        if partition is None and len(ports) == 1 and self.partitioner is consistent:
+            port = ports[0]
+        else:
+            port = self._port(key, size, partition)
         message = PublishOne(value, key, attributes, level, size)
         budget = port.budget
-        if level is Level.NONE or port.state in REFUSING or not budget.take_nowait(size):
+        if port.state in REFUSING or not budget.take_nowait(size):
             return Receipt(live.name, port.index, await self._send(port, message, 1))
         # `_send` once more, without its call: with many publishers the processor is what bounds them.
+        if level is Level.NONE:
+            await self._tell(port, message, 1)
+            return Receipt(live.name, port.index, None)
         try:
             try:
                 reply = port.ref.ask_nowait(message)
@@ -147,8 +159,6 @@ class Publisher:
         ports = self.live.ports
         if partition is not None:
             return ports[self._checked_partition(partition)]
-        if len(ports) == 1 and self.partitioner is consistent:
-            return ports[0]
         if key is None:
             return ports[self._turn(1, size)]
         self._is_chosen = True
@@ -210,9 +220,13 @@ class Publisher:
                 raise self._refused(port)
 
     async def _tell(self, port: PartitionPort, message: PublishOne | PublishMany, records: int) -> None:
-        """Enqueue what nobody waits for, and whose bytes were taken; the partition counts what fails."""
+        """Enqueue what nobody waits for, and whose bytes were taken; the partition counts what fails.
+
+        A checkpoint for cancellation, and once in `TELLS_PER_PASS` times one that lets other tasks run.
+        """
         port.unawaited_waiting += records
         try:
+            await trio.lowlevel.checkpoint_if_cancelled()
             try:
                 port.ref.tell_nowait(message)
             except MailboxFull:
@@ -224,7 +238,10 @@ class Publisher:
             if isinstance(error, ActorStopped):
                 raise self._stopped() from error
             raise
-        await trio.lowlevel.checkpoint()
+        self._tells += 1
+        if self._tells >= TELLS_PER_PASS or records > 1:
+            self._tells = 0
+            await trio.lowlevel.cancel_shielded_checkpoint()
 
     def _refused(self, port: PartitionPort) -> CallboardError:
         if self.live.deleted:

@@ -116,6 +116,17 @@ class SegmentIndex:
         """(position, base offset) of the frame from which a walk meets `offset`."""
         return self._frame(bisect_right(self.offsets, offset) - 1)
 
+    def bytes_between(self, offset: int, stop: int) -> tuple[int, int]:
+        """From the frame found for `offset` on: bytes up to the next entry, and to the first one at or past `stop`."""
+        offsets, positions = self.offsets, self.positions
+        if not positions:
+            return 0, 0
+        place = max(bisect_right(offsets, offset) - 1, 0)
+        after = bisect_left(offsets, stop, place + 1)
+        start, count = positions[place], len(positions)
+        following = positions[place + 1] if place + 1 < count else self.end_position
+        return following - start, (positions[after] if after < count else self.end_position) - start
+
     def find_time(self, time_us: int) -> tuple[int, int]:
         """(position, base offset) of the frame from which a walk meets the first record at or after `time_us`."""
         return self._frame(bisect_left(self.times, time_us) - 1)

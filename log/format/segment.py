@@ -2,6 +2,14 @@
 
 The id seeds every checksum of the segment (see `frame`). The header is stored twice because without the id no frame
 of the segment can be told from noise: one damaged byte must not cost a segment.
+
+A segment that lies in the folder of another log (files were swapped, or restored into the wrong place) has checksums
+that hold, so without its *identity* one topic's records would be served as another's. The identity is the CRC-32 of the
+folder's path below the root; the topic's id, never used again, is part of the path, and so is the partition's number.
+
+Only logs whose folders are Callboard's own have an identity: the catalog, partitions, their delivery journals. All
+other logs (recordings, journals of users' actors) may be moved and copied at will: their identity is 0, *unbound*. So
+it is in every segment that was written before headers told an identity; unbound segments are accepted everywhere.
 """
 
 from __future__ import annotations
@@ -26,8 +34,12 @@ __all__ = [
     "SEGMENT_VERSION",
     "SegmentHeader",
     "SegmentKind",
+    "UNBOUND",
+    "belongs_to",
     "decode_segment_header",
     "encode_segment_header",
+    "identity_of",
+    "kind_of",
 ]
 
 SEGMENT_MAGIC: Final = b"CALLBRD1"
@@ -59,6 +71,12 @@ COPY_BYTES: Final = SEGMENT_LAYOUT.size_bytes
 SEGMENT_HEADER_BYTES: Final = 2 * COPY_BYTES
 SEALED_BYTES: Final = COPY_BYTES - 4
 CHECKSUM: Final = struct.Struct("<I")
+
+UNBOUND: Final = 0
+CATALOG: Final = "catalog"
+TOPICS: Final = "topics"
+PARTITION_DEPTH: Final = 3
+"""topics/<topic id>/<partition>; what lies below is a journal."""
 
 
 class GapReason(enum.IntEnum):
@@ -94,7 +112,7 @@ class SegmentHeader:
     version: int = SEGMENT_VERSION
     intact: bool = True
     identity: int = 0
-    """Which log the segment belongs to (see `identity`); 0: any."""
+    """Which log the segment belongs to (see `identity_of`); 0: any."""
 
 
 def encode_segment_header(
@@ -203,3 +221,23 @@ def decode_copy(copy: memoryview) -> SegmentHeader:
         version,
         identity=identity,
     )
+
+
+def identity_of(directory: str) -> int:
+    """The identity of the log in `directory`, relative to the root; `UNBOUND` when it has none."""
+    return UNBOUND if kind_of(directory) is None else zlib.crc32(directory.encode()) or 1
+
+
+def kind_of(directory: str) -> SegmentKind | None:
+    """What kind of log belongs in `directory`; None when that is not Callboard's to say."""
+    parts = directory.split("/")
+    if parts[0] == CATALOG:
+        return SegmentKind.JOURNAL
+    if parts[0] != TOPICS or len(parts) < PARTITION_DEPTH:
+        return None
+    return SegmentKind.LOG if len(parts) == PARTITION_DEPTH else SegmentKind.JOURNAL
+
+
+def belongs_to(header: SegmentHeader, directory: str) -> bool:
+    """Whether a segment with this header may lie in `directory`."""
+    return header.identity in (UNBOUND, identity_of(directory))

@@ -9,8 +9,7 @@ from typing import Final
 
 from callboard.log.errors import DiskFull, PlanFailed, StorageError
 from callboard.log.format.frame import frame_length
-from callboard.log.format.identity import identity_of
-from callboard.log.format.segment import SegmentKind, encode_segment_header
+from callboard.log.format.segment import SegmentKind, encode_segment_header, identity_of
 from callboard.log.seams.disk import (
     Buffer,
     Close,

@@ -10,9 +10,8 @@ import attrs
 
 from callboard.log.format.frame import FrameFields, encode_frame, frame_length, header_of, reseal, seed_of
 from callboard.log.format.frame_walk import FrameWalk
-from callboard.log.format.identity import identity_of
 from callboard.log.format.index import SegmentIndex
-from callboard.log.format.segment import GapReason, SegmentKind, encode_segment_header
+from callboard.log.format.segment import GapReason, SegmentKind, encode_segment_header, identity_of
 from callboard.log.journal.journal_records import Kind, columns_of_control
 from callboard.log.limits import INDEX_INTERVAL_BYTES, MIB, SEGMENT_BYTES_MAX
 from callboard.log.offline.found import FoundRun, Inspection, SegmentState

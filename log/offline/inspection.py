@@ -17,7 +17,6 @@ from callboard.log.errors import PlanFailed
 from callboard.log.format.committed import COMMITTED_BYTES, decode_committed
 from callboard.log.format.faults import CommittedInvalid, IndexInvalid, SegmentHeaderInvalid
 from callboard.log.format.frame_walk import FrameWalk, Tail
-from callboard.log.format.identity import kind_of
 from callboard.log.format.index import INDEX_HEADER_BYTES, SegmentIndex
 from callboard.log.format.segment import (
     SEGMENT_HEADER_BYTES,
@@ -25,6 +24,7 @@ from callboard.log.format.segment import (
     SegmentHeader,
     SegmentKind,
     decode_segment_header,
+    kind_of,
 )
 from callboard.log.journal.journal_disk import segment_bases
 from callboard.log.journal.journal_records import Kind

@@ -15,6 +15,7 @@ import trio
 from callboard.log.errors import LogCorrupt
 from callboard.log.format.columns import Columns
 from callboard.log.format.frame_walk import EVERYTHING, FrameWalk
+from callboard.log.format.index import SegmentIndex
 from callboard.log.format.walk_drivers import run_walk_async, run_walk_cached
 from callboard.log.limits import KIB
 from callboard.log.partition.tail_cache import TailCache
@@ -61,7 +62,9 @@ class LogReads:
             return None
         request = ReadRequest(offset, max_records, max_bytes)
         limit = min(durable_end, segment.end_offset)
-        walk = self._walk(segment, request, *segment.index.find_offset(offset), limit, HOT_CHUNK_BYTES)
+        walk = self._walk(
+            segment, request, segment.index, *segment.index.find_offset(offset), limit, HOT_CHUNK_BYTES
+        )
         run_walk_cached(walk, partial(self._files.read_cached, segment.file.handle))
         return request.batches if request.batches and not request.lost else None
 
@@ -69,12 +72,19 @@ class LogReads:
     def _walk(
         segment: StoredSegment,
         request: ReadRequest,
+        index: SegmentIndex,
         position: int,
         expected: int,
         limit: int,
         chunk_bytes: int,
     ) -> FrameWalk:
-        """A walk for `request` that ends where no valid frame follows."""
+        """A walk for `request` that ends where no valid frame follows.
+
+        It begins with the bytes that the index says are needed, at most a chunk, or the first frames when these are
+        longer.
+        """
+        least, needed = index.bytes_between(expected, min(request.offset + request.records, limit))
+        chunk_bytes = max(chunk_bytes, least)
         return FrameWalk(
             segment.segment_id,
             expected,
@@ -87,7 +97,7 @@ class LogReads:
             visit_from=request.offset,
             resync=False,
             chunk_bytes=chunk_bytes,
-            first_bytes=chunk_bytes,
+            first_bytes=needed or chunk_bytes,
         )
 
     # -- from the disk --------------------------------------------------------------------------------------------
@@ -109,6 +119,8 @@ class LogReads:
             elif request.offset >= segment.end_offset:
                 end = visible_end if following is None else min(following.base_offset, visible_end)
                 request.lose(request.offset, end - 1)
+            elif request.offset >= durable_end:
+                break  # synced since this read began, and no longer in memory: the next read finds it
             else:
                 await self._read_segment(segment, request, durable_end)
         await self._close_dropped()
@@ -124,7 +136,7 @@ class LogReads:
             position, expected = index.find_offset(request.offset)
             is_scanned = False
             while True:
-                walk = self._walk(segment, request, position, expected, limit, CHUNK_BYTES)
+                walk = self._walk(segment, request, index, position, expected, limit, CHUNK_BYTES)
                 await run_walk_async(walk, partial(self._files.read, segment.file.handle))
                 if request.is_fulfilled:
                     return

@@ -25,9 +25,8 @@ from callboard.log.format.frame import (
     seed_of,
 )
 from callboard.log.format.frame_walk import FrameWalk
-from callboard.log.format.identity import identity_of
 from callboard.log.format.index import SegmentIndex
-from callboard.log.format.segment import SEGMENT_HEADER_BYTES, GapReason, encode_segment_header
+from callboard.log.format.segment import SEGMENT_HEADER_BYTES, GapReason, encode_segment_header, identity_of
 from callboard.log.limits import MIB
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Buffer, Close, Incarnation, Truncate, Verb

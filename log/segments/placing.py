@@ -14,8 +14,7 @@ from typing import Final
 import attrs
 
 from callboard.log.format.committed import Committed
-from callboard.log.format.identity import UNBOUND, belongs_to
-from callboard.log.format.segment import SegmentHeader, SegmentKind
+from callboard.log.format.segment import UNBOUND, SegmentHeader, SegmentKind, belongs_to
 from callboard.log.limits import OFFSET_JUMP_MAX, OFFSET_MAX
 
 __all__ = ["FOREIGN", "Placing", "TOO_FAR", "is_within_reach", "place_segments"]

@@ -9,9 +9,13 @@ import attrs
 
 from callboard.log.format.faults import FaultReason, SegmentHeaderInvalid
 from callboard.log.format.frame_walk import EVERYTHING, NOTHING, FrameWalk, Visit
-from callboard.log.format.identity import belongs_to
 from callboard.log.format.index import SegmentIndex
-from callboard.log.format.segment import SEGMENT_HEADER_BYTES, SegmentHeader, decode_segment_header
+from callboard.log.format.segment import (
+    SEGMENT_HEADER_BYTES,
+    SegmentHeader,
+    belongs_to,
+    decode_segment_header,
+)
 from callboard.log.format.walk_drivers import run_walk_async
 from callboard.log.seams.disk import Close, Handle, Incarnation, Open
 from callboard.log.segments.index_file import load_index, new_index, proves_itself

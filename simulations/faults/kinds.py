@@ -18,8 +18,8 @@ import attrs
 from callboard.simulations.disk.disk_faults import VERB_NAMES
 from callboard.simulations.disk.survival import Survival
 from callboard.simulations.faults.shapes import (
-    Choice,
     Number,
+    OneOf,
     Remains,
     Text,
     Whole,
@@ -265,11 +265,11 @@ class FailVerb(Fault):
     After a failed sync, `pages` that are "kept" still show what was written, "reverted" ones what is on the disk.
     """
 
-    verb: str = field(Choice(VERBS))
-    errno: str = field(Choice(ERRNOS), "EIO")
+    verb: str = field(OneOf(VERBS))
+    errno: str = field(OneOf(ERRNOS), "EIO")
     path: str = field(Text(), "")
     times: int = field(COUNT, 1)
-    pages: str = field(Choice(("kept", "reverted")), "kept")
+    pages: str = field(OneOf(("kept", "reverted")), "kept")
     partial: int = field(Whole(0, BYTES_MAX), 0)
 
     @property

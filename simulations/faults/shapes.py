@@ -114,7 +114,7 @@ class Text(_Plain):
 
 
 @attrs.frozen
-class Choice(_Plain):
+class OneOf(_Plain):
     """One of a few words."""
 
     words: Collection[str]

@@ -207,7 +207,7 @@ class ObservedConsumer:
         self._history = world.history
         self._machine = machine
         self._scope = trio.CancelScope()
-        self._lazy: list[tuple[int, int, tuple[int, ...]]] = []
+        self._lazy: list[tuple[int, ReceivedMessage | ReceivedBatch, tuple[int, ...]]] = []
 
     def crash(self) -> bool:
         """End the consumer's task now; False when it has ended already."""
@@ -247,7 +247,7 @@ class ObservedConsumer:
         self._record(
             "delivered",
             self.life,
-            batch.partition,
+            batch,
             tuple(batch.offsets()),
             ids=tuple(map(identify, batch.values(), batch.keys())),
             attempts=tuple(batch.attempts()),
@@ -260,7 +260,7 @@ class ObservedConsumer:
         self._record(
             "delivered",
             self.life,
-            message.partition,
+            message,
             (message.offset,),
             ids=(self._history.identify(message.value, message.key),),
             attempts=(message.attempt,),
@@ -289,22 +289,22 @@ class ObservedConsumer:
     async def _settle(self, verb: str, held: Any, call: Callable[[], Any], *, lazy: bool = False) -> str:
         offsets = tuple(held.offsets()) if isinstance(held, ReceivedBatch) else (held.offset,)
         operation = self._history.operation()
-        self._record(verb, operation, held.partition, offsets)
+        self._record(verb, operation, held, offsets)
         self._world.probe(verb, self.who)
         try:
             await call()
         except LeaseLost:
-            return self._record("lost", operation, held.partition, offsets)
+            return self._record("lost", operation, held, offsets)
         except CallboardError as error:
-            return self._record("unsure", operation, held.partition, offsets, detail=type(error).__name__)
+            return self._record("unsure", operation, held, offsets, detail=type(error).__name__)
         except trio.Cancelled:
-            self._record("unsure", operation, held.partition, offsets, detail="cancelled")
+            self._record("unsure", operation, held, offsets, detail="cancelled")
             raise
         if lazy:
-            self._lazy.append((operation, held.partition, offsets))
+            self._lazy.append((operation, held, offsets))
             return "unsure"
         until = held.deadline if verb == "extend" else 0.0
-        return self._record(SETTLEMENTS[verb], operation, held.partition, offsets, until=until)
+        return self._record(SETTLEMENTS[verb], operation, held, offsets, until=until)
 
     async def flush(self) -> None:
         """Wait until all acks that nobody waited for are synced. When one failed, none is known to have happened."""
@@ -313,17 +313,17 @@ class ObservedConsumer:
         try:
             await self.inner.flush()
         except CallboardError as error:
-            for operation, partition, offsets in lazy:
-                self._record("unsure", operation, partition, offsets, detail=type(error).__name__)
+            for operation, held, offsets in lazy:
+                self._record("unsure", operation, held, offsets, detail=type(error).__name__)
             return
-        for operation, partition, offsets in lazy:
-            self._record("acked", operation, partition, offsets)
+        for operation, held, offsets in lazy:
+            self._record("acked", operation, held, offsets)
 
     def _record(
         self,
         kind: str,
         operation: int,
-        partition: int = -1,
+        held: ReceivedMessage | ReceivedBatch | None = None,
         offsets: tuple[int, ...] = (),
         *,
         ids: tuple[int, ...] = (),
@@ -336,8 +336,8 @@ class ObservedConsumer:
             kind,
             self.who,
             operation,
-            self.topic,
-            partition,
+            self.topic if held is None else held.topic,
+            -1 if held is None else held.partition,
             self.inner.group,
             ids,
             offsets,
@@ -368,7 +368,7 @@ class ObservedReceiving:
             return bool(await self._inner.__aexit__(kind, error, traceback))
         verb = "ack" if error is None else "nack" if isinstance(error, Exception) else "release"
         operation = consumer._history.operation()
-        place = message.partition, (message.offset,)
+        place = message, (message.offset,)
         consumer._record(verb, operation, *place)
         consumer._world.probe(verb, consumer.who)
         end = "unsure"
@@ -393,6 +393,8 @@ async def consume(
     **settings: Any,
 ) -> bool:
     """Subscribe, run `work(consumer)`, and leave; True when the consumer was crashed by a fault.
+
+    `topic` is a `callboard.Topic`, or what subscribes to several and has a name for them.
 
     While it lives, `world.consumers[who]` is the consumer, for faults to crash.
     """

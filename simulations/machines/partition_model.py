@@ -18,18 +18,17 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from callboard.actors.delivery.delivery import Delivery
+from callboard.actors.delivery.events import GroupEvents
 from callboard.actors.delivery.receipts import OffsetRange
-from callboard.actors.partition.commands import DeliverySettings
+from callboard.actors.partition.commands import DeliverySettings, LeasedRecords
 from callboard.actors.partition.core import Carried, JournalWork, PartitionCore
 from callboard.actors.partition.effects import (
-    AnswerEach,
     AppendsFailed,
     AppendsStored,
     Arm,
-    Deliver,
-    ReadLeased,
+    Journalled,
 )
-from callboard.actors.partition.group_states import GroupEvents, GroupStates
+from callboard.actors.partition.group_states import GroupStates, PendingLease
 from callboard.actors.partition.lease_reading import LeaseReading
 from callboard.actors.partition.sequencer import Appends, Singles
 from callboard.log.errors import PublishFailed
@@ -147,7 +146,7 @@ class PartitionModel:
         self.records_now: list[Record] = []
         self.sync_now = False
         self.under_way = False
-        self.deliveries: dict[tuple[int, int], Deliver] = {}
+        self.deliveries: dict[tuple[int, int], tuple[PendingLease, LeasedRecords]] = {}
         """What the core delivers, by group's and lease's id."""
         self.undelivered: list[Pending] = []
         """Of crashed incarnations: nobody has heard of them."""
@@ -195,26 +194,25 @@ class PartitionModel:
     def perform(self, now: float) -> None:
         """Carry out what the core wants done."""
         core = self.core
-        while effects := core.take_effects():
+        while core.effects:
+            effects, core.effects = core.effects, []
             effect: Any
             for effect in effects:
                 kind = type(effect)
                 if kind is Arm:
                     self.due = min(self.due, effect.at)
-                elif kind is ReadLeased:
-                    self._read(effect.reading, now)
-                elif kind is Deliver:
-                    lease = effect.reading.lease
-                    self.deliveries[effect.reading.group_id, lease.lease_id] = effect
+                elif kind is Journalled:
+                    self.answered += len(effect.answers)
+                    for pending in effect.leases:
+                        self._read(pending, now)
                 elif kind is AppendsStored:
                     self._stored(effect.appends, effect.base_offsets)
                 elif kind is AppendsFailed:
                     _fail(effect.appends)
-                elif kind is AnswerEach:
-                    self.answered += len(effect.answers)
 
-    def _read(self, reading: LeaseReading, now: float) -> None:
+    def _read(self, pending: PendingLease, now: float) -> None:
         """The log holds everything but its gaps."""
+        reading = LeaseReading(pending.lease, pending.max_bytes)
         gaps_end = self.gaps[-1][1] if self.gaps else 0
         while (wanted := reading.wanted(0)) is not None:
             start, stop, _ = wanted
@@ -233,7 +231,8 @@ class PartitionModel:
         for lost in reading.lost:
             for group in self.groups:
                 group.ledger.lost(*lost)
-        self.core.lease_read(reading, now)
+        records = self.core.lease_read(pending, reading, now)
+        self.deliveries[pending.group.group_id, pending.lease.lease_id] = pending, records
 
     @staticmethod
     def _stored(appends: Appends, base_offsets: Sequence[int]) -> None:
@@ -250,7 +249,7 @@ class PartitionModel:
     def commit(self, now: float, wall_offset_s: float) -> int:
         """Write what waits, sync what wants it, tell everybody. Returns how many inputs that was."""
         core = self.core
-        appends, work, pending = core.take_appends(), core.take_journal(), self.pending
+        appends, work, pending = core.sequencer.take(), core.take_journal(), self.pending
         if appends is None and work is None and not pending:
             return 0
         records: list[Record] = []
@@ -276,15 +275,13 @@ class PartitionModel:
             self.passing("disk.sync", self.path)
             if self.life != life:
                 return 1
-        base, pending = self.visible_end, self.pending_now
+        base, pending, bases = self.visible_end, self.pending_now, []
         self._plan_ended()
         if appends is not None:
-            bases = []
             for batch in appends.batches:
                 bases.append(base)
                 base += batch.count
-            core.appended(appends, bases)
-        core.log_moved(0, self.visible_end, self.durable_end, now)
+        core.log_moved(0, self.visible_end, self.durable_end, now, appends, bases)
         self.answered = 0
         if work is not None:
             core.journalled(work)
@@ -296,18 +293,18 @@ class PartitionModel:
             self.told += pending
         if self.events >= SNAPSHOT_EVERY:
             self._snapshot(now, wall_offset_s)
-        return 1 + (0 if work is None else len(work.readings))
+        return 1 + (0 if work is None else len(work.leases))
 
     def _tell(self, pending: Sequence[Pending], now: float) -> None:
         """Tell the ledgers, in order, what is written now; deliver what is still wanted."""
         deliveries, core = self.deliveries, self.core
         for kind, group, what in pending:
             if kind == LEASED:
-                deliver = deliveries.pop((group.group_id, what[0]), None)
-                if deliver is None:
+                delivery = deliveries.pop((group.group_id, what[0]), None)
+                if delivery is None:
                     raise Violation("machines", f"lease {what[0]} was journalled and not delivered")
-                core.delivered(deliver.reading)
-                ranges = deliver.records.ranges
+                core.delivered(delivery[0])
+                ranges = delivery[1].ranges
                 if ranges:
                     group.ledger.deliver(what if ranges is what[1] else what._replace(ranges=ranges), now)
                     group.leased.append((what[0], tuple([row[:2] for row in ranges]), what[2]))
@@ -316,8 +313,8 @@ class PartitionModel:
             else:
                 count(kind, group, what)
         if deliveries:
-            for deliver in deliveries.values():
-                core.not_delivered(deliver.reading, now)
+            for pending_lease, _ in deliveries.values():
+                core.not_delivered(pending_lease, now)
             deliveries.clear()
 
     def _plan_ended(self) -> None:
@@ -369,7 +366,7 @@ class PartitionModel:
                         self.told.append((kind, group, what))
         self.undelivered += [entry for entry in self.pending if entry[0] == LEASED]
         self.unwritten += [entry for entry in self.pending if entry[0] in (ACKED, NACKED, RELEASED)]
-        while (waiting := self.core.take_appends()) is not None:
+        while (waiting := self.core.sequencer.take()) is not None:
             _fail(waiting)
         self.core.end()
         self.deliveries.clear()

@@ -109,7 +109,7 @@ _TABLE: Final = (
         "no belief in a second sync",
         "the pages that a failed sync has dropped are believed durable after the next sync",
         "a sync that failed is repeated until it succeeds",
-        (Patch(f"{ACTORS}.partition.commit_plan.DiskEngine._submit", wrong.retries_syncs),),
+        (Patch(f"{ACTORS}.partition.committer.DiskEngine._submit", wrong.retries_syncs),),
         ("failing-syncs", *CRASHES),
     ),
     Safeguard(
@@ -128,7 +128,7 @@ _TABLE: Final = (
         "acks in the journal",
         "after a restart everything is delivered again",
         "acks are left out of the journal",
-        (Patch(f"{ACTORS}.partition.group_states.GroupEvents.record", wrong.drops_acks),),
+        (Patch(f"{ACTORS}.delivery.events.GroupEvents.record", wrong.drops_acks),),
     ),
     Safeguard(
         "lease check",
@@ -157,7 +157,7 @@ _TABLE: Final = (
         "mailbox outlives its actor",
         "what was asked while an actor restarted is never answered",
         "a restarted actor finds an empty mailbox",
-        (Patch("callboard.actors.kernel.incarnation.Incarnation.live", wrong.drops_the_mailbox),),
+        (Patch("callboard.actors.kernel.incarnation.ActorIncarnation.live", wrong.drops_the_mailbox),),
         ("plain-actors", "supervisor-trees", *CRASHES),
     ),
     Safeguard(
@@ -182,7 +182,7 @@ _TABLE: Final = (
         "log synced before journal",
         "the journal names records that a power cut has taken",
         "the journal's part of a plan runs first",
-        (Patch(f"{ACTORS}.partition.commit_plan.DiskEngine._submit", wrong.journals_first),),
+        (Patch(f"{ACTORS}.partition.committer.DiskEngine._submit", wrong.journals_first),),
         ("failing-syncs", *CRASHES),
     ),
     Safeguard(
@@ -202,7 +202,7 @@ _TABLE: Final = (
         "restart intensity",
         "an actor that cannot live is restarted for ever",
         "every restart is admitted",
-        (Patch("callboard.supervision.intensity.RestartWindow.admit", wrong.returns(True)),),
+        (Patch("callboard.supervision.policies.RestartWindow.admit", wrong.returns(True)),),
         ("supervisor-trees", "machines"),
     ),
     Safeguard(
@@ -211,6 +211,13 @@ _TABLE: Final = (
         "an attempt that failed is not counted",
         (Patch(f"{ACTORS}.delivery.receipts.LeaseState.counted", wrong.counts_no_attempts),),
         ("many-groups", "machines"),
+    ),
+    Safeguard(
+        "fences within a key",
+        "a message is handled while an earlier one of its key is out, or waits for another attempt",
+        "records are read without their keys",
+        (Patch(f"{ACTORS}.partition.record_window.key_hash", wrong.returns(0)),),
+        ("order-per-key",),
     ),
     Safeguard(
         "a snapshot covers what waits",

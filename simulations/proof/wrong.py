@@ -200,10 +200,10 @@ def drops_the_mailbox(original: Original) -> Original:
 def answers_before_the_commit(original: Original) -> Original:
     """Publishers get their offsets before the plan runs."""
 
-    def stage(self: Any, commit: Any) -> Any:
-        staged = original(self, commit)
-        if staged is not None and staged.append is not None and self.in_flight is not None:
-            for part, base in zip(self.in_flight.parts, staged.append.base_offsets, strict=True):
+    def stage(self: Any, now: float, *, must_sync: bool) -> Any:
+        staged = original(self, now, must_sync=must_sync)
+        if hasattr(staged, "base_offsets") and self.in_flight is not None:
+            for part, base in zip(self.in_flight.parts, staged.base_offsets, strict=True):
                 tokens = part.tokens if hasattr(part, "tokens") else [part.token]
                 for offset, token in enumerate(tokens, base):
                     if token is not None:
@@ -216,9 +216,9 @@ def answers_before_the_commit(original: Original) -> Original:
 def answers_at_once(original: Original) -> Original:
     """A sender that waits for a synced journal record is answered before the record is written."""
 
-    def stage(self: Any, commit: Any) -> Any:
-        staged = original(self, commit)
-        if staged is not None and self._work.sync:
+    def stage(self: Any, now: float, *, must_sync: bool) -> Any:
+        staged = original(self, now, must_sync=must_sync)
+        if staged is not None and self._work is not None and self._work.sync:
             for token, value in self._work.answers:
                 token.answer(value)
             self._work.answers.clear()
@@ -282,7 +282,7 @@ def writes_what_is_healed(original: Original) -> Original:
         failed = await original(self, write)
         if failed is None:
             core._entries[:0] = entries
-            core.commit_at = 0.0
+            core.journal_due.at = 0.0
         return failed
 
     return write_state

@@ -1,4 +1,4 @@
-"""Publishers and consumers of one topic on one machine, who go on wherever the power left it.
+"""Publishers and consumers of one topic, or several, on one machine, who go on wherever the power left it.
 
 What a session does: open the runtime, publish what nobody has begun to publish yet (and, again, what was refused), let
 groups consume, and return when every group has settled everything. An operator is simulated too: a runtime that gives
@@ -11,7 +11,7 @@ a few visibility timeouts, or the run ends with a violation.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -47,7 +47,7 @@ from callboard.simulations.history.clients import ObservedConsumer, ObservedTopi
 from callboard.simulations.history.surviving import Surviving, collect
 from callboard.simulations.scenarios.draws import limits_of
 from callboard.simulations.scenarios.points import mark
-from callboard.simulations.scenarios.traffic import TOPIC, Traffic
+from callboard.simulations.scenarios.traffic import Traffic
 from callboard.simulations.violations import Violation
 
 if TYPE_CHECKING:
@@ -79,6 +79,19 @@ class HandlerFailed(Exception):
     """A handler's own failure, raised in the body of `receive`."""
 
 
+class TopicsTogether:
+    """Several topics, as their consumers subscribe to them."""
+
+    def __init__(self, runtime: callboard.Runtime, names: Sequence[str]) -> None:
+        self.name = " and ".join(names)
+        self._runtime = runtime
+        self._names = names
+
+    def subscribe(self, group: str, **settings: Any) -> callboard.Consumer:
+        """A consumer of all of them."""
+        return self._runtime.subscribe(self._names, group, **settings)
+
+
 class BrokerWorkload:
     """The clients of one run."""
 
@@ -93,9 +106,11 @@ class BrokerWorkload:
         self.terms = Terms(
             visibility_s=dict.fromkeys(traffic.groups, traffic.altered_visibility_s or traffic.visibility_s),
             groups=traffic.groups,
+            keyed=traffic.groups if traffic.ordering == "key" else (),
             liveness_s=self.patience_s,
-            intensities=(
-                Intensity(path=f"topics/{TOPIC}/", restarts=20, period_s=10.0, each=True, delay_s_max=0.25),
+            intensities=tuple(
+                Intensity(path=f"topics/{name}/", restarts=20, period_s=10.0, each=True, delay_s_max=0.25)
+                for name in traffic.topic_names
             ),
         )
         world.limits = limits_of(traffic.limits)
@@ -104,7 +119,7 @@ class BrokerWorkload:
         self.heal_at_s = HEAL_AT_S
         self.busy_until_s = 0.0
         """Publishing goes on until then, if nothing fails: virtual seconds of the run."""
-        self._handled: set[tuple[str, int, int]] = set()
+        self._handled: set[tuple[str, str, int, int]] = set()
         self._to_alter = list(traffic.groups) if traffic.altered_visibility_s else []
         world.retry_budget += max(0, traffic.retries)
         history = world.history
@@ -177,7 +192,7 @@ class BrokerWorkload:
     def _unsettled(self) -> str:
         history = self.world.history
         waiting = sum(map(len, self._waiting))
-        acked = {(e.group, e.partition, offset) for e in history.of("acked") for offset in e.offsets}
+        acked = {(e.group, e.topic, e.partition, offset) for e in history.of("acked") for offset in e.offsets}
         return f"{waiting} messages were not published, and {len(acked)} acks had returned"
 
     # -- a life
@@ -199,18 +214,20 @@ class BrokerWorkload:
     async def session(self, machine: Machine) -> None:
         """From opening the runtime to closing it, with everything published and settled."""
         async with machine.open_runtime() as runtime:
-            topic = await runtime.create_topic(TOPIC, **self.settings)
+            names = self.traffic.topic_names
+            topics = [await runtime.create_topic(name, **self.settings) for name in names]
+            read = topics[0] if len(topics) == 1 else TopicsTogether(runtime, names)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._operator, runtime, name="operator")
                 for group, style in zip(self.traffic.groups, self.traffic.styles, strict=True):
                     for index in range(max(1, self.traffic.consumers)):
                         who = f"{group}.{index + 1}"
-                        nursery.start_soon(self._consumer, machine, topic, group, style, who, name=who)
+                        nursery.start_soon(self._consumer, machine, read, group, style, who, name=who)
                 nursery.start_soon(self._alter_groups, machine, runtime, name="administrator")
-                self.start_others(machine, topic, nursery)
+                self.start_others(machine, topics[0], nursery)
                 async with trio.open_nursery() as publishing:
                     for index in range(len(self._waiting)):
-                        publishing.start_soon(self._publisher, machine, topic, index, name=f"p{index + 1}")
+                        publishing.start_soon(self._publisher, machine, topics, index, name=f"p{index + 1}")
                 await self._until_settled(runtime)
                 if self._is_to_be_cut:
                     self._is_to_be_cut = False
@@ -222,22 +239,23 @@ class BrokerWorkload:
 
     # -- publishing
 
-    async def _publisher(self, machine: Machine, topic: Any, index: int) -> None:
+    async def _publisher(self, machine: Machine, topics: Sequence[Any], index: int) -> None:
         traffic, waiting = self.traffic, self._waiting[index]
-        observed = ObservedTopic(self.world, machine.number, topic, f"p{index + 1}")
+        observed = [ObservedTopic(self.world, machine.number, topic, f"p{index + 1}") for topic in topics]
         turn = index
         while waiting:
             acks = traffic.acks[turn % len(traffic.acks)] if traffic.acks else "all"
             turn += 1
             numbers = [waiting.popleft() for _ in range(min(len(waiting), max(1, traffic.batch)))]
-            end = await self._publish(observed, numbers, acks)
+            end = await self._publish(observed[turn % len(observed)], numbers, acks)
             if end == "refused":
                 waiting.extendleft(reversed(numbers))
                 await trio.sleep(OPERATOR_S)
             elif traffic.pause_s > 0:
                 await trio.sleep(traffic.pause_s)
         if "none" in traffic.acks:
-            await observed.flush()
+            for topic in observed:
+                await topic.flush()
 
     async def _publish(self, topic: ObservedTopic, numbers: list[int], acks: str) -> str:
         traffic = self.traffic
@@ -263,6 +281,7 @@ class BrokerWorkload:
                     visibility_timeout=max(0.05, self.traffic.visibility_s),
                     backoff=0.1,
                     max_backoff=1.0,
+                    ordering=self.traffic.ordering,
                 )
             except (PartitionUnavailable, GroupNotFound):
                 crashed = True
@@ -282,7 +301,7 @@ class BrokerWorkload:
 
     def _fate(self, consumer: ObservedConsumer, message: ReceivedMessage) -> str:
         """What a consumer does with a message: ack it, or fail with it once."""
-        place = consumer.inner.group, message.partition, message.offset
+        place = consumer.inner.group, message.topic, message.partition, message.offset
         if place in self._handled:
             return "ack"
         self._handled.add(place)
@@ -295,7 +314,7 @@ class BrokerWorkload:
 
     async def _handle(self, consumer: ObservedConsumer, message: ReceivedMessage) -> None:
         """Take time, possibly more than the lease; but from the second time on be quick, or nobody ever gets done."""
-        place = consumer.inner.group, message.partition, message.offset
+        place = consumer.inner.group, message.topic, message.partition, message.offset
         if self.traffic.handling_s > 0 and place not in self._handled:
             await trio.sleep(self.traffic.handling_s)
 
@@ -401,6 +420,11 @@ class BrokerWorkload:
                 pending = {names.get(group.group_id): group.pending for group in partition.groups}
                 settled &= all(pending.get(name, 1) == 0 for name in wanted)
                 settled &= partition.state in ("running", "full") or not self.world.healed.is_set()
+                if self.traffic.ordering == "key":
+                    fenced = any(group.fenced for group in partition.groups)
+                    self.world.sometimes("a message waited for another of its key", fenced)
+                    is_full = any(group.is_window_full for group in partition.groups)
+                    self.world.sometimes("a record window was full", is_full)
             if settled:
                 return
             await trio.sleep(max(0.05, self.traffic.poll_s))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import pathlib
 from collections import deque
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -77,9 +78,9 @@ class RecordedWorkload(BrokerWorkload):
         span = (self._events[-1].time_us - self._events[0].time_us) / 1e6 if self._events else 0.0
         self.heal_at_s = self.busy_until_s = span + 60.0
 
-    async def _publisher(self, machine: Machine, topic: Any, index: int) -> None:
+    async def _publisher(self, machine: Machine, topics: Sequence[Any], index: int) -> None:
         """Publish each event when it is due; those of one moment together."""
-        observed = ObservedTopic(self.world, machine.number, topic, "replay")
+        observed = ObservedTopic(self.world, machine.number, topics[0], "replay")
         events, due = self._events, self._due
         if self._began is None:
             self._began = self.world.now
@@ -103,7 +104,7 @@ class RecordedWorkload(BrokerWorkload):
         return await topic.publish_batch(values, keys=[self._events[number].key for number in numbers])
 
 
-class Replay:
+class RecordedRun:
     """What the scenarios of recorded traffic do."""
 
     async def main(self, world: World, workload: Recording) -> None:
@@ -113,7 +114,7 @@ class Replay:
         await replay.run()
 
 
-class RecordedTraffic(Replay):
+class RecordedTraffic(RecordedRun):
     """Some hundred events out of the recorded day."""
 
     name = "recorded-traffic"
@@ -143,7 +144,7 @@ class RecordedTraffic(Replay):
         )
 
 
-class RecordedDay(Replay):
+class RecordedDay(RecordedRun):
     """The whole recorded day, 30,969 events in 24 virtual hours, with faults throughout."""
 
     name = "recorded-day"

@@ -13,8 +13,10 @@ from callboard.simulations.scenarios.broker_runs import (
     CrashStorms,
     DiskFullAndHealed,
     ManyGroups,
+    OrderPerKey,
     PublishAndRecover,
     PublishOnly,
+    SeveralTopics,
 )
 from callboard.simulations.scenarios.damage_runs import DamagedMiddle
 from callboard.simulations.scenarios.recorded_runs import RecordedDay, RecordedTraffic
@@ -28,11 +30,13 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         PublishOnly(),
         CrashStorms(),
         ManyGroups(),
+        OrderPerKey(),
         SupervisorTrees(),
         PlainActors(),
         RetentionAgainstReaders(),
         DiskFullAndHealed(),
         DamagedMiddle(),
+        SeveralTopics(),
         RecordedTraffic(),
         RecordedDay(),
     )

@@ -41,7 +41,10 @@ class Traffic:
     """A workload. Numbers may be anything up to a bound: nonsense is read as the least that makes sense."""
 
     messages: int = 200
+    topics: int = 1
+    """How many there are: publishers take them in turns, and consumers read them together."""
     partitions: int = 2
+    """Of each topic."""
     publishers: int = 3
     batch: int = 1
     """Messages per publish."""
@@ -57,6 +60,8 @@ class Traffic:
     """A group each; none, and nobody consumes, so that nothing is synced for an ack's sake."""
     consumers: int = 2
     """Per group."""
+    ordering: str = "none"
+    """Of all groups."""
     visibility_s: float = 5.0
     altered_visibility_s: float = 0.0
     """What the visibility timeout is shortened to under way; 0: never."""
@@ -84,7 +89,9 @@ class Traffic:
         """What is counted, and the bound of each."""
         return {
             "messages": (self.messages, COUNT_MAX),
+            "topics": (self.topics, NAMES_MAX),
             "partitions": (self.partitions, ACTORS_MAX),
+            "partitions of all topics": (max(1, self.topics) * max(1, self.partitions), ACTORS_MAX),
             "publishers": (self.publishers, ACTORS_MAX),
             "batch": (self.batch, COUNT_MAX),
             "keys": (self.keys, COUNT_MAX),
@@ -97,6 +104,11 @@ class Traffic:
             "consumers of all groups": (max(1, self.consumers) * len(self.styles), ACTORS_MAX),
             "retries": (self.retries, COUNT_MAX),
         }
+
+    @property
+    def topic_names(self) -> tuple[str, ...]:
+        """Names of the topics."""
+        return (TOPIC, *(f"{TOPIC}-{number}" for number in range(1, self.topics)))
 
     @property
     def groups(self) -> tuple[str, ...]:

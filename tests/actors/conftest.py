@@ -4,29 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import attrs
 import pytest
 
-import callboard
 from callboard.actors.partition.commands import Describe, Fetch, LeasedRecords, OpenGroup, PartitionStatistics
-from callboard.simulations.clock import VirtualClock
-from callboard.simulations.disk.memory_disk import MemoryDisk
-from callboard.simulations.entropy import SeededEntropy
 
 
-@attrs.define
 class RuntimeInMemory:
     """A disk in memory and the runtimes on it; ways to the actors that the public face keeps to itself."""
 
-    disk: MemoryDisk
-    clock: VirtualClock
-    lives: int = 0
-
-    def open(self, **settings: Any) -> Any:
-        """A runtime on the disk."""
-        self.lives += 1
-        entropy = SeededEntropy(self.lives)
-        return callboard.open_runtime(disk=self.disk, clock=self.clock, entropy=entropy, **settings)
+    def __init__(self, world: Any) -> None:
+        self.disk, self.clock, self.open = world.disk, world.clock, world.open
 
     def port(self, runtime: Any, topic: str = "orders", partition: int = 0) -> Any:
         """A partition's port."""
@@ -57,7 +44,6 @@ class RuntimeInMemory:
 
 
 @pytest.fixture
-def in_memory() -> RuntimeInMemory:
+def in_memory(world: Any) -> RuntimeInMemory:
     """An empty disk."""
-    clock = VirtualClock()
-    return RuntimeInMemory(MemoryDisk(clock=clock), clock)
+    return RuntimeInMemory(world)

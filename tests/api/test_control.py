@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import stat
 import struct
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -230,30 +226,6 @@ async def test_it_stops_when_it_is_asked_to(tmp_path: Path) -> None:
     await stream.aclose()
     (ended,) = [event for event in events if event.path == "user/control" and hasattr(event, "cause")]
     assert ended.cause is None
-
-
-async def test_a_socket_left_by_a_killed_process_is_replaced(tmp_path: Path) -> None:
-    """SIGKILL leaves the file; nobody listens there, and the next runtime takes the name."""
-    program = (
-        "import callboard, sys, trio\n"
-        "async def main():\n"
-        "    async with callboard.open_runtime(sys.argv[1], control=True):\n"
-        "        await trio.sleep_forever()\n"
-        "trio.run(main)\n"
-    )
-    command = [sys.executable, "-c", program, str(tmp_path)]
-    async with trio.open_nursery() as nursery:
-        run = partial(trio.run_process, command, stdout=subprocess.DEVNULL, check=False)
-        process = await nursery.start(run)
-        client = ControlClient(str(tmp_path))
-        with trio.fail_after(60):
-            await listening(tmp_path)
-        process.send_signal(signal.SIGKILL)
-    assert (tmp_path / "control.sock").is_socket()
-    with pytest.raises(callboard.ControlError, match="no runtime listens"):
-        await client.request("ping")
-    async with opened(tmp_path):
-        assert await client.request("ping") == 1
 
 
 async def test_a_path_too_long_for_a_socket_is_refused_at_open(tmp_path: Path) -> None:

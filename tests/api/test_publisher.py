@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import trio
 
 import callboard
 
@@ -73,3 +74,25 @@ async def test_batches_without_keys_pass_over_partitions_that_refuse(world: Any,
         finally:
             for port in topic._live.ports:
                 port.state = "running"
+
+
+async def test_publishing_for_nobody_lets_other_tasks_run(world: Any, autojump_clock: Any) -> None:
+    """A loop of `acks="none"` has a pass of the event loop in it now and then, and can be cancelled at each call."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("jobs")
+        passes = 0
+
+        async def count() -> None:
+            nonlocal passes
+            while True:
+                await trio.lowlevel.checkpoint()
+                passes += 1
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(count)
+            for _ in range(1000):
+                await topic.publish(b"x", acks="none")
+            nursery.cancel_scope.cancel()
+            await topic.publish(b"cancelled", acks="none")
+        assert passes >= 10
+        assert (await topic.publish(b"x")).offset == 1000

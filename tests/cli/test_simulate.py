@@ -470,19 +470,3 @@ def test_ctrl_c_is_for_the_command_not_for_its_workers(endless: tuple[Any, int],
     done = sweep.end()
     assert done.code == 0
     assert json.loads(done.out)["done"] == 1
-
-
-def test_a_stored_failure_that_asks_for_too_much_is_stale(command: Any) -> None:
-    """A workload that would fill all memory is refused in words, and nothing of it is run."""
-    stored_failure: dict[str, Any] = dict.fromkeys(("scheduler", "promise", "words", "note", "version"), "")
-    stored_failure |= {
-        "callboard-failure": 1,
-        "scenario": "publish-and-recover",
-        "seed": 1,
-        "hits": [],
-        "tape": None,
-    }
-    stored_failure |= {"plan": {"callboard_plan": 1, "faults": []}, "workload": {"messages": 10**12}}
-    (command.folder / "greedy.json").write_text(json.dumps(stored_failure))
-    done = command.run("simulate", "--repro", "greedy.json", code=8)
-    assert "messages: 1000000000000, where 1,000,000 is the most" in done.out.decode()

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import trio
 
-import callboard
 from callboard.log.limits import Limits
 
 TIMEOUT = 10.0
@@ -61,27 +60,6 @@ async def test_a_consumer_that_never_acks_stops_at_its_limit(autojump_clock: Any
             assert message is not None
 
 
-async def test_a_late_ack_counts_until_somebody_else_has_the_message(autojump_clock: Any, world: Any) -> None:
-    """An ack after the lease ran out is accepted, unless the message was leased again: then it has no effect."""
-    async with world.open() as runtime:
-        topic = await runtime.create_topic("orders")
-        await topic.publish_batch([b"0", b"1"])
-        async with (
-            topic.subscribe("group", visibility_timeout=TIMEOUT) as slow,
-            topic.subscribe("group", visibility_timeout=TIMEOUT) as quick,
-        ):
-            first, second = await slow.get(), await slow.get()
-            await trio.sleep(TIMEOUT + 1)
-            await first.ack()
-            again = await quick.get()
-            assert (again.offset, again.attempt) == (1, 2)
-            with pytest.raises(callboard.LeaseLost):
-                await second.ack()
-            (part,) = await topic.describe()
-            assert part.groups[0].pending == 1
-            await again.ack()
-
-
 async def test_a_body_that_raises_gets_its_message_again_later_each_time(
     autojump_clock: Any, world: Any
 ) -> None:
@@ -107,22 +85,6 @@ async def test_a_body_that_raises_gets_its_message_again_later_each_time(
         delays = [later - earlier for earlier, later in itertools.pairwise(moments)]
         assert all(delay <= 8.0 + 1.0 for delay in delays)
         assert delays[0] < delays[-1]
-
-
-async def test_a_slow_body_keeps_its_message(autojump_clock: Any, world: Any) -> None:
-    """`receive` renews for as long as the body runs: hours later nobody else has had the message."""
-    async with world.open() as runtime:
-        topic = await runtime.create_topic("orders")
-        await topic.publish(b"long work")
-        async with (
-            topic.subscribe("group", visibility_timeout=TIMEOUT) as slow,
-            topic.subscribe("group", visibility_timeout=TIMEOUT) as idle,
-        ):
-            async with slow.receive() as message:
-                assert await idle.get(timeout=5 * 3600.0) is None
-            assert message.attempt == 1
-            (part,) = await topic.describe()
-            assert (part.groups[0].pending, part.groups[0].expired) == (0, 0)
 
 
 async def test_a_slow_iteration_does_not_sit_on_messages_that_others_could_do(

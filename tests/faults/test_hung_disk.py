@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -128,3 +129,42 @@ async def test_closing_waits_for_a_hung_disk(autojump_clock: Any, world: Any) ->
         assert closed.is_set()
     async with world.open() as runtime:
         assert await world.values(runtime) == {0: b"before", 1: b"in flight"}
+
+
+@pytest.mark.parametrize("when", ["while it reads", "before it joins", "before the opening"])
+async def test_a_hung_partition_delays_only_its_own_messages(
+    autojump_clock: Any, world: Any, when: str
+) -> None:
+    """A consumer gets what the others have at once, what they get later, and the hung one's messages in the end."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders", partitions=3)
+        for partition in range(3):
+            await topic.publish_batch([b"x"] * 2, partition=partition)
+    hung = f"{topic.topic_id}/1"
+    if when == "before the opening":
+        world.disk.hang(hung)
+    async with AsyncExitStack() as stack:
+        runtime = await stack.enter_async_context(world.open())
+        stack.callback(world.disk.unhang)
+        topic = runtime.topic("orders")
+        if when == "before it joins":
+            await topic.flush()
+            world.disk.hang(hung)
+        consumer = topic.subscribe("group")
+        with trio.fail_after(1.0):
+            await consumer.__aenter__()
+        if when == "while it reads":
+            world.disk.hang(hung)
+        with trio.fail_after(1.0):
+            found = [await consumer.get() for _ in range(4)]
+        assert {message.partition for message in found} == {0, 2}
+        for message in found:
+            await message.ack()
+        assert await consumer.get(timeout=30.0) is None
+        with trio.fail_after(1.0):
+            await topic.publish(b"later", partition=2)
+            assert (await consumer.get()).value == b"later"
+        world.disk.unhang()
+        with trio.fail_after(1.0):
+            assert [(await consumer.get()).partition for _ in range(2)] == [1, 1]
+        await consumer.__aexit__(None, None, None)

@@ -88,16 +88,6 @@ class Machine(RuleBasedStateMachine):
 TestCatalogState = Machine.TestCase
 
 
-def test_names_that_collide_on_some_disks_are_found() -> None:
-    """A topic of another spelling is a collision; itself and a deleted one are not."""
-    catalog = CatalogState()
-    catalog.apply((state.TOPIC_CREATED, "Orders", "01", {}))
-    assert catalog.colliding("orders") is not None
-    assert catalog.colliding("Orders") is None
-    catalog.apply((state.TOPIC_DELETING, "01"))
-    assert catalog.colliding("orders") is None
-
-
 @given(
     st.binary(max_size=60)
     | st.lists(st.integers(0, 9) | st.text(max_size=3) | st.none(), max_size=5).map(cbor2.dumps)

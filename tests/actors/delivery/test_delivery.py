@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
-
 import pytest
 
 from callboard.actors.delivery.delivery import Delivery, Lease
@@ -131,17 +129,6 @@ def test_counts() -> None:
 
 
 # -- memory
-
-
-def test_untouched_messages_cost_nothing() -> None:
-    """A million messages nobody touched take a few kilobytes."""
-    tracemalloc.start()
-    delivery = Delivery(0)
-    assert 1_000_000 == delivery.ready_count(1_000_000) == delivery.pending_count(1_000_000)
-    lease = leased(delivery, 1000)
-    assert tracemalloc.get_traced_memory()[0] < 8_192
-    tracemalloc.stop()
-    assert 1000 == lease.size
 
 
 def test_redelivered_messages_are_kept_as_ranges() -> None:

@@ -15,8 +15,8 @@ from callboard.actors.delivery.events import (
     REASON_CHARACTERS_MAX,
     DeliveryEventInvalid,
     Event,
+    GroupEvents,
     decode_events,
-    encode_events,
     load,
 )
 from callboard.actors.delivery.rules import TRANSITIONS
@@ -52,9 +52,9 @@ JSONISH = st.recursive(
 )
 
 
-def stored_form(events: list[Event], **offsets: float) -> bytes:
+def stored_form(events: list[Event], *, wall_offset_s: float = 0.0) -> bytes:
     """The bytes of events."""
-    return cbor2.dumps(encode_events(events, **offsets))
+    return cbor2.dumps(cbor2.loads(GroupEvents(1, events).record(wall_offset_s))[2])
 
 
 def replayed(events: list[Event]) -> Delivery:

@@ -22,20 +22,19 @@ from callboard.actors.partition.commands import (
     PublishOne,
     Settle,
 )
-from callboard.actors.partition.commit_plan import DiskEngine
-from callboard.actors.partition.committer import Commit, Committer
+from callboard.actors.partition.committer import Committer, DiskEngine
 from callboard.actors.partition.core import LINGER_S, Carried, PartitionCore
 from callboard.actors.partition.effects import (
     Answer,
-    AnswerEach,
     AppendsFailed,
     AppendsStored,
     Effect,
-    RefuseEach,
+    Journalled,
+    Refuse,
 )
 from callboard.actors.partition.group_states import GroupStates
 from callboard.actors.partition.participants import JournalParticipant, LogParticipant
-from callboard.actors.partition.sequencer import GATHER_BYTES, GATHER_S, Singles
+from callboard.actors.partition.sequencer import GATHER_BYTES, GATHER_S, NEVER, Due, Singles
 from callboard.log.errors import (
     DiskFull,
     PlanFailed,
@@ -69,30 +68,39 @@ class Asker:
 
 
 @attrs.define
+class StagedFile:
+    """What an outbox stages."""
+
+    verbs: Any
+    is_synced: bool = True
+
+
+@attrs.define
 class Outbox:
     """A participant of the test's own: it stages files of bytes into the same plan."""
 
     disk: Any
     waiting: list[bytes] = attrs.Factory(list)
     fates: list[str] = attrs.Factory(list)
-    needs_sync: bool = False
+    due: Due = attrs.Factory(Due)
     needs_upkeep: bool = False
     is_healthy: bool = True
 
-    @property
-    def due_at(self) -> float:
-        return 0.0 if self.waiting else float("inf")
+    def put(self, payload: bytes) -> None:
+        """Something to be written."""
+        self.waiting.append(payload)
+        self.due.at = 0.0
 
     async def healed(self) -> bool:
         return True
 
-    def stage(self, commit: Commit) -> Any:
+    def stage(self, now: float, *, must_sync: bool) -> Any:
+        self.due.at = NEVER
         if not self.waiting:
             return None
         handle = self.disk.handle("p/outbox")
-        return attrs.make_class("StagedFile", ["verbs"])(
-            (Create(handle), Write(handle, 0, tuple(self.waiting)), Sync(handle), Close(handle))
-        )
+        verbs = (Create(handle), Write(handle, 0, tuple(self.waiting)), Sync(handle), Close(handle))
+        return StagedFile(verbs)
 
     def applied(self, staged: Any) -> None:
         self.fates.append("applied")
@@ -128,18 +136,17 @@ class Bench:
 
     def perform(self) -> None:
         """Carry out what the core wants done."""
-        for effect in self.core.take_effects():
+        effects, self.core.effects = self.core.effects, []
+        for effect in effects:
             self._perform(effect)
         self.committer.wake()
 
     def _perform(self, effect: Effect) -> None:
         match effect:
-            case Answer(token, value):
-                token.answers.append(value)
-            case AnswerEach(answers):
+            case Answer(answers) | Journalled(answers):
                 for token, value in answers:
                     token.answers.append(value)
-            case RefuseEach(tokens, error):
+            case Refuse(tokens, error):
                 for token in tokens:
                     token.answers.append(error)
             case AppendsStored(appends, offsets):
@@ -181,7 +188,7 @@ class Bench:
         core._answers.append((asker, None))
         core._sync = core._sync or sync
         now = trio.current_time()
-        core.commit_at = 0.0 if urgent else min(core.commit_at, now + LINGER_S)
+        core.journal_due.at = 0.0 if urgent else min(core.journal_due.at, now + LINGER_S)
         self.perform()
         return asker
 
@@ -218,7 +225,9 @@ async def on_bench(*, running: bool = True, outbox: str = "") -> AsyncIterator[B
         clock=clock,
         entropy=entropy,
     )
-    core = PartitionCore(GroupStates(), Carried(), label="orders/0")
+    core = PartitionCore(
+        GroupStates(), Carried(), label="orders/0", is_abandoned=lambda token: token.abandoned
+    )
     bench = Bench(disk, log, journal, core)
     bench.log_part = LogParticipant(
         core,
@@ -226,7 +235,6 @@ async def on_bench(*, running: bool = True, outbox: str = "") -> AsyncIterator[B
         clock,
         perform=bench.perform,
         make_room=bench.make_room,
-        is_cancelled=lambda token: token.abandoned,
     )
     bench.journal_part = JournalParticipant(core, journal, log, clock, perform=bench.perform)
     participants = [bench.log_part, bench.journal_part]
@@ -337,7 +345,7 @@ async def test_a_commit_is_staged_by_whoever_wakes_the_committer(autojump_clock:
         assert (bench.committer.commits, first.answers, lingers.answers) == (1, [0], [])
         await trio.sleep(1.0)
         assert (bench.committer.commits, lingers.answers) == (2, [None])
-        bench.log.needs_healing = True
+        bench.log.needs_healing, bench.log_part.is_healthy = True, False
         bench.publish_one()
         assert bench.log_part.in_flight is None
 
@@ -353,7 +361,7 @@ async def test_a_commit_that_was_begun_is_waited_for_by_a_committer_that_is_canc
         async with trio.open_nursery() as nursery:
             nursery.start_soon(committer.run)
             await trio.testing.wait_all_tasks_blocked()
-            outbox.waiting.append(b"x" * 1_000_000)
+            outbox.put(b"x" * 1_000_000)
             nursery.cancel_scope.cancel()
             committer.wake()
             assert files.in_flight_since is not None
@@ -372,13 +380,35 @@ async def test_a_commit_that_was_begun_and_fails_is_told_as_any_other(tmp_path: 
             nursery.start_soon(committer.run)
             for fate in ("failed", "applied"):
                 await trio.testing.wait_all_tasks_blocked()
-                outbox.waiting.append(b"x")
+                outbox.put(b"x")
                 committer.wake()
                 assert files.in_flight_since is not None
                 await committer._idle.wait()
                 committer._idle = trio.Event()
                 assert outbox.fates.pop() == fate
                 await files.submit((MakeDirectory("p"),))
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_commit_that_has_ended_when_it_begins_is_told_in_the_same_step(tmp_path: Path) -> None:
+    """The participant hears its fate from the waker; one that failed is left to the committer's task."""
+    async with aclosing(HostDisk(tmp_path, inline=True)) as disk:
+        files = await disk.incarnate("p")
+        outbox = Outbox(files)
+        committer = Committer((outbox,), DiskEngine(files), HostClock())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(committer.run)
+            await trio.testing.wait_all_tasks_blocked()
+            outbox.put(b"x")
+            committer.wake()
+            assert outbox.fates == []
+            await trio.testing.wait_all_tasks_blocked()
+            assert outbox.fates == ["failed"]
+            await files.submit((MakeDirectory("p"),))
+            outbox.put(b"x")
+            committer.wake()
+            assert (outbox.fates, committer.commits) == (["failed", "applied"], 1)
+            await committer.closed()
             nursery.cancel_scope.cancel()
 
 
@@ -515,11 +545,11 @@ async def test_a_healing_that_fails_after_it_is_done_owes_nothing(
     monkeypatch.setattr(Journal, "heal", heal_and_be_fenced)
     monkeypatch.setattr(Committer, "_commit", count)
     async with on_bench() as bench:
-        bench.journal.needs_healing = True
+        bench.journal.needs_healing, bench.journal_part.is_healthy = True, False
         asker = bench.record(sync=True)
         await trio.sleep(0.5)
         assert [type(error) for error in asker.answers] == [StaleIncarnation]
-        assert bench.journal_part.due_at == float("inf")
+        assert bench.journal_part.due.at == NEVER
         autojump_clock.jump(5.0)
         for _ in range(100):
             await trio.lowlevel.checkpoint()
@@ -545,7 +575,7 @@ async def test_another_participant_joins_without_the_committer_changing(autojump
     async with on_bench(running=False, outbox="last") as bench:
         outbox = bench.committer._participants[-1]
         publish, ack = bench.publish(), bench.record(sync=True)
-        outbox.waiting.append(b"payload")
+        outbox.put(b"payload")
         await bench.committer._commit()
         assert (publish.answers, ack.answers, outbox.fates) == ([0], [None], ["applied"])
         assert (bench.syncs(), bench.committer.commits) == (["log", "journal", "outbox"], 1)
@@ -557,7 +587,7 @@ async def test_each_participant_hears_its_own_fate(autojump_clock: Any) -> None:
         outbox = bench.committer._participants[-1]
         bench.disk.fail_next(Sync, OSError(errno.EIO, "refused"), path_contains="/delivery")
         publish, ack = bench.publish(), bench.record(sync=True)
-        outbox.waiting.append(b"payload")
+        outbox.put(b"payload")
         await bench.committer._commit()
         assert (publish.answers, ack.answers, outbox.fates) == ([0], [None], ["withdrawn", "applied"])
 
@@ -568,7 +598,7 @@ async def test_a_failure_before_the_log_withdraws_what_the_log_had_staged(autoju
         outbox = bench.committer._participants[0]
         bench.disk.fail_next(Create, OSError(errno.ENOSPC, "refused"), path_contains="outbox")
         publish, ack = bench.publish(), bench.record(sync=True)
-        outbox.waiting.append(b"payload")
+        outbox.put(b"payload")
         await bench.committer._commit()
         assert outbox.fates == ["failed"]
         assert [error.indefinite for error in publish.answers] == [False]

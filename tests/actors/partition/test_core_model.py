@@ -12,7 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
 from callboard.actors.partition.core import NOTICE_LASTS_S, Carried, PartitionCore
-from callboard.actors.partition.group_states import GroupStates
+from callboard.actors.partition.group_states import GroupStates, PendingLease
+from callboard.actors.partition.lease_reading import LeaseReading
 from callboard.actors.partition.sequencer import Singles
 from callboard.log.errors import PublishFailed, StorageError
 from callboard.log.format.columns import Columns
@@ -59,7 +60,13 @@ class CoreModel(RuleBasedStateMachine):
         self._commit(log_fails=False, journal_fails=False)
 
     def _core(self, states: GroupStates) -> PartitionCore:
-        return PartitionCore(states, self.carried, label="orders/0", visible_end=len(self.log))
+        return PartitionCore(
+            states,
+            self.carried,
+            label="orders/0",
+            visible_end=len(self.log),
+            is_abandoned=lambda token: not token.listens,
+        )
 
     def _asker(self, what: str, about: Any = None) -> Asker:
         asker = Asker(what, about)
@@ -88,7 +95,6 @@ class CoreModel(RuleBasedStateMachine):
             c.Fetch(group, consumer, count, 1 << 20),
             self._asker("fetch", (group, consumer)),
             self.now,
-            lambda token: not token.listens,
         )
         self._perform()
 
@@ -183,7 +189,7 @@ class CoreModel(RuleBasedStateMachine):
     # -- the shell
 
     def _commit(self, *, log_fails: bool, journal_fails: bool) -> None:
-        appends = self.core.take_appends()
+        appends = self.core.sequencer.take()
         if appends is not None and log_fails:
             self.core.append_failed(appends, PublishFailed("refused"), refused=False)
         elif appends is not None:
@@ -192,8 +198,7 @@ class CoreModel(RuleBasedStateMachine):
                 bases.append(base)
                 base += batch.count
                 self.log += batch.value_list()
-            self.core.appended(appends, bases)
-            self.core.log_moved(0, len(self.log), len(self.log), self.now)
+            self.core.log_moved(0, len(self.log), len(self.log), self.now, appends, bases)
         self._perform()
         work = self.core.take_journal()
         if work is None:
@@ -208,23 +213,25 @@ class CoreModel(RuleBasedStateMachine):
         self._perform()
 
     def _perform(self) -> None:
-        while effects := self.core.take_effects():
+        while self.core.effects:
+            effects, self.core.effects = self.core.effects, []
             for effect in effects:
                 self._carry_out(effect)
 
     def _carry_out(self, effect: e.Effect) -> None:
         match effect:
-            case e.Answer(token, value):
-                token.heard.append(value)
-            case e.Refuse(token, error):
-                token.heard.append(error)
-            case e.AnswerEach(answers):
+            case e.Answer(answers):
+                for token, value in answers:
+                    token.heard.append(value)
+            case e.Journalled(answers, leases):
                 for token, value in answers:
                     token.heard.append(value)
                     if token.what == "ack":
                         for start, stop in value.accepted:
                             self.acked[token.about] |= set(range(start, stop))
-            case e.RefuseEach(tokens, error):
+                for pending in leases:
+                    self._read(pending)
+            case e.Refuse(tokens, error):
                 for token in tokens:
                     token.heard.append(error)
             case e.AppendsStored(appends, bases):
@@ -237,17 +244,14 @@ class CoreModel(RuleBasedStateMachine):
                 for part in appends.parts:
                     for token in part.tokens if isinstance(part, Singles) else [part.token]:
                         token.heard.append(error)
-            case e.ReadLeased(reading):
-                self._read(reading)
-            case e.Deliver(reading, records):
-                self._deliver(reading, records)
             case e.Notify(token, group, consumer):
                 token.heard.append("notice")
                 if not token.listens:
                     self.core.not_notified(group, consumer, self.now)
 
-    def _read(self, reading: Any) -> None:
+    def _read(self, pending: PendingLease) -> None:
         """As the log reads: from an offset on, past what is lost, cut to the number of records asked for."""
+        reading = LeaseReading(pending.lease, pending.max_bytes)
         while (wanted := reading.wanted(0)) is not None:
             start, stop, _ = wanted
             at = start
@@ -262,15 +266,13 @@ class CoreModel(RuleBasedStateMachine):
                 columns.base_offset = at
                 found.append(columns)
             reading.take(found, end)
-        self.core.lease_read(reading, self.now)
-
-    def _deliver(self, reading: Any, records: c.LeasedRecords) -> None:
-        token = reading.token
+        records = self.core.lease_read(pending, reading, self.now)
+        token = pending.token
         token.heard.append(records)
         if not token.listens:
-            self.core.not_delivered(reading, self.now)
+            self.core.not_delivered(pending, self.now)
             return
-        self.core.delivered(reading)
+        self.core.delivered(pending)
         group, consumer = token.about
         offsets = {offset for columns in records.batches for offset in columns.offset_list()}
         named = {offset for start, stop, _ in records.ranges for offset in range(start, stop)}

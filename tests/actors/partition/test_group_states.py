@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from callboard.actors.delivery.events import EVENTS, GroupEvents
 from callboard.actors.partition.group_states import (
     CLOSE,
-    EVENTS,
     OPEN,
     PREFIX,
     RECORDS_VERSION,
-    GroupEvents,
     GroupStates,
 )
 from callboard.log.errors import FormatTooNew, JournalInvalid
@@ -48,15 +47,6 @@ def test_records_and_snapshots_rebuild_every_group() -> None:
         assert [group.delivery.leased for group in rebuilt] == [2, 2]
         assert rebuilt.named_end() == 9
         assert rebuilt.unsettled_from(99) == 2
-
-
-def test_only_durable_groups_hold_retention_back() -> None:
-    """An ephemeral group's floor does not count; without durable groups nothing does."""
-    states = GroupStates()
-    states.open(1, durable=False, start=3)
-    assert states.unsettled_from(50) == 50
-    states.open(2, durable=True, start=10)
-    assert states.unsettled_from(50) == 10
 
 
 PREFIXED = st.builds(

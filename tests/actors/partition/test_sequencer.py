@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.actors.partition.commands import Level, PublishMany, PublishOne
-from callboard.actors.partition.sequencer import Sequencer, Singles
+from callboard.actors.partition.sequencer import CANCELLED_SIFT_BYTES, Sequencer, Singles
 from callboard.log.format.columns import Columns
 from callboard.log.limits import COMMIT_BYTES_MAX
 
@@ -41,14 +41,14 @@ def test_a_commit_without_level_all_needs_no_sync() -> None:
 
 def test_what_nobody_waits_for_any_more_is_dropped() -> None:
     """Records of publishers that gave up are left out; those that nobody ever waited for stay (S1, S4)."""
-    sequencer = Sequencer()
+    sequencer = Sequencer(is_abandoned=lambda token: token == "gone")
     for value, token in ((b"a", "gone"), (b"b", None), (b"c", "here")):
         sequencer.add_one(single(value), token)
-    sequencer.add_many(PublishMany(Columns.build([b"d", b"e"]), Level.ALL, 2), "gone")
-    appends = sequencer.take(lambda token: token == "gone")
+    sequencer.add_many(PublishMany(Columns.build([b"d", b"e"]), Level.ALL, CANCELLED_SIFT_BYTES), "gone")
+    appends = sequencer.take()
     assert appends is not None
     assert [batch.value_list() for batch in appends.batches] == [[b"b", b"c"]]
-    assert (appends.size_bytes, appends.cancelled, appends.unawaited) == (5, 3, 1)
+    assert (appends.size_bytes, appends.cancelled, appends.unawaited) == (3 + CANCELLED_SIFT_BYTES, 3, 1)
     assert (sequencer.records, sequencer.size_bytes, sequencer.cancelled) == (0, 0, 3)
 
 

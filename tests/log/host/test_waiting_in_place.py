@@ -108,6 +108,24 @@ async def test_an_exception_of_a_signal_handler_waits_for_the_job(
     await pool.aclose()
 
 
+async def test_a_plan_that_only_writes_is_over_when_it_is_started(tmp_path: Path) -> None:
+    """A quick disk has it written before the loop goes on; a disk that hangs holds the loop for the bound only."""
+    disk = HostDisk(tmp_path)
+    life = await disk.incarnate("owner")
+    handle = life.handle("a")
+    await life.submit((Create(handle),))
+    while (flight := life.start((Write(handle, 0, (b"x",)),))) is not None and not flight.has_landed:
+        await life.landed(flight)  # another process had the processor
+    assert (tmp_path / "a").read_bytes() == b"x"
+    with handle.file.guard:  # the thread hangs in the write
+        flight = life.start((Write(handle, 0, (b"y",)),))
+        assert flight is not None
+        assert not flight.has_landed
+    await life.landed(flight)
+    assert (tmp_path / "a").read_bytes() == b"y"
+    await disk.aclose()
+
+
 async def test_a_late_job_is_followed_by_a_pause() -> None:
     """After a late job none is waited for, for ten times its length; longer after each further one, at most 10 s."""
     patience = Patience()

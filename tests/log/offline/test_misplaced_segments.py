@@ -7,8 +7,7 @@ import pytest
 from callboard.log.errors import LogCorrupt
 from callboard.log.format.columns import Columns
 from callboard.log.format.committed import encode_committed
-from callboard.log.format.identity import UNBOUND, identity_of
-from callboard.log.format.segment import decode_segment_header, encode_segment_header
+from callboard.log.format.segment import UNBOUND, decode_segment_header, encode_segment_header, identity_of
 from callboard.log.journal.journal import Journal
 from callboard.log.limits import KIB, OFFSET_JUMP_MAX
 from callboard.log.offline.reader import LogReader

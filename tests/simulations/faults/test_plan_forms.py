@@ -27,7 +27,7 @@ from callboard.simulations.faults import (
     Survival,
 )
 from callboard.simulations.faults.plan import FAULTS_MAX, PLAN_BYTES_MAX
-from callboard.simulations.faults.shapes import Choice, Flag, Number, Remains, Text, Whole, shapes_of
+from callboard.simulations.faults.shapes import Flag, Number, OneOf, Remains, Text, Whole, shapes_of
 from callboard.simulations.faults.when import SECONDS_MAX
 
 SHARES = st.floats(0.0, 1.0)
@@ -52,7 +52,7 @@ def values(shape: Any) -> st.SearchStrategy[Any]:
         case Text(may_be_empty):
             characters = st.characters(exclude_categories=("C", "Z"))
             return st.text(characters, min_size=0 if may_be_empty else 1, max_size=40)
-        case Choice(words):
+        case OneOf(words):
             return st.sampled_from(sorted(words))
         case Flag():
             return st.booleans()

@@ -100,20 +100,6 @@ def test_what_a_boot_raises_ends_the_run() -> None:
     assert isinstance(run(main, seed=1).failure, KeyError)
 
 
-def test_a_violation_counts_even_when_it_is_swallowed() -> None:
-    """The first broken promise is the run's failure, whatever the program does about it."""
-
-    async def main(world: World) -> None:
-        try:
-            world.always(1 > 2, "one is more than two")
-        except Violation:
-            pass
-
-    failure = run(main, seed=1).failure
-    assert isinstance(failure, Violation)
-    assert "one is more than two" in str(failure)
-
-
 def test_a_violation_comes_out_of_groups() -> None:
     """Nurseries wrap it; the run unwraps it."""
 
@@ -124,25 +110,6 @@ def test_a_violation_comes_out_of_groups() -> None:
             world.always(False, "no")
 
     assert isinstance(run(main, seed=1).failure, Violation)
-
-
-def test_eventually_waits_in_virtual_time() -> None:
-    """It returns soon after the condition holds, and raises when the time is over."""
-    state = {"ready": False}
-
-    async def later() -> None:
-        await trio.sleep(5)
-        state["ready"] = True
-
-    async def main(world: World) -> None:
-        world.spawn(later)
-        await world.eventually(lambda: state["ready"], within=10, words="ready")
-        assert 5 <= world.now < 7
-        await world.eventually(lambda: False, within=3, words="never true")
-
-    failure = run(main, seed=1).failure
-    assert isinstance(failure, Violation)
-    assert "never true: not within 3 virtual seconds" in str(failure)
 
 
 def test_a_run_in_which_everybody_waits_ends() -> None:

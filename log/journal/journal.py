@@ -138,6 +138,8 @@ class Journal:
         """A plan failed: `heal` before anything is staged (J4)."""
         self.needs_maintenance = False
         """Whether `maintain` has something to do: call it between two plans, unless the journal needs healing."""
+        self.lack: DiskFull | None = None
+        """Why the journal was opened without a segment."""
         self.is_short_of_space = False
         """The reserve could not be topped up: the disk is full."""
         self.bytes_since_snapshot = 0
@@ -260,8 +262,8 @@ class Journal:
         """Make the first segment; on a full disk the journal is without one until it is healed."""
         try:
             await self._change_segment("opening", None, b"", allocate_or_fail=False)
-        except DiskFull:
-            self._segment = self._new_segment()
+        except DiskFull as error:
+            self._segment, self.lack = self._new_segment(), error
             self.needs_healing = self.is_short_of_space = True
 
     async def _open_mark(self) -> None:

@@ -8,7 +8,8 @@ import pytest
 import trio
 
 import callboard
-from callboard.log.seams.disk import Link
+from callboard.actors.notices import OpeningLacksSpace
+from callboard.log.seams.disk import Link, SyncDirectory, Unlink
 from callboard.simulations.disk.inodes import keep_unsynced
 
 KIB = 1024
@@ -24,39 +25,42 @@ async def all_works(world: Any, runtime: Any, expected: dict[int, bytes]) -> Non
     assert await world.drain(runtime) == expected
 
 
-async def test_a_topic_made_on_a_full_disk_is_usable_at_once(autojump_clock: Any, world: Any) -> None:
-    """Its partition has neither segment nor journal: it reads as empty, refuses records, and heals."""
+@pytest.mark.parametrize("lacking", ["all", "segments", "journal"])
+async def test_a_partition_without_files_opens_on_a_full_disk(
+    autojump_clock: Any, world: Any, lacking: str
+) -> None:
+    """It reads as empty, refuses records and groups with the way out, at every opening, and heals."""
     async with world.open() as runtime:
         await runtime.create_topic("others")
-        world.disk.fill()
-        begins_at = trio.current_time()
-        topic = await runtime.create_topic("orders")
-        assert [part.state for part in await topic.describe()] == ["running"]
-        assert await world.values(runtime) == {}
-        with pytest.raises(callboard.DiskFull, match="Nothing was stored"):
-            await topic.publish(b"too early")
-        assert trio.current_time() - begins_at < 1.0
+        await runtime.create_topic("orders")
+        topic_id = runtime.topic("orders").topic_id
+    gone = [path for path in world.disk.files() if path.startswith(f"topics/{topic_id}/")]
+    if lacking != "all":
+        gone = [path for path in gone if ("/delivery/" in path) == (lacking == "journal")]
+    files = await world.disk.incarnate("somebody else")
+    folders = sorted({path.rpartition("/")[0] for path in gone})
+    await files.submit([*map(Unlink, gone), *map(SyncDirectory, folders)])
+    world.disk.fill()
+    for _ in range(2):
+        async with world.open() as runtime:
+            begins_at = trio.current_time()
+            topic = runtime.topic("orders")
+            assert await world.values(runtime) == {}
+            if lacking != "journal":
+                with pytest.raises(callboard.DiskFull, match="stored"):
+                    await topic.publish(b"too early")
+            if lacking != "segments":
+                with pytest.raises(callboard.DiskFull, match="Free space"):
+                    async with topic.subscribe("group"):
+                        pass
+            assert trio.current_time() - begins_at < 1.0
+            assert [logged for logged in runtime.events() if isinstance(logged.event, OpeningLacksSpace)]
+    async with world.open() as runtime:
+        await runtime.topic("others").describe()
         await all_works(world, runtime, {})
     async with world.open() as runtime:
         assert await world.drain(runtime) == {}
         assert list((await world.values(runtime)).values()) == [b"afterwards"]
-
-
-async def test_a_partition_that_was_never_made_opens_on_a_full_disk(autojump_clock: Any, world: Any) -> None:
-    """The process died before the partition had files; the next one finds the disk full, and the one after it too."""
-    async with world.open() as runtime:
-        await runtime.create_topic("others")
-        world.disk.fill()
-        await runtime.create_topic("orders")
-    for _ in range(2):
-        async with world.open() as runtime:
-            with pytest.raises(callboard.DiskFull):
-                await runtime.topic("orders").publish(b"too early")
-            with pytest.raises(callboard.DiskFull, match="Free space"):
-                async with runtime.topic("orders").subscribe("group"):
-                    pass
-    async with world.open() as runtime:
-        await all_works(world, runtime, {})
 
 
 async def damaged(world: Any) -> dict[int, bytes]:

@@ -23,7 +23,7 @@ __all__ = [
 STATES: Final[dict[str, str]] = {
     "untouched": "never leased; costs nothing, however many there are",
     "passed": "never leased; others behind it were chosen first, and it waits to be chosen",
-    "leased": "held by one consumer, under one lease, until its deadline",
+    "leased": "leased to one consumer, under one lease, until its deadline",
     "ready": "leased before, may be leased again now",
     "delayed": "leased before, may be leased again at its `not_before`",
     "settled": "done with",

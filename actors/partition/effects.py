@@ -12,7 +12,6 @@ from callboard.log.errors import CallboardError
 
 __all__ = [
     "Answer",
-    "AnswerEach",
     "AppendsFailed",
     "AppendsStored",
     "Arm",
@@ -21,32 +20,17 @@ __all__ = [
     "Notify",
     "ReadRecords",
     "Refuse",
-    "RefuseEach",
 ]
 
 
 class Answer(NamedTuple):
-    """Answer a question."""
-
-    token: Token
-    value: object
-
-
-class Refuse(NamedTuple):
-    """Answer a question by raising an error."""
-
-    token: Token
-    error: CallboardError
-
-
-class AnswerEach(NamedTuple):
-    """Answer questions, each with its value: one effect for a whole commit."""
+    """Answer questions, each with its value."""
 
     answers: Sequence[tuple[Token, object]]
 
 
-class RefuseEach(NamedTuple):
-    """Answer questions by raising `error` in each."""
+class Refuse(NamedTuple):
+    """Answer questions by raising `error` in each who asked."""
 
     tokens: Sequence[Token]
     error: CallboardError
@@ -85,6 +69,17 @@ class ReadRecords(NamedTuple):
     max_bytes: int
 
 
+class ReadWindow(NamedTuple):
+    """Read these columns of the records of `[start, stop)`, or of the first of them, then call `window_read` or
+    `window_not_read`.
+    """
+
+    group_id: int
+    start: int
+    stop: int
+    columns: Sequence[str]
+
+
 class Notify(NamedTuple):
     """Answer a consumer that waits; when it does not listen any more, call `not_notified`."""
 
@@ -100,14 +95,5 @@ class Arm(NamedTuple):
 
 
 Effect = (
-    Answer
-    | Refuse
-    | AnswerEach
-    | RefuseEach
-    | AppendsStored
-    | AppendsFailed
-    | Journalled
-    | ReadRecords
-    | Notify
-    | Arm
+    Answer | Refuse | AppendsStored | AppendsFailed | Journalled | ReadRecords | ReadWindow | Notify | Arm
 )

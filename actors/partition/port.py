@@ -8,6 +8,7 @@ failed with nobody waiting, and what one incarnation's core hands on to the next
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import trio
@@ -15,7 +16,7 @@ import trio
 from callboard.actors.partition.awaited import RestartWaiters
 from callboard.actors.partition.commands import PartitionCommand
 from callboard.actors.partition.core import Carried
-from callboard.log.errors import CallboardError, PartitionUnavailable
+from callboard.log.errors import CallboardError, PartitionUnavailable, StorageError
 from callboard.log.journal.journal import ProvenEnd
 from callboard.log.limits import PENDING_BYTES_MAX
 
@@ -130,6 +131,8 @@ class PartitionPort:
         """How far the delivery journal was proven, whatever the disk says of it after a restart."""
         self.is_full = False
         """Whether `retention_bytes` was reached when that was looked at last."""
+        self.opening_lacks_space: Callable[[StorageError], object] | None = None
+        """Called when the partition cannot be opened for want of space."""
         self.budget = Budget(pending_bytes)
         self.restart_waiters = RestartWaiters()
         """Consumers who found the partition unavailable."""

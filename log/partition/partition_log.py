@@ -66,7 +66,7 @@ from callboard.log.partition.recovery import (
     open_partition,
     open_proven,
 )
-from callboard.log.partition.retention import LogSettings, Retention, Retirement
+from callboard.log.partition.retention import LogSettings, retain
 from callboard.log.partition.rewriting import make_segment, new_segment_id
 from callboard.log.partition.tail_cache import TailCache
 from callboard.log.seams.clock import Clock
@@ -77,7 +77,7 @@ from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.reading import Reading
 from callboard.log.segments.segments import Damage, Gap, StoredSegment
 
-__all__ = ["Damage", "Gap", "LogSettings", "PartitionLog", "Reading", "Recovery", "Retention", "StagedAppend"]
+__all__ = ["Damage", "Gap", "LogSettings", "PartitionLog", "Reading", "Recovery", "StagedAppend"]
 
 MICROSECONDS: Final = 1_000_000
 NEVER: Final = float("inf")
@@ -169,7 +169,6 @@ class PartitionLog:
         self._reads = LogReads(
             self._files, opened.segments, self._tail, open_segments=self._limits.open_segments
         )
-        self._retirement = Retirement(self._files, self._directory, opened.segments, self._reads)
         self._segments_changed()
 
     def _segments_changed(self) -> None:
@@ -613,7 +612,7 @@ class PartitionLog:
 
     # -- upkeep -----------------------------------------------------------------------------------------------------
 
-    async def retain(self, *, now_us: int, unsettled_from: int, drop_unread: bool) -> Retention:
+    async def retain(self, *, now_us: int, unsettled_from: int, drop_unread: bool) -> None:
         """Drop the oldest sealed segments that are too old or too many bytes.
 
         Nothing at or past `unsettled_from` (the lowest floor of the durable groups) is dropped unless `drop_unread`.
@@ -621,18 +620,26 @@ class PartitionLog:
         """
         self._unsettled_from, self._drops_unread = unsettled_from, drop_unread
         try:
-            return await self._retirement.retain(
-                self._settings, now_us=now_us, unsettled_from=unsettled_from, drop_unread=drop_unread
+            await retain(
+                self._files,
+                self._segments,
+                self._reads,
+                self._settings,
+                now_us=now_us,
+                unsettled_from=unsettled_from,
+                drop_unread=drop_unread,
             )
         finally:
             self._segments_changed()
 
     def next_due(self, now_us: int) -> float | None:
         """Seconds until `roll_if_due` or `retain` has something to do for age's sake; None when never."""
-        waits = [self._retirement.next_due(self._settings, now_us)]
+        due_us, age_s = NEVER, self._settings.retention_age_s
+        if age_s is not None and len(self._segments) > 1:
+            due_us = self._segments[1].created_us + age_s * MICROSECONDS
         if self._segments.active.file.position > SEGMENT_HEADER_BYTES:
-            waits.append(max(0.0, (self._roll_at_us - now_us) / MICROSECONDS))
-        return min((wait for wait in waits if wait is not None and wait != NEVER), default=None)
+            due_us = min(due_us, self._roll_at_us)
+        return None if due_us == NEVER else max(0.0, (due_us - now_us) / MICROSECONDS)
 
     async def roll_if_due(self, now_us: int) -> None:
         """Seal the segment in use when it is old enough. Only while nothing is staged."""

@@ -22,8 +22,7 @@ from callboard.simulations.checkers import (
     settled_stays_settled,
     supervision,
 )
-from callboard.simulations.checkers.intensity import Intensity
-from callboard.simulations.checkers.terms import DEFAULT, Terms
+from callboard.simulations.checkers.terms import DEFAULT, Intensity, Terms
 from callboard.simulations.history.recorder import History
 from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.violations import Violation

@@ -10,8 +10,7 @@ from collections import deque
 from typing import TypeVar
 
 from callboard.simulations.checkers.attempts import REOPENED
-from callboard.simulations.checkers.intensity import Intensity
-from callboard.simulations.checkers.terms import DEFAULT, Terms
+from callboard.simulations.checkers.terms import DEFAULT, Intensity, Terms
 from callboard.simulations.history.entry import HistoryEntry
 from callboard.simulations.history.recorder import History
 from callboard.simulations.history.surviving import Surviving

@@ -4,8 +4,25 @@ from __future__ import annotations
 
 import attrs
 
-from callboard.simulations.checkers.intensity import Intensity
 from callboard.simulations.history.recorder import History
+
+
+@attrs.frozen(kw_only=True)
+class Intensity:
+    """Restarts below `path`: at most `restarts` within `period_s`, for all children together or for each alone."""
+
+    path: str
+    """The supervisor's path; its children are those directly below. Ends with `/` or is empty for the root."""
+    restarts: int
+    period_s: float
+    each: bool = False
+    """Children are insignificant: each has a window of its own, and fails alone."""
+    delay_s_max: float = 2.0
+    """The longest backoff."""
+
+    def covers(self, path: str) -> bool:
+        """Whether an actor at `path` is a child of the supervisor."""
+        return path.startswith(self.path) and "/" not in path[len(self.path) :]
 
 
 @attrs.frozen(kw_only=True)
@@ -16,6 +33,8 @@ class Terms:
     """By group: how long a lease lasts. Groups that are not named have 30 s."""
     groups: tuple[str, ...] = ()
     """Groups that must have settled everything at the end."""
+    keyed: tuple[str, ...] = ()
+    """Groups with order per key."""
     liveness_s: float | None = None
     """Virtual seconds after healing within which they must; None: not demanded."""
     drops: bool = False

@@ -106,6 +106,7 @@ class BrokerWorkload:
         self.terms = Terms(
             visibility_s=dict.fromkeys(traffic.groups, traffic.altered_visibility_s or traffic.visibility_s),
             groups=traffic.groups,
+            keyed=traffic.groups if traffic.ordering == "key" else (),
             liveness_s=self.patience_s,
             intensities=tuple(
                 Intensity(path=f"topics/{name}/", restarts=20, period_s=10.0, each=True, delay_s_max=0.25)
@@ -280,6 +281,7 @@ class BrokerWorkload:
                     visibility_timeout=max(0.05, self.traffic.visibility_s),
                     backoff=0.1,
                     max_backoff=1.0,
+                    ordering=self.traffic.ordering,
                 )
             except (PartitionUnavailable, GroupNotFound):
                 crashed = True
@@ -418,6 +420,11 @@ class BrokerWorkload:
                 pending = {names.get(group.group_id): group.pending for group in partition.groups}
                 settled &= all(pending.get(name, 1) == 0 for name in wanted)
                 settled &= partition.state in ("running", "full") or not self.world.healed.is_set()
+                if self.traffic.ordering == "key":
+                    fenced = any(group.fenced for group in partition.groups)
+                    self.world.sometimes("a message waited for another of its key", fenced)
+                    is_full = any(group.is_window_full for group in partition.groups)
+                    self.world.sometimes("a record window was full", is_full)
             if settled:
                 return
             await trio.sleep(max(0.05, self.traffic.poll_s))

@@ -26,12 +26,11 @@ from callboard.actors.partition.committer import Committer, DiskEngine
 from callboard.actors.partition.core import LINGER_S, Carried, PartitionCore
 from callboard.actors.partition.effects import (
     Answer,
-    AnswerEach,
     AppendsFailed,
     AppendsStored,
     Effect,
     Journalled,
-    RefuseEach,
+    Refuse,
 )
 from callboard.actors.partition.group_states import GroupStates
 from callboard.actors.partition.participants import JournalParticipant, LogParticipant
@@ -144,12 +143,10 @@ class Bench:
 
     def _perform(self, effect: Effect) -> None:
         match effect:
-            case Answer(token, value):
-                token.answers.append(value)
-            case AnswerEach(answers) | Journalled(answers):
+            case Answer(answers) | Journalled(answers):
                 for token, value in answers:
                     token.answers.append(value)
-            case RefuseEach(tokens, error):
+            case Refuse(tokens, error):
                 for token in tokens:
                     token.answers.append(error)
             case AppendsStored(appends, offsets):

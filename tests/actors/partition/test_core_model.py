@@ -220,11 +220,7 @@ class CoreModel(RuleBasedStateMachine):
 
     def _carry_out(self, effect: e.Effect) -> None:
         match effect:
-            case e.Answer(token, value):
-                token.heard.append(value)
-            case e.Refuse(token, error):
-                token.heard.append(error)
-            case e.AnswerEach(answers):
+            case e.Answer(answers):
                 for token, value in answers:
                     token.heard.append(value)
             case e.Journalled(answers, leases):
@@ -235,7 +231,7 @@ class CoreModel(RuleBasedStateMachine):
                             self.acked[token.about] |= set(range(start, stop))
                 for pending in leases:
                     self._read(pending)
-            case e.RefuseEach(tokens, error):
+            case e.Refuse(tokens, error):
                 for token in tokens:
                     token.heard.append(error)
             case e.AppendsStored(appends, bases):

@@ -1,4 +1,4 @@
-"""A journal's owner for tests: its state is the list of events it was handed."""
+"""A journal's owner for tests: its state is the list of its events."""
 
 from __future__ import annotations
 
@@ -50,6 +50,12 @@ class Owner:
         """Append, and apply what was appended."""
         await journal.append(events, sync=sync)
         self.state.extend(events)
+
+    async def keeps(self, state: list[bytes]) -> None:
+        """After a power loss the journal opens with this state."""
+        self.disk.crash()
+        await self.open()
+        assert self.state == state
 
     def segments(self) -> list[str]:
         """The paths of the journal's segments."""

@@ -44,9 +44,7 @@ async def test_kill_rewrites_the_unproven_tail(owner):
     journal = await owner.open()
     assert [b"a", b"b"] == owner.state
     assert journal.recovery.rewritten_bytes > 0
-    owner.disk.crash()
-    await owner.open()
-    assert [b"a", b"b"] == owner.state
+    await owner.keeps([b"a", b"b"])
 
 
 async def test_unsynced_events_survive_a_kill_only(owner):
@@ -55,9 +53,7 @@ async def test_unsynced_events_survive_a_kill_only(owner):
     await owner.append(journal, b"a")
     await owner.append(journal, b"b", sync=False)
     assert journal.is_dirty
-    owner.disk.crash()
-    await owner.open()
-    assert [b"a"] == owner.state
+    await owner.keeps([b"a"])
 
 
 async def test_empty_stage_syncs_what_was_left(owner):
@@ -66,9 +62,7 @@ async def test_empty_stage_syncs_what_was_left(owner):
     await owner.append(journal, b"a", sync=False)
     await journal.append(())
     assert not journal.is_dirty
-    owner.disk.crash()
-    await owner.open()
-    assert [b"a"] == owner.state
+    await owner.keeps([b"a"])
 
 
 async def test_snapshot_replaces_replay(owner):
@@ -106,9 +100,7 @@ async def test_snapshot_keeps_earlier_segments_until_prune(owner):
     assert 4 == len(owner.segments())
     assert 3 == await journal.prune()
     assert [journal.segment_path] == owner.segments()
-    owner.disk.crash()
-    await owner.open()
-    assert [b"a", b"b", b"c"] == owner.state
+    await owner.keeps([b"a", b"b", b"c"])
 
 
 async def test_prune_keeps_young_segments(owner):
@@ -163,9 +155,7 @@ async def test_long_segments_are_left(owner):
     for event in events:
         await owner.append(journal, event)
     assert len(owner.segments()) > 2
-    owner.disk.crash()
-    await owner.open()
-    assert events == owner.state
+    await owner.keeps(events)
 
 
 async def test_many_events_in_one_append(owner):
@@ -174,9 +164,7 @@ async def test_many_events_in_one_append(owner):
     journal = await owner.open()
     events = [b"%d" % number for number in range(50)]
     await owner.append(journal, *events)
-    owner.disk.crash()
-    await owner.open()
-    assert events == owner.state
+    await owner.keeps(events)
 
 
 async def test_one_append_at_a_time(owner):
@@ -219,9 +207,7 @@ async def test_history_is_kept_up_to_a_size(owner):
     assert await journal.prune(keep_from_us=0, keep_bytes=0) == 3
     assert len(owner.segments()) == 1
     state = list(owner.state)
-    owner.disk.crash()
-    await owner.open()
-    assert state == owner.state
+    await owner.keeps(state)
 
 
 async def test_a_journal_of_a_later_version_is_too_new(owner):

@@ -84,9 +84,7 @@ def test_every_crash_point(new_owner, run, choose, answered):
         assert len(owner.state) >= durable
         believed = list(owner.state)
         await owner.append(journal, b"on")
-        owner.disk.crash()
-        await owner.open()
-        assert [*believed, b"on"] == owner.state
+        await owner.keeps([*believed, b"on"])
         return crashed
 
     verbs = 0
@@ -140,9 +138,7 @@ async def test_failed_sync_is_never_believed(owner, pages):
     await journal.heal(owner.image())
     assert journal.segment_path != abandoned
     await owner.append(journal, b"c")
-    owner.disk.crash()
-    await owner.open()
-    assert [b"a", b"c"] == owner.state
+    await owner.keeps([b"a", b"c"])
 
 
 async def test_heal_may_fail_and_be_repeated(owner):
@@ -158,9 +154,7 @@ async def test_heal_may_fail_and_be_repeated(owner):
             await journal.heal(owner.image())
         assert journal.needs_healing
     await journal.heal(owner.image())
-    owner.disk.crash()
-    await owner.open()
-    assert [b"a"] == owner.state
+    await owner.keeps([b"a"])
 
 
 @pytest.mark.parametrize("verb", [Create, Write, Zero, Sync])
@@ -174,9 +168,7 @@ async def test_failed_snapshot_changes_nothing(owner, verb):
     assert not journal.needs_healing
     await owner.append(journal, b"b")
     assert 1 == len(owner.segments())
-    owner.disk.crash()
-    await owner.open()
-    assert [b"a", b"b"] == owner.state
+    await owner.keeps([b"a", b"b"])
 
 
 async def test_snapshot_of_uncertain_name_needs_healing(owner):
@@ -189,9 +181,7 @@ async def test_snapshot_of_uncertain_name_needs_healing(owner):
     assert journal.needs_healing
     await journal.heal(owner.image())
     await owner.append(journal, b"b")
-    owner.disk.crash()
-    await owner.open()
-    assert [b"a", b"b"] == owner.state
+    await owner.keeps([b"a", b"b"])
 
 
 async def test_failed_rewrite_opens_for_healing(owner):
@@ -204,9 +194,7 @@ async def test_failed_rewrite_opens_for_healing(owner):
     assert [b"a"] == owner.state
     assert journal.needs_healing
     await journal.heal(owner.image())
-    owner.disk.crash()
-    await owner.open()
-    assert [b"a"] == owner.state
+    await owner.keeps([b"a"])
 
 
 async def test_failure_elsewhere_needs_no_healing(owner):
@@ -222,9 +210,7 @@ async def test_failure_elsewhere_needs_no_healing(owner):
     assert not error.indefinite
     assert not journal.needs_healing
     await owner.append(journal, b"b")
-    owner.disk.crash()
-    await owner.open()
-    assert [b"b"] == owner.state
+    await owner.keeps([b"b"])
 
 
 async def test_full_disk_leaves_the_reserve(owner):
@@ -247,9 +233,7 @@ async def test_full_disk_leaves_the_reserve(owner):
         await owner.append(journal, event)
     assert journal.reserve_bytes >= JOURNAL_RESERVE_BYTES
     assert not journal.is_short_of_space
-    owner.disk.crash()
-    await owner.open()
-    assert [event] * (stored + 3) == owner.state
+    await owner.keeps([event] * (stored + 3))
 
 
 async def test_opens_on_a_full_disk(owner):
@@ -265,9 +249,7 @@ async def test_opens_on_a_full_disk(owner):
     assert [b"a"] == owner.state
     assert () == journal.recovery.quarantined
     await owner.append(journal, b"c")
-    owner.disk.crash()
-    await owner.open()
-    assert [b"a", b"c"] == owner.state
+    await owner.keeps([b"a", b"c"])
 
 
 async def test_hole_among_unsynced_appends_is_torn(owner):
@@ -283,9 +265,7 @@ async def test_hole_among_unsynced_appends_is_torn(owner):
     assert [b"a"] == owner.state
     assert 1 == len(journal.recovery.quarantined)
     await owner.append(journal, b"d")
-    owner.disk.crash()
-    await owner.open()
-    assert [b"a", b"d"] == owner.state
+    await owner.keeps([b"a", b"d"])
 
 
 async def test_damage_of_proven_events_is_said(owner):

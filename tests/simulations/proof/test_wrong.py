@@ -17,6 +17,7 @@ from callboard.actors.partition.group_states import Group, GroupStates
 from callboard.actors.partition.openings import Openings
 from callboard.actors.partition.partition import Partition
 from callboard.actors.partition.port import PartitionPort
+from callboard.actors.partition.record_window import WindowBudget
 from callboard.actors.partition.sequencer import Sequencer
 from callboard.actors.partition.spec import PartitionSpec
 from callboard.actors.settings import TopicSettings
@@ -31,7 +32,7 @@ from callboard.log.seams.disk import Create, Sync, SyncDirectory, Write
 from callboard.simulations.disk.memory_disk import MemoryDisk
 from callboard.simulations.proof.patches import patched
 from callboard.simulations.proof.safeguards import SAFEGUARDS
-from callboard.supervision.intensity import RestartWindow
+from callboard.supervision.policies import RestartWindow
 
 SEGMENT = 77
 
@@ -228,7 +229,9 @@ def test_publishers_hear_of_others_offsets(without: Any) -> None:
         appends = sequencer.take()
         assert appends is not None
         partition = Partition(
-            PartitionSpec("orders", "1", 0, TopicSettings(), PartitionPort("orders", 0), Openings())
+            PartitionSpec(
+                "orders", "1", 0, TopicSettings(), PartitionPort("orders", 0), Openings(), WindowBudget(1000)
+            )
         )
         partition._appends_stored(AppendsStored(appends, [5]))
         return heard[0].offset

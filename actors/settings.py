@@ -61,6 +61,12 @@ GROUP_FIELDS: Final[dict[str, SettingField]] = {
     "mode": SettingField(
         "choice", fixed=True, choices=("shared",), meaning="how messages are shared among consumers"
     ),
+    "ordering": SettingField(
+        "choice",
+        fixed=True,
+        choices=("none", "key"),
+        meaning="which messages wait for each other within a partition",
+    ),
     "visibility_timeout": SettingField("seconds", 0.01, 30 * 86_400.0, meaning="how long a lease lasts"),
     "max_in_flight": SettingField("int", 1, 1_000_000, meaning="messages a consumer may hold unsettled"),
     "group_expiry": SettingField(
@@ -77,8 +83,9 @@ GROUP_FIELDS: Final[dict[str, SettingField]] = {
 }
 LATER: Final = {
     "topic": frozenset({"default_ttl", "dedup_window", "dead_letter_topic"}),
-    "group": frozenset({"ordering", "max_deliveries", "session_timeout", "priority_window"}),
+    "group": frozenset({"max_deliveries", "session_timeout", "priority_window"}),
 }
+LATER_VALUES: Final = (("mode", "exclusive"), ("ordering", "partition"))
 
 
 @attrs.frozen(kw_only=True)
@@ -105,6 +112,7 @@ class GroupSettings:
     """Settings of a consumer group; durations in seconds."""
 
     mode: str = "shared"
+    ordering: str = "none"
     visibility_timeout: float = 30.0
     max_in_flight: int = 10_000
     group_expiry: float | None = 7 * 86_400.0
@@ -165,8 +173,8 @@ def check(
     for name, value in given.items():
         if name in LATER[kind]:
             later.append(f"{name} is not in this version")
-        elif kind == "group" and name == "mode" and value == "exclusive":
-            later.append("mode 'exclusive' is not in this version")
+        elif kind == "group" and (name, value) in LATER_VALUES:
+            later.append(f"{name} {value!r} is not in this version")
         elif name not in fields:
             near = difflib.get_close_matches(name, fields, n=1)
             problems.append(f"unknown setting {name!r}" + (f" (did you mean {near[0]!r}?)" if near else ""))

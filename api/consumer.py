@@ -34,9 +34,9 @@ from callboard.actors.groups.membership import Joined, MemberNews, Membership
 from callboard.actors.kernel import ActorRef, Reply
 from callboard.actors.names import check_name
 from callboard.actors.partition import commands as c
-from callboard.actors.partition.awaited import AwaitedPartitions
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.settings import GroupSettings
+from callboard.awaited import AwaitedPartitions
 from callboard.log.errors import (
     ActorCrashed,
     ActorStopped,
@@ -205,7 +205,7 @@ class Consumer:
             self.leases.forget()
         for live in self._lives:
             for port in live.ports:
-                self._awaited.set(port)
+                self._awaited.noticed(port)
 
     def _drop_fetched(self) -> None:
         """What was fetched, or is being, is no longer this consumer's: the partitions release it."""
@@ -575,7 +575,7 @@ class Consumer:
         """The partition does not answer for now: it is looked at again when it does."""
         self._asked = None
         self._late[port] = reply
-        reply.unawaited = partial(self._awaited.set, port)
+        reply.unawaited = partial(self._awaited.noticed, port)
         self._end_turn(port)
 
     async def _await(self, port: PartitionPort) -> None:
@@ -584,7 +584,7 @@ class Consumer:
             try:
                 await self._awaited.ask(port, port.ref, c.WaitForReady(self.leases.group_id, self._id))
             except PartitionUnavailable:
-                self._awaited.set(port)
+                self._awaited.noticed(port)
             except ActorStopped as error:
                 await self._refused(port, error)
 
@@ -602,7 +602,7 @@ class Consumer:
             await self._join()  # raises unless the partition had only missed that the group was opened
         elif isinstance(error, PartitionUnavailable):
             if port.state == "failed":  # else it was revived meanwhile
-                port.restart_waiters.add(self._awaited, port)
+                port.add_restart_waiter(self._awaited)
                 self._end_turn(port)
         elif isinstance(error, ActorStopped):
             if port.is_deleted:

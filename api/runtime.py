@@ -327,7 +327,8 @@ class Runtime:
         Settings: `partitions` (1), `segment_bytes` (64 MiB), `segment_age`, `retention_age`, `retention_bytes` (none),
         `drop_unread` (False), `compression` ("none"), `max_message_bytes` (1 MiB). `partitioner(key, partitions)` holds
         for the topic in this process, whoever publishes, and is not stored; it must give the same partition each time.
-        Returns once the topic is durable and its partitions run.
+        Returns once the topic is durable and its partitions run. Where there is no space for them, it raises `DiskFull`
+        and leaves no topic behind.
 
         Raises `InvalidArgument` for the name and for a second partitioner, `ConfigurationError` with all problems of
         the settings, `TopicExists`.

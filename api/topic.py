@@ -139,7 +139,8 @@ class Topic:
         Settings belong to the group. Its first subscriber decides on them, `Runtime.alter_group` changes them; one that
         names others joins with those of the group, and a warning says so. They are `visibility_timeout` (30 s),
         `max_in_flight` (10,000), `start` ("beginning", "end", an offset, a zoned datetime), `durable` (True),
-        `group_expiry` (7 days), `backoff` (1 s), `max_backoff` (60 s). Entering raises
+        `group_expiry` (7 days), `backoff` (1 s), `max_backoff` (60 s), and `ordering`: with "key" a message waits until
+        all earlier ones of its key are settled, with "none" (the default) for nothing. Entering raises
         `ConfigurationError` with every problem.
         """
         self._runtime.check_open()

@@ -1,12 +1,18 @@
 """Supervision: which actors are restarted, when, in which order and how often; and the tree of actors."""
 
-from callboard.supervision.backoff import IMMEDIATE, Backoff
-from callboard.supervision.intensity import RestartWindow
+from callboard.supervision.child import TreeNode
+from callboard.supervision.policies import (
+    IMMEDIATE,
+    RESTARTS,
+    STRATEGIES,
+    Backoff,
+    Restart,
+    RestartWindow,
+    Strategy,
+)
 from callboard.supervision.spec import ChildSpec, SupervisorSpec
-from callboard.supervision.strategy import RESTARTS, STRATEGIES, Restart, Strategy
 from callboard.supervision.supervisor import Supervisor
 from callboard.supervision.system import System, open_system
-from callboard.supervision.tree import TreeNode
 
 SupervisorRef = Supervisor
 

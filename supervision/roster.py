@@ -30,9 +30,15 @@ import attrs
 
 from callboard.actors.kernel import EndingKind
 from callboard.log.errors import InternalError
-from callboard.supervision.backoff import DEFAULT_BACKOFF, Backoff
-from callboard.supervision.intensity import RestartWindow
-from callboard.supervision.strategy import Restart, Strategy, restarted_with, restarts
+from callboard.supervision.policies import (
+    DEFAULT_BACKOFF,
+    RESTARTS,
+    Backoff,
+    Restart,
+    RestartWindow,
+    Strategy,
+    restarted_with,
+)
 
 Phase = Literal["down", "starting", "up", "stopping", "failed"]
 
@@ -261,7 +267,7 @@ class Roster:
         self, member: RosterMember, kind: EndingKind, cause: BaseException | None, now: float, chance: float
     ) -> None:
         terms = member.terms
-        if not restarts(terms.restart, kind):
+        if not RESTARTS[terms.restart, kind]:
             self._remove(member, cause)
         elif (self._window if terms.significant else member.window).admit(now):
             self._plan_restart(member, cause, now, chance)

@@ -11,8 +11,15 @@ import attrs
 from callboard.actors.kernel import ActorStart, MailboxSpec
 from callboard.log.errors import CallboardError, join_problems
 from callboard.log.limits import CHILDREN_MAX, NAME_BYTES_MAX, RESTART_INTENSITY_MAX
-from callboard.supervision.backoff import DEFAULT_BACKOFF, IMMEDIATE, Backoff
-from callboard.supervision.strategy import RESTART_KINDS, STRATEGIES, Restart, Strategy
+from callboard.supervision.policies import (
+    DEFAULT_BACKOFF,
+    IMMEDIATE,
+    RESTART_KINDS,
+    STRATEGIES,
+    Backoff,
+    Restart,
+    Strategy,
+)
 
 
 @attrs.frozen(kw_only=True)

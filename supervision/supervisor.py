@@ -25,10 +25,9 @@ from callboard.actors.kernel.events import Escalated
 from callboard.actors.kernel.failures import describe
 from callboard.log.errors import InvalidArgument, RestartLimitReached, join_problems
 from callboard.log.limits import CHILDREN_MAX
-from callboard.supervision.child import ActorChild, Child
+from callboard.supervision.child import ActorChild, Child, TreeNode
 from callboard.supervision.roster import Fail, Gone, Kill, Restarting, RestartTerms, Roster, Start, Step, Stop
 from callboard.supervision.spec import ChildSpec, SupervisorSpec
-from callboard.supervision.tree import TreeNode
 
 Spec = ChildSpec | SupervisorSpec
 

@@ -26,10 +26,10 @@ from callboard.log.limits import USUAL, Limits
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Disk
 from callboard.log.seams.entropy import Entropy
-from callboard.supervision.backoff import Backoff
+from callboard.supervision.child import TreeNode
+from callboard.supervision.policies import Backoff
 from callboard.supervision.spec import ChildSpec, SupervisorSpec
 from callboard.supervision.supervisor import Supervisor
-from callboard.supervision.tree import TreeNode
 
 USER = "user"
 """Name of the supervisor of the actors that users spawn; the first spawn creates it."""

@@ -6,21 +6,27 @@ leaves nothing half done.
 
 Its loop waits for nobody. Each operation is a task (`operations.py`): those on one topic, or one group, run one after
 the other, and those on different ones side by side, so a topic whose disk hangs delays nobody but itself. Only
-decisions queue up, for the catalog's own journal.
+decisions queue up, for the catalog's own journal; those that wait together share one sync.
 
 Directions: users ask the catalog; the catalog starts and stops topics and coordinators through their supervisors and
 asks partitions. Coordinators ask it from tasks of their own.
 
-Invariant K2: the state changes only while its task holds `_deciding`, and only when the journal has what changes it.
+Invariants
+----------
+K2  The state changes only when the journal has what changes it: decisions are tried on a copy, in the order in which
+    they came, and the copy becomes the state when they are synced. All of them succeed or fail together, but for those
+    that were refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
+import attrs
 import trio
 
 from callboard.actors.catalog import state
@@ -72,8 +78,23 @@ from callboard.log.limits import GROUPS_MAX, TOPICS_MAX
 from callboard.log.removal import remove_tree
 from callboard.log.seams.disk import Disk, Incarnation, MakeDirectory, SyncDirectory
 
+Decide = Callable[[CatalogState], Sequence[state.Event]]
+"""What a decision makes of a state, as events; raises its refusal."""
+DECISIONS_AT_ONCE = 100
+"""How many decisions share a sync at most: what they write should find room in the journal's reserve on a full disk."""
 ALTER_TIMEOUT_S = 5.0
 """How long altering waits for a partition to take note; one that recovers takes note when it has."""
+
+
+@attrs.define(eq=False)
+class _Decision:
+    """A decision that is asked for."""
+
+    decide: Decide
+    is_taken: bool = False
+    """It has been tried."""
+    is_stored: bool = False
+    error: CallboardError | None = None
 
 
 class Catalog(Actor[CatalogCommand]):
@@ -85,6 +106,7 @@ class Catalog(Actor[CatalogCommand]):
         self._directory = directory
         self._state = CatalogState()
         self._deciding = trio.Lock()
+        self._undecided: deque[_Decision] = deque()
         self._next_consumer = 0
         self._journal: Journal
         self._files: Incarnation
@@ -145,7 +167,7 @@ class Catalog(Actor[CatalogCommand]):
         ]
         if ended:
             try:
-                await self._decide(*ended)
+                await self._decide(lambda _: ended)
             except StorageError as error:
                 self._operation_failed("ephemeral groups", error)
 
@@ -198,13 +220,48 @@ class Catalog(Actor[CatalogCommand]):
             reply.fail(error)
         return None
 
-    async def _decide(self, *events: state.Event) -> None:
-        """Journal the events, then apply them: from here on it is decided (K2)."""
-        if self._journal.needs_healing:
-            await self._journal.heal(self._state.snapshot())
-        await self._journal.append([state.encode(event) for event in events], sync=True)
-        for event in events:
-            self._state.apply(event)
+    async def _decide(self, decide: Decide) -> None:
+        """What `decide` makes of the state is journalled, then applied: from here on it is decided (K2).
+
+        Raises what `decide` raises, and `StorageError`.
+        """
+        decision = _Decision(decide)
+        self._undecided.append(decision)
+        async with self._deciding:
+            while not decision.is_taken:
+                count = min(len(self._undecided), DECISIONS_AT_ONCE)
+                await self._decide_together([self._undecided.popleft() for _ in range(count)])
+        if decision.error is not None:
+            raise decision.error
+        if not decision.is_stored:
+            raise InternalError("the catalog broke off before it had decided", invariant="K2")
+
+    async def _decide_together(self, decisions: Sequence[_Decision]) -> None:
+        draft, records = self._state.copy(), []
+        for decision in decisions:
+            decision.is_taken = True
+            try:
+                events = decision.decide(draft)
+            except InternalError:
+                raise
+            except CallboardError as refusal:
+                decision.error = refusal
+                continue
+            for event in events:
+                draft.apply(event)
+                records.append(state.encode(event))
+        try:
+            if records:
+                if self._journal.needs_healing:
+                    await self._journal.heal(self._state.snapshot())
+                await self._journal.append(records, sync=True)
+        except StorageError as error:
+            for decision in decisions:
+                decision.error = decision.error or error.again()
+            return
+        self._state = draft
+        for decision in decisions:
+            decision.is_stored = True
         if self._journal.bytes_since_snapshot > self.context.limits.catalog_snapshot_every_bytes:
             await self._shorten_journal()
 
@@ -238,22 +295,33 @@ class Catalog(Actor[CatalogCommand]):
                     topic=name,
                 )
             return self._launch(record)
-        async with self._deciding:
-            twin = self._state.colliding(name)
+        topic_id = self.context.entropy.bytes(8).hex()
+
+        def decide(draft: CatalogState) -> list[state.Event]:
+            twin = draft.colliding(name)
             if twin is not None:
                 raise TopicExists(
                     f"{where} would collide with topic {twin.name!r}, which differs only in case or Unicode form."
                     " Choose a name that differs in more than that.",
                     topic=name,
                 )
-            if len(self._state.topics) >= TOPICS_MAX:
+            if len(draft.topics) >= TOPICS_MAX:
                 raise InvalidArgument(
                     f"there are {TOPICS_MAX} topics, and no more are allowed. Delete some first."
                 )
-            topic_id = self.context.entropy.bytes(8).hex()
-            await self._decide((state.TOPIC_CREATED, name, topic_id, state.changed(wanted)))
-        live = self._launch(self._state.topics[topic_id])
-        await self._directory.opened(live)
+            return [(state.TOPIC_CREATED, name, topic_id, state.changed(wanted))]
+
+        await self._decide(decide)
+        record = self._state.topics[topic_id]
+        live = self._launch(record)
+        lack = await self._directory.opened(live)
+        if lack is not None:
+            await self._delete(record)
+            raise DiskFull(
+                f"there is no space for the files of {where}: {lack} The topic was deleted again. Free space, then"
+                " create it.",
+                path=f"topics/{topic_id}",
+            )
         return live
 
     def _launch(self, record: TopicRecord) -> LiveTopic:
@@ -268,17 +336,18 @@ class Catalog(Actor[CatalogCommand]):
         self._launch(record)
         await trio.lowlevel.checkpoint()
 
-    def _known(self, name: str) -> TopicRecord:
-        record = self._state.topic(name)
+    def _known(self, name: str, found: CatalogState | None = None) -> TopicRecord:
+        record = (found or self._state).topic(name)
         if record is None:
             raise TopicNotFound(f"there is no topic {name!r}. Create it with create_topic.", topic=name)
         return record
 
     async def _alter_topic(self, name: str, given: Mapping[str, Any]) -> LiveTopic:
-        async with self._deciding:
-            record = self._known(name)
-            altered = topic_settings(given, f"topic {name!r}", record.settings)
-            await self._decide((state.TOPIC_ALTERED, record.topic_id, record.stored_settings(altered)))
+        record = self._known(name)
+        altered = topic_settings(given, f"topic {name!r}", record.settings)
+        await self._decide(
+            lambda _: [(state.TOPIC_ALTERED, record.topic_id, record.stored_settings(altered))]
+        )
         live = self._launch(record)
         live.alter(altered)
         with trio.move_on_after(ALTER_TIMEOUT_S):
@@ -294,17 +363,17 @@ class Catalog(Actor[CatalogCommand]):
             await port.ref.ask(news)
 
     async def _delete_topic(self, name: str) -> None:
-        async with self._deciding:
-            record = self._known(name)
-            await self._decide((state.TOPIC_DELETING, record.topic_id))
+        await self._delete(self._known(name))
+
+    async def _delete(self, record: TopicRecord) -> None:
+        await self._decide(lambda _: [(state.TOPIC_DELETING, record.topic_id)])
         await self._finish_deleting(record)
 
     async def _finish_deleting(self, record: TopicRecord) -> None:
         await self._directory.retire_topic(record)
         path = f"topics/{record.topic_id}"
         await remove_tree(await self._disk.incarnate(path), path)
-        async with self._deciding:
-            await self._decide((state.TOPIC_DELETED, record.topic_id))
+        await self._decide(lambda _: [(state.TOPIC_DELETED, record.topic_id)])
         await self._disk.forget(path)
         for index in range(record.settings.partitions):
             await self._disk.forget(partition_directory(record.topic_id, index))
@@ -314,11 +383,8 @@ class Catalog(Actor[CatalogCommand]):
     async def _ensure_group(self, message: EnsureGroup) -> Admission:
         check_name(message.name, "group")
         wanted = group_settings(message.given, f"group {message.name!r}")
-        while self._joining(message, wanted):
-            async with self._deciding:
-                events = self._joining(message, wanted)
-                if events:
-                    await self._decide(*events)
+        while self._joining(message, wanted, self._state):
+            await self._decide(partial(self._joining, message, wanted))
         consumer, self._next_consumer = self._next_consumer, self._next_consumer + 1
         record = self._state.group(message.name)
         if record is None:
@@ -334,17 +400,17 @@ class Catalog(Actor[CatalogCommand]):
             )
         return Admission(await self._directory.launch_coordinator(record), consumer)
 
-    def _joining(self, message: EnsureGroup, wanted: GroupSettings) -> list[state.Event]:
+    def _joining(self, message: EnsureGroup, wanted: GroupSettings, found: CatalogState) -> list[state.Event]:
         """What has to be decided before another consumer joins the group with its topics; refuses what cannot be."""
-        topics = [self._known(name) for name in message.topics]
-        record = self._state.group(message.name)
+        topics = [self._known(name, found) for name in message.topics]
+        record = found.group(message.name)
         events: list[state.Event] = []
         if record is None:
-            if len(self._state.groups) >= GROUPS_MAX:
+            if len(found.groups) >= GROUPS_MAX:
                 raise InvalidArgument(
                     f"there are {GROUPS_MAX} groups, and no more are allowed. Delete some first."
                 )
-            group_id, now_us = self._state.next_group_id, self.context.clock.wall_us()
+            group_id, now_us = found.next_group_id, self.context.clock.wall_us()
             events.append((state.GROUP_OPENED, message.name, group_id, state.changed(wanted), now_us))
         elif fixed := [
             key for key in _differing(record.settings, wanted, message.given) if GROUP_FIELDS[key].fixed
@@ -361,18 +427,19 @@ class Catalog(Actor[CatalogCommand]):
             for topic in topics
             if record is None or topic.topic_id not in record.topic_ids
         ]
-        if self._next_consumer >= self._state.consumers_reserved:
+        if self._next_consumer >= found.consumers_reserved:
             events.append(
                 (state.CONSUMERS_RESERVED, self._next_consumer + self.context.limits.consumer_ids_per_block)
             )
         return events
 
     async def _alter_group(self, name: str, given: Mapping[str, Any]) -> GroupSettings:
-        async with self._deciding:
-            record = self._known_group(name)
-            altered = group_settings(given, f"group {name!r}", record.settings)
-            await self._decide((state.GROUP_ALTERED, record.group_id, record.stored_settings(altered)))
-        await self._tell_settings(record)
+        record = self._known_group(name)
+        altered = group_settings(given, f"group {name!r}", record.settings)
+        await self._decide(
+            lambda _: [(state.GROUP_ALTERED, record.group_id, record.stored_settings(altered))]
+        )
+        await self._tell_settings(self._known_group(name))
         return altered
 
     async def _tell_settings(self, record: GroupRecord) -> None:
@@ -391,19 +458,23 @@ class Catalog(Actor[CatalogCommand]):
         """What a coordinator asks for: it knows its group by id, which may be gone meanwhile."""
         if isinstance(message, DeleteGroup):
             return await self._delete_group(message)
-        async with self._deciding:
-            if message.group_id in self._state.groups:
-                await self._decide((state.GROUP_IDLE, message.group_id, message.since_us))
+        idle = (state.GROUP_IDLE, message.group_id, message.since_us)
+        await self._decide(lambda draft: [idle] if message.group_id in draft.groups else [])
         return None
 
     async def _delete_group(self, message: DeleteGroup) -> Afterwards | None:
-        async with self._deciding:
-            record = self._find_group(message)
-            if record is None:
-                return None
+        record = self._find_group(message)
+        if record is None:
+            return None
+
+        def decide(_: CatalogState) -> list[state.Event]:
             if message.name is None and self._directory.membership(record).members:
-                return None  # somebody joined while its coordinator gave it up
-            await self._decide((state.GROUP_DELETED, record.group_id))
+                return []  # somebody joined while its coordinator gave it up
+            return [(state.GROUP_DELETED, record.group_id)]
+
+        await self._decide(decide)
+        if record.group_id in self._state.groups:
+            return None
         await self._directory.retire_coordinator(
             record
         )  # first: it would open the group again for its members

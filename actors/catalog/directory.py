@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import attrs
+import trio
 
 from callboard.actors.catalog.state import GroupRecord, TopicRecord
 from callboard.actors.groups.coordinator import Coordinator
@@ -21,9 +22,10 @@ from callboard.actors.kernel import ActorRef, MailboxSpec
 from callboard.actors.partition.openings import Openings
 from callboard.actors.partition.partition import Partition
 from callboard.actors.partition.port import PartitionPort
+from callboard.actors.partition.record_window import WindowBudget
 from callboard.actors.partition.spec import PartitionSpec
 from callboard.actors.settings import TopicSettings
-from callboard.log.errors import CallboardError
+from callboard.log.errors import CallboardError, StorageError
 from callboard.log.limits import USUAL, Limits
 from callboard.supervision import Backoff, ChildSpec, SupervisorSpec
 
@@ -78,6 +80,7 @@ class Directory:
         self._live_groups: dict[int, LiveGroup] = {}
         self._memberships: dict[int, Membership] = {}
         self.openings = Openings(limits.openings, limits.opening_bytes)
+        self.windows = WindowBudget(limits.window_bytes)
         self.catalog: ActorRef[Any]
 
     def attach(self, topics: SupervisorRef, groups: SupervisorRef) -> None:
@@ -131,7 +134,9 @@ class Directory:
             for index in range(record.settings.partitions)
         )
         partitions = tuple(
-            PartitionSpec(record.name, record.topic_id, port.index, record.settings, port, self.openings)
+            PartitionSpec(
+                record.name, record.topic_id, port.index, record.settings, port, self.openings, self.windows
+            )
             for port in ports
         )
         children = tuple(_child_spec(spec, self._limits) for spec in partitions)
@@ -150,11 +155,26 @@ class Directory:
         self._by_id[record.topic_id] = self._by_name[record.name] = live
         return live
 
-    async def opened(self, live: LiveTopic) -> None:
-        """Wait until each of the topic's partitions runs, or has failed. Raises `ActorStopped`."""
+    async def opened(self, live: LiveTopic) -> StorageError | None:
+        """Wait until each of the topic's partitions runs, or has failed, or one finds no space: returns what that met.
+
+        Raises `ActorStopped`.
+        """
         supervisor = self._topics.supervisor(live.name)
+        lacks: list[StorageError] = []
+        with trio.CancelScope() as waiting:
+
+            def note(lack: StorageError) -> None:
+                lacks.append(lack)
+                waiting.cancel()
+
+            for port in live.ports:
+                port.opening_lacks_space = note
+            for port in live.ports:
+                await supervisor.settled(str(port.index))
         for port in live.ports:
-            await supervisor.settled(str(port.index))
+            port.opening_lacks_space = None
+        return lacks[0] if lacks else None
 
     async def retire_topic(self, record: TopicRecord) -> None:
         """Stop the topic's partitions, if they run."""
@@ -163,7 +183,7 @@ class Directory:
             live.deleted = True
             for port in live.ports:
                 port.is_deleted = True
-                port.restart_waiters.wake()
+                port.wake_restart_waiters()
             if self._by_name.get(live.name) is live:
                 del self._by_name[live.name]
         elif record.name in self._by_name:

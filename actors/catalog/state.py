@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Sequence
+from copy import copy
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -73,16 +74,16 @@ TOPIC_ID: Final = re.compile("[0-9a-f]{2,32}")
 Event = Sequence[Any]
 
 
-@attrs.define
+@attrs.frozen
 class TopicRecord:
     """A topic as the catalog knows it."""
 
     name: str
     topic_id: str
     settings: TopicSettings
-    deleting: bool = False
     unknown_settings: dict[str, Any] = attrs.field(factory=dict)
     """Settings of a later version."""
+    deleting: bool = False
     unknown_fields: dict[str, Any] = attrs.field(factory=dict)
     """What else a later version knows of the topic."""
 
@@ -91,16 +92,16 @@ class TopicRecord:
         return {**self.unknown_settings, **changed(settings)}
 
 
-@attrs.define
+@attrs.frozen
 class GroupRecord:
     """A consumer group as the catalog knows it. `idle_since_us` is None while it has members."""
 
     name: str
     group_id: int
     settings: GroupSettings
-    topic_ids: list[str] = attrs.field(factory=list)
-    idle_since_us: int | None = None
     unknown_settings: dict[str, Any] = attrs.field(factory=dict)
+    topic_ids: tuple[str, ...] = ()
+    idle_since_us: int | None = None
     unknown_fields: dict[str, Any] = attrs.field(factory=dict)
 
     def stored_settings(self, settings: GroupSettings) -> dict[str, Any]:
@@ -109,7 +110,7 @@ class GroupRecord:
 
 
 class CatalogState:
-    """Topics and groups. `apply` is the only way in which anything changes."""
+    """Topics and groups. `apply` is the only way in which anything changes; the records themselves never do."""
 
     def __init__(self) -> None:
         self.topics: dict[str, TopicRecord] = {}
@@ -122,6 +123,12 @@ class CatalogState:
         self._version = RECORDS_VERSION
         self._is_salvaging = False
         self._unknown_fields: dict[str, Any] = {}
+
+    def copy(self) -> CatalogState:
+        """Another state that is equal, and changes by itself."""
+        twin = copy(self)
+        twin.topics, twin.groups, twin.passed_over = {**self.topics}, {**self.groups}, [*self.passed_over]
+        return twin
 
     def versioned(self, version: int) -> None:
         """What is replayed next is in the form of `version`."""
@@ -175,65 +182,53 @@ class CatalogState:
             raise _invalid(
                 f"the event {event!r:.200} makes no sense here ({type(error).__name__}: {error})"
             ) from error
-        if unknown and about is not None:
-            about.unknown_fields |= unknown
+        if about is None:
+            return
+        if unknown:
+            about = attrs.evolve(about, unknown_fields={**about.unknown_fields, **unknown})
+        if isinstance(about, TopicRecord):
+            self.topics[about.topic_id] = about
+        else:
+            self.groups[about.group_id] = about
 
     def _topic_created(self, name: str, topic_id: str, stored: dict[str, Any]) -> TopicRecord:
         if name_problem(name) is not None or TOPIC_ID.fullmatch(topic_id) is None:
             raise ValueError("a name or id that no catalog writes")
-        known, unknown = split_settings(stored, TOPIC_FIELDS)
-        record = TopicRecord(name, topic_id, topic_settings(known, name), unknown_settings=unknown)
-        self.topics[topic_id] = record
-        return record
+        return TopicRecord(name, topic_id, *topic_settings_of(stored))
 
     def _topic_altered(self, topic_id: str, stored: dict[str, Any]) -> TopicRecord:
-        record = self.topics[topic_id]
-        known, record.unknown_settings = split_settings(stored, TOPIC_FIELDS)
-        record.settings = topic_settings(known, topic_id)
-        return record
+        settings, unknown = topic_settings_of(stored)
+        return attrs.evolve(self.topics[topic_id], settings=settings, unknown_settings=unknown)
 
     def _topic_deleting(self, topic_id: str) -> TopicRecord:
-        self.topics[topic_id].deleting = True
-        return self.topics[topic_id]
+        return attrs.evolve(self.topics[topic_id], deleting=True)
 
     def _topic_deleted(self, topic_id: str) -> None:
         del self.topics[topic_id]
-        for group in self.groups.values():
+        for group_id, group in self.groups.items():
             if topic_id in group.topic_ids:
-                group.topic_ids.remove(topic_id)
+                rest = tuple(other for other in group.topic_ids if other != topic_id)
+                self.groups[group_id] = attrs.evolve(group, topic_ids=rest)
 
     def _group_opened(
         self, name: str, group_id: int, stored: dict[str, Any], since_us: int | None
     ) -> GroupRecord:
         if name_problem(name) is not None or type(group_id) is not int or group_id in self.groups:
             raise ValueError("a name or id that no catalog writes")
-        known, unknown = split_settings(stored, GROUP_FIELDS)
-        record = GroupRecord(
-            name,
-            group_id,
-            group_settings_of(known),
-            idle_since_us=_instant(since_us),
-            unknown_settings=unknown,
-        )
-        self.groups[group_id] = record
         self.next_group_id = max(self.next_group_id, group_id + 1)
-        return record
+        return GroupRecord(name, group_id, *group_settings_of(stored), idle_since_us=_instant(since_us))
 
     def _group_joined(self, group_id: int, topic_id: str) -> GroupRecord:
-        record = self.groups[group_id]
-        if topic_id not in record.topic_ids:
-            record.topic_ids.append(topic_id)
-        return record
+        group = self.groups[group_id]
+        known = topic_id in group.topic_ids
+        return group if known else attrs.evolve(group, topic_ids=(*group.topic_ids, topic_id))
 
     def _group_altered(self, group_id: int, stored: dict[str, Any]) -> GroupRecord:
-        record = self.groups[group_id]
-        known, record.unknown_settings = split_settings(stored, GROUP_FIELDS)
-        record.settings = group_settings_of(known)
-        return record
+        settings, unknown = group_settings_of(stored)
+        return attrs.evolve(self.groups[group_id], settings=settings, unknown_settings=unknown)
 
     def _group_idle(self, group_id: int, since_us: int | None) -> GroupRecord:
-        self.groups[group_id].idle_since_us = _instant(since_us)
-        return self.groups[group_id]
+        return attrs.evolve(self.groups[group_id], idle_since_us=_instant(since_us))
 
     def _group_deleted(self, group_id: int) -> None:
         del self.groups[group_id]
@@ -333,16 +328,22 @@ def changed(settings: TopicSettings | GroupSettings) -> dict[str, Any]:
     return found
 
 
-def group_settings_of(stored: dict[str, Any]) -> GroupSettings:
-    """Group settings from their stored form."""
-    start = stored.get("start")
+def topic_settings_of(stored: Any) -> tuple[TopicSettings, dict[str, Any]]:
+    """Topic settings from their stored form, and those of a later version. Raises ValueError, `FormatTooNew`."""
+    known, unknown = _split(stored, TOPIC_FIELDS)
+    return topic_settings(known, "a stored topic"), unknown
+
+
+def group_settings_of(stored: Any) -> tuple[GroupSettings, dict[str, Any]]:
+    """The same for a group."""
+    known, unknown = _split(stored, GROUP_FIELDS)
+    start = known.get("start")
     if isinstance(start, str) and start not in ("beginning", "end"):
-        stored = {**stored, "start": datetime.fromisoformat(start).astimezone(UTC)}
-    return group_settings(stored, "a stored group")
+        known["start"] = datetime.fromisoformat(start).astimezone(UTC)
+    return group_settings(known, "a stored group"), unknown
 
 
-def split_settings(stored: Any, fields: Collection[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Known settings, and those of a later version. Raises ValueError, `FormatTooNew`."""
+def _split(stored: Any, fields: Collection[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     unknown = unknown_fields(stored, fields, "settings")
     return {name: value for name, value in stored.items() if name in fields}, unknown
 

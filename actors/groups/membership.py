@@ -113,7 +113,11 @@ class Membership:
         """What partitions have to know of the settings."""
         settings = self.settings
         return DeliverySettings(
-            settings.visibility_timeout, settings.backoff, settings.max_backoff, self.version
+            settings.visibility_timeout,
+            settings.backoff,
+            settings.max_backoff,
+            self.version,
+            settings.ordering,
         )
 
     def tell_members(self) -> None:

@@ -143,7 +143,9 @@ class ActorIncarnation(Generic[M]):
             self._batch = None
             cell.received += batch.taken
             cell.rate.note(batch.taken, trio.current_time())
-            self._open += batch.replies
+            for reply in batch.replies:
+                if not reply.done:
+                    self._open.append(reply)
             if len(self._open) > self._prune_at:
                 self._prune()
         if not self._killed:
@@ -170,7 +172,9 @@ class ActorIncarnation(Generic[M]):
         if batch is not None:
             self.cell.received += batch.taken
             self.cell.rate.note(batch.taken, trio.current_time())
-            self._open += batch.replies
+            for reply in batch.replies:
+                if not reply.done:
+                    self._open.append(reply)
             if len(self._open) > self._prune_at:
                 self._prune()
 

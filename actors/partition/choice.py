@@ -26,7 +26,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from heapq import heappop, heappush
-from typing import Final, Protocol
+from typing import ClassVar, Final, Protocol
 
 from callboard.actors.delivery.delivery import Delivery
 from callboard.actors.delivery.receipts import OffsetRange, merged
@@ -44,7 +44,11 @@ FENCED_BYTES: Final = 8
 class Choice(Protocol):
     """A mode of a group: what it leases next."""
 
+    columns: ClassVar[Sequence[str]]
+    """What it looks at, of `record_window.COLUMNS`."""
     records: RecordRange
+    fenced: int
+    """Records that were seen, and wait for others."""
 
     def span(self, visible_end: int) -> OffsetRange | None:
         """The offsets to read next; None when there is nothing to read, or no room."""
@@ -72,7 +76,7 @@ class KeyOrder:
 
     __slots__ = ("_delivery", "_fenced", "_free", "_heads", "_lives", "fenced", "records")
 
-    columns: Final = ("key_hash",)
+    columns: ClassVar[Sequence[str]] = ("key_hash",)
 
     def __init__(self, delivery: Delivery, records: RecordRange) -> None:
         self._delivery = delivery
@@ -177,7 +181,10 @@ class KeyOrder:
             self._charge()
 
     def _may_go_again(self, now: float, most: int) -> list[int]:
-        """What was leased before, is ready again and is out; at most so many, the lowest."""
+        """What was leased before, is ready again and is out; at most so many, the lowest.
+
+        What the range passed because the log holds nothing there is leased too: its reading settles it.
+        """
         records, found = self.records, list[int]()
         hashes = records.columns["key_hash"]
         for start, stop in self._delivery.ready_ranges(now, records.end):
@@ -185,7 +192,7 @@ class KeyOrder:
                 if len(found) >= most:
                     return found
                 index = records.index_of(offset)
-                if index >= 0 and self._heads.get(hashes[index], offset) == offset:
+                if index < 0 or self._heads.get(hashes[index], offset) == offset:
                     found.append(offset)
         return found
 

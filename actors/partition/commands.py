@@ -117,6 +117,8 @@ class DeliverySettings:
     max_backoff: float = 60.0
     version: int = 0
     """How often they were altered since the runtime was opened: an older version never replaces a later one."""
+    ordering: str = "none"
+    """"none" or "key"; a group keeps what it was opened with."""
 
 
 @attrs.frozen
@@ -242,6 +244,13 @@ class GroupStatistics:
     waiting_consumers: int
     lost_records: int = 0
     """Settled without delivery since the partition started: dropped by retention, or not there any more."""
+    fenced: int = 0
+    """With order per key: known to wait for an earlier record of their key."""
+    window_records: int = 0
+    """Unsettled records in the group's record window."""
+    window_bytes: int = 0
+    is_window_full: bool = False
+    """No further record is looked at until some in the window are settled."""
 
 
 @attrs.frozen
@@ -251,6 +260,8 @@ class PartitionStatistics:
     topic: str
     partition: int
     state: str
+    """`running`, `full` (the disk, or `retention_bytes`: publishes are refused), `stuck` (the disk does not answer),
+    `starting`, `recovering`, `restarting`, `stopping` or `failed`."""
     start_offset: int = 0
     next_offset: int = 0
     visible_end: int = 0

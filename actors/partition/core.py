@@ -50,9 +50,12 @@ from callboard.actors.partition.effects import (
     Journalled,
     Notify,
     ReadRecords,
+    ReadWindow,
     Refuse,
 )
 from callboard.actors.partition.group_states import Group, GroupStates, PendingLease
+from callboard.actors.partition.group_window import GroupWindow
+from callboard.actors.partition.record_window import WindowBudget, WindowRecords
 from callboard.actors.partition.sequencer import NEVER, Appends, Due, Sequencer
 from callboard.log.errors import CallboardError, ConsumerFenced, GroupNotFound, InvalidArgument
 from callboard.log.limits import USUAL, Limits
@@ -122,6 +125,7 @@ class PartitionCore:
         visible_end: int = 0,
         is_abandoned: Callable[[Token], bool] = _nobody,
         limits: Limits = USUAL,
+        windows: WindowBudget | None = None,
     ) -> None:
         self.label = label
         self.states = states
@@ -150,9 +154,11 @@ class PartitionCore:
         """Acks that nobody waits for, and that no sync covers yet."""
         self._lazy_until = NEVER
         """When such acks are to be synced."""
-        for group_id, settings in carried.settings.items():
+        self._limits = limits
+        self._windows = WindowBudget(limits.window_bytes) if windows is None else windows
+        for group_id, settings in list(carried.settings.items()):
             if group_id in self._groups:
-                self._groups[group_id].settings = settings
+                self._set(group_id, settings)
 
     # -- beginning and ending -------------------------------------------------------------------------------
 
@@ -188,6 +194,8 @@ class PartitionCore:
                 (group.group_id, pending.lease) for pending in group.pending.values()
             ]
             group.pending.clear()
+            if group.window is not None:
+                group.window.close()
 
     def forget_readers(self, is_gone: Callable[[Token], bool]) -> None:
         """Leave out readers that wait no more."""
@@ -325,6 +333,8 @@ class PartitionCore:
         group = self._groups.get(group_id)
         if group is not None:
             group.settings = latest
+            if latest.ordering == "key" and group.window is None:
+                group.window = GroupWindow(group.delivery, self._windows, self._limits)
 
     def close_group(self, message: c.CloseGroup, token: Token, now: float) -> None:
         """Forget the group. Whoever waits for it looks again, and hears that it is gone."""
@@ -332,6 +342,9 @@ class PartitionCore:
         if group is not None:
             self._flush_events(group)
             self.effects.append(Answer([(token, True) for token in group.stop_waiting()]))
+            if group.window is not None:
+                for token in group.window.close():
+                    self._refuse_unknown(group.group_id, token)
         self._carried.settings.pop(message.group_id, None)
         for key in [key for key in self._carried.fences if key[0] == message.group_id]:
             del self._carried.fences[key]
@@ -357,6 +370,9 @@ class PartitionCore:
             group.waiting.pop(consumer, None)
             group.notified.pop(consumer, None)
             group.returning.pop(consumer, None)
+            if group.window is not None:
+                tokens = group.window.take_fetches_of(consumer)
+                self.effects.append(Answer([(token, None) for token in tokens]))
             if group.delivery.release_consumer(consumer):
                 self._has_changed(group, now)
             if group.waiting:
@@ -419,6 +435,9 @@ class PartitionCore:
         deadline = now + group.settings.visibility_timeout
         lease = self._leased(group, consumer, max_records, now, deadline)
         if lease is None:
+            if group.window is not None and self._reads_window(group):
+                group.window.fetches.append((message, token))
+                return None
             self.effects.append(Answer([(token, None)]))
             self._arm(group.delivery.next_deadline())
         else:
@@ -449,6 +468,8 @@ class PartitionCore:
         self, group: Group, consumer: int, max_records: int, now: float, deadline: float
     ) -> Lease | None:
         """Lease candidates: in a group without order or filters those are the lowest ready offsets."""
+        if group.window is not None:
+            return group.window.lease(now, deadline, consumer, max_records)
         return group.delivery.lease(
             now=now,
             deadline=deadline,
@@ -456,6 +477,52 @@ class PartitionCore:
             max_records=max_records,
             visible_end=self.visible_end,
         )
+
+    # -- records before leases ------------------------------------------------------------------------------
+
+    def _reads_window(self, group: Group) -> bool:
+        """Have more records read for the group's choice; False when there are none, or no room for them."""
+        window = group.window
+        if window is None:
+            return False
+        span = window.begin_reading(self.visible_end)
+        if span is not None:
+            self.effects.append(ReadWindow(group.group_id, *span, window.choice.columns))
+        return window.is_reading
+
+    def window_read(self, group_id: int, records: WindowRecords, now: float) -> None:
+        """Records were read before anybody leases them: answer the fetches that waited for them."""
+        group = self._groups.get(group_id)
+        if group is None or group.window is None:
+            return
+        for start, stop in records.lost:
+            self.records_lost(start, stop, now)
+        group.window.add(records)
+        self._has_changed(group, now, urgent=False)
+        for message, token in group.window.take_fetches():
+            if self._is_abandoned(token):
+                self.effects.append(Answer([(token, None)]))
+            else:
+                self.fetch(message, token, now)
+        if group.waiting:
+            self._notify(group, now)
+
+    def window_not_read(self, group_id: int, error: CallboardError, now: float) -> None:
+        """The records cannot be read now. Those who wait fetch, and hear why."""
+        group = self._groups.get(group_id)
+        if group is not None and group.window is not None:
+            tokens = [token for _, token in group.window.take_fetches()]
+            self.effects.append(Refuse(tokens, error))
+            self.effects.append(Answer([(token, True) for token in group.stop_waiting()]))
+
+    def _settled_in(self, group: Group, ranges: Sequence[OffsetRange], now: float) -> None:
+        """Offsets of a group with a choice are settled: others may be free now."""
+        if group.window is not None:
+            group.window.choice.settled(ranges)
+            if group.waiting:
+                self._notify(group, now)
+
+    # -- leased records -------------------------------------------------------------------------------------
 
     def lease_read(self, pending: PendingLease, reading: LeaseReading, now: float) -> c.LeasedRecords:
         """What could be read of a lease was read: give back the rest, settle what is lost. Returns what to deliver."""
@@ -513,6 +580,7 @@ class PartitionCore:
                     skipped = group.delivery.skip(at, first)
                     group.lost_records += skipped
                     self.lost_records += skipped
+                    self._settled_in(group, [(at, first)], now)
                 at = max(at, last)
             if group.delivery.events:
                 self._has_changed(group, now, urgent=False)
@@ -522,6 +590,7 @@ class PartitionCore:
         dropped = group.delivery.skip(0, self.start_offset)
         group.lost_records += dropped
         self.lost_records += dropped
+        self._settled_in(group, [(0, self.start_offset)], now)
         self._has_changed(group, now, urgent=False)
         return dropped
 
@@ -541,6 +610,8 @@ class PartitionCore:
         delivery = group.delivery
         if verb == "ack":
             settlement = delivery.ack(lease_id, ranges, now)
+            if group.window is not None:
+                self._settled_in(group, settlement.accepted, now)
         elif verb == "nack":
             settlement = self._nack(group, message, now, chance)
         elif verb == "release":
@@ -646,9 +717,15 @@ class PartitionCore:
     def _notify(self, group: Group, now: float) -> None:
         """Notify as many of those who wait as there are records ready, less those who are notified already (P4)."""
         waiting, notified = group.waiting, group.notified
-        if not group.delivery.has_ready(now, self.visible_end):
+        if group.window is not None:
+            wanted = len(waiting) + len(notified)
+            ready = group.window.choice.ready_count(now, wanted)
+            if ready < wanted:
+                self._reads_window(group)
+        elif group.delivery.has_ready(now, self.visible_end):
+            ready = group.delivery.ready_count(self.visible_end)
+        else:
             return
-        ready = group.delivery.ready_count(self.visible_end)
         while waiting and len(notified) < ready:
             consumer = next(iter(waiting))
             notified[consumer] = now + NOTICE_LASTS_S
@@ -677,6 +754,9 @@ class PartitionCore:
         ]
         self.readers = {}
         self.effects.append(Answer([(token, True) for token in tokens]))
+        for group in self._groups.values():
+            if group.window is not None:
+                self.effects.append(Answer([(token, None) for token in group.window.close()]))
 
     # -- reading without a group ----------------------------------------------------------------------------
 

@@ -69,6 +69,17 @@ class ReadRecords(NamedTuple):
     max_bytes: int
 
 
+class ReadWindow(NamedTuple):
+    """Read these columns of the records of `[start, stop)`, or of the first of them, then call `window_read` or
+    `window_not_read`.
+    """
+
+    group_id: int
+    start: int
+    stop: int
+    columns: Sequence[str]
+
+
 class Notify(NamedTuple):
     """Answer a consumer that waits; when it does not listen any more, call `not_notified`."""
 
@@ -83,4 +94,6 @@ class Arm(NamedTuple):
     at: float
 
 
-Effect = Answer | Refuse | AppendsStored | AppendsFailed | Journalled | ReadRecords | Notify | Arm
+Effect = (
+    Answer | Refuse | AppendsStored | AppendsFailed | Journalled | ReadRecords | ReadWindow | Notify | Arm
+)

@@ -28,7 +28,7 @@ import attrs
 
 from callboard.actors.partition.core import JournalWork, PartitionCore
 from callboard.actors.partition.sequencer import NEVER, Appends
-from callboard.log.errors import CallboardError, PlanFailed, StorageError
+from callboard.log.errors import CallboardError, DiskFull, PlanFailed, StorageError
 from callboard.log.journal.journal import Journal, StagedJournal
 from callboard.log.limits import USUAL, Limits
 from callboard.log.partition.partition_log import PartitionLog, StagedAppend
@@ -85,6 +85,8 @@ class LogParticipant:
         if log.owed_for is not None:
             self.due.at = self._owed_until = clock.monotonic() + OWED_RETRY_S
         self.in_flight: Appends | None = None
+        self.lacks_space = False
+        """The disk was full when something was last to be written."""
         self.heals = 0
         self.failures = 0
 
@@ -123,6 +125,7 @@ class LogParticipant:
             return True
         appends = core.sequencer.take()
         self.due.at = min(self.due.at, self._owed_until)
+        self.lacks_space = isinstance(obstacle, DiskFull)
         if appends is not None:
             self.failures += 1
             core.append_failed(appends, obstacle, refused=True)
@@ -149,6 +152,7 @@ class LogParticipant:
             self._moved()
             return
         log.applied(staged)
+        self.lacks_space = False
         self.is_healthy = not log.is_over_limit
         if staged.runs[-1].is_new:
             self.needs_upkeep = True
@@ -179,6 +183,7 @@ class LogParticipant:
 
     def _refused(self, error: CallboardError) -> None:
         self.failures += 1
+        self.lacks_space = isinstance(error, DiskFull)
         self.is_healthy = not self._log.needs_healing
         appends, self.in_flight = self.in_flight, None
         if appends is not None:

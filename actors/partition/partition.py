@@ -39,6 +39,7 @@ from callboard.actors.partition.group_states import Group, PendingLease
 from callboard.actors.partition.lease_reading import LeaseReading
 from callboard.actors.partition.openings import Turn
 from callboard.actors.partition.participants import JournalParticipant, LogParticipant
+from callboard.actors.partition.record_window import window_records
 from callboard.actors.partition.sequencer import Appends, Singles
 from callboard.actors.partition.spec import PartitionSpec
 from callboard.actors.settings import TopicSettings
@@ -53,7 +54,7 @@ from callboard.log.errors import (
 from callboard.log.format.columns import Columns
 from callboard.log.format.compression import Compression
 from callboard.log.journal.journal import Journal
-from callboard.log.limits import OPENING_BYTES_LEAST, OPENING_TURN_S, Limits
+from callboard.log.limits import OPENING_BYTES_LEAST, OPENING_TURN_S, READ_BYTES_DEFAULT, Limits
 from callboard.log.partition.partition_log import LogSettings, PartitionLog
 from callboard.log.partition.recovery import lacks_space
 from callboard.log.segments.segments import Damage
@@ -149,6 +150,7 @@ class Partition(Actor[c.PartitionCommand]):
             e.AppendsFailed: self._appends_failed,
             e.Journalled: self._journalled,
             e.ReadRecords: self._read_records,
+            e.ReadWindow: self._read_window,
             e.Notify: self._notify,
             e.Arm: self._arm,
         }
@@ -159,7 +161,7 @@ class Partition(Actor[c.PartitionCommand]):
         self._alarm = context.start_task(self._run_alarm, name="alarm")
         port.state = "running"
         port.opened_before = True
-        port.restart_waiters.wake()
+        port.wake_restart_waiters()
         self._maintain()
 
     async def _turn_after(self, pause_s: float) -> Turn | None:
@@ -187,6 +189,10 @@ class Partition(Actor[c.PartitionCommand]):
     def _tell_lack(self, error: StorageError) -> None:
         if not self._lacks_space:
             self._lacks_space = True
+            if not self._has_started:
+                self._port.state = "full"
+            if self._port.opening_lacks_space is not None:
+                self._port.opening_lacks_space(error)
             self.context.emit(OpeningLacksSpace(self.context.path, str(error)))
 
     def _tell_damage(self, damage: Damage, *, is_new: bool) -> None:
@@ -242,6 +248,7 @@ class Partition(Actor[c.PartitionCommand]):
             visible_end=log.visible_end,
             is_abandoned=_is_abandoned,
             limits=context.limits,
+            windows=spec.windows,
         )
         self._log_part = LogParticipant(
             core,
@@ -389,7 +396,7 @@ class Partition(Actor[c.PartitionCommand]):
             c.PartitionStatistics(
                 topic=self._spec.topic,
                 partition=self._spec.index,
-                state="full" if log.is_over_limit else self._port.state,
+                state=self._state,
                 start_offset=log.start_offset,
                 next_offset=log.next_offset,
                 visible_end=log.visible_end,
@@ -410,6 +417,14 @@ class Partition(Actor[c.PartitionCommand]):
                 groups=tuple(_group_statistics(group, log.visible_end) for group in core.states),
             )
         )
+
+    @property
+    def _state(self) -> str:
+        log, state = self._log, self._port.state
+        if state != "running":
+            return state
+        lacks_space = self._log_part.lacks_space or self._journal.is_short_of_space
+        return "full" if lacks_space or log.is_over_limit or log.owed_for is not None else state
 
     # -- effects: answers
 
@@ -516,6 +531,32 @@ class Partition(Actor[c.PartitionCommand]):
             self._tell_new_damage()
             self._deliver(pending, reading)
         self._perform()
+
+    def _read_window(self, effect: e.ReadWindow) -> None:
+        """Read records for a group's choice, before they are leased."""
+        start = max(effect.start, self._log.start_offset)
+        hot = self._read_hot(start, effect.stop - start, READ_BYTES_DEFAULT) if start < effect.stop else []
+        if hot is None:
+            self.context.start_task(self._read_window_cold, effect, start, name="cold read")
+        else:
+            self._window_read(effect, hot, hot[-1].last_offset + 1 if hot else effect.stop)
+
+    async def _read_window_cold(self, effect: e.ReadWindow, start: int) -> None:
+        try:
+            found = await self._log.read(max(start, self._log.start_offset), max_records=effect.stop - start)
+            self._window_read(effect, found.batches, found.next_offset)
+        except (StorageError, MemoryError) as error:
+            now = self.context.clock.monotonic()
+            self._core.window_not_read(effect.group_id, self._read_error(error), now)
+        else:
+            self._tell_new_damage()
+        self._perform()
+
+    def _window_read(self, effect: e.ReadWindow, batches: list[Columns], next_offset: int) -> None:
+        group_id, start, stop, columns = effect
+        read_end = next_offset if next_offset > start else stop
+        records = window_records(start, read_end, batches, columns)
+        self._core.window_read(group_id, records, self.context.clock.monotonic())
 
     def _deliver(self, pending: PendingLease, reading: LeaseReading) -> None:
         core, token, now = self._core, pending.token, self.context.clock.monotonic()
@@ -633,16 +674,22 @@ def _is_abandoned(token: Any) -> bool:
 
 def _group_statistics(group: Group, visible_end: int) -> c.GroupStatistics:
     delivery = group.delivery
+    choice = None if group.window is None else group.window.choice
+    fenced, records = (0, None) if choice is None else (choice.fenced, choice.records)
     return c.GroupStatistics(
         group_id=group.group_id,
         durable=group.durable,
         floor=delivery.floor,
         next_offset=delivery.next,
-        ready=delivery.ready_count(visible_end),
+        ready=delivery.ready_count(visible_end) + delivery.passed - fenced,
         leased=delivery.leased,
         pending=delivery.pending_count(visible_end),
         redelivered=delivery.redelivered,
         expired=delivery.expired,
         waiting_consumers=len(group.waiting),
         lost_records=group.lost_records,
+        fenced=fenced,
+        window_records=0 if records is None else records.count,
+        window_bytes=0 if records is None else records.size_bytes,
+        is_window_full=records is not None and records.is_full,
     )

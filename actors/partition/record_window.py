@@ -189,6 +189,11 @@ class RecordRange:
         """What its columns take."""
         return len(self.offsets) * self._values
 
+    @property
+    def is_full(self) -> bool:
+        """Whether it holds as many unsettled records as it may."""
+        return self.count >= self._records_max
+
     def room(self) -> int:
         """How many more records may be read; 0 when the range is full. Other ranges may be evicted for it."""
         if self.count < self._records_max and not self._budget.has_room(self):

@@ -6,6 +6,7 @@ import attrs
 
 from callboard.actors.partition.openings import Openings
 from callboard.actors.partition.port import PartitionPort
+from callboard.actors.partition.record_window import WindowBudget
 from callboard.actors.settings import TopicSettings
 
 
@@ -24,6 +25,8 @@ class PartitionSpec:
     settings: TopicSettings
     port: PartitionPort
     openings: Openings
+    windows: WindowBudget
+    """Of all partitions of the runtime."""
 
     @property
     def directory(self) -> str:

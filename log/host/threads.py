@@ -117,7 +117,18 @@ class Job:
 def _work(jobs: queue.SimpleQueue[Job | None], upkeep: Upkeep) -> None:
     """What a thread does until it takes a None from the queue."""
     reschedule = trio.lowlevel.reschedule
-    while (job := _next_job(jobs, upkeep)) is not None:
+    again_at: float | None = None
+    while True:
+        now = _now()
+        if again_at is None or now >= again_at:
+            pause_s = upkeep()
+            again_at = None if pause_s is None else now + pause_s
+        try:
+            job = jobs.get(timeout=None if again_at is None else again_at - now)
+        except queue.Empty:
+            continue
+        if job is None:
+            return
         job.work()
         if job.claim.acquire(blocking=False):
             job.gate.release()
@@ -127,14 +138,6 @@ def _work(jobs: queue.SimpleQueue[Job | None], upkeep: Upkeep) -> None:
             except trio.RunFinishedError:
                 pass  # the loop itself broke down: nobody waits any more
         del job  # or an idle thread would keep the last plan's buffers alive
-
-
-def _next_job(jobs: queue.SimpleQueue[Job | None], upkeep: Upkeep) -> Job | None:
-    while True:
-        try:
-            return jobs.get(timeout=upkeep())
-        except queue.Empty:
-            continue
 
 
 def _never_abort(_: object) -> trio.lowlevel.Abort:

@@ -119,6 +119,8 @@ class LogReads:
             elif request.offset >= segment.end_offset:
                 end = visible_end if following is None else min(following.base_offset, visible_end)
                 request.lose(request.offset, end - 1)
+            elif request.offset >= durable_end:
+                break  # synced since this read began, and no longer in memory: the next read finds it
             else:
                 await self._read_segment(segment, request, durable_end)
         await self._close_dropped()

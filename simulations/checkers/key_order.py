@@ -4,6 +4,9 @@ All messages of a key are in one partition, where offsets keep their order. A gr
 each message of a key for the first time after all earlier ones of that key. What is delivered again may come later; a
 first attempt whose lease ran out before anybody had it counts as one. A partition that crashes may forget that a lease
 was given back before anybody had it: its messages come when that runs out, so such partitions are left out.
+
+In a group with order per key a message is delivered, for the first time and again, only after every earlier message of
+its key was delivered and the consumer that had it last has begun to ack it, however many there are, whatever crashes.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.violations import Violation
 
 PROMISE = "order is kept within a key"
+NOT_YET = "not yet delivered"
 
 
 def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:
@@ -29,7 +33,42 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
                     f"key {key!r} of {left.topic} is in partitions {home[left.topic, key]} and {left.index}"
                 )
                 found.append(Violation(PROMISE, words, None))
-    return found + _first_deliveries(history)
+    return [*found, *_first_deliveries(history), *_keyed_deliveries(history, surviving, terms)]
+
+
+def _keyed_deliveries(history: History, surviving: Surviving, terms: Terms) -> list[Violation]:
+    """Deliveries in keyed groups before an earlier message of the key was acked."""
+    before: dict[tuple[str, int, int], list[int]] = {}
+    for left in surviving.partitions:
+        last: dict[bytes, list[int]] = {}
+        for offset, number in left.records.items():
+            key = history.keys.get(number)
+            if key is not None:
+                before[left.topic, left.index, offset] = list(last.setdefault(key, []))
+                last[key].append(offset)
+    found = []
+    salvaged = terms.salvaged(history)
+    holders: dict[tuple[str, str, int], dict[int, str]] = {}
+    """By group and partition: who was handed an offset and has not begun to ack it; nobody once that was begun."""
+    for entry in history.of("delivered", "ack"):
+        if entry.group not in terms.keyed or f"{entry.topic}/{entry.partition}" in salvaged:
+            continue
+        known = holders.setdefault((entry.group, entry.topic, entry.partition), {})
+        for offset in entry.offsets:
+            if entry.kind == "ack":
+                if known.get(offset) == entry.who:
+                    known[offset] = ""
+                continue
+            for earlier in before.get((entry.topic, entry.partition, offset), ()):
+                if known.get(earlier, NOT_YET):
+                    place = f"{entry.topic}/{entry.partition}@{offset}"
+                    words = (
+                        f"{place} came to {entry.who} of {entry.group} before {earlier} of its key was acked"
+                    )
+                    found.append(Violation(PROMISE, words, entry))
+                    break
+            known[offset] = entry.who
+    return found
 
 
 def _first_deliveries(history: History) -> list[Violation]:

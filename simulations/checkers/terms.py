@@ -33,6 +33,8 @@ class Terms:
     """By group: how long a lease lasts. Groups that are not named have 30 s."""
     groups: tuple[str, ...] = ()
     """Groups that must have settled everything at the end."""
+    keyed: tuple[str, ...] = ()
+    """Groups with order per key."""
     liveness_s: float | None = None
     """Virtual seconds after healing within which they must; None: not demanded."""
     drops: bool = False

@@ -6,7 +6,7 @@ checkpoint, so a run under a deterministic scheduler repeats exactly.
 The machine it stands for has three ends. `kill` is the death of the process: every incarnation is fenced, the lock is
 free, the page cache lives on. `crash` is power loss: besides, what was not synced is gone, but for what a `choose`
 function keeps. `crash_after` lets the power fail at a chosen verb; the disk then stays off until `power_on`, so that
-supervisors of the dying run cannot start anything anew on it.
+supervisors of the dying run cannot start anything again on it.
 
 Invariants
 ----------
@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 import trio
 
-from callboard.log.errors import DirectoryLocked
+from callboard.log.errors import DirectoryLocked, PlanFailed
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Verb
 from callboard.log.seams.plans import path_of, plan_failed, stale
@@ -353,6 +353,23 @@ class MemoryDisk(VerbRunner):
                 raise plan_failed(self.root, index, verb, error)
         if incarnation.is_dead:
             await self._end(incarnation.owner)
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether plans take no time now, and no power fails within one."""
+        return not (self.instant or self.latency_s or self.is_slow or self._hung or self._fuse is not None)
+
+    def run_at_once(self, incarnation: MemoryIncarnation, plan: tuple[Verb, ...]) -> PlanFailed | None:
+        """Like `run`, in the caller's step: how the plan failed. Raises `StaleIncarnation` when the machine died."""
+        for index, verb in enumerate(plan):
+            path = path_of(verb)
+            self.look_out(incarnation, VERB_NAMES[type(verb)], path)
+            self.plans.append(Executed(incarnation.owner, type(verb).__name__, path))
+            error = self.run_verb(incarnation, verb, path)
+            self.verbs_executed += 1
+            if error is not None:
+                return plan_failed(self.root, index, verb, error)
+        return None
 
     def _burns(self, *, answered: bool) -> bool:
         """Lose power if `crash_after` says so."""

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from callboard.log.errors import InvalidArgument
-from callboard.log.seams.disk import Entry, Handle, Plan
+from callboard.log.errors import InvalidArgument, PlanFailed
+from callboard.log.seams.disk import Entry, Handle, Plan, Write
 from callboard.log.seams.plans import check_path, check_plan, path_of, stale, storage_error
 
 from .disk_faults import MapMark, ReadVerb
@@ -80,6 +80,14 @@ class MemoryMark:
         self._inode = None
 
 
+class MemoryFlight:
+    """A plan that was run at once."""
+
+    def __init__(self, failure: PlanFailed | None) -> None:
+        self.failure = failure
+        self.has_landed = failure is None
+
+
 class MemoryIncarnation:
     """The disk as one owner's one life sees it."""
 
@@ -125,13 +133,21 @@ class MemoryIncarnation:
             if self._drained is not None and not self._flights:
                 self._drained.set()
 
-    def start(self, plan: Plan) -> None:
-        """None: a plan on this disk runs only while a task waits for it."""
+    def start(self, plan: Plan) -> MemoryFlight | None:
+        """Run a plan that only writes, at once, as a quick disk does; None for others, and where it would take time."""
         self._check()
+        plan = tuple(plan)
+        check_plan(plan, self)
+        disk = self._disk
+        if not disk.is_quick or any(type(verb) is not Write for verb in plan):
+            return None
+        return MemoryFlight(disk.run_at_once(self, plan))
 
-    async def landed(self, flight: object) -> None:
-        """Never called, since nothing is started."""
-        await trio.lowlevel.checkpoint()
+    async def landed(self, flight: MemoryFlight) -> None:
+        """A checkpoint. Raises `PlanFailed`."""
+        await trio.lowlevel.cancel_shielded_checkpoint()
+        if flight.failure is not None:
+            raise flight.failure
 
     async def read(self, handle: Handle, offset: int, length: int) -> bytes:
         """Up to `length` bytes from `offset`; fewer only at the end of the file. Raises `StorageError`."""

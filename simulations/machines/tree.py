@@ -18,9 +18,8 @@ from typing import Final
 from callboard.actors.kernel import EndingKind
 from callboard.simulations.checkers import supervision
 from callboard.simulations.violations import Violation
-from callboard.supervision.backoff import Backoff
+from callboard.supervision.policies import Backoff, Strategy
 from callboard.supervision.roster import Fail, Gone, Kill, Restarting, RestartTerms, Roster, Start, Step, Stop
-from callboard.supervision.strategy import Strategy
 
 STRATEGIES: Final[tuple[Strategy, ...]] = ("one_for_one", "one_for_one", "one_for_all", "rest_for_one")
 EXTRA_TERMS: Final = (
@@ -96,7 +95,7 @@ class Tree:
         self.carry_out(now)
 
     def power_lost(self) -> None:
-        """The process is gone, and this supervisor with it; `open` begins anew."""
+        """The process has ended, and this supervisor with it; `open` begins again."""
         self._begin()
 
     def crash(self, name: str, now: float) -> bool:

@@ -202,7 +202,7 @@ _TABLE: Final = (
         "restart intensity",
         "an actor that cannot live is restarted for ever",
         "every restart is admitted",
-        (Patch("callboard.supervision.intensity.RestartWindow.admit", wrong.returns(True)),),
+        (Patch("callboard.supervision.policies.RestartWindow.admit", wrong.returns(True)),),
         ("supervisor-trees", "machines"),
     ),
     Safeguard(
@@ -211,6 +211,13 @@ _TABLE: Final = (
         "an attempt that failed is not counted",
         (Patch(f"{ACTORS}.delivery.receipts.LeaseState.counted", wrong.counts_no_attempts),),
         ("many-groups", "machines"),
+    ),
+    Safeguard(
+        "fences within a key",
+        "a message is handled while an earlier one of its key is out, or waits for another attempt",
+        "records are read without their keys",
+        (Patch(f"{ACTORS}.partition.record_window.key_hash", wrong.returns(0)),),
+        ("order-per-key",),
     ),
     Safeguard(
         "a snapshot covers what waits",
@@ -240,7 +247,7 @@ def table(caught_by: dict[str, str]) -> str:
 
 
 def filled(page: str, caught_by: dict[str, str]) -> str:
-    """`page` with everything between the generated marks made anew."""
+    """`page` with everything between the generated marks replaced."""
     head, rest = page.split("<!-- safeguards: generated -->", 1)
     tail = rest.split("<!-- end -->", 1)[1]
     return f"{head}<!-- safeguards: generated -->\n{table(caught_by)}\n<!-- end -->{tail}"

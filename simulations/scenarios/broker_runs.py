@@ -13,7 +13,7 @@ import attrs
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.faults.swarm import FaultSpace
 from callboard.simulations.scenarios.broker_workload import BrokerWorkload
-from callboard.simulations.scenarios.draws import between, one_of
+from callboard.simulations.scenarios.draws import BROKER_LIMITS, WINDOW_LIMITS, between, draw_limits, one_of
 from callboard.simulations.scenarios.traffic import LEVELS, STYLES, Traffic, draw_traffic
 from callboard.simulations.world import World
 
@@ -33,7 +33,7 @@ class BrokerRun:
 
 
 class PublishAndRecover(BrokerRun):
-    """Publish, lose the power or the process, recover, go on: with every kind of fault now and then."""
+    """Publish, lose the power or the process, recover, continue: with every kind of fault now and then."""
 
     name = "publish-and-recover"
     space = FaultSpace(
@@ -157,6 +157,48 @@ class ManyGroups(BrokerRun):
         return attrs.evolve(traffic, altered_visibility_s=traffic.visibility_s * one_of(entropy, (0.0, 0.5)))
 
 
+class OrderPerKey(BrokerRun):
+    """Groups with order per key: many consumers, failing messages, small windows, crashes of all kinds."""
+
+    name = "order-per-key"
+    space = FaultSpace(
+        weights={
+            "CrashConsumer": 4,
+            "CrashActor": 3,
+            "CrashInBatch": 2,
+            "CrashInRecovery": 1,
+            "PauseActor": 1,
+            "PowerCut": 2,
+            "KillProcess": 2,
+            "FailVerb": 1,
+            "FailRead": 1,
+            "SlowDisk": 1,
+        },
+        actors=PARTITIONS + OTHERS,
+        consumers=CONSUMERS,
+        paths=FILES,
+        errnos=("EIO",),
+        faults=(1, 8),
+        horizon_s=3.0,
+    )
+
+    def workload(self, entropy: SeededEntropy) -> Traffic:
+        """Few keys and many, groups of several consumers that nack, forget and take long."""
+        return attrs.evolve(
+            draw_traffic(entropy, messages=(40, 90)),
+            ordering="key",
+            keys=one_of(entropy, (1, 3, 7, 30)),
+            partitions=one_of(entropy, (1, 1, 2)),
+            styles=tuple(one_of(entropy, STYLES) for _ in range(one_of(entropy, (1, 2)))),
+            consumers=between(entropy, 1, 4),
+            visibility_s=one_of(entropy, (0.5, 2.0)),
+            handling_s=one_of(entropy, (0.0, 0.01)),
+            nack_every=one_of(entropy, (0, 5, 9)),
+            forget_every=one_of(entropy, (0, 0, 17)),
+            limits=draw_limits(entropy.fork("limits"), (*BROKER_LIMITS, *WINDOW_LIMITS)),
+        )
+
+
 class SeveralTopics(BrokerRun):
     """Groups whose consumers read several topics together, while partitions of either, consumers and disks fail."""
 
@@ -193,7 +235,7 @@ class SeveralTopics(BrokerRun):
 
 
 class DiskFullAndHealed(BrokerRun):
-    """The disk is full now and then, and heals: publishes are refused, everything else goes on."""
+    """The disk is full now and then, and heals: publishes are refused, everything else continues."""
 
     name = "disk-full-and-healed"
     space = FaultSpace(

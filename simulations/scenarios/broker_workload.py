@@ -1,4 +1,4 @@
-"""Publishers and consumers of one topic, or several, on one machine, who go on wherever the power left it.
+"""Publishers and consumers of one topic, or several, on one machine; they continue after each power cut.
 
 What a session does: open the runtime, publish what nobody has begun to publish yet (and, again, what was refused), let
 groups consume, and return when every group has settled everything. An operator is simulated too: a runtime that gives
@@ -106,6 +106,7 @@ class BrokerWorkload:
         self.terms = Terms(
             visibility_s=dict.fromkeys(traffic.groups, traffic.altered_visibility_s or traffic.visibility_s),
             groups=traffic.groups,
+            keyed=traffic.groups if traffic.ordering == "key" else (),
             liveness_s=self.patience_s,
             intensities=tuple(
                 Intensity(path=f"topics/{name}/", restarts=20, period_s=10.0, each=True, delay_s_max=0.25)
@@ -117,7 +118,7 @@ class BrokerWorkload:
         self._is_to_be_cut = traffic.cut_at_end
         self.heal_at_s = HEAL_AT_S
         self.busy_until_s = 0.0
-        """Publishing goes on until then, if nothing fails: virtual seconds of the run."""
+        """Publishing continues until then, if nothing fails: virtual seconds of the run."""
         self._handled: set[tuple[str, str, int, int]] = set()
         self._to_alter = list(traffic.groups) if traffic.altered_visibility_s else []
         world.retry_budget += max(0, traffic.retries)
@@ -280,6 +281,7 @@ class BrokerWorkload:
                     visibility_timeout=max(0.05, self.traffic.visibility_s),
                     backoff=0.1,
                     max_backoff=1.0,
+                    ordering=self.traffic.ordering,
                 )
             except (PartitionUnavailable, GroupNotFound):
                 crashed = True
@@ -418,13 +420,18 @@ class BrokerWorkload:
                 pending = {names.get(group.group_id): group.pending for group in partition.groups}
                 settled &= all(pending.get(name, 1) == 0 for name in wanted)
                 settled &= partition.state in ("running", "full") or not self.world.healed.is_set()
+                if self.traffic.ordering == "key":
+                    fenced = any(group.fenced for group in partition.groups)
+                    self.world.sometimes("a message waited for another of its key", fenced)
+                    is_full = any(group.is_window_full for group in partition.groups)
+                    self.world.sometimes("a record window was full", is_full)
             if settled:
                 return
             await trio.sleep(max(0.05, self.traffic.poll_s))
 
 
 def fingerprints(files: Mapping[str, bytes]) -> list[str]:
-    """A line for each file of topics and each in quarantine: recovery must not write them anew when nothing is wrong.
+    """A line for each file of topics and each in quarantine: recovery must not write them again when nothing is wrong.
 
     The catalog may note something at every opening.
     """

@@ -49,9 +49,14 @@ SMALL: Final[dict[str, tuple[int, int]]] = {
     "fetch_bytes": (1, 4_000),
     "lazy_acks": (1, 10),
     "leased_batches": (1, 4),
+    "window_bytes": (20, 4_000),
+    "range_records": (1, 100),
 }
 """What a small value is: from, to. The others are never reached in a run: of these, large is as good as usual."""
 LARGE: Final[dict[str, int]] = {"open_segments": 64, "prefetch": 1_000, "fetch_bytes": 64 << 20}
+WINDOW_LIMITS: Final = ("window_bytes", "range_records")
+"""Those that only groups with an order come by."""
+BROKER_LIMITS: Final = tuple(name for name in SMALL if name not in WINDOW_LIMITS)
 ACTOR_LIMITS: Final = ("mailbox", "receive_batch")
 """Those that plain actors come by."""
 
@@ -71,7 +76,7 @@ def one_of(entropy: Entropy, choices: Sequence[T]) -> T:
     return choices[int(entropy.random() * len(choices))]
 
 
-def draw_limits(entropy: Entropy, names: tuple[str, ...] = tuple(SMALL)) -> DrawnLimits:
+def draw_limits(entropy: Entropy, names: tuple[str, ...] = BROKER_LIMITS) -> DrawnLimits:
     """None, some or most of the limits, small (each size as likely as the next, by digits), now and then large."""
     share = one_of(entropy, (0.0, 0.1, 0.3, 0.8))
     drawn = []

@@ -46,6 +46,7 @@ RETENTION: Final = (
     "retention dropped what a group had not settled",
     "a publish was refused for a full topic",
 )
+ORDER: Final = ("a message waited for another of its key", "a record window was full")
 RECORDED: Final = ("the recording is real",)
 ACTORS: Final = (
     "an actor was restarted",
@@ -61,6 +62,7 @@ POINTS: Final[dict[str, tuple[str, ...]]] = {
     "publish-only": BROKER,
     "crash-storms": BROKER,
     "many-groups": BROKER,
+    "order-per-key": BROKER + ORDER,
     "several-topics": BROKER,
     "supervisor-trees": ACTORS,
     "plain-actors": ACTORS,

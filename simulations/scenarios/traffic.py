@@ -60,6 +60,8 @@ class Traffic:
     """A group each; none, and nobody consumes, so that nothing is synced for an ack's sake."""
     consumers: int = 2
     """Per group."""
+    ordering: str = "none"
+    """Of all groups."""
     visibility_s: float = 5.0
     altered_visibility_s: float = 0.0
     """What the visibility timeout is shortened to under way; 0: never."""

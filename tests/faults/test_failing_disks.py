@@ -363,3 +363,42 @@ async def test_closing_on_a_full_disk_waits_for_no_space(autojump_clock: Any, wo
     world.disk.faults.clear()
     async with world.open() as runtime:
         assert len(await world.drain(runtime)) == 3
+
+
+async def test_a_topic_is_not_created_on_a_full_disk(autojump_clock: Any, world: Any) -> None:
+    """The error comes at once, nothing of the topic is left, and with space it is created."""
+    async with world.open() as runtime:
+        kept = await runtime.create_topic("kept")
+        await kept.publish(b"one")
+        world.disk.fill()
+        for _ in range(3):
+            with trio.fail_after(1.0), pytest.raises(callboard.DiskFull, match="Free space"):
+                await runtime.create_topic("orders", partitions=3)
+            assert [topic.name for topic in runtime.topics()] == ["kept"]
+        assert {path.split("/")[1] for path in world.segments()} == {kept.topic_id}
+        world.disk.free()
+        await (await runtime.create_topic("orders", partitions=3)).publish(b"two")
+    async with world.open() as runtime:
+        assert [topic.name for topic in runtime.topics()] == ["kept", "orders"]
+
+
+async def test_a_partition_on_a_full_disk_says_so(autojump_clock: Any, world: Any) -> None:
+    """Its state is `full` from the first refusal until something is written again."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders")
+        await topic.publish(b"x" * 1000)
+
+        async def state() -> str:
+            (part,) = await topic.describe()
+            assert (await runtime.stats()).partitions[0].state == part.state
+            return str(part.state)
+
+        world.disk.fill()
+        assert await state() == "running"
+        with pytest.raises(callboard.DiskFull):
+            while True:
+                await topic.publish(b"x" * 1_000_000)
+        assert await state() == "full"
+        world.disk.free()
+        await topic.publish(b"x")
+        assert await state() == "running"

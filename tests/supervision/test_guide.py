@@ -7,8 +7,8 @@ import pytest
 
 from callboard.actors.kernel import WHEN_FULL
 from callboard.supervision import RESTARTS, STRATEGIES
+from callboard.supervision.policies import RESTART_KINDS
 from callboard.supervision.roster import TRANSITIONS
-from callboard.supervision.strategy import RESTART_KINDS
 
 PRINCIPLES = Path(__file__).resolve().parents[2] / "docs" / "principles"
 ENDINGS = ("finished", "crashed", "killed")

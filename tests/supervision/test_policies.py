@@ -16,7 +16,7 @@ from callboard.supervision import (
     RestartWindow,
     SupervisorSpec,
 )
-from callboard.supervision.strategy import restarted_with, restarts
+from callboard.supervision.policies import restarted_with
 
 BACKOFFS = st.builds(
     lambda initial, extra, factor, jitter: Backoff(
@@ -95,8 +95,8 @@ def test_which_children_are_restarted_together(count, data):
 def test_the_restart_table_is_total():
     """Every kind of child has an answer for every ending, and killed counts as crashed."""
     for restart in ("permanent", "transient", "temporary"):
-        assert restarts(restart, "killed") == restarts(restart, "crashed") == RESTARTS[restart, "crashed"]
-    assert [restarts(r, "finished") for r in ("permanent", "transient", "temporary")] == [True, False, False]
+        assert RESTARTS[restart, "killed"] == RESTARTS[restart, "crashed"]
+    assert [RESTARTS[r, "finished"] for r in ("permanent", "transient", "temporary")] == [True, False, False]
 
 
 def test_all_problems_of_a_child_in_one_error():

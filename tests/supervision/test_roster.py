@@ -9,8 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from callboard.log.errors import InternalError
 from callboard.supervision import Backoff
+from callboard.supervision.policies import STRATEGIES
 from callboard.supervision.roster import Fail, Gone, Kill, Restarting, RestartTerms, Roster, Start, Stop
-from callboard.supervision.strategy import STRATEGIES
 
 INTENSITY = 2
 PERIOD_S = 10.0

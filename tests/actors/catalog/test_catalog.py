@@ -10,6 +10,7 @@ import trio
 import callboard
 from callboard.actors.partition.commands import OpenGroup
 from callboard.log.limits import Limits
+from callboard.log.seams.disk import Sync
 
 
 async def test_group_ids_are_never_used_twice(autojump_clock: Any, in_memory: Any) -> None:
@@ -90,3 +91,64 @@ async def test_questions_queue_while_a_deletion_waits(autojump_clock: Any, in_me
         assert order == ["delete", "create", "alter"]
         settings = runtime.topic("orders").settings
         assert (settings.partitions, settings.max_message_bytes) == (2, 7)
+
+
+async def test_decisions_that_wait_together_share_a_sync(autojump_clock: Any, in_memory: Any) -> None:
+    """A hundred groups are opened in the time of a few syncs, in the order in which they were asked for."""
+    async with in_memory.open() as runtime:
+        topic = await runtime.create_topic("orders")
+        in_memory.disk.latency_s = 0.01
+        begun = trio.current_time()
+
+        async def subscribe(number: int) -> None:
+            async with topic.subscribe(f"group-{number:02}", start="end"):
+                pass
+
+        async with trio.open_nursery() as nursery:
+            for number in range(100):
+                nursery.start_soon(subscribe, number)
+                await trio.lowlevel.checkpoint()
+        assert trio.current_time() - begun < 0.5
+        in_memory.disk.latency_s = 0.0
+        ids = [group.group_id for group in await runtime.groups()]
+        assert sorted(ids) == list(range(1, 101))
+    async with in_memory.open() as runtime:
+        assert [group.group_id for group in await runtime.groups()] == ids
+
+
+async def test_a_decision_that_is_refused_fails_none_that_share_its_sync(
+    autojump_clock: Any, in_memory: Any
+) -> None:
+    """Of topics whose names collide the first is created, and others beside them; a disk error fails all of a sync."""
+    async with in_memory.open() as runtime:
+        in_memory.disk.latency_s = 0.01
+        outcomes: dict[str, str] = {}
+
+        async def create(name: str) -> None:
+            try:
+                await runtime.create_topic(name)
+                outcomes[name] = "created"
+            except callboard.CallboardError as error:
+                outcomes[name] = type(error).__name__
+
+        async def create_all(*names: str) -> None:
+            async with trio.open_nursery() as nursery:
+                for name in ("first", *names):
+                    nursery.start_soon(create, name)
+                    for _ in range(10):
+                        await trio.lowlevel.checkpoint()
+
+        await create_all("orders", "ORDERS", "returns")
+        assert outcomes == {
+            "first": "created",
+            "orders": "created",
+            "ORDERS": "TopicExists",
+            "returns": "created",
+        }
+        in_memory.disk.fail_next(Sync, "EIO", path_contains="catalog/")
+        await create_all("a", "b")
+        assert "StorageError" in outcomes.values()
+        wanted = {name for name, outcome in outcomes.items() if outcome == "created"}
+        assert {topic.name for topic in runtime.topics()} == wanted
+    async with in_memory.open() as runtime:
+        assert {topic.name for topic in runtime.topics()} == wanted

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from callboard.actors.partition import effects as e
 from callboard.actors.partition.core import JITTER, NOTICE_LASTS_S, Carried, PartitionCore
 from callboard.actors.partition.group_states import GroupStates
 from callboard.actors.partition.lease_reading import LeaseReading
-from callboard.log.errors import InvalidArgument
+from callboard.actors.partition.record_window import window_records
+from callboard.log.errors import InvalidArgument, StorageError
 from callboard.log.format.columns import Columns
 
 
@@ -209,3 +211,124 @@ def test_a_crash_at_the_opening_gives_no_time_to_leases_of_the_process_before() 
     core.alter_delivery(c.AlterDelivery(1, c.DeliverySettings()), "alters", 100.0)
     leased(core, now=100.0)
     assert [group.delivery.leased for group in successor(True).states] == [1]
+
+
+def keyed_core(*keys: bytes | None) -> PartitionCore:
+    """A core with these visible records and a group with order per key."""
+    return core_with(len(keys), ordering="key")
+
+
+def window_of(core: PartitionCore, *keys: bytes | None, start: int = 0) -> None:
+    """What the core asked to be read for its choice is read: these keys, from `start` on."""
+    [wanted] = of_kind(core, e.ReadWindow)
+    assert wanted.start == start
+    columns = Columns.build([b""] * len(keys), keys)
+    columns.base_offset = start
+    stop = start + len(keys)
+    core.window_read(wanted.group_id, window_records(start, stop, [columns], wanted.columns), 0.0)
+
+
+def fetched(core: PartitionCore, count: int = 10, consumer: int = 7, token: str = "fetches") -> Any:
+    """What a fetch leases; None when it waits for records, or nothing is ready."""
+    return core.fetch(c.Fetch(1, consumer, count, 1 << 20), token, 0.0)
+
+
+def test_records_are_read_before_they_are_leased_and_once_for_all_who_wait() -> None:
+    """Fetches of a group with order per key wait for one read, and are answered in their order."""
+    keys = (b"a", b"b", b"a", b"c")
+    core = keyed_core(*keys)
+    assert fetched(core, 1, token="first") is None
+    assert fetched(core, 9, consumer=8, token="second") is None
+    window_of(core, *keys)
+    commit(core)
+    [journalled] = of_kind(core, e.Journalled)
+    assert [(pending.token, pending.lease.ranges) for pending in journalled.leases] == [
+        ("first", ((0, 1, 1),)),
+        ("second", ((1, 2, 1), (3, 4, 1))),
+    ]
+    assert fetched(core) is None
+    assert of_kind(core, e.ReadWindow) == []
+
+
+def test_a_settled_record_frees_the_next_of_its_key_for_who_waits() -> None:
+    """An ack notifies a waiting consumer when that is what the next record of the key waited for."""
+    core = keyed_core(b"a", b"a")
+    fetched(core)
+    window_of(core, b"a", b"a")
+    core.wait_for_ready(c.WaitForReady(1, 8), "waits", 0.0)
+    assert of_kind(core, e.Notify) == []
+    core.settle(c.Settle(1, "ack", 1, [(0, 1)]), "acks", 0.0)
+    assert [effect.token for effect in of_kind(core, e.Notify)] == ["waits"]
+    lease = fetched(core, consumer=8)
+    assert lease.ranges == ((1, 2, 1),)
+
+
+def test_a_waiting_consumer_has_records_read_and_is_notified_only_if_one_may_be_leased() -> None:
+    """What is published is looked at for those who wait; a fenced record wakes nobody."""
+    core = keyed_core(b"a")
+    fetched(core)
+    window_of(core, b"a")
+    core.wait_for_ready(c.WaitForReady(1, 8), "waits", 0.0)
+    core.effects.clear()
+    core.log_moved(0, 2, 2, 0.0)
+    window_of(core, b"a", start=1)
+    assert of_kind(core, e.Notify) == []
+    core.log_moved(0, 3, 3, 0.0)
+    window_of(core, b"b", start=2)
+    assert [effect.token for effect in of_kind(core, e.Notify)] == ["waits"]
+
+
+def test_records_that_cannot_be_read_are_refused_to_those_who_wait() -> None:
+    """Fetches hear the error, waiting consumers look again, and the next fetch tries once more."""
+    core = keyed_core(b"a", b"a")
+    core.wait_for_ready(c.WaitForReady(1, 8), "waits", 0.0)
+    fetched(core)
+    assert len(of_kind(core, e.ReadWindow)) == 1
+    error = StorageError("the disk refuses")
+    core.window_not_read(1, error, 0.0)
+    refused, told = core.effects
+    assert refused == e.Refuse(["fetches"], error)
+    assert told == e.Answer([("waits", True)])
+    core.effects.clear()
+    fetched(core)
+    assert len(of_kind(core, e.ReadWindow)) == 1
+
+
+def test_who_has_gone_while_records_were_read_gets_no_lease() -> None:
+    """A fetch that was given up, whose consumer left, or whose group was closed is answered with nothing."""
+    core = keyed_core(b"a", b"b", b"c")
+    fetched(core, 1, consumer=7, token="gives up")
+    fetched(core, 1, consumer=8, token="leaves")
+    fetched(core, 1, consumer=9, token="stays")
+    core.release_consumer(c.ReleaseConsumer(1, 8), "releases", 0.0)
+    window_of(core, b"a", b"b", b"c")
+    commit(core)
+    assert [pending.token for effect in of_kind(core, e.Journalled) for pending in effect.leases] == ["stays"]
+    closing = keyed_core(b"a")
+    fetched(closing)
+    closing.close_group(c.CloseGroup(1), "closes", 0.0)
+    assert [effect.tokens for effect in of_kind(closing, e.Refuse)] == [["fetches"]]
+    closing.window_read(1, window_records(0, 1, [], ("key_hash",)), 0.0)
+    assert closing.effects == []
+
+
+def test_where_the_log_holds_nothing_a_choice_waits_for_nothing() -> None:
+    """Lost and compacted offsets settle without delivery; only lost ones are counted."""
+    core = keyed_core(*[b"a"] * 6)
+    fetched(core)
+    [wanted] = of_kind(core, e.ReadWindow)
+    sparse = Columns.build([b""], [b"a"])
+    sparse.base_offset, sparse.span, sparse.offset_deltas = 2, 2, array("I", [1])
+    core.window_read(1, window_records(0, 6, [sparse], wanted.columns), 0.0)
+    group = core.states.groups[1]
+    assert (group.delivery.floor, group.lost_records, core.lost_records) == (3, 3, 3)
+    [lease] = group.pending.values()
+    assert lease.lease.ranges == ((3, 4, 1),)
+
+
+def test_a_group_without_order_has_no_window() -> None:
+    """Untouched records of a group that needs no choice are never read before they are leased."""
+    core = core_with(1_000_000)
+    assert fetched(core).ranges == ((0, 10, 1),)
+    assert core.states.groups[1].window is None
+    assert of_kind(core, e.ReadWindow) == []

@@ -1,6 +1,7 @@
 """Checkers of what is in the log: lost, altered, refused, offsets, keys, recovery."""
 
 import attrs
+import pytest
 
 from callboard.simulations.checkers import (
     Terms,
@@ -235,6 +236,31 @@ def test_consumers_side_by_side_promise_no_order(script, left):
     script.publish(0, 0, key=b"k").publish(1, 1, key=b"k").member("joined", 1).member("joined", 2, "w2")
     script.deliver(1, 1).deliver(0, 0, who="w2")
     assert key_order.check(script.history, left({0: 0, 1: 1})) == []
+
+
+KEYED = Terms(keyed=("billing",))
+
+
+def test_a_keyed_group_gets_a_message_when_the_earlier_ones_of_its_key_were_acked(script, left):
+    """Whoever has it, and again after a power cut: an earlier message that was acked is not in the way."""
+    script.publish(0, 0, key=b"k").publish(1, 1, key=b"k").publish(2, 2, key=b"other")
+    script.deliver(0, 0).deliver(2, 2, who="w2").settle(0).deliver(1, 1, who="w2")
+    script.cut().deliver(1, 1, attempt=2)
+    assert key_order.check(script.history, left({0: 0, 1: 1, 2: 2}), KEYED) == []
+
+
+@pytest.mark.parametrize("settled", ["nothing", "nack", "another's ack"])
+def test_a_keyed_group_that_gets_a_message_too_early_is_found(script, left, settled):
+    """While an earlier message of the key is out, was nacked, or was acked by a former holder only."""
+    script.publish(0, 0, key=b"k").publish(1, 1, key=b"k").deliver(0, 0)
+    if settled == "nack":
+        script.settle(0, "nack", "nacked")
+    elif settled == "another's ack":
+        script.deliver(0, 0, who="w2", attempt=2).settle(0, "ack", "lost")
+    script.deliver(1, 1, who="w2")
+    found = left({0: 0, 1: 1})
+    assert len(key_order.check(script.history, found, KEYED)) == 1
+    assert key_order.check(script.history, found) == []
 
 
 def test_a_second_recovery_changes_nothing(script, left):

@@ -22,7 +22,7 @@ from callboard.simulations.faults.kinds import CrashActor, CrashConsumer, JumpCl
 from callboard.simulations.faults.plan import NO_FAULTS, Plan
 from callboard.simulations.faults.when import After, At
 from callboard.simulations.machines import drive
-from callboard.supervision.intensity import RestartWindow
+from callboard.supervision.policies import RestartWindow
 from callboard.supervision.roster import RosterMember
 
 SEEDS = range(60)

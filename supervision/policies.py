@@ -1,13 +1,83 @@
-"""Backoff: how long to wait before a restart. Pure: the attempt and the random number are arguments."""
+"""When a child is restarted, and which siblings with it: the tables of supervision, backoff and intensity.
+
+All pure: time, the attempt and the random number are arguments.
+"""
 
 from __future__ import annotations
 
 import math
+from collections import deque
+from typing import Final, Literal
 
 import attrs
 
 from callboard.log.errors import join_problems
 from callboard.log.limits import BACKOFF_S_MAX, BACKOFF_S_MIN
+
+Strategy = Literal["one_for_one", "one_for_all", "rest_for_one"]
+Restart = Literal["permanent", "transient", "temporary"]
+
+STRATEGIES: Final[dict[str, str]] = {
+    "one_for_one": "Only the child that crashed is restarted. For children that do not depend on each other.",
+    "one_for_all": "All children are stopped, last first, and started again. For children that share a fate.",
+    "rest_for_one": "The child and those started after it are stopped, last first, and started again. "
+    "For children that build on earlier ones.",
+}
+"""Which siblings are restarted with a crashed child. The table in the guide is generated from this."""
+
+RESTARTS: Final[dict[tuple[str, str], bool]] = {
+    ("permanent", "finished"): True,
+    ("permanent", "crashed"): True,
+    ("permanent", "killed"): True,
+    ("transient", "finished"): False,
+    ("transient", "crashed"): True,
+    ("transient", "killed"): True,
+    ("temporary", "finished"): False,
+    ("temporary", "crashed"): False,
+    ("temporary", "killed"): False,
+}
+"""(restart, how it ended) -> start it again? The table in the guide is generated from this."""
+
+RESTART_KINDS: Final = tuple(dict.fromkeys(restart for restart, _ in RESTARTS))
+
+
+def restarted_with(strategy: Strategy, position: int, count: int) -> range:
+    """Positions, of `count` children in start order, that are restarted with the one at `position`, itself included."""
+    match strategy:
+        case "one_for_one":
+            return range(position, position + 1)
+        case "one_for_all":
+            return range(count)
+        case "rest_for_one":
+            return range(position, count)
+
+
+class RestartWindow:
+    """Restarts within the last `period_s` seconds; more than `intensity` of them are too many.
+
+    Invariant W1: `admit` says yes at most `intensity` times within any window of `period_s` seconds.
+    """
+
+    __slots__ = ("_admitted", "_intensity", "_period_s")
+
+    def __init__(self, intensity: float, period_s: float) -> None:
+        self._intensity = intensity
+        self._period_s = period_s
+        self._admitted: deque[float] = deque()
+
+    def admit(self, now: float) -> bool:
+        """Whether one more restart is allowed at `now`; if so, it is counted."""
+        admitted = self._admitted
+        while admitted and now - admitted[0] > self._period_s:
+            admitted.popleft()
+        if len(admitted) >= self._intensity:
+            return False
+        admitted.append(now)
+        return True
+
+    def clear(self) -> None:
+        """Forget all restarts."""
+        self._admitted.clear()
 
 
 def _number(value: object) -> bool:

@@ -13,7 +13,7 @@ START_US: Final = 1_700_000_000_000_000
 class VirtualClock:
     """Time that passes as trio's does, beginning at a chosen date.
 
-    A clock that is carried into another run goes on where it was last looked at.
+    A clock that is carried into another run continues where it was last looked at.
     """
 
     __slots__ = ("_anchor", "_base_us", "_run", "_seen_us")

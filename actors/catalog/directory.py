@@ -183,7 +183,7 @@ class Directory:
             live.deleted = True
             for port in live.ports:
                 port.is_deleted = True
-                port.restart_waiters.wake()
+                port.wake_restart_waiters()
             if self._by_name.get(live.name) is live:
                 del self._by_name[live.name]
         elif record.name in self._by_name:

@@ -138,7 +138,6 @@ class PartitionCore:
         """What to do, in order."""
         self.journal_due = Due()
         """When to write what waits for the journal."""
-        self.lost_records = 0
         self.readers: dict[Token, None] = {}
         """Who waits for the visible end to move."""
         self._carried = carried
@@ -579,7 +578,6 @@ class PartitionCore:
                 if at < first:
                     skipped = group.delivery.skip(at, first)
                     group.lost_records += skipped
-                    self.lost_records += skipped
                     self._settled_in(group, [(at, first)], now)
                 at = max(at, last)
             if group.delivery.events:
@@ -589,7 +587,6 @@ class PartitionCore:
         """Retention has dropped what `group` had not settled; returns how many records that were."""
         dropped = group.delivery.skip(0, self.start_offset)
         group.lost_records += dropped
-        self.lost_records += dropped
         self._settled_in(group, [(0, self.start_offset)], now)
         self._has_changed(group, now, urgent=False)
         return dropped

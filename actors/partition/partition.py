@@ -161,7 +161,7 @@ class Partition(Actor[c.PartitionCommand]):
         self._alarm = context.start_task(self._run_alarm, name="alarm")
         port.state = "running"
         port.opened_before = True
-        port.restart_waiters.wake()
+        port.wake_restart_waiters()
         self._maintain()
 
     async def _turn_after(self, pause_s: float) -> Turn | None:
@@ -408,7 +408,7 @@ class Partition(Actor[c.PartitionCommand]):
                 commits=self._committer.commits,
                 failed_commits=log_part.failures + journal_part.failures,
                 heals=log_part.heals + journal_part.heals,
-                lost_records=max(core.lost_records, log.record.lost_records),
+                lost_records=log.record.lost_records,
                 cancelled_records=core.sequencer.cancelled,
                 history_bytes=self._journal.history_bytes,
                 dropped_history_bytes=self._journal.dropped_history_bytes,

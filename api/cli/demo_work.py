@@ -1,7 +1,7 @@
 """One act of the demo: publishers, workers and crashes in one runtime, until every message is settled.
 
 Events of one key always go through the same publisher, which has one publish under way at a time and repeats what
-failed before it goes on: so the first appearances of a key's events in the log are in the order of the input.
+failed before it continues: so the first appearances of a key's events in the log are in the order of the input.
 
 A worker writes down a delivery when it has it in hand, the work when it is done, and the acknowledgement only after
 it was awaited. An acknowledgement that fails is not repeated: the message comes again, to this worker or another.
@@ -111,7 +111,7 @@ def plan_failures(entropy: Entropy, *, first: int, last: int, partitions: int) -
 
 
 class Act:
-    """One act. `report(published, acknowledged, is_ripe)` is called as it goes on; it is ripe for a kill when much is
+    """One act. `report(published, acknowledged, is_ripe)` is called as it continues; it is ripe for a kill when much is
     published and more under way, or when nothing more will be.
     """
 

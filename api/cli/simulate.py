@@ -113,7 +113,7 @@ def simulate(scenarios: tuple[str, ...], as_json: bool, **given: Any) -> int:
     """Run production code under simulated faults: many seeds, each a workload, a fault plan and a schedule.
 
     Without SCENARIO all are swept, in shares by their weights. A sweep stops at its first broken promise, stores and
-    shrinks it, tells its story, and names the one command that runs it again. Interrupted, it goes on where it was.
+    shrinks it, tells its story, and names the one command that runs it again. Interrupted, it continues where it was.
 
     Exits with 6 when a promise was broken, 7 when a sweep of standard size left a fault or a point unmet, 8 for a
     stored failure that no longer fits, 9 when runs of one seed differ, 10 when a safeguard is not missed, 11 when

@@ -74,7 +74,7 @@ class SweepLimits:
 async def search(sweep: Sweep, limits: SweepLimits, folder: str, *, fresh: bool, quiet: bool) -> Searched:
     """Run the sweep to its end, its first failure or its limit; then make what failed small.
 
-    State is in `folder`, and is stored on the way and whatever ends this: a sweep that was interrupted goes on there.
+    State is in `folder`, and is stored on the way and whatever ends this: a sweep that was interrupted continues there.
     """
     prepare_folder(f"{folder}/failures")
     path = f"{folder}/sweep.json"

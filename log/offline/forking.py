@@ -64,7 +64,7 @@ def plan_partition(found: Inspection) -> list[Fork]:
             gap, lost = gap_before(state, run, end)
             forks.append(Fork(run.base, run.end, state, (run,), lost, end, previous_base, gap))
             end, previous_base = run.end, run.base
-    # What is empty at the end still says where the log goes on.
+    # What is empty at the end still says where the log continues.
     last = found.segments[-1]
     top = max(0 if found.committed is None else found.committed.durable_end, last.base)
     if top > end:

@@ -1,4 +1,4 @@
-"""Reading a partition without its lock, while its owner, perhaps in another process, goes on writing.
+"""Read a partition without its lock, while its owner, perhaps in another process, continues to write.
 
 The owner keeps a small `committed` file beside the segments; a reader never passes the visible end that it names.
 Everything below that end stays where it is, or is found again in a segment that replaces the one it was in, until

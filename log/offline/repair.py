@@ -5,7 +5,7 @@ Theory of operation
 A damaged segment is *forked*: its readable frames go into new segment files with new ids, which take its name; the
 old file goes to `quarantine/` as it is. In a partition each run of frames that continue one another becomes a segment
 of its own, whose header records the gap before it. In a journal a gap frame takes the place of what is lost, so the
-segments stay as they are cut. Indexes of forked segments are built anew, and so is a damaged committed file.
+segments stay as they are cut. Indexes of forked segments are built again, and so is a damaged committed file.
 
 New segments are made from the highest offsets down; each is synced under a temporary name, then named. A segment ends
 where its successor begins, so after every step the log holds every readable record at least once, and repairing
@@ -90,7 +90,7 @@ async def repair_directory(
 ) -> RepairReport:
     """Repair every damaged log under the root of `disk`; with `dry_run` only say what would be done.
 
-    Partitions go on telling what they have lost, at every opening, until a repair with `accept` acknowledges it.
+    Partitions report what they have lost at every opening, until a repair with `accept` acknowledges it.
     `now_us` is when this repair happens, microseconds since 1970.
 
     Takes the directory's lock, so no runtime may have it open: raises `DirectoryLocked` otherwise. Raises
@@ -126,7 +126,7 @@ async def repair_directory(
 async def repair_journal(files: Incarnation, directory: str) -> tuple[tuple[str, int, int], ...]:
     """Repair a journal whose owner has the lock, before it is opened; returns what is lost, as `RepairReport.lost`.
 
-    One whose segments are gone, although records in them were synced, begins anew with a gap. Raises
+    One whose segments are gone, although records in them were synced, begins again with a gap. Raises
     `StorageError` when the disk fails: repair again then.
     """
     repair = LogRepair(files, await inspect_log(files, directory), dry_run=False)

@@ -5,7 +5,7 @@ needed: beside a running process the end of each log is judged as of when it was
 
 A *problem* is damage: `callboard repair` acts on it. A *note* is something that crashes leave behind and that
 opening the log takes care of, or that is explained already: torn tails, unproven frames that power loss took, recorded
-gaps, indexes that have to be built anew.
+gaps, indexes that have to be built again.
 """
 
 from __future__ import annotations

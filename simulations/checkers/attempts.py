@@ -3,7 +3,7 @@
 The number that a consumer sees starts at 1 and never falls; after a nack that counted it has risen. It rises by at
 most one per delivery, but for leases that nobody saw: those that ran out before they were handed on, one per
 visibility timeout at most, and those that opening the runtime voided, one per boot, and one per time that it ended and
-was opened anew: when it ends for a full disk, nobody can write that a lease was given back. Leases and nacks are handed
+was opened again: when it ends for a full disk, nobody can write that a lease was released. Leases and nacks are given
 to the system and not synced, so a power cut may take them, and the number starts where the disk says.
 """
 

@@ -68,9 +68,9 @@ def _too_many(stated: Intensity, events: list[HistoryEntry]) -> list[Violation]:
 
 
 def _outside(entry: HistoryEntry, kept: dict[tuple[int, str], T]) -> dict[tuple[int, str], T]:
-    """Of what is kept by machine and path, all that goes on when somebody gave up.
+    """What is kept by machine and path, without what ends when a supervisor gave up.
 
-    Who gave up, and whoever is below, begins anew; everybody is below the root, whose path is empty.
+    A supervisor that gave up, and all below it, begin again; all are below the root, whose path is empty.
     """
     above = entry.who.rstrip("/")
     return {

@@ -9,7 +9,7 @@ So there are two modes.
 |---|---|---|
 | power loss | any part of what was not synced is lost or torn | the same |
 | garbage at power loss | in the bytes being written (*powersafe overwrite*) | in the whole sector around them |
-| rot | only in what can be made anew: indexes, quarantined bytes | in any durable byte |
+| rot | only in what can be made again: indexes, quarantined bytes | in any durable byte |
 | misdirected writes | none | any |
 | failing verbs, short and slow ones, full disks | any | any |
 
@@ -44,14 +44,14 @@ class DamageBudget:
 
     beyond: bool = False
     damages: list[DiskDamage] = attrs.field(factory=list)
-    """Damage to durable bytes that cannot be made anew, in the order in which it was done; only in `beyond` mode."""
+    """Damage to durable bytes that cannot be made again, in the order in which it was done; only in `beyond` mode."""
 
     def may_spoil(self, path: str) -> bool:
         """Whether durable bytes of a file may be damaged."""
         return self.beyond or self.is_redundant(path)
 
     def is_redundant(self, path: str) -> bool:
-        """Whether everything in a file can be made anew from others, so that damage costs nothing."""
+        """Whether everything in a file can be made again from others, so that damage costs nothing."""
         *folders, name = path.split("/")
         return name.endswith(REDUNDANT_SUFFIXES) or not set(REDUNDANT_FOLDERS).isdisjoint(folders)
 

@@ -191,7 +191,7 @@ class FileTree:
         """Forget what was not synced, but for what `choose` keeps (M1). Returns what that came to, in words."""
         counts: Counter[str] = Counter()
         done: set[int] = set()
-        # The walk goes on below a directory only when its names are lost: what has no name any more is not asked for.
+        # The walk continues below a directory only when its names are lost: what has no name any more is not asked for.
         for path, node in self.walk():
             if id(node) in done:
                 continue

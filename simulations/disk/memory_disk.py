@@ -6,7 +6,7 @@ checkpoint, so a run under a deterministic scheduler repeats exactly.
 The machine it stands for has three ends. `kill` is the death of the process: every incarnation is fenced, the lock is
 free, the page cache lives on. `crash` is power loss: besides, what was not synced is gone, but for what a `choose`
 function keeps. `crash_after` lets the power fail at a chosen verb; the disk then stays off until `power_on`, so that
-supervisors of the dying run cannot start anything anew on it.
+supervisors of the dying run cannot start anything again on it.
 
 Invariants
 ----------

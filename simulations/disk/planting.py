@@ -75,7 +75,7 @@ class Planting:
     def short_write_next(self, path_contains: str = "", draw: int = 0, *, error: str = "EIO") -> PlantedFault:
         """Let the next write put down some of its bytes, but not all, and then fail.
 
-        A short write that the system lets go on is none: the contract has it continued. This is one that ends there.
+        A short write that the system continues is not meant: the contract demands that. This write ends there.
         """
         fault = self.fail_next("write", error, path_contains=path_contains)
         fault.draw = draw

@@ -210,7 +210,7 @@ async def _recover_twice(left: FileTree, ledger: LogPromises, now_us: int) -> No
     ledger.check(first)
     disk.crash()
     again = await life.open()
-    # What proved the frames, the `committed` file, may be gone with the power: they may be written anew again.
+    # What proved the frames, the `committed` file, may be gone with the power: they may be written again.
     expected = attrs.evolve(first, rewritten=again.rewritten, torn_bytes=0)
     if again != expected:
         raise Broken(f"a second recovery differs: {_differences(again, expected)}")

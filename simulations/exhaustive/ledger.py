@@ -22,7 +22,7 @@ class Recovered:
     events: tuple[bytes, ...]
     """What the journal replayed."""
     rewritten: int
-    """Records and journal bytes that were unproven, and are written anew."""
+    """Records and journal bytes that were unproven, and are written again."""
     torn_bytes: int
     gaps: frozenset[int] = frozenset()
     """Offsets that no record has, as the log explains them."""

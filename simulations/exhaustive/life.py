@@ -76,7 +76,7 @@ class Life:
             entropy=self.entropy,
             named_end=max(map(named_end, events), default=0),
         )
-        if log.owed_for is not None:  # the disk was too full for recovery: it goes on when there is space
+        if log.owed_for is not None:  # the disk was too full for recovery: it continues when there is space
             await log.heal()
         records, unexplained = await self._contents()
         recovery = log.recovery
@@ -119,7 +119,7 @@ class Life:
         proven = self.ledger.events_proven
         self.ledger.recovered(found)
         if self.journal.needs_healing:
-            # It opened all the same, but could not prove what it had found.
+            # It opened nevertheless, but could not prove what it had found.
             self.ledger.events_proven = proven
             await self.journal.heal(b"\n".join(self.ledger.events))
             self.ledger.events_proven = len(self.ledger.events)

@@ -2,7 +2,7 @@
 
 What the exhaustive mode does for all short histories, this does for some long ones: the same operations, the same
 ledger. A seed draws how harsh the disk is, when power is lost and what survives. An error that an operation raises ends
-the process, as it ends an actor; the log is then opened anew, until the disk lets it.
+the process, as it ends an actor; the log is then opened again, until the disk lets it.
 """
 
 from __future__ import annotations

@@ -218,7 +218,7 @@ def crash_consumer(case: FaultCase, fault: kinds.CrashConsumer) -> None:
 
 
 def retry_indefinite(case: FaultCase, fault: kinds.RetryIndefinite) -> None:
-    """Publishers may from now on; each time that one does is a hit. That goes on after healing: it is no failure."""
+    """Publishers may from now on; each time that one does is a hit. That continues after healing: it is no failure."""
     case.world.retry_budget += fault.times
     left = fault.times
 

@@ -126,7 +126,7 @@ class CrashInRecovery(Fault):
 @kind
 @attrs.frozen
 class PauseActor(Fault):
-    """Nothing of the actor runs for a while, as if its process stood still; then it goes on as if nothing had been."""
+    """Nothing of the actor runs for a while, as if its process stood still; then it continues normally."""
 
     path: str = field(ACTOR)
     for_s: float = field(SPAN)
@@ -151,7 +151,7 @@ class SlowActor(Fault):
 @kind
 @attrs.frozen
 class DelayMailbox(Fault):
-    """The actor's loop looks into its mailbox later than it could; its other tasks go on."""
+    """The actor's loop looks into its mailbox later than it could; its other tasks continue."""
 
     path: str = field(ACTOR)
     delay_s: float = field(SPAN)

@@ -120,7 +120,7 @@ class Recoveries:
 
 
 class Trap:
-    """Sees the messages leave a mailbox whose actor shall crash with messages in hand.
+    """Sees the messages leave a mailbox whose actor must crash with messages in hand.
 
     It is called before each message that a batch takes. When the actor takes the second message of a batch it raises
     instead, as if the code that handles the first had. When the actor stops in the middle of the first, it is crashed

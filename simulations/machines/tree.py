@@ -95,7 +95,7 @@ class Tree:
         self.carry_out(now)
 
     def power_lost(self) -> None:
-        """The process is gone, and this supervisor with it; `open` begins anew."""
+        """The process has ended, and this supervisor with it; `open` begins again."""
         self._begin()
 
     def crash(self, name: str, now: float) -> bool:

@@ -2,7 +2,7 @@
 
 A seed counts as catching when its run fails with the safeguard switched off, and ends well with it in place: so it is
 the missing safeguard that it has found. The seeds found before stand in `seeds.toml` and are tried first; when the code
-has changed so much that one does not catch any more, the search goes on from seed 0.
+has changed so much that one does not catch any more, the search continues from seed 0.
 """
 
 from __future__ import annotations

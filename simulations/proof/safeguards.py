@@ -247,7 +247,7 @@ def table(caught_by: dict[str, str]) -> str:
 
 
 def filled(page: str, caught_by: dict[str, str]) -> str:
-    """`page` with everything between the generated marks made anew."""
+    """`page` with everything between the generated marks replaced."""
     head, rest = page.split("<!-- safeguards: generated -->", 1)
     tail = rest.split("<!-- end -->", 1)[1]
     return f"{head}<!-- safeguards: generated -->\n{table(caught_by)}\n<!-- end -->{tail}"

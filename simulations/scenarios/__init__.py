@@ -1,4 +1,4 @@
-"""Scenarios: what is done, what may go wrong, and what is promised all the same."""
+"""Scenarios: what is done, what may go wrong, and what is promised nevertheless."""
 
 from callboard.simulations.scenarios.registry import SCENARIOS
 from callboard.simulations.scenarios.scenario import Scenario, draw, run_scenario

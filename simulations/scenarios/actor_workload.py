@@ -2,7 +2,7 @@
 
 No broker and no disk: what is tested is the kernel and supervision. Teams of workers stand under supervisors of their
 own, these under the root. A team that crashes too often escalates; when the root gives up, the whole system ends and is
-opened anew.
+opened again.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class BrokerRun:
 
 
 class PublishAndRecover(BrokerRun):
-    """Publish, lose the power or the process, recover, go on: with every kind of fault now and then."""
+    """Publish, lose the power or the process, recover, continue: with every kind of fault now and then."""
 
     name = "publish-and-recover"
     space = FaultSpace(
@@ -235,7 +235,7 @@ class SeveralTopics(BrokerRun):
 
 
 class DiskFullAndHealed(BrokerRun):
-    """The disk is full now and then, and heals: publishes are refused, everything else goes on."""
+    """The disk is full now and then, and heals: publishes are refused, everything else continues."""
 
     name = "disk-full-and-healed"
     space = FaultSpace(

@@ -1,4 +1,4 @@
-"""Publishers and consumers of one topic, or several, on one machine, who go on wherever the power left it.
+"""Publishers and consumers of one topic, or several, on one machine; they continue after each power cut.
 
 What a session does: open the runtime, publish what nobody has begun to publish yet (and, again, what was refused), let
 groups consume, and return when every group has settled everything. An operator is simulated too: a runtime that gives
@@ -118,7 +118,7 @@ class BrokerWorkload:
         self._is_to_be_cut = traffic.cut_at_end
         self.heal_at_s = HEAL_AT_S
         self.busy_until_s = 0.0
-        """Publishing goes on until then, if nothing fails: virtual seconds of the run."""
+        """Publishing continues until then, if nothing fails: virtual seconds of the run."""
         self._handled: set[tuple[str, str, int, int]] = set()
         self._to_alter = list(traffic.groups) if traffic.altered_visibility_s else []
         world.retry_budget += max(0, traffic.retries)
@@ -431,7 +431,7 @@ class BrokerWorkload:
 
 
 def fingerprints(files: Mapping[str, bytes]) -> list[str]:
-    """A line for each file of topics and each in quarantine: recovery must not write them anew when nothing is wrong.
+    """A line for each file of topics and each in quarantine: recovery must not write them again when nothing is wrong.
 
     The catalog may note something at every opening.
     """

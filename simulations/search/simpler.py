@@ -128,7 +128,7 @@ def chunks(count: int) -> Iterator[tuple[int, int]]:
 def greedy(value: V, simpler: Callable[[V], Iterator[V]], holds: Callable[[V], bool]) -> V:
     """Step to simpler values for as long as `holds`, until no single step does; what did not hold is not tried again.
 
-    After a step it goes on where it was, so that what could not be made simpler is asked again only in the next round.
+    After a step it continues at the same place, so that a failed simplification is tried again only in the next round.
     """
     failed: set[V] = set()
     while True:

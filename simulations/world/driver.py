@@ -40,7 +40,7 @@ from callboard.simulations.world.trio_hooks import (
 PATIENCE_S: Final = 10.0
 """For how long, in virtual seconds, those of a run that is over may take their time."""
 STILL_S: Final = 0.001
-"""Virtual time that goes on by less stands still."""
+"""A smaller step of virtual time counts as standing still."""
 SAMPLE_TICKS: Final = 2_000
 """Scheduler ticks before the end of a run that gets nowhere, in which it is counted who spins."""
 SPINNERS_TOLD: Final = 5
@@ -70,7 +70,7 @@ class _Hold:
 
 
 class Driver(TickingClock):
-    """Decides, per tick, which tasks are stepped. `ended(why)` is called when the run cannot or must not go on."""
+    """Decides, per tick, which tasks are stepped. `ended(why)` is called when the run cannot or must not continue."""
 
     def __init__(
         self,

@@ -53,7 +53,7 @@ class TickingClock:
         """Nobody can run, and no deadline will ever come."""
 
     def late(self, until: float) -> bool:
-        """Whether virtual time must not go on to `until`; it then ends the run by itself."""
+        """Whether virtual time must not jump to `until`; then it ends the run by itself."""
         return False
 
 

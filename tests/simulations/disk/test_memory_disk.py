@@ -139,14 +139,6 @@ async def test_a_cut_may_be_undone(disk: MemoryDisk) -> None:
     assert disk.files()["a"] == b"0123" + bytes(4)
 
 
-async def test_zeros_ahead_are_durable_once_synced(disk: MemoryDisk) -> None:
-    """A write into synced zeros that is lost leaves the zeros."""
-    life, handle = await durable(disk, "a", b"")
-    await life.submit((Zero(handle, 0, 4096), Sync(handle), Write(handle, 0, [b"x" * 600])))
-    disk.crash(lambda _: (1,))
-    assert disk.files()["a"] == bytes(512) + b"x" * 88 + bytes(4096 - 600)
-
-
 async def test_unsynced_marks_are_lost(disk: MemoryDisk) -> None:
     """What was stored in a mark is lost with the power, unless the system had written it."""
     disk.plant_file("m", bytes(8))
@@ -281,20 +273,6 @@ async def test_every_verb_is_counted_and_logged(disk: MemoryDisk) -> None:
 
 
 # -- planted errors
-
-
-async def test_a_failed_sync_is_not_repaired_by_a_good_one(disk: MemoryDisk) -> None:
-    """After a failed sync the bytes can be read and a second sync succeeds, yet power loss takes them (D5, M2)."""
-    life, handle = await durable(disk, "a", b"safe")
-    disk.fail_next(Sync, OSError(errno.EIO, "rotten"))
-    with pytest.raises(PlanFailed) as caught:
-        await life.submit((Write(handle, 4, [b"lost"]), Sync(handle)))
-    assert (caught.value.index, caught.value.error.errno) == (1, errno.EIO)
-    assert await life.read(handle, 0, 8) == b"safelost"
-    await life.submit((Sync(handle),))
-    assert disk.files()["a"] == b"safelost"
-    disk.crash()
-    assert disk.files()["a"] == b"safe" + bytes(4)
 
 
 async def test_a_failed_sync_may_drop_its_pages(disk: MemoryDisk) -> None:

@@ -325,7 +325,7 @@ class Catalog(Actor[CatalogCommand]):
             fate = "Its partitions run when there is space."
             if self._state.topic(name) is None:
                 fate = "The topic was deleted again. Free space, then create it."
-            raise DiskFull(f"there is no space for the files of {where}: {lack} {fate}", path=lack.path)
+            raise DiskFull(f"there is no space for the files of {where}: {lack} {fate}")
         return live
 
     def _launch(self, record: TopicRecord) -> LiveTopic:

@@ -235,8 +235,9 @@ class Partition(Actor[c.PartitionCommand]):
             named_end=states.named_end(),
             limits=context.limits,
         )
-        if log.owed_for is not None:
-            self._tell_lack(log.owed_for)
+        lack = log.owed_for or self._journal.lack
+        if lack is not None:
+            self._tell_lack(lack)
         new = log.record.take_new()
         for damage in log.damages:
             self._tell_damage(damage, is_new=damage in new)

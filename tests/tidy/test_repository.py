@@ -17,7 +17,7 @@ def _matches(house: Any, pattern: re.Pattern[str]) -> list[str]:
     problems = []
     for path in house.files:
         content = (house.root / path).read_bytes()
-        if b"\0" not in content[:8192]:
+        if b"\0" not in content[:8192] and not path.endswith(".bin"):
             lines = content.decode("utf-8").splitlines()
             problems += [
                 f"{path}:{n}: {line.strip()}" for n, line in enumerate(lines, 1) if pattern.search(line)

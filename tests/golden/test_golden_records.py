@@ -17,8 +17,8 @@ import pytest
 
 from callboard.actors.catalog import state as catalog
 from callboard.actors.catalog.state import CatalogState
-from callboard.actors.delivery.events import FIELDS
-from callboard.actors.partition.group_states import GroupEvents, GroupStates
+from callboard.actors.delivery.events import FIELDS, GroupEvents
+from callboard.actors.partition.group_states import GroupStates
 from callboard.log.errors import FormatTooNew
 
 FOLDER = Path(__file__).parent / "records"

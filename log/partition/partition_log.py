@@ -469,11 +469,11 @@ class PartitionLog:
         fate = "The records may turn up after a restart." if indefinite else "Nothing was stored."
         if is_full:
             return DiskFull(
-                f"no space for the log of {self.label}: {error}. {fate} Free space: publishing goes on by itself.",
+                f"no space for the log of {self.label}: {error}. {fate} Free space: publishing continues by itself.",
                 indefinite=indefinite,
             )
         return PublishFailed(
-            f"the log of {self.label} could not be written: {error}. {fate} It goes on in a new file; publish again.",
+            f"the log of {self.label} could not be written: {error}. {fate} It continues in a new file; publish again.",
             indefinite=indefinite,
         )
 

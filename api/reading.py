@@ -11,9 +11,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from callboard.actors.catalog.directory import LiveTopic
-from callboard.actors.partition.awaited import AwaitedPartitions
 from callboard.actors.partition.commands import Describe, OffsetAt, PartitionStatistics, Read, WaitForVisible
 from callboard.actors.partition.port import PartitionPort
+from callboard.awaited import AwaitedPartitions
 from callboard.log.errors import ActorCrashed, ActorStopped, InternalError, InvalidArgument, RuntimeClosed
 from callboard.log.limits import READ_BYTES_DEFAULT
 from callboard.message import Record, RecordBatch, to_us

@@ -274,6 +274,7 @@ class PartitionStatistics:
     failed_commits: int = 0
     heals: int = 0
     lost_records: int = 0
+    """Damaged or missing, until they are acknowledged; each counts once, however many groups had to do with it."""
     history_bytes: int = 0
     """Of the delivery journal: what only tells of the past."""
     dropped_history_bytes: int = 0

@@ -39,8 +39,8 @@ from callboard.actors.partition.group_states import Group, PendingLease
 from callboard.actors.partition.lease_reading import LeaseReading
 from callboard.actors.partition.openings import Turn
 from callboard.actors.partition.participants import JournalParticipant, LogParticipant
+from callboard.actors.partition.queues import Appends, Singles
 from callboard.actors.partition.record_window import window_records
-from callboard.actors.partition.sequencer import Appends, Singles
 from callboard.actors.partition.spec import PartitionSpec
 from callboard.actors.settings import TopicSettings
 from callboard.log.errors import (
@@ -161,7 +161,7 @@ class Partition(Actor[c.PartitionCommand]):
         self._alarm = context.start_task(self._run_alarm, name="alarm")
         port.state = "running"
         port.opened_before = True
-        port.restart_waiters.wake()
+        port.wake_restart_waiters()
         self._maintain()
 
     async def _turn_after(self, pause_s: float) -> Turn | None:
@@ -235,8 +235,9 @@ class Partition(Actor[c.PartitionCommand]):
             named_end=states.named_end(),
             limits=context.limits,
         )
-        if log.owed_for is not None:
-            self._tell_lack(log.owed_for)
+        lack = log.owed_for or self._journal.lack
+        if lack is not None:
+            self._tell_lack(lack)
         new = log.record.take_new()
         for damage in log.damages:
             self._tell_damage(damage, is_new=damage in new)
@@ -408,7 +409,7 @@ class Partition(Actor[c.PartitionCommand]):
                 commits=self._committer.commits,
                 failed_commits=log_part.failures + journal_part.failures,
                 heals=log_part.heals + journal_part.heals,
-                lost_records=max(core.lost_records, log.record.lost_records),
+                lost_records=log.record.lost_records,
                 cancelled_records=core.sequencer.cancelled,
                 history_bytes=self._journal.history_bytes,
                 dropped_history_bytes=self._journal.dropped_history_bytes,

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
+from weakref import WeakKeyDictionary
 
 import trio
 
-from callboard.actors.partition.awaited import RestartWaiters
 from callboard.actors.partition.commands import PartitionCommand
-from callboard.actors.partition.core import Carried
+from callboard.actors.partition.group_states import Carried
 from callboard.log.errors import CallboardError, PartitionUnavailable, StorageError
 from callboard.log.journal.journal import ProvenEnd
 from callboard.log.limits import PENDING_BYTES_MAX
@@ -114,6 +114,14 @@ class Budget:
             turn.over.set()
 
 
+class RestartWaiter(Protocol):
+    """A consumer that found a partition unavailable and waits until it is back."""
+
+    def noticed(self, partition: PartitionPort, /) -> object:
+        """It is worth another look."""
+        ...
+
+
 class PartitionPort:
     """One partition as its topic's users reach it."""
 
@@ -134,8 +142,8 @@ class PartitionPort:
         self.opening_lacks_space: Callable[[StorageError], object] | None = None
         """Called when the partition cannot be opened for want of space."""
         self.budget = Budget(pending_bytes)
-        self.restart_waiters = RestartWaiters()
-        """Consumers who found the partition unavailable."""
+        self._restart_waiters: WeakKeyDictionary[RestartWaiter, None] = WeakKeyDictionary()
+        """Held weakly: a consumer that gave up leaves nothing behind."""
         self.carried = Carried()
         self.unawaited_waiting = 0
         """Records published with `acks="none"` of which nothing is known yet."""
@@ -146,6 +154,17 @@ class PartitionPort:
     def label(self) -> str:
         """How messages name the partition, for example `orders/2`."""
         return f"{self.topic}/{self.index}"
+
+    def add_restart_waiter(self, waiter: RestartWaiter) -> None:
+        """Have `waiter` look again when the partition is back."""
+        self._restart_waiters[waiter] = None
+
+    def wake_restart_waiters(self) -> None:
+        """The partition is back, or gone for good: tell all that still wait, and forget them."""
+        waiters = list(self._restart_waiters)
+        self._restart_waiters.clear()
+        for waiter in waiters:
+            waiter.noticed(self)
 
     def unavailable(self) -> CallboardError:
         """The error for an operation that the present state refuses."""

@@ -83,17 +83,21 @@ MICROSECONDS: Final = 1_000_000
 NEVER: Final = float("inf")
 
 
-@attrs.define
 class StagedRun:
     """The part of an append that goes into one segment."""
 
-    segment: StoredSegment
-    is_new: bool
-    index_stored_to: int
-    """Of the segment, before this was staged."""
-    buffers: list[Buffer] = attrs.Factory(list)
-    frames: list[tuple[Columns, int, int]] = attrs.Factory(list)
-    """The records, the position of their frame, its length."""
+    __slots__ = ("allocated_to", "buffers", "frames", "index_before", "is_new", "position", "segment")
+
+    def __init__(self, segment: StoredSegment, *, is_new: bool) -> None:
+        self.segment = segment
+        self.is_new = is_new
+        self.position = segment.file.position
+        """Where the file ends, and up to where it is zeroed, when the verbs have run."""
+        self.allocated_to = segment.file.allocated_to
+        self.buffers: list[Buffer] = []
+        self.frames: list[tuple[Columns, int, int]] = []
+        """The records, the position of their frame, its length."""
+        self.index_before = segment.index_stored_to, segment.index_allocated, segment.index_handle
 
 
 @attrs.define
@@ -110,7 +114,6 @@ class StagedAppend:
     end_offset: int
     is_synced: bool
     runs: list[StagedRun]
-    makes_index_room: bool = False
 
     @property
     def first_write(self) -> int:
@@ -212,7 +215,7 @@ class PartitionLog:
         `label` names it in messages and quarantine ("orders/2"). No offset below `named_end` (one above the highest
         that any journal names) is given to a record again. On a disk too full for what recovery must write, the log
         is opened as far as it is proven, and `owed_for` tells the obstacle; `heal` goes on with recovery. Raises
-        `StorageError`, also for a full disk when nothing can be served, and `FormatTooNew`.
+        `StorageError` and `FormatTooNew`.
         """
         owed_for: StorageError | None = None
         try:
@@ -228,10 +231,8 @@ class PartitionLog:
         except StorageError as error:
             if not lacks_space(error):
                 raise
-            proven = await open_proven(files, directory, label=label, segment_bytes=settings.segment_bytes)
-            if proven is None:
-                raise
-            opened, owed_for = proven, error
+            opened = await open_proven(files, directory, segment_bytes=settings.segment_bytes)
+            owed_for = error
         return cls(
             files,
             directory,
@@ -309,21 +310,17 @@ class PartitionLog:
         roll_bytes, compression = self._settings.roll_bytes, self._settings.compression
         offset = self.visible_end
         bases: list[int] = []
-        segment = self._segments.active
-        run = StagedRun(segment, False, segment.index_stored_to)
+        run = StagedRun(self._segments.active, is_new=False)
         staged = StagedAppend([], bases, offset, durable, [run])
         index_verbs: list[Verb] = []
-        position = segment.file.position
         try:
-            if now_us >= self._roll_at_us and position > SEGMENT_HEADER_BYTES:
+            if now_us >= self._roll_at_us and run.position > SEGMENT_HEADER_BYTES:
                 run = self._roll(staged, index_verbs, offset, now_us)
-                position = run.segment.file.position
             for columns in batches:
                 columns.base_offset = offset
                 columns.append_time_us = now_us
-                if position > SEGMENT_HEADER_BYTES and position + columns.size_bytes > roll_bytes:
+                if run.position > SEGMENT_HEADER_BYTES and run.position + columns.size_bytes > roll_bytes:
                     run = self._roll(staged, index_verbs, offset, now_us)
-                    position = run.segment.file.position
                 frame = encode_frame(
                     columns,
                     segment_id=run.segment.segment_id,
@@ -333,16 +330,15 @@ class PartitionLog:
                 )
                 size = sum(map(len, frame))
                 run.buffers += frame
-                run.frames.append((columns, position, size))
+                run.frames.append((columns, run.position, size))
+                run.position += size
                 bases.append(offset)
-                position += size
                 offset += columns.span + 1
             if run.buffers:
                 self._write_run(staged, index_verbs, sync=durable)
         except BaseException:
             # A batch that cannot be encoded, say: the others are not staged either.
-            for run in staged.runs:
-                run.segment.file.withdraw()
+            _restore_index(staged.runs[0])
             raise
         staged.verbs += index_verbs
         staged.end_offset = offset
@@ -356,19 +352,18 @@ class PartitionLog:
         run = staged.runs[-1]
         segment, file = run.segment, run.segment.file
         if file.position - segment.index_stored_to >= self._limits.index_checkpoint_bytes:
-            room = index_room_verbs(self._files, segment)
-            staged.makes_index_room = bool(room)
-            staged.verbs += room
+            staged.verbs += index_room_verbs(self._files, segment)
             index_verbs += index_store_verbs(segment)
-        _, position, size = run.frames[-1]
-        staged.verbs += file.append_verbs(run.buffers, position + size - file.position, sync=sync)
+        verbs, run.allocated_to = file.append_verbs(run.buffers, run.position - file.position, sync=sync)
+        staged.verbs += verbs
 
     def _roll(self, staged: StagedAppend, index_verbs: list[Verb], offset: int, now_us: int) -> StagedRun:
         """Seal the segment in use, synced, and go on in a new one that begins at `offset`."""
         before = staged.runs[-1]
         if before.buffers:
             self._write_run(staged, index_verbs, sync=False)
-        staged.verbs += before.segment.file.seal_verbs()
+        staged.verbs += before.segment.file.seal_verbs(before.position, before.allocated_to)
+        before.allocated_to = before.position
         made, header = make_segment(
             self._files,
             before.segment,
@@ -379,7 +374,7 @@ class PartitionLog:
         )
         staged.verbs += made.file.creation_verbs(self._files, header)
         index_verbs += index_store_verbs(before.segment, is_last=True, is_complete=not before.frames)
-        run = StagedRun(made, True, 0)
+        run = StagedRun(made, is_new=True)
         staged.runs.append(run)
         return run
 
@@ -391,16 +386,14 @@ class PartitionLog:
         tail, segments = self._tail, self._segments
         for run in staged.runs:
             segment = run.segment
+            segment.file.position, segment.file.allocated_to = run.position, run.allocated_to
             if run.is_new:
-                before = segments.active
-                before.file.sealed()
-                self.durable_end = before.end_offset
+                self.durable_end = segments.active.end_offset
                 segment.is_open = True
                 segments.append(segment)
                 self._segments_changed()
             if not run.frames:
                 continue
-            segment.file.advance()
             index = segment.index
             if index is None:
                 raise InternalError(f"{segment!r} is in use without an index", invariant="L4")
@@ -451,11 +444,7 @@ class PartitionLog:
     def _withdraw(self, staged: StagedAppend) -> None:
         """Forget an append of which nothing was written."""
         self._forget(staged)
-        active = staged.runs[0].segment
-        active.file.withdraw()
-        active.index_stored_to = staged.runs[0].index_stored_to
-        if staged.makes_index_room:
-            active.index_allocated, active.index_handle = 0, None
+        _restore_index(staged.runs[0])
 
     def _forget(self, staged: StagedAppend) -> None:
         if staged is not self._staged:
@@ -680,3 +669,8 @@ class PartitionLog:
         if active.file.position - active.index_stored_to > INDEX_INTERVAL_BYTES:
             room = index_room_verbs(self._files, active)
             await self._files.submit((*room, *index_store_verbs(active, is_last=True)))
+
+
+def _restore_index(run: StagedRun) -> None:
+    """Nothing of what was staged for the index of the segment in use was done."""
+    run.segment.index_stored_to, run.segment.index_allocated, run.segment.index_handle = run.index_before

@@ -10,14 +10,13 @@ Vocabulary
 *allocated to*   up to where the file is known to hold zeros behind the position: overwriting them changes no
                  metadata, so that a small sync costs 1.3 to 1.7 times less than one that makes the file longer.
                  Zeros also mark the clean end of the frames.
-*staged*         verbs were handed out but their plan has not ended yet.
 
 Invariants
 ----------
 F1  A segment gets its final name only after its bytes so far are synced, and nothing in it may be acknowledged
     before the directory is synced (`naming_verbs` does both, in this order).
-F2  At most one append is staged; `advance` moves the position after its plan succeeded. After a failed plan the file
-    is abandoned, unless the plan failed before the write.
+F2  Whoever appends moves `position` and `allocated_to` when the plan succeeded, and stages one append at a time. After
+    a failed plan the file is abandoned, unless the plan failed before the write.
 F3  Space is zeroed before frames are written over it, so a full disk fails an append before any byte of it is
     written: it is certain that nothing was stored.
 """
@@ -83,8 +82,6 @@ class SegmentFile:
     """A segment that is being written, or was recovered. Pure: its verbs are submitted by the owner."""
 
     __slots__ = (
-        "_staged_allocated_to",
-        "_staged_position",
         "_temporary",
         "allocated_to",
         "base_offset",
@@ -116,8 +113,6 @@ class SegmentFile:
         self.handle: Handle = files.handle(self.path)
         self.position = position
         self.allocated_to = max(position, allocated_to)
-        self._staged_position = -1
-        self._staged_allocated_to = 0
         self._temporary: Handle | None = None
 
     # -- creation (F1) ------------------------------------------------------------------------------------------
@@ -180,65 +175,28 @@ class SegmentFile:
     # -- appending (F2, F3) -------------------------------------------------------------------------------------
 
     def append_verbs(
-        self,
-        buffers: Sequence[Buffer],
-        size_bytes: int,
-        *,
-        sync: bool,
-        keep_ahead_bytes: int = 0,
-        zero: bool = True,
-    ) -> tuple[Verb, ...]:
+        self, buffers: Sequence[Buffer], size_bytes: int, *, sync: bool
+    ) -> tuple[list[Verb], int]:
         """Write `buffers`, `size_bytes` long in all, at the position; zero ahead when the zeros run out.
 
-        At least `keep_ahead_bytes` zeros are kept behind the frames: a reserve that can be written on a full
-        disk. With `zero=False` nothing is zeroed, whatever is left: for writing on a full disk.
+        Also returns up to where the file is zeroed when the verbs have run.
         """
-        if self._staged_position >= 0:
-            raise InternalError(f"an append to {self.path} is staged already", invariant="F2")
-        handle = self.handle
-        end = self.position + size_bytes
-        self._staged_position = end
-        self._staged_allocated_to = allocated_to = self.allocated_to
-        write = Write(handle, self.position, buffers)
-        if end + keep_ahead_bytes <= allocated_to or not zero:
-            return (write, Sync(handle)) if sync else (write,)
-        target = end + self._ahead_bytes(end, size_bytes, keep_ahead_bytes)
-        self._staged_allocated_to = target
-        zeros = Zero(handle, allocated_to, target - allocated_to)
-        return (zeros, write, Sync(handle)) if sync else (zeros, write)
-
-    def _ahead_bytes(self, end: int, size_bytes: int, keep_ahead_bytes: int) -> int:
-        """How many zeros to keep behind `end`: as many again as are written, between the two bounds."""
-        if keep_ahead_bytes:
-            return 2 * keep_ahead_bytes
+        handle, end = self.handle, self.position + size_bytes
+        verbs: list[Verb] = [Write(handle, self.position, buffers)]
+        if sync:
+            verbs.append(Sync(handle))
+        if end <= self.allocated_to:
+            return verbs, self.allocated_to
+        # As many again as are written, between two bounds.
         most = AHEAD_BYTES_MAX if size_bytes < LARGE_COMMIT_BYTES else LARGE_AHEAD_BYTES_MAX
-        ahead = min(max(end, AHEAD_BYTES_MIN), most)
-        return max(0, min(ahead, self.limit_bytes - end))
+        target = end + max(0, min(max(end, AHEAD_BYTES_MIN), most, self.limit_bytes - end))
+        return [Zero(handle, self.allocated_to, target - self.allocated_to), *verbs], target
 
-    def advance(self) -> None:
-        """The plan with the staged append succeeded: the next frame goes behind it (F2)."""
-        if self._staged_position < 0:
-            raise InternalError(f"nothing is staged for {self.path}", invariant="F2")
-        self.position = self._staged_position
-        self.allocated_to = max(self._staged_allocated_to, self.position)
-        self._staged_position = -1
-
-    def withdraw(self) -> None:
-        """The plan failed before a byte of the staged append was written: it may be staged anew."""
-        self._staged_position = -1
-
-    def seal_verbs(self) -> tuple[Verb, ...]:
-        """Cut the zeros off and sync, behind a staged append: nothing more will be written here.
+    def seal_verbs(self, position: int, allocated_to: int) -> tuple[Verb, ...]:
+        """Cut off the zeros from `position` to `allocated_to` and sync: nothing more will be written here.
 
         The handle stays open for readers.
         """
-        position, allocated_to = self.position, self.allocated_to
-        if self._staged_position >= 0:
-            position, allocated_to = self._staged_position, self._staged_allocated_to
         if allocated_to > position:
             return (Truncate(self.handle, position), Sync(self.handle))
         return (Sync(self.handle),)
-
-    def sealed(self) -> None:
-        """The plan with the seal succeeded: no zeros are left."""
-        self.allocated_to = self.position

@@ -168,3 +168,31 @@ async def test_a_hung_partition_delays_only_its_own_messages(
         with trio.fail_after(1.0):
             assert [(await consumer.get()).partition for _ in range(2)] == [1, 1]
         await consumer.__aexit__(None, None, None)
+
+
+@pytest.mark.parametrize("upkeep", ["rolling by age", "dropping by age"])
+async def test_a_disk_that_hangs_during_upkeep_is_noticed(
+    autojump_clock: Any, world: Any, upkeep: str
+) -> None:
+    """Although nobody publishes: the state says so, later publishes are refused at once, and all heals."""
+    settings = (
+        {"segment_age": 60.0} if upkeep == "rolling by age" else {"retention_age": 60.0, "segment_age": 20.0}
+    )
+    async with AsyncExitStack() as stack:
+        runtime = await stack.enter_async_context(world.open())
+        stack.callback(world.disk.unhang)
+        topic = await runtime.create_topic("orders", **settings)
+        await topic.publish(b"one")
+        if upkeep == "dropping by age":
+            await trio.sleep(30.0)
+        world.disk.hang(f"topics/{topic.topic_id}")
+        await trio.sleep(60.0 + STUCK_AFTER_S)
+        (part,) = await topic.describe()
+        assert part.state == "stuck"
+        with trio.fail_after(1.0), pytest.raises(callboard.PartitionUnavailable, match="is stuck"):
+            await topic.publish(b"refused")
+        world.disk.unhang()
+        await trio.sleep(1.0)
+        assert (await topic.describe())[0].state == "running"
+        await topic.publish(b"two")
+        assert list((await world.values(runtime)).values())[-1] == b"two"

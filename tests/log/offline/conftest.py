@@ -78,8 +78,10 @@ class Writer:
         self.index.note(
             self.segment.position, size, first, first + count - 1, count, (first + count - 1) * 1000
         )
-        await self.files.submit(self.segment.append_verbs(frame, size, sync=True))
-        self.segment.advance()
+        verbs, allocated_to = self.segment.append_verbs(frame, size, sync=True)
+        await self.files.submit(verbs)
+        self.segment.position += size
+        self.segment.allocated_to = allocated_to
         self.next += count
         if publish:
             self.commit()

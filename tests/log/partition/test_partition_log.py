@@ -252,6 +252,18 @@ async def test_a_batch_that_cannot_be_stored_stages_nothing(world: Any) -> None:
     assert world.seen == await world.contents()
 
 
+async def test_a_refused_batch_leaves_the_index_as_it_was(make_world: Any) -> None:
+    """A refused stage whose verbs would have made an index file is forgotten: the index is stored with the next."""
+    world = make_world(segment_bytes=65_536, limits=Limits(index_checkpoint_bytes=20_000))
+    log = await world.open()
+    await world.append(1, 3, size=8_000)
+    with pytest.raises(InvalidArgument):
+        log.stage([Columns.build([b"x" * 3_000])] * 40 + [Columns.build([])], durable=True)
+    await world.append(1, 3, size=8_000)
+    assert "topics/t/0/00000000000000000000.index" in world.disk.files()
+    assert world.seen == await world.contents()
+
+
 def test_contradictory_settings_are_refused_together() -> None:
     """All problems of the settings are named in one error."""
     with pytest.raises(ConfigurationError) as caught:

@@ -12,8 +12,7 @@ Z2  At most one notice is accepted for each time that the asker waits.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
-from weakref import ref
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import trio
 
@@ -23,11 +22,7 @@ if TYPE_CHECKING:
     from callboard.actors.kernel import ActorRef
     from callboard.actors.partition.commands import PartitionCommand, WaitForReady, WaitForVisible
 
-__all__ = ["AwaitedPartitions", "RestartWaiters"]
-
-PRUNE_AT_LEAST: Final = 64
-"""`RestartWaiters` drops dead references when it has this many, or twice as many as were left the last time."""
-
+__all__ = ["AwaitedPartitions"]
 
 P = TypeVar("P")
 """What the asker knows a partition by: its port, or its index."""
@@ -81,15 +76,11 @@ class AwaitedPartitions(Generic[P]):
             raise
 
     def noticed(self, partition: P) -> bool:
-        """A partition has something new; whether that is accepted (Z2)."""
+        """A partition has something new, or is worth another look; whether that is accepted (Z2)."""
         self.ready[partition] = None
         accepted, self._is_waiting = self._is_waiting, False
         self._event.set()
         return accepted
-
-    def set(self, partition: P) -> None:
-        """Look at a partition again, whether it was asked or not."""
-        self.noticed(partition)
 
     async def wait(self) -> None:
         """Return once at least one partition is ready."""
@@ -114,34 +105,3 @@ class AwaitedPartitions(Generic[P]):
         for notice in self._notices.values():
             notice.abandon()
         self._notices.clear()
-
-
-class RestartWaiters:
-    """Consumers that found a partition unavailable and wait until it is back.
-
-    The references are weak, so that a consumer that gave up leaves nothing behind.
-    """
-
-    __slots__ = ("_prune_at", "_waiters")
-
-    def __init__(self) -> None:
-        self._waiters: list[tuple[ref[AwaitedPartitions[Any]], Any]] = []
-        self._prune_at = PRUNE_AT_LEAST
-
-    def add(self, awaited: AwaitedPartitions[P], partition: P) -> None:
-        """Have `awaited` look at `partition`, as it knows it, at the next `wake`."""
-        self._waiters.append((ref(awaited), partition))
-        if len(self._waiters) >= self._prune_at:
-            self._waiters = [kept for kept in self._waiters if kept[0]() is not None]
-            self._prune_at = max(PRUNE_AT_LEAST, 2 * len(self._waiters))
-
-    def wake(self) -> None:
-        """Tell all that still wait that the partition is back, and forget them."""
-        waiters, self._waiters = self._waiters, []
-        for kept, partition in waiters:
-            awaited = kept()
-            if awaited is not None:
-                awaited.set(partition)
-
-    def __len__(self) -> int:
-        return len(self._waiters)

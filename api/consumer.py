@@ -20,7 +20,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
@@ -244,10 +243,7 @@ class Consumer:
         return self
 
     async def __anext__(self) -> ReceivedMessage:
-        message = await self._next(math.inf)
-        if message is None:
-            raise StopAsyncIteration
-        return message
+        return await self.get()
 
     @overload
     async def get(self, *, timeout: None = None) -> ReceivedMessage: ...
@@ -262,23 +258,14 @@ class Consumer:
         schedule point: of messages that were fetched together, up to 64 come in one pass of the loop, within a
         millisecond. So is iterating.
         """
-        if timeout is None:
-            return await self._next(math.inf)
-        check_seconds("timeout", timeout)
-        until = trio.current_time() + timeout
-        with trio.move_on_after(max(timeout, LOOK_S)):
-            return await self._next(until)
-        return None
-
-    async def _next(self, until: float) -> ReceivedMessage | None:
-        """The next message; None when there was none by `until`.
-
-        After it is taken from the buffer there is no checkpoint any more (U1).
-        """
+        until = math.inf
+        if timeout is not None:
+            check_seconds("timeout", timeout)
+            until = trio.current_time() + timeout
         self.runtime.check_open()
         if not self._open:
             raise self._closed()
-        buffer, clock = self._buffer, self.runtime.clock
+        buffer = self._buffer
         while True:
             if buffer:
                 await self._pass()
@@ -292,15 +279,21 @@ class Consumer:
                     self._turn.acquire_nowait()
                 try:
                     if not buffer:
-                        lease = self._untaken or await self._fetch(1, until)
+                        lease = self._untaken
+                        if lease is None and timeout is None:
+                            lease = await self._fetch(1, until)
+                        elif lease is None:
+                            with trio.move_on_at(max(until, trio.current_time() + LOOK_S)):
+                                lease = await self._fetch(1, until)
                         if lease is None:
                             return None
                         self._untaken = None
-                        buffer += lease.take(lease.untaken).messages(self.leases)
+                        buffer += lease.take_messages(self.leases)
                 finally:
                     self._turn.release()
+            # From here on there is no checkpoint (U1).
             if buffer:
-                left_s = buffer[0].lease.deadline - clock.monotonic()
+                left_s = buffer[0].lease.deadline - self.runtime.clock.monotonic()
                 if left_s >= self.settings.visibility_timeout / 2:
                     return buffer.popleft()
                 self.give_back_buffer()
@@ -391,8 +384,9 @@ class Consumer:
                         self.leases.give_back(parts)
                         raise
                     self._drop_stale(parts)
-            if self._untaken is None and count >= max_records:
-                self._look_ahead(max_records)
+            if self._untaken is None and self._asked is None and count >= max_records:
+                # The next lease is then journalled together with the coming ack.
+                await self._ask(max_records, can_wait=False)
         finally:
             self._turn.release()
         return ReceivedBatch(self.leases, parts)
@@ -412,13 +406,11 @@ class Consumer:
         count = parts[0].size
         until = trio.current_time() + max_wait
         while count < max_records:
-            limit = min(max_records - count, self.leases.room())
-            if limit <= 0:
+            if not await self._ask(max_records - count, port):
                 break
-            await self._ask(port, limit)
             lease = await self._answer()
             if lease is not None:
-                parts.append(lease.take(limit))
+                parts.append(lease.take(lease.untaken))
                 count += parts[-1].size
                 continue
             with trio.move_on_at(until) as waiting:
@@ -441,23 +433,6 @@ class Consumer:
         for port in ports:
             self._turns.setdefault(port.topic, {})[port] = None
 
-    def _limit(self, unit: int) -> int:
-        """How many messages to lease for a caller that takes `unit` at a time: whole units, if there is room for one.
-
-        After each lease, more units than before if the caller has quickly taken it all, and a single one if not.
-        """
-        leases, settings, limits = self.leases, self.settings, self.runtime.limits
-        if self._fetched_at is not None:
-            taken_s, self._fetched_at = self.runtime.clock.monotonic() - self._fetched_at, None
-            is_quick = taken_s < min(0.1, settings.visibility_timeout / 8)
-            self._units = 2 * self._units if is_quick else 1
-        most = limits.prefetch
-        if unit > 1:
-            most = max(1, min(limits.leased_batches, settings.max_in_flight // 4 // unit))
-        self._units = min(self._units, most)
-        room = leases.max_in_flight - leases.in_flight
-        return min(unit * self._units, room if room < unit else room // unit * unit)
-
     async def _fetch(self, unit: int, until: float) -> ConsumerLease | None:
         """Lease what comes next for a caller that takes `unit` at a time; None when nothing was ready by `until`."""
         if self.leases.gathered:
@@ -472,13 +447,9 @@ class Consumer:
                 is_early = False
                 if self._awaited.ready:
                     self._look_at(self._awaited.take())
-                limit = self._limit(unit)
-                ports = next(iter(self._turns.values()), None)
-                if limit > 0 and ports:
-                    await self._ask(next(iter(ports)), limit)
-                else:
+                if not await self._ask(unit):
                     with trio.move_on_at(until) as waiting:
-                        if limit <= 0:
+                        if self.leases.room() <= 0:
                             await self.leases.wait_for_room()
                         else:
                             self._check_any_available()
@@ -487,51 +458,51 @@ class Consumer:
                         return None
                     continue
             lease = await self._answer()
-            if lease is None:
-                continue
-            if is_early and not self._is_fresh(lease):
+            if lease is not None:
+                if not is_early or self._is_fresh(lease):
+                    return lease
                 self.leases.give_back([lease.take(lease.untaken)])
-                continue
-            return lease
 
-    async def _ask(self, port: PartitionPort, limit: int) -> None:
-        """Ask a partition for messages. The question outlasts the call that asks it (U1)."""
-        late = self._late.pop(port, None)
-        if late is not None:
-            self._asked = port, late
-            return
-        command = c.Fetch(
-            self.leases.group_id, self._id, limit, self.runtime.limits.fetch_bytes, self._generation
-        )
+    async def _ask(self, unit: int, port: PartitionPort | None = None, *, can_wait: bool = True) -> bool:
+        """Ask `port` for a unit, or the partition whose turn it is for as many as one lease is to cover.
+
+        False when there is nobody to ask, or no room for anything. The question outlasts the call that asks it (U1).
+        """
+        leases, limits = self.leases, self.runtime.limits
+        limit = room = leases.max_in_flight - leases.in_flight
+        if port is not None:
+            limit = min(unit, room)
+        else:
+            if (
+                self._fetched_at is not None
+            ):  # more if the caller has quickly taken the last one, a single one if not
+                taken_s, self._fetched_at = self.runtime.clock.monotonic() - self._fetched_at, None
+                is_quick = taken_s < min(0.1, self.settings.visibility_timeout / 8)
+                self._units = 2 * self._units if is_quick else 1
+            most = limits.prefetch
+            if unit > 1:
+                most = max(1, min(limits.leased_batches, leases.max_in_flight // 4 // unit))
+            self._units = min(self._units, most)
+            limit = min(unit * self._units, room if room < unit else room // unit * unit)
+            port = next(iter(next(iter(self._turns.values()), ())), None)
+        if limit <= 0 or port is None:
+            return False
+        command = c.Fetch(leases.group_id, self._id, limit, limits.fetch_bytes, self._generation)
         try:
             try:
                 reply = port.ref.ask_nowait(command)
             except MailboxFull:
+                if not can_wait:
+                    return False
                 reply = port.ref.question()
-                with trio.move_on_after(math.inf if self._is_single else LATE_S) as waiting:
-                    await port.ref.send(command, reply)
-                if waiting.cancelled_caught:
-                    self._end_turn(port)
-                    self._look_at([port])
-                    return
+                await port.ref.send(command, reply)
         except CallboardError as error:
-            await self._refused(port, error)
-        else:
-            reply.is_kept = True
-            self._asked = port, reply
-
-    def _look_ahead(self, unit: int) -> None:
-        """Ask for the next messages already: their lease is then journalled together with the coming ack."""
-        ports = next(iter(self._turns.values()), None)
-        if self._asked is None and ports:
-            limit, port = self._limit(unit), next(iter(ports))
-            if limit > 0 and port not in self._late:
-                command = c.Fetch(
-                    self.leases.group_id, self._id, limit, self.runtime.limits.fetch_bytes, self._generation
-                )
-                with suppress(CallboardError):
-                    self._asked = port, port.ref.ask_nowait(command)
-                    self._asked[1].is_kept = True
+            if can_wait:
+                await self._refused(port, error)
+            return can_wait
+        reply.is_kept = True
+        self._asked = port, reply
+        return True
 
     async def _answer(self) -> ConsumerLease | None:
         """Wait for what was asked; None when that partition has nothing now, or refuses."""
@@ -621,8 +592,8 @@ class Consumer:
             raise self.leases.stopped(live.ports[0])
         self._lives.remove(live)
         raise TopicNotFound(
-            f"topic {live.name!r} was deleted while group {self.group!r} read it with others. There is nothing more in"
-            f" it; this consumer goes on with {', '.join(other.name for other in self._lives)} when it is asked again.",
+            f"topic {live.name!r} was deleted while group {self.group!r} read it with others. It has nothing more;"
+            f" this consumer continues with {', '.join(other.name for other in self._lives)} when it is asked again.",
             topic=live.name,
         )
 

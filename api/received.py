@@ -55,29 +55,15 @@ class LeasedPart(NamedTuple):
         """How many records it has."""
         return sum([columns.count for columns in self.batches])
 
-    def messages(self, leases: ConsumerLeases) -> list[ReceivedMessage]:
-        """Each record as a message."""
-        ranges = self.ranges
-        numbers = repeat(ranges[0][2]) if len(ranges) == 1 else iter(self.attempts())
-        return [
-            ReceivedMessage(leases, self.lease, columns, index, next(numbers))
-            for columns in self.batches
-            for index in range(columns.count)
-        ]
-
-    def attempts(self) -> list[int]:
+    def attempts(self) -> Iterator[int]:
         """Which delivery this is of each record."""
-        if len(self.ranges) == 1:
-            return [self.ranges[0][2]] * self.size
-        found: list[int] = []
         rows = iter(self.ranges)
         _, stop, attempt = next(rows, (0, 0, 0))
         for columns in self.batches:
             for offset in columns.offset_list():
                 while offset >= stop:
                     _, stop, attempt = next(rows)
-                found.append(attempt)
-        return found
+                yield attempt
 
 
 class ConsumerLease:
@@ -95,6 +81,16 @@ class ConsumerLease:
         self._batches = leased.batches
         self._at = 0
         """Records of the first batch that were taken."""
+
+    def take_messages(self, leases: ConsumerLeases) -> list[ReceivedMessage]:
+        """All that is left, as messages."""
+        part = self.take(self.untaken)
+        numbers = repeat(part.ranges[0][2]) if len(part.ranges) == 1 else part.attempts()
+        return [
+            ReceivedMessage(leases, self, columns, index, next(numbers))
+            for columns in part.batches
+            for index in range(columns.count)
+        ]
 
     def take(self, count: int) -> LeasedPart:
         """The next `count` records; all, if they are fewer."""
@@ -586,7 +582,7 @@ class ReceivedBatch(ColumnBatch):
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         for part in self._parts:
-            numbers = iter(part.attempts())
+            numbers = part.attempts()
             for columns in part.batches:
                 for index in range(columns.count):
                     yield ReceivedMessage(self._leases, part.lease, columns, index, next(numbers), self)

@@ -601,8 +601,8 @@ class Consumer:
             raise self.leases.stopped(live.ports[0])
         self._lives.remove(live)
         raise TopicNotFound(
-            f"topic {live.name!r} was deleted while group {self.group!r} read it with others. There is nothing more in"
-            f" it; this consumer goes on with {', '.join(other.name for other in self._lives)} when it is asked again.",
+            f"topic {live.name!r} was deleted while group {self.group!r} read it with others. It has nothing more;"
+            f" this consumer continues with {', '.join(other.name for other in self._lives)} when it is asked again.",
             topic=live.name,
         )
 

@@ -17,8 +17,8 @@ import pytest
 
 from callboard.actors.catalog import state as catalog
 from callboard.actors.catalog.state import CatalogState
-from callboard.actors.delivery.events import FIELDS
-from callboard.actors.partition.group_states import GroupEvents, GroupStates
+from callboard.actors.delivery.events import FIELDS, GroupEvents
+from callboard.actors.partition.group_states import GroupStates
 from callboard.log.errors import FormatTooNew
 
 FOLDER = Path(__file__).parent / "records"
@@ -95,6 +95,12 @@ def catalog_events() -> list[bytes]:
     return [catalog.encode(event) for event in CATALOG_EVENTS]
 
 
+def catalog_group_altered() -> list[bytes]:
+    opened = (catalog.GROUP_OPENED, "workers", 1, {"backoff": 0.25}, None)
+    events = [catalog.encode(event) for event in (opened, (catalog.GROUP_ALTERED, 1, {"max_in_flight": 7}))]
+    return [*events, replayed_catalog(events).snapshot()]
+
+
 def catalog_snapshot() -> list[bytes]:
     return [replayed_catalog(catalog_events()).snapshot()]
 
@@ -139,6 +145,7 @@ def delivery_passed() -> list[bytes]:
 
 CASES: dict[str, Callable[[], list[bytes]]] = {
     "catalog_events": catalog_events,
+    "catalog_group_altered": catalog_group_altered,
     "catalog_snapshot": catalog_snapshot,
     "catalog_later": catalog_later,
     "catalog_later_snapshot": catalog_later_snapshot,
@@ -205,6 +212,14 @@ def test_the_golden_catalog_is_read() -> None:
     assert (4, 1001) == (found["next_group"], found["consumers_reserved"])
 
 
+def test_an_altered_group_is_read() -> None:
+    """Its settings are the last ones."""
+    *events, stored = golden("catalog_group_altered")
+    assert replayed_catalog(events).snapshot() == stored
+    (group,) = cbor2.loads(stored)["groups"]
+    assert {"max_in_flight": 7} == group["settings"]
+
+
 def test_what_a_later_release_adds_to_the_catalog_is_kept() -> None:
     """Unknown fields and settings are in the next snapshot; unknown optional kinds are passed over."""
     found = cbor2.loads(replayed_catalog(golden("catalog_later")).snapshot())
@@ -246,7 +261,8 @@ def test_what_was_passed_over_is_read() -> None:
 
 def test_every_kind_has_a_golden_record() -> None:
     """A new kind of record or event gets a case here."""
-    assert set(catalog.ITEMS) == {event[0] for event in CATALOG_EVENTS}
+    events = golden("catalog_events") + golden("catalog_group_altered")[:-1]
+    assert set(catalog.ITEMS) == {cbor2.loads(event)["kind"] for event in events}
     stored = [cbor2.loads(record) for record in golden("delivery_records") + golden("delivery_passed")[:-1]]
     assert {0, 1, 2} == {record[0] if isinstance(record, list) else record["kind"] for record in stored}
     assert set(FIELDS) == {event[0] for record in stored if isinstance(record, list) for event in record[2]}

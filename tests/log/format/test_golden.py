@@ -16,15 +16,20 @@ from callboard.log.format.columns import Columns
 from callboard.log.format.committed import Committed, decode_committed, encode_committed
 from callboard.log.format.compression import NONE, Compression
 from callboard.log.format.frame import decode_frame, encode_frame
-from callboard.log.format.identity import belongs_to, identity_of
 from callboard.log.format.index import SegmentIndex
-from callboard.log.format.segment import SegmentKind, decode_segment_header, encode_segment_header
+from callboard.log.format.segment import (
+    SegmentKind,
+    belongs_to,
+    decode_segment_header,
+    encode_segment_header,
+    identity_of,
+)
 from callboard.log.format.walk_drivers import read_frames, walk_buffer
 from callboard.log.journal.journal_records import (
+    CONTROL,
     Control,
     Kind,
     columns_of_control,
-    columns_of_events,
     decode_control,
 )
 
@@ -86,7 +91,7 @@ def journal() -> bytes:
     parts = [
         (40, columns_of_control(Kind.SNAPSHOT, 42)),
         (41, Columns.build([b"the whole state"])),
-        (42, columns_of_events([b"one", b"two"], 42)),
+        (42, Columns.build([CONTROL.pack(Kind.EVENTS, 42), b"one", b"two"])),
         (45, gap),
         (50, columns_of_control(Kind.HEAL, 52)),
         (51, Columns.build([b"all of it anew"])),

@@ -21,7 +21,7 @@ K2  The state changes only when the journal has what changes it: decisions are t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -38,6 +38,7 @@ from callboard.actors.catalog.commands import (
     CreateTopic,
     DeleteGroup,
     DeleteTopic,
+    EndGroup,
     EnsureGroup,
     GroupIdle,
     ListGroups,
@@ -112,6 +113,16 @@ class Catalog(Actor[CatalogCommand]):
         self._files: Incarnation
         self._disk: Disk
         self._operations: CatalogOperations
+        self._handlers: dict[type, Callable[[Any], Awaitable[object]]] = {
+            CreateTopic: self._create_topic,
+            AlterTopic: self._alter_topic,
+            DeleteTopic: self._delete_topic,
+            EnsureGroup: self._ensure_group,
+            AlterGroup: self._alter_group,
+            GroupIdle: self._group_idle,
+            DeleteGroup: self._delete_group,
+            EndGroup: self._end_group,
+        }
 
     async def started(self) -> None:
         """Rebuild the state, then begin to carry out everything it has decided."""
@@ -148,15 +159,15 @@ class Catalog(Actor[CatalogCommand]):
         await self._end_ephemeral_groups()
         for topic in list(self._state.topics.values()):
             if topic.deleting:
-                self._begin(_topic(topic.name), partial(self._finish_deleting, topic))
+                self._begin(f"topic {topic.name}", partial(self._finish_deleting, topic))
             elif self._directory.is_launchable(topic):
                 self._launch(topic)
             else:
-                self._begin(_topic(topic.name), partial(self._launch_later, topic))
+                self._begin(f"topic {topic.name}", partial(self._launch_later, topic))
         for group in self._state.groups.values():
             await self._directory.launch_coordinator(group)
             if self._directory.membership(group).told != group.settings:
-                self._begin(_group(group.name), partial(self._tell_settings, group))
+                self._begin(f"group {group.name}", partial(self._tell_settings, group))
 
     async def _end_ephemeral_groups(self) -> None:
         """Those of an earlier run have no members any more."""
@@ -195,27 +206,19 @@ class Catalog(Actor[CatalogCommand]):
         """Answer at once what needs nobody else, and begin an operation for the rest."""
         if isinstance(message, ListGroups):
             return tuple(self._state.groups.values())
+        match message:
+            case CreateTopic() | AlterTopic() | DeleteTopic():
+                subject = f"topic {message.name}"
+            case GroupIdle(group_id) | EndGroup(group_id):
+                record = self._state.groups.get(group_id)
+                if record is None:
+                    return None
+                subject = f"group {record.name}"
+            case _:
+                subject = f"group {message.name}"
         reply = self.context.defer_reply()
         try:
-            match message:
-                case CreateTopic(name, given):
-                    self._begin(_topic(name), partial(self._create_topic, name, given), reply)
-                case AlterTopic(name, given):
-                    self._begin(_topic(name), partial(self._alter_topic, name, given), reply)
-                case DeleteTopic(name):
-                    self._begin(_topic(name), partial(self._delete_topic, name), reply)
-                case EnsureGroup(name):
-                    self._begin(_group(name), partial(self._ensure_group, message), reply)
-                case AlterGroup(name, given):
-                    self._begin(_group(name), partial(self._alter_group, name, given), reply)
-                case GroupIdle(group_id) | DeleteGroup(None, int(group_id)):
-                    record = self._state.groups.get(group_id)
-                    if record is None:
-                        reply.answer(None)
-                    else:
-                        self._begin(_group(record.name), partial(self._of_coordinator, message), reply)
-                case DeleteGroup(name):
-                    self._begin(_group(name), partial(self._delete_group, message), reply)
+            self._begin(subject, partial(self._handlers[type(message)], message), reply)
         except MailboxFull as error:
             reply.fail(error)
         return None
@@ -281,7 +284,8 @@ class Catalog(Actor[CatalogCommand]):
 
     # -- topics
 
-    async def _create_topic(self, name: str, given: Mapping[str, Any]) -> LiveTopic:
+    async def _create_topic(self, message: CreateTopic) -> LiveTopic:
+        name, given = message.name, message.given
         check_name(name, "topic")
         where = f"topic {name!r}"
         wanted = topic_settings(given, where)
@@ -316,12 +320,12 @@ class Catalog(Actor[CatalogCommand]):
         live = self._launch(record)
         lack = await self._directory.opened(live)
         if lack is not None:
-            await self._delete(record)
-            raise DiskFull(
-                f"there is no space for the files of {where}: {lack} The topic was deleted again. Free space, then"
-                " create it.",
-                path=f"topics/{topic_id}",
-            )
+            with suppress(StorageError):
+                await self._delete(record)
+            fate = "Its partitions run when there is space."
+            if self._state.topic(name) is None:
+                fate = "The topic was deleted again. Free space, then create it."
+            raise DiskFull(f"there is no space for the files of {where}: {lack} {fate}")
         return live
 
     def _launch(self, record: TopicRecord) -> LiveTopic:
@@ -342,28 +346,32 @@ class Catalog(Actor[CatalogCommand]):
             raise TopicNotFound(f"there is no topic {name!r}. Create it with create_topic.", topic=name)
         return record
 
-    async def _alter_topic(self, name: str, given: Mapping[str, Any]) -> LiveTopic:
-        record = self._known(name)
-        altered = topic_settings(given, f"topic {name!r}", record.settings)
+    async def _alter_topic(self, message: AlterTopic) -> LiveTopic:
+        record = self._known(message.name)
+        altered = topic_settings(message.given, f"topic {message.name!r}", record.settings)
         await self._decide(
             lambda _: [(state.TOPIC_ALTERED, record.topic_id, record.stored_settings(altered))]
         )
         live = self._launch(record)
         live.alter(altered)
-        with trio.move_on_after(ALTER_TIMEOUT_S):
-            async with trio.open_nursery() as nursery:
-                for port in live.ports:
-                    nursery.start_soon(self._tell, port, c.Alter(altered))
+        await self._tell(live.ports, c.Alter(altered))
         return live
 
     @staticmethod
-    async def _tell(port: PartitionPort, news: c.Alter | c.AlterDelivery) -> None:
-        """Tell a partition what is altered. One that crashed or failed comes back with that."""
-        with suppress(CallboardError):
-            await port.ref.ask(news)
+    async def _tell(ports: Sequence[PartitionPort], news: c.Alter | c.AlterDelivery) -> None:
+        """Tell partitions what is altered. One that crashed or failed comes back with that."""
 
-    async def _delete_topic(self, name: str) -> None:
-        await self._delete(self._known(name))
+        async def tell(port: PartitionPort) -> None:
+            with suppress(CallboardError):
+                await port.ref.ask(news)
+
+        with trio.move_on_after(ALTER_TIMEOUT_S):
+            async with trio.open_nursery() as nursery:
+                for port in ports:
+                    nursery.start_soon(tell, port)
+
+    async def _delete_topic(self, message: DeleteTopic) -> None:
+        await self._delete(self._known(message.name))
 
     async def _delete(self, record: TopicRecord) -> None:
         await self._decide(lambda _: [(state.TOPIC_DELETING, record.topic_id)])
@@ -433,51 +441,42 @@ class Catalog(Actor[CatalogCommand]):
             )
         return events
 
-    async def _alter_group(self, name: str, given: Mapping[str, Any]) -> GroupSettings:
-        record = self._known_group(name)
-        altered = group_settings(given, f"group {name!r}", record.settings)
+    async def _alter_group(self, message: AlterGroup) -> GroupSettings:
+        record = self._known_group(message.name)
+        altered = group_settings(message.given, f"group {message.name!r}", record.settings)
         await self._decide(
             lambda _: [(state.GROUP_ALTERED, record.group_id, record.stored_settings(altered))]
         )
-        await self._tell_settings(self._known_group(name))
+        await self._tell_settings(self._known_group(message.name))
         return altered
 
     async def _tell_settings(self, record: GroupRecord) -> None:
         """Have partitions and members know a group's settings; members when the partitions have taken note."""
         membership = self._directory.membership(record)
         membership.alter(record.settings)
-        altered = c.AlterDelivery(record.group_id, membership.delivery_settings())
-        with trio.move_on_after(ALTER_TIMEOUT_S):
-            async with trio.open_nursery() as nursery:
-                for port in self._directory.ports(record):
-                    port.carried.set(altered.group_id, altered.settings)
-                    nursery.start_soon(self._tell, port, altered)
+        altered, ports = membership.delivery_settings(), self._directory.ports(record)
+        for port in ports:
+            port.carried.set(record.group_id, altered)
+        await self._tell(ports, c.AlterDelivery(record.group_id, altered))
         membership.tell_members()
 
-    async def _of_coordinator(self, message: GroupIdle | DeleteGroup) -> object:
-        """What a coordinator asks for: it knows its group by id, which may be gone meanwhile."""
-        if isinstance(message, DeleteGroup):
-            return await self._delete_group(message)
+    async def _group_idle(self, message: GroupIdle) -> None:
         idle = (state.GROUP_IDLE, message.group_id, message.since_us)
         await self._decide(lambda draft: [idle] if message.group_id in draft.groups else [])
-        return None
 
-    async def _delete_group(self, message: DeleteGroup) -> Afterwards | None:
-        record = self._find_group(message)
-        if record is None:
-            return None
+    async def _delete_group(self, message: DeleteGroup) -> Afterwards:
+        return await self._forget_group(self._known_group(message.name))
 
-        def decide(_: CatalogState) -> list[state.Event]:
-            if message.name is None and self._directory.membership(record).members:
-                return []  # somebody joined while its coordinator gave it up
-            return [(state.GROUP_DELETED, record.group_id)]
+    async def _end_group(self, message: EndGroup) -> Afterwards | None:
+        record = self._state.groups.get(message.group_id)
+        if record is None or self._directory.membership(record).members:
+            return None  # somebody joined while its coordinator gave it up
+        return await self._forget_group(record)
 
-        await self._decide(decide)
-        if record.group_id in self._state.groups:
-            return None
-        await self._directory.retire_coordinator(
-            record
-        )  # first: it would open the group again for its members
+    async def _forget_group(self, record: GroupRecord) -> Afterwards:
+        await self._decide(lambda _: [(state.GROUP_DELETED, record.group_id)])
+        # The coordinator first: it would open the group again for its members.
+        await self._directory.retire_coordinator(record)
         return Afterwards(partial(self._close_group, record))
 
     async def _close_group(self, record: GroupRecord) -> None:
@@ -498,11 +497,6 @@ class Catalog(Actor[CatalogCommand]):
             except CallboardError as error:
                 self._operation_failed(f"forgetting group {group_id} at {port.label}", error)
             return
-
-    def _find_group(self, message: DeleteGroup) -> GroupRecord | None:
-        if message.name is None:
-            return self._state.groups.get(message.group_id or 0)
-        return self._known_group(message.name)
 
     def _known_group(self, name: str) -> GroupRecord:
         record = self._state.group(name)
@@ -525,14 +519,6 @@ class Catalog(Actor[CatalogCommand]):
         for group in statistics.groups:
             if group.group_id not in self._state.groups:
                 await self._close_group_at(port, group.group_id)
-
-
-def _topic(name: object) -> str:
-    return f"topic {name}"
-
-
-def _group(name: object) -> str:
-    return f"group {name}"
 
 
 def _differing(stored: GroupSettings, wanted: GroupSettings, given: Mapping[str, Any]) -> list[str]:

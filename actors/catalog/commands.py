@@ -69,11 +69,18 @@ class GroupIdle:
 
 @attrs.frozen(eq=False)
 class DeleteGroup:
-    """Answered with None. Unknown names raise `GroupNotFound`, unknown ids are ignored."""
+    """Answered with None once every partition has forgotten it. Unknown names raise `GroupNotFound`."""
 
-    name: str | None
-    group_id: int | None = None
-    reason: str = "deleted"
+    name: str
+
+
+@attrs.frozen(eq=False)
+class EndGroup:
+    """A coordinator tells that the group has expired, or is ephemeral and without members. Answered as `DeleteGroup`;
+    nothing is done when it has members again, or is gone.
+    """
+
+    group_id: int
 
 
 @attrs.frozen(eq=False)
@@ -82,5 +89,13 @@ class ListGroups:
 
 
 CatalogCommand = (
-    CreateTopic | AlterTopic | DeleteTopic | EnsureGroup | AlterGroup | GroupIdle | DeleteGroup | ListGroups
+    CreateTopic
+    | AlterTopic
+    | DeleteTopic
+    | EnsureGroup
+    | AlterGroup
+    | GroupIdle
+    | EndGroup
+    | DeleteGroup
+    | ListGroups
 )

@@ -62,8 +62,6 @@ class LiveTopic:
 class LiveGroup:
     """A group whose coordinator was started."""
 
-    name: str
-    group_id: int
     ref: ActorRef[Any]
     membership: Membership
 
@@ -99,10 +97,6 @@ class Directory:
     def topics(self) -> Iterable[LiveTopic]:
         """All live topics, by name."""
         return [self._by_name[name] for name in sorted(self._by_name)]
-
-    def groups(self) -> Iterable[LiveGroup]:
-        """All live groups, by name."""
-        return sorted(self._live_groups.values(), key=lambda group: group.name)
 
     def is_live_group(self, group_id: int) -> bool:
         """Whether the group's coordinator was started in this run."""
@@ -206,7 +200,7 @@ class Directory:
             ref = self._groups.add_child(
                 ChildSpec(name=record.name, start=factory, mailbox=mailbox, awaited=False)
             )
-            live = LiveGroup(record.name, record.group_id, ref, membership)
+            live = LiveGroup(ref, membership)
             self._live_groups[record.group_id] = live
         return live
 

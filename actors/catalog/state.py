@@ -4,7 +4,7 @@ A topic has an id of its own, which names its directory and binds its groups' st
 under an old name inherits nothing. Deleting is two events: DELETING hides the topic at once and is the decision;
 DELETED is written when its files are gone, and a start that finds only the first finishes the work.
 
-Events are a kind and the items listed in `ITEMS`; stored (version 1), they are CBOR maps of `kind` and the items by
+Events are a kind and the items listed in `EVENTS`; stored (version 1), they are CBOR maps of `kind` and the items by
 name. A field of an event that is not known here becomes one of the topic or group that the event is about, an unknown
 setting is kept with the known ones, and all of them are in the next snapshot. In version 0 an event is an array of kind
 and items.
@@ -50,20 +50,6 @@ GROUP_DELETED: Final = 8
 CONSUMERS_RESERVED: Final = 9
 GROUP_ALTERED: Final = 10
 
-ITEMS: Final[dict[int, tuple[str, ...]]] = {
-    TOPIC_CREATED: ("name", "topic", "settings"),
-    TOPIC_ALTERED: ("topic", "settings"),
-    TOPIC_DELETING: ("topic",),
-    TOPIC_DELETED: ("topic",),
-    GROUP_OPENED: ("name", "group", "settings", "idle_since_us"),
-    GROUP_JOINED: ("group", "topic"),
-    GROUP_IDLE: ("group", "idle_since_us"),
-    GROUP_DELETED: ("group",),
-    CONSUMERS_RESERVED: ("below",),
-    GROUP_ALTERED: ("group", "settings"),
-}
-"""By kind: settings are those that differ from the defaults, instants wall time in microseconds, or None. Ids
-of consumers `below` may have been given away."""
 TOPIC_STATE: Final = ("name", "topic", "settings", "deleting")
 GROUP_STATE: Final = ("name", "group", "settings", "idle_since_us", "topics")
 SNAPSHOT: Final = ("next_group", "topics", "groups", "consumers_reserved")
@@ -175,7 +161,7 @@ class CatalogState:
     def apply(self, event: Event, unknown: dict[str, Any] | None = None) -> None:
         """Change the state by one event, which had the `unknown` fields. Raises `JournalInvalid`, `FormatTooNew`."""
         try:
-            about = _APPLY[event[0]](self, *event[1:])
+            about = EVENTS[event[0]][0](self, *event[1:])
         except NotInThisVersion as error:
             raise too_new(f"the catalog's event {event!r:.200}", found=str(error), path="catalog") from error
         except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
@@ -304,18 +290,20 @@ class CatalogState:
         self._consumers_reserved(found.get("consumers_reserved", 1))
 
 
-_APPLY: Final[dict[int, Callable[..., TopicRecord | GroupRecord | None]]] = {
-    TOPIC_CREATED: CatalogState._topic_created,
-    TOPIC_ALTERED: CatalogState._topic_altered,
-    TOPIC_DELETING: CatalogState._topic_deleting,
-    TOPIC_DELETED: CatalogState._topic_deleted,
-    GROUP_OPENED: CatalogState._group_opened,
-    GROUP_JOINED: CatalogState._group_joined,
-    GROUP_IDLE: CatalogState._group_idle,
-    GROUP_DELETED: CatalogState._group_deleted,
-    CONSUMERS_RESERVED: CatalogState._consumers_reserved,
-    GROUP_ALTERED: CatalogState._group_altered,
+EVENTS: Final[dict[int, tuple[Callable[..., TopicRecord | GroupRecord | None], tuple[str, ...]]]] = {
+    TOPIC_CREATED: (CatalogState._topic_created, ("name", "topic", "settings")),
+    TOPIC_ALTERED: (CatalogState._topic_altered, ("topic", "settings")),
+    TOPIC_DELETING: (CatalogState._topic_deleting, ("topic",)),
+    TOPIC_DELETED: (CatalogState._topic_deleted, ("topic",)),
+    GROUP_OPENED: (CatalogState._group_opened, ("name", "group", "settings", "idle_since_us")),
+    GROUP_JOINED: (CatalogState._group_joined, ("group", "topic")),
+    GROUP_IDLE: (CatalogState._group_idle, ("group", "idle_since_us")),
+    GROUP_DELETED: (CatalogState._group_deleted, ("group",)),
+    CONSUMERS_RESERVED: (CatalogState._consumers_reserved, ("below",)),
+    GROUP_ALTERED: (CatalogState._group_altered, ("group", "settings")),
 }
+"""By kind: what applies it, and its items. Settings are those that differ from the defaults, instants wall time in
+microseconds, or None. Ids of consumers `below` may have been given away."""
 
 
 def changed(settings: TopicSettings | GroupSettings) -> dict[str, Any]:
@@ -350,7 +338,7 @@ def _split(stored: Any, fields: Collection[str]) -> tuple[dict[str, Any], dict[s
 
 def encode(event: Event) -> bytes:
     """One event as a journal record."""
-    return cbor2.dumps({"kind": event[0], **dict(zip(ITEMS[event[0]], event[1:], strict=True))})
+    return cbor2.dumps({"kind": event[0], **dict(zip(EVENTS[event[0]][1], event[1:], strict=True))})
 
 
 def decode(record: bytes, version: int = RECORDS_VERSION) -> tuple[Event, dict[str, Any]] | None:
@@ -363,13 +351,13 @@ def decode(record: bytes, version: int = RECORDS_VERSION) -> tuple[Event, dict[s
         if not version:
             if type(found) is not list or not found:
                 raise ValueError("it is no array")
-            return (found, {}) if check_kind(found[0], ITEMS, "a record of the catalog") else None
+            return (found, {}) if check_kind(found[0], EVENTS, "a record of the catalog") else None
         if type(found) is not dict:
             raise ValueError("it is no map")
         kind = found.get("kind")
-        if not check_kind(kind, ITEMS, "a record of the catalog"):
+        if not check_kind(kind, EVENTS, "a record of the catalog"):
             return None
-        names = ITEMS[found["kind"]]
+        names = EVENTS[found["kind"]][1]
         unknown = unknown_fields(found, ("kind", *names), "a record of the catalog")
         return (kind, *(found[name] for name in names)), unknown
     except (KeyError, ValueError) as error:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
-from callboard.actors.catalog.commands import DeleteGroup, GroupIdle
+from callboard.actors.catalog.commands import EndGroup, GroupIdle
 from callboard.actors.groups.membership import Joined, Member, Membership
 from callboard.actors.kernel import Actor, Reply
 from callboard.actors.notices import GroupExpired, LeaseReleaseFailed
@@ -80,12 +80,7 @@ class Fence:
     consumer: int
 
 
-@attrs.frozen
-class Members:
-    """Answered with the members' consumer ids."""
-
-
-CoordinatorCommand = Join | Leave | Fence | Members
+CoordinatorCommand = Join | Leave | Fence
 
 
 class Coordinator(Actor[CoordinatorCommand]):
@@ -107,7 +102,7 @@ class Coordinator(Actor[CoordinatorCommand]):
         self._idle_since_us = idle_since_us
         self._membership = membership
         self._news = trio.Event()
-        self._ended: str | None = None
+        self._ended = False
 
     async def started(self) -> None:
         """Begin to watch for expiry. What the first incarnation was told of idleness is stale in later ones."""
@@ -120,7 +115,7 @@ class Coordinator(Actor[CoordinatorCommand]):
         self.context.start_task(self._watch_departures, name="departures")
 
     async def receive(self, message: CoordinatorCommand) -> object:
-        """Join, leave, list."""
+        """Join, leave, fence."""
         match message:
             case Join():
                 self._join(message, self.context.defer_reply())
@@ -131,8 +126,6 @@ class Coordinator(Actor[CoordinatorCommand]):
             case Fence(consumer):
                 self._fence(consumer, self.context.defer_reply())
                 return None
-            case Members():
-                return tuple(self._membership.members)
 
     # -- joining
 
@@ -236,7 +229,7 @@ class Coordinator(Actor[CoordinatorCommand]):
                 for port in topic.ports:
                     nursery.start_soon(self._release_at, port, consumers)
         if leaving and not self._membership.members and not self._membership.settings.durable:
-            self._end("its last consumer left")
+            self._end()
         if reply is not None:
             reply.answer(None)
 
@@ -264,8 +257,8 @@ class Coordinator(Actor[CoordinatorCommand]):
         self._membership.changed.set()
         self._news.set()
 
-    def _end(self, reason: str) -> None:
-        self._ended = reason
+    def _end(self) -> None:
+        self._ended = True
         self._news.set()
 
     async def _tell_catalog(self) -> None:
@@ -274,12 +267,12 @@ class Coordinator(Actor[CoordinatorCommand]):
         while True:
             await self._news.wait()
             self._news = trio.Event()
-            ended, self._ended = self._ended, None
+            ended, self._ended = self._ended, False
             try:
                 if self._membership.settings.durable:
                     await catalog.ask(GroupIdle(group_id, self._idle_since_us))
-                if ended is not None and not self._membership.members:
-                    await catalog.ask(DeleteGroup(None, group_id, ended))
+                if ended and not self._membership.members:
+                    await catalog.ask(EndGroup(group_id))
             except ActorStopped:
                 return
             except InternalError:
@@ -301,7 +294,7 @@ class Coordinator(Actor[CoordinatorCommand]):
                 left = max(left, begun + min(expiry, EXPIRY_GRACE_S) - clock.monotonic())
             if expiry is not None and left <= 0:
                 self.context.emit(GroupExpired(self._name, expiry))
-                self._end("expired")
+                self._end()
                 left = float("inf")
             with trio.move_on_after(left):
                 await membership.changed.wait()

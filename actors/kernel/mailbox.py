@@ -135,10 +135,11 @@ class Mailbox(Generic[M]):
         if policy == "fail":
             raise self.full()
         if policy == "drop_oldest":
-            oldest = self._received()
+            oldest = self._receive.receive_nowait()
+            if self._forced:
+                self._move_notices()
             self._send.send_nowait(envelope)
-            if oldest is not None:
-                self._dropped(oldest, self.full(policy))
+            self._dropped(oldest, self.full(policy))
             return True
         self._dropped(envelope, self.full(policy))
         if envelope.reply is not None:
@@ -191,22 +192,6 @@ class Mailbox(Generic[M]):
             self.front.append(envelope)
             if self._forced:
                 self._move_notices()
-
-    def take(self) -> Envelope[M] | None:
-        """The next message; None when none waits."""
-        if self.front:
-            return self.front.popleft()
-        return self._received()
-
-    def _received(self) -> Envelope[M] | None:
-        """The oldest message of the channel."""
-        try:
-            envelope = self._receive.receive_nowait()
-        except trio.WouldBlock:
-            return None
-        if self._forced:
-            self._move_notices()
-        return envelope
 
     def _move_notices(self) -> None:
         """A message has left the channel: move the notices that come right after it to the front queue."""
@@ -282,9 +267,15 @@ class Batch(Generic[M]):
         while self._left > 0:
             if mailbox.trap is not None:
                 mailbox.trap()
-            item = front.popleft() if front else mailbox.take()
-            if item is None:
-                break
+            if front:
+                item = front.popleft()
+            else:
+                try:
+                    item = mailbox._receive.receive_nowait()
+                except trio.WouldBlock:
+                    break
+                if mailbox._forced:
+                    mailbox._move_notices()
             self._left -= 1
             self.taken += 1
             self.current = item

@@ -40,7 +40,7 @@ from typing import Any, NamedTuple, Protocol
 
 import trio
 
-from callboard.actors.partition.sequencer import NEVER, Due
+from callboard.actors.partition.queues import NEVER, Due
 from callboard.log.errors import PlanFailed
 from callboard.log.limits import STUCK_AFTER_S
 from callboard.log.seams.clock import Clock
@@ -193,7 +193,9 @@ class Committer:
             self._begun = parts = self._stage(participants, now)
             if not parts or self._engine.start([staged for _, staged in parts]):
                 self._begun = []  # what is left to do, if anything, is the task's
-                self._applied(parts)
+                self.commits += bool(parts)
+                for participant, staged in parts:
+                    participant.applied(staged)
                 due = min([participant.due.at for participant in participants])
                 if due >= sleeps_until and not any(participant.needs_upkeep for participant in participants):
                     self._begun, self._sleeps_until = None, sleeps_until
@@ -201,13 +203,6 @@ class Committer:
                     return
         self._step_since = now
         self._wake.set()
-
-    def _applied(self, parts: Sequence[tuple[Participant, Any]]) -> None:
-        """All of them are written."""
-        if parts:
-            self.commits += 1
-        for participant, staged in parts:
-            participant.applied(staged)
 
     def _begin_step(self) -> None:
         """From now on the committer may wait for the disk anew (C4)."""
@@ -273,11 +268,11 @@ class Committer:
             if not parts:
                 return
             failure = await self._engine.write([staged for _, staged in parts])
-            if failure is None:
-                self._applied(parts)
-                return
-            for participant, staged in parts[: failure.at]:
+            for participant, staged in parts if failure is None else parts[: failure.at]:
                 participant.applied(staged)
+            if failure is None:
+                self.commits += 1
+                return
             failing, staged = parts[failure.at]
             failing.failed(staged, failure.error)
             for participant, staged in parts[failure.at + 1 :]:

@@ -5,10 +5,10 @@ that has come. Times are monotonic seconds and, like random numbers, come in as 
 as values, in `effects`: whoever carries them out takes the list away. The partition's actor is the shell that feeds the
 one and carries out the other; the simulator's fast path and the tests do the same with this object.
 
-Follow one message. `publish_one` puts it into the sequencer, which gives it to a commit; `log_moved` tells its
-publisher and notifies consumers that wait. A consumer's `fetch` leases it; `take_journal` gives the lease to a commit;
-`journalled` has its records read and delivered. `settle` changes the delivery state at once and is answered by
-`journalled`.
+Follow one message. `publish_one` puts it into the sequencer, from which a commit takes it; `log_moved` tells its
+publisher and notifies consumers that wait. A consumer's `fetch` leases it; a commit takes that from the journal queue
+(`queues`); `journalled` has the records read and delivered. `settle` changes the delivery state at once and is answered
+by `journalled`.
 
 Vocabulary
 ----------
@@ -33,11 +33,8 @@ P6  What `Carried` holds is what a successor in the same process needs, and noth
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
-import attrs
-
-from callboard.actors.delivery.events import GroupEvents
 from callboard.actors.delivery.receipts import Lease, OffsetRange, Settlement
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.commands import Token
@@ -53,59 +50,21 @@ from callboard.actors.partition.effects import (
     ReadWindow,
     Refuse,
 )
-from callboard.actors.partition.group_states import Group, GroupStates, PendingLease
+from callboard.actors.partition.group_states import Carried, Group, GroupStates, PendingLease
 from callboard.actors.partition.group_window import GroupWindow
+from callboard.actors.partition.queues import LINGER_S, NEVER, Appends, JournalQueue, JournalWork, Sequencer
 from callboard.actors.partition.record_window import WindowBudget, WindowRecords
-from callboard.actors.partition.sequencer import NEVER, Appends, Due, Sequencer
 from callboard.log.errors import CallboardError, ConsumerFenced, GroupNotFound, InvalidArgument
 from callboard.log.limits import USUAL, Limits
 
 if TYPE_CHECKING:
     from callboard.actors.partition.lease_reading import LeaseReading
 
-__all__ = ["LINGER_S", "NOTICE_LASTS_S", "Carried", "JournalWork", "PartitionCore"]
+__all__ = ["NOTICE_LASTS_S", "PartitionCore"]
 
-LINGER_S: Final = 0.01
-"""How long settlements that nobody waits for may wait for company."""
 NOTICE_LASTS_S: Final = 0.05
 """How long a notified consumer may take to fetch before the next one is notified."""
-JITTER: Final = 0.1
-"""The part of a backoff that chance may take off, so that what failed together is not tried again together."""
 DELAY_MAX_S: Final = 1e9
-EXTENDED_SIFT_AT: Final = 64
-
-
-@attrs.define(eq=False)
-class Carried:
-    """What the cores of one partition hand on to each other within a process."""
-
-    settings: dict[int, c.DeliverySettings] = attrs.field(factory=dict)
-    """By group id."""
-    extended: dict[tuple[int, int], float] = attrs.field(factory=dict)
-    """By group's and lease's id: until when, if a renewal would end it earlier than its consumer was told."""
-    fences: dict[tuple[int, int], int] = attrs.field(factory=dict)
-    """By group's and consumer's id: the generation that its fetches must not be below."""
-    first_leases: dict[int, int] = attrs.field(factory=dict)
-    """By group's id: the first lease that this process can have given."""
-    undelivered: list[tuple[int, Lease]] = attrs.field(factory=list)
-    """Leases (with their group's id) that may be journalled, and that no consumer has heard of."""
-    sift_at: int = EXTENDED_SIFT_AT
-
-    def set(self, group_id: int, settings: c.DeliverySettings) -> c.DeliverySettings:
-        """A group has these settings, unless later ones are known; returns the latest."""
-        known = self.settings.get(group_id)
-        if known is None or settings.version >= known.version:
-            known = self.settings[group_id] = settings
-        return known
-
-
-class JournalWork(NamedTuple):
-    """What one commit writes to the delivery journal, and what follows when it is written."""
-
-    entries: list[bytes | GroupEvents]
-    answers: list[tuple[Token, object]]
-    leases: list[PendingLease]
-    sync: bool
 
 
 def _nobody(_: Token) -> bool:
@@ -136,23 +95,13 @@ class PartitionCore:
         self.visible_end = self.durable_end = visible_end
         self.effects: list[Effect] = []
         """What to do, in order."""
-        self.journal_due = Due()
-        """When to write what waits for the journal."""
+        self.journal = JournalQueue()
         self.readers: dict[Token, None] = {}
         """Who waits for the visible end to move."""
         self._carried = carried
         self._groups = states.groups
         self._is_abandoned = is_abandoned
         self._armed = NEVER
-        self._changed: dict[int, Group] = {}
-        self._entries: list[bytes | GroupEvents] = []
-        self._answers: list[tuple[Token, object]] = []
-        self._leases: list[PendingLease] = []
-        self._sync = False
-        self._lazy_acks: list[tuple[Token, object]] = []
-        """Acks that nobody waits for, and that no sync covers yet."""
-        self._lazy_until = NEVER
-        """When such acks are to be synced."""
         self._limits = limits
         self._windows = WindowBudget(limits.window_bytes) if windows is None else windows
         for group_id, settings in list(carried.settings.items()):
@@ -206,9 +155,7 @@ class PartitionCore:
         """Answer once all that was published before is durable, or has failed."""
         if token is not None:
             self.sequencer.add_flush(token)
-        if self._lazy_acks:
-            self._sync = True
-            self.journal_due.at = 0.0
+        self.journal.sync_lazy()
 
     def append_failed(self, appends: Appends, error: CallboardError, *, refused: bool) -> None:
         """`appends` are not stored, or may not be. Flushes try once more, unless the log takes nothing now."""
@@ -247,43 +194,6 @@ class PartitionCore:
 
     # -- the delivery journal -------------------------------------------------------------------------------
 
-    def take_journal(self, now: float = NEVER) -> JournalWork | None:
-        """What waits for the journal; None when that is nothing.
-
-        Lazy acks are written with the rest, and answered by the first commit that syncs: one that somebody waits for,
-        or the first after their linger.
-        """
-        sync = self._sync
-        if self._lazy_acks and (sync or now >= self._lazy_until):
-            sync = True
-            self._answers += self._lazy_acks
-            self._lazy_acks, self._lazy_until = [], NEVER
-        self.journal_due.at = self._lazy_until
-        if not (self._changed or self._answers or self._leases or self._entries):
-            return None
-        entries = self._entries
-        for group_id, group in self._changed.items():
-            events = group.delivery.take_events()
-            if events:
-                entries.append(GroupEvents(group_id, events))
-        work = JournalWork(entries, self._answers, self._leases, sync)
-        self._changed = {}
-        self._entries, self._answers, self._leases, self._sync = [], [], [], False
-        return work
-
-    @property
-    def has_journal_work(self) -> bool:
-        """Whether `take_journal` would find something."""
-        return bool(self._changed or self._answers or self._leases or self._entries or self._lazy_acks)
-
-    def put_back(self, work: JournalWork) -> None:
-        """`work` was not written after all: it goes first into the next commit."""
-        self._entries[:0] = work.entries
-        self._answers[:0] = work.answers
-        self._leases[:0] = work.leases
-        self._sync = self._sync or work.sync
-        self.journal_due.at = 0.0
-
     def journalled(self, work: JournalWork) -> None:
         """`work` is written, and synced if it was to be: tell those who wait, and have leased records read (P2)."""
         if work.answers or work.leases:
@@ -298,7 +208,7 @@ class PartitionCore:
         self.effects.append(Refuse(tokens, error))
 
     def snapshot(self, wall_offset_s: float) -> bytes:
-        """The delivery state of all groups. It covers what `take_journal` would have given."""
+        """The delivery state of all groups. It covers what waits for the journal."""
         return self.states.snapshot(wall_offset_s)
 
     # -- groups ---------------------------------------------------------------------------------------------
@@ -310,9 +220,9 @@ class PartitionCore:
             if start is None:
                 start = self._start_offset(message.start)
             group, record = self.states.open(message.group_id, message.durable, start)
-            self._entries.append(record)
+            self.journal.entries.append(record)
         self._set(message.group_id, message.settings)
-        self._answer_later(token, group.delivery.floor, sync=True)
+        self.journal.answer(token, group.delivery.floor, must_sync=True)
 
     def _start_offset(self, start: Any) -> int:
         if start == "beginning":
@@ -339,7 +249,7 @@ class PartitionCore:
         """Forget the group. Whoever waits for it looks again, and hears that it is gone."""
         group = self._groups.get(message.group_id)
         if group is not None:
-            self._flush_events(group)
+            self.journal.close(group)
             self.effects.append(Answer([(token, True) for token in group.stop_waiting()]))
             if group.window is not None:
                 for token in group.window.close():
@@ -349,14 +259,8 @@ class PartitionCore:
             del self._carried.fences[key]
         record = self.states.close(message.group_id)
         if record is not None:
-            self._entries.append(record)
-        self._answer_later(token, None, sync=True)
-
-    def _flush_events(self, group: Group) -> None:
-        """Nothing of the group may follow what is journalled next."""
-        events = group.delivery.take_events()
-        if self._changed.pop(group.group_id, None) is not None and events:
-            self._entries.append(GroupEvents(group.group_id, events))
+            self.journal.entries.append(record)
+        self.journal.answer(token, None, must_sync=True)
 
     def release_consumer(self, message: c.ReleaseConsumer, token: Token, now: float) -> None:
         """A consumer leaves: release all that it has leased, and pass its notice on."""
@@ -376,7 +280,7 @@ class PartitionCore:
                 self._has_changed(group, now)
             if group.waiting:
                 self._notify(group, now)
-        self._answer_later(token, None, sync=False)
+        self.journal.answer(token, None, must_sync=False)
 
     def fence_consumer(self, message: c.FenceConsumer, token: Token, now: float) -> None:
         """A member begins a new generation: release what it leased as an earlier one. Fetches of that are refused."""
@@ -442,11 +346,12 @@ class PartitionCore:
         else:
             pending = PendingLease(token, group, lease, max_bytes)
             group.pending[lease.lease_id] = group.fetching[consumer] = pending
-            self._leases.append(pending)
-            self._changed[group_id] = group
+            journal = self.journal
+            journal.leases.append(pending)
+            journal.changed[group_id] = group
             if lease.ranges[-1][1] > self.durable_end:
-                self._sync = True
-            self.journal_due.at = 0.0
+                journal.must_sync = True
+            journal.due.at = 0.0
             if deadline < self._armed:
                 self._arm(deadline)
         if group.notified:
@@ -615,20 +520,20 @@ class PartitionCore:
             settlement = delivery.release(lease_id, ranges, now)
         else:
             raise InvalidArgument(f"{verb!r:.40} settles nothing. Ack, nack or release.")
+        journal = self.journal
         if delivery.events:
-            self._changed[group_id] = group
+            journal.changed[group_id] = group
         if lazy and verb == "ack" and token is not None:
-            if not self._lazy_acks:
-                self._lazy_until = now + LINGER_S
-            self._lazy_acks.append((token, settlement))
+            journal.answer_lazily(token, settlement, now)
         else:
-            self._sync = self._sync or verb == "ack"
+            if verb == "ack":
+                journal.must_sync = True
             if token is not None:
-                self._answers.append((token, settlement))
+                journal.answers.append((token, settlement))
         if token is not None and not lazy:
-            self.journal_due.at = 0.0
-        elif now + LINGER_S < self.journal_due.at:
-            self.journal_due.at = now + LINGER_S
+            journal.due.at = 0.0
+        elif now + LINGER_S < journal.due.at:
+            journal.due.at = now + LINGER_S
         if verb != "ack":
             self._arm(delivery.next_deadline())
             if group.waiting:
@@ -641,27 +546,9 @@ class PartitionCore:
             raise InvalidArgument(
                 f"the reason of a nack is {type(reason).__name__}, not text. Nothing was settled."
             )
-        if message.delay_s is not None:
-            if not 0 <= message.delay_s <= DELAY_MAX_S:
-                raise InvalidArgument(f"a nack's delay is {message.delay_s!r:.40}, not seconds from 0 on.")
-            return group.delivery.nack(
-                message.lease_id, message.ranges, not_before=now + message.delay_s, reason=reason, now=now
-            )
-        settings = group.settings or c.DeliverySettings()
-        accepted: list[OffsetRange] = []
-        lost: list[OffsetRange] = []
-        for attempt, ranges in group.delivery.by_attempt(message.lease_id, message.ranges):
-            delay_s = min(settings.max_backoff, settings.backoff * 2.0 ** min(attempt - 1, 60))
-            settled = group.delivery.nack(
-                message.lease_id,
-                ranges,
-                not_before=now + delay_s * (1 - JITTER * chance),
-                reason=reason,
-                now=now,
-            )
-            accepted += settled.accepted
-            lost += settled.lost
-        return Settlement(tuple(sorted(accepted)), tuple(sorted(lost)))
+        if message.delay_s is not None and not 0 <= message.delay_s <= DELAY_MAX_S:
+            raise InvalidArgument(f"a nack's delay is {message.delay_s!r:.40}, not seconds from 0 on.")
+        return group.nack(message.lease_id, message.ranges, message.delay_s, reason, now, chance)
 
     def extend(self, message: c.Extend, token: Token, now: float) -> bool:
         """Move a lease's deadline; a successor must not end it earlier than its consumer was told.
@@ -679,19 +566,12 @@ class PartitionCore:
             self._arm(deadline)
             timeout = (group.settings or c.DeliverySettings()).visibility_timeout
             if message.seconds > timeout:
-                self._carry_extended(key, deadline, now)
+                self._carried.extend(key, deadline, now)
             else:
                 self._carried.extended.pop(key, None)
         if token is not None:
             self.effects.append(Answer([(token, kept)]))
         return kept
-
-    def _carry_extended(self, key: tuple[int, int], deadline: float, now: float) -> None:
-        carried = self._carried
-        if len(carried.extended) >= carried.sift_at:
-            carried.extended = {key: until for key, until in carried.extended.items() if until > now}
-            carried.sift_at = max(EXTENDED_SIFT_AT, 2 * len(carried.extended))
-        carried.extended[key] = deadline
 
     # -- waiting --------------------------------------------------------------------------------------------
 
@@ -811,15 +691,6 @@ class PartitionCore:
         """
         if not group.delivery.events or self._groups.get(group.group_id) is not group:
             return
-        self._changed[group.group_id] = group
-        if urgent:
-            self.journal_due.at = 0.0
-        elif now + LINGER_S < self.journal_due.at:
-            self.journal_due.at = now + LINGER_S
-
-    def _answer_later(self, token: Token, value: object, *, sync: bool) -> None:
-        """Answer behind what was journalled before."""
-        self._sync = self._sync or sync
-        self.journal_due.at = 0.0
-        if token is not None:
-            self._answers.append((token, value))
+        journal = self.journal
+        journal.changed[group.group_id] = group
+        journal.due.at = min(journal.due.at, 0.0 if urgent else now + LINGER_S)

@@ -12,6 +12,7 @@ from callboard.actors.partition.spec import PartitionSpec
 from callboard.log.errors import JournalInvalid, LogCorrupt, StorageError
 from callboard.log.journal.journal import Journal
 from callboard.log.offline.repair import repair_journal
+from callboard.log.partition.recovery import lacks_space
 from callboard.log.seams.disk import Incarnation
 
 __all__ = ["open_delivery_journal"]
@@ -22,15 +23,22 @@ async def open_delivery_journal(
 ) -> tuple[Journal, GroupStates]:
     """The journal and what it says. One that is damaged is repaired, which is told, and what it still says is kept.
 
-    Raises `JournalInvalid` when it makes no sense, `FormatTooNew`, `StorageError`.
+    Without space for the repair the same is read, and written once there is space. Raises `JournalInvalid` when it
+    makes no sense, `FormatTooNew`, `StorageError`.
     """
     damage: LogCorrupt | None = None
     try:
         journal, states = await _opened(files, spec, context)
     except LogCorrupt as error:
         damage = error
-        await repair_journal(files, spec.journal_directory)
-        journal, states = await _opened(files, spec, context)
+        try:
+            await repair_journal(files, spec.journal_directory)
+        except StorageError as obstacle:
+            if not lacks_space(obstacle):
+                raise
+            journal, states = await _opened(files, spec, context, is_damaged=True)
+        else:
+            journal, states = await _opened(files, spec, context)
     if states.lost_sequences:
         states.replayed()
         context.emit(JournalSalvaged(context.path, str(damage or "; ".join(states.losses))))
@@ -42,7 +50,7 @@ async def open_delivery_journal(
 
 
 async def _opened(
-    files: Incarnation, spec: PartitionSpec, context: Context[Any]
+    files: Incarnation, spec: PartitionSpec, context: Context[Any], *, is_damaged: bool = False
 ) -> tuple[Journal, GroupStates]:
     states = GroupStates(wall_offset(context.clock), opened_us=context.clock.wall_us())
     try:
@@ -57,6 +65,7 @@ async def _opened(
             versioned=states.versioned,
             written=states.written,
             lost=states.lost,
+            is_damaged=is_damaged,
             proven_end=spec.port.journal_end,
             limits=context.limits,
         )

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from callboard.actors.partition.commands import Token
 from callboard.actors.partition.group_states import PendingLease
-from callboard.actors.partition.sequencer import Appends
+from callboard.actors.partition.queues import Appends
 from callboard.log.errors import CallboardError
 
 __all__ = [

@@ -41,8 +41,8 @@ from callboard.actors.delivery.events import (
     decode_events,
     load,
 )
-from callboard.actors.delivery.receipts import OFFSET_END, Lease
-from callboard.actors.partition.commands import DeliverySettings, Token
+from callboard.actors.delivery.receipts import OFFSET_END, Lease, OffsetRange, Settlement
+from callboard.actors.partition.commands import DeliverySettings, Ranges, Token
 from callboard.actors.partition.group_window import GroupWindow
 from callboard.log.errors import JournalInvalid
 from callboard.log.format.fields import check_kind, unknown_fields
@@ -58,6 +58,9 @@ CLOSE_FIELDS: Final = ("kind", "group")
 GROUP_FIELDS: Final = ("durable", "delivery")
 SNAPSHOT_FIELDS: Final = ("groups", "named_end")
 GROUP_ID_END: Final = 2**32
+JITTER: Final = 0.1
+"""The part of a backoff that chance may take off, so that what failed together is not tried again together."""
+EXTENDED_SIFT_AT: Final = 64
 LOST_LEASES_MAX: Final = 2**32
 """More leases than a lost part of a journal can have granted."""
 Stored = tuple[int, int, Any, dict[str, Any]]
@@ -89,6 +92,30 @@ class Group:
     unknown_fields: dict[str, Any] = attrs.field(factory=dict)
     """What a later version knows of the group."""
 
+    def nack(
+        self,
+        lease_id: int,
+        ranges: Ranges,
+        delay_s: float | None,
+        reason: str | None,
+        now: float,
+        chance: float,
+    ) -> Settlement:
+        """Another attempt after `delay_s` or, when that is None, after the backoff of the attempt that failed."""
+        nack = self.delivery.nack
+        if delay_s is not None:
+            return nack(lease_id, ranges, not_before=now + delay_s, reason=reason, now=now)
+        settings = self.settings or DeliverySettings()
+        accepted: list[OffsetRange] = []
+        lost: list[OffsetRange] = []
+        for attempt, failed in self.delivery.by_attempt(lease_id, ranges):
+            delay_s = min(settings.max_backoff, settings.backoff * 2.0 ** min(attempt - 1, 60))
+            not_before = now + delay_s * (1 - JITTER * chance)
+            settled = nack(lease_id, failed, not_before=not_before, reason=reason, now=now)
+            accepted += settled.accepted
+            lost += settled.lost
+        return Settlement(tuple(sorted(accepted)), tuple(sorted(lost)))
+
     def stop_waiting(self) -> list[Token]:
         """Forget all who wait; returns their tokens."""
         tokens = [*self.waiting.values(), *(token for token in self.returning.values() if token is not None)]
@@ -104,6 +131,37 @@ class PendingLease(NamedTuple):
     lease: Lease
     max_bytes: int
     """How much it wants of it, or one batch."""
+
+
+@attrs.define(eq=False)
+class Carried:
+    """What the cores of one partition hand on to each other within a process."""
+
+    settings: dict[int, DeliverySettings] = attrs.field(factory=dict)
+    """By group id."""
+    extended: dict[tuple[int, int], float] = attrs.field(factory=dict)
+    """By group's and lease's id: until when, if a renewal would end it earlier than its consumer was told."""
+    fences: dict[tuple[int, int], int] = attrs.field(factory=dict)
+    """By group's and consumer's id: the generation that its fetches must not be below."""
+    first_leases: dict[int, int] = attrs.field(factory=dict)
+    """By group's id: the first lease that this process can have given."""
+    undelivered: list[tuple[int, Lease]] = attrs.field(factory=list)
+    """Leases (with their group's id) that may be journalled, and that no consumer has heard of."""
+    sift_at: int = EXTENDED_SIFT_AT
+
+    def set(self, group_id: int, settings: DeliverySettings) -> DeliverySettings:
+        """A group has these settings, unless later ones are known; returns the latest."""
+        known = self.settings.get(group_id)
+        if known is None or settings.version >= known.version:
+            known = self.settings[group_id] = settings
+        return known
+
+    def extend(self, key: tuple[int, int], deadline: float, now: float) -> None:
+        """A lease lasts until `deadline`, whatever a renewal makes of it."""
+        if len(self.extended) >= self.sift_at:
+            self.extended = {key: until for key, until in self.extended.items() if until > now}
+            self.sift_at = max(EXTENDED_SIFT_AT, 2 * len(self.extended))
+        self.extended[key] = deadline
 
 
 class GroupStates:

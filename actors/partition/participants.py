@@ -26,8 +26,8 @@ from typing import Final
 
 import attrs
 
-from callboard.actors.partition.core import JournalWork, PartitionCore
-from callboard.actors.partition.sequencer import NEVER, Appends
+from callboard.actors.partition.core import PartitionCore
+from callboard.actors.partition.queues import NEVER, Appends, JournalWork
 from callboard.log.errors import CallboardError, DiskFull, PlanFailed, StorageError
 from callboard.log.journal.journal import Journal, StagedJournal
 from callboard.log.limits import USUAL, Limits
@@ -236,7 +236,7 @@ class JournalParticipant:
         self._log = log
         self._clock = clock
         self._perform = perform
-        self.due = core.journal_due
+        self.due = core.journal.due
         self.is_healthy = not journal.needs_healing
         """Whether nothing failed."""
         self.needs_upkeep = False
@@ -260,19 +260,19 @@ class JournalParticipant:
         if self.is_healthy:
             return True
         self.due.at = self._owed_until
-        if not self._core.has_journal_work and self._owed_until > self._clock.monotonic():
+        if not self._core.journal.has_work and self._owed_until > self._clock.monotonic():
             return False
         error = await self._write_state(self._journal.heal)
         if error is None:
             self.heals += 1
             self.is_healthy = True
             return True
-        self._fail(self._core.take_journal(), error)
+        self._fail(self._core.journal.take(), error)
         return False
 
     def stage(self, now: float, *, must_sync: bool) -> StagedJournal | None:
         """Everything that waits for the journal."""
-        journal, work = self._journal, self._core.take_journal(now)
+        journal, work = self._journal, self._core.journal.take(now)
         if work is None:
             return journal.stage((), sync=True) if must_sync and journal.is_dirty else None
         sync = must_sync or work.sync
@@ -301,7 +301,7 @@ class JournalParticipant:
         self.is_healthy = False
         work, self._work = self._work, None
         if work is not None and self._journal.needs_healing:
-            self._core.put_back(work)
+            self._core.journal.put_back(work)
             return
         # Nothing was stored, but the state in memory has these events (P3). Later ones may build on them, so the next
         # that is written is the whole state.
@@ -313,7 +313,7 @@ class JournalParticipant:
         self._journal.withdraw(staged)
         work, self._work = self._work, None
         if work is not None:
-            self._core.put_back(work)
+            self._core.journal.put_back(work)
 
     def _fail(self, work: JournalWork | None, error: StorageError) -> None:
         self.failures += 1
@@ -334,13 +334,13 @@ class JournalParticipant:
 
     async def _write_state(self, write: Callable[[bytes], Awaitable[None]]) -> StorageError | None:
         """Have the journal write the whole state. It covers what still waits, which must not follow it (W3)."""
-        covered = self._core.take_journal()
+        covered = self._core.journal.take()
         state = self._core.snapshot(wall_offset(self._clock))
         try:
             await write(state)
         except BaseException as error:
             if covered is not None:
-                self._core.put_back(covered)
+                self._core.journal.put_back(covered)
             if isinstance(error, StorageError):
                 return error
             raise

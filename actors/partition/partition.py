@@ -39,8 +39,8 @@ from callboard.actors.partition.group_states import Group, PendingLease
 from callboard.actors.partition.lease_reading import LeaseReading
 from callboard.actors.partition.openings import Turn
 from callboard.actors.partition.participants import JournalParticipant, LogParticipant
+from callboard.actors.partition.queues import Appends, Singles
 from callboard.actors.partition.record_window import window_records
-from callboard.actors.partition.sequencer import Appends, Singles
 from callboard.actors.partition.spec import PartitionSpec
 from callboard.actors.settings import TopicSettings
 from callboard.log.errors import (
@@ -235,8 +235,9 @@ class Partition(Actor[c.PartitionCommand]):
             named_end=states.named_end(),
             limits=context.limits,
         )
-        if log.owed_for is not None:
-            self._tell_lack(log.owed_for)
+        lack = log.owed_for or self._journal.lack
+        if lack is not None:
+            self._tell_lack(lack)
         new = log.record.take_new()
         for damage in log.damages:
             self._tell_damage(damage, is_new=damage in new)

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 import trio
 
 from callboard.actors.partition.commands import PartitionCommand
-from callboard.actors.partition.core import Carried
+from callboard.actors.partition.group_states import Carried
 from callboard.log.errors import CallboardError, PartitionUnavailable, StorageError
 from callboard.log.journal.journal import ProvenEnd
 from callboard.log.limits import PENDING_BYTES_MAX

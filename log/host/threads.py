@@ -168,43 +168,33 @@ class Patience:
         if job.gate.acquire(blocking=False):
             self._pause_s /= 2
             return True
-        started = _now()
-        if not self.allows(started):
+        now = _now()
+        if now < self._paused_until:
             return False
+        if now >= self._look_at:
+            is_crowded = trio.lowlevel.current_statistics().tasks_runnable > 0
+            self._look_at = now + max(LOOK_S_MIN, LOOK_COST_FACTOR * (_now() - now))
+            if is_crowded:
+                self._crowded_until = self._look_at + CROWDED_S
+        if now < self._crowded_until:
+            self._credit_s = min(CREDIT_S_MAX, self._credit_s + SHARE * (now - self._seen_at))
+            self._seen_at = now
+            if self._credit_s <= 0:
+                return False
         try:
             is_done = job.gate.acquire(timeout=PATIENCE_S)
         except BaseException as error:  # noqa: BLE001 - a signal handler raised; first the thread has to end (T1)
             job.interrupt = error
             return False
         ended = _now()
-        self._credit_s -= ended - started
+        self._credit_s -= ended - now
         if is_done:
             self._pause_s /= 2
         else:
             job.is_late = True
-            self.gave_up(ended)
+            self._pause_s = min(BACK_OFF_S_MAX, max(2 * self._pause_s, BACK_OFF_FACTOR * PATIENCE_S))
+            self._paused_until = ended + self._pause_s
         return is_done
-
-    def allows(self, now: float) -> bool:
-        """Whether a wait may begin."""
-        if now < self._paused_until:
-            return False
-        if now >= self._look_at:
-            started = _now()
-            is_crowded = trio.lowlevel.current_statistics().tasks_runnable > 0
-            self._look_at = now + max(LOOK_S_MIN, LOOK_COST_FACTOR * (_now() - started))
-            if is_crowded:
-                self._crowded_until = self._look_at + CROWDED_S
-        if now >= self._crowded_until:
-            return True
-        self._credit_s = min(CREDIT_S_MAX, self._credit_s + SHARE * (now - self._seen_at))
-        self._seen_at = now
-        return self._credit_s > 0
-
-    def gave_up(self, now: float) -> None:
-        """The job was not done in time."""
-        self._pause_s = min(BACK_OFF_S_MAX, max(2 * self._pause_s, BACK_OFF_FACTOR * PATIENCE_S))
-        self._paused_until = now + self._pause_s
 
     def ended(self, took_s: float, now: float) -> None:
         """The job that was not done in time is done now, and took so long."""

@@ -57,10 +57,13 @@ from callboard.log.journal.journal_disk import (
     close_quietly,
     error_of,
     is_full,
+    leave_segment,
     make_directory,
     may_have_named,
+    segment_bases,
     start_segment,
 )
+from callboard.log.journal.journal_reading import JournalReading
 from callboard.log.journal.journal_records import CONTROL, Kind, columns_of_control
 from callboard.log.journal.journal_recovery import JournalRecovery, Owner, ignore, prune_segments, recover
 from callboard.log.limits import USUAL, Limits
@@ -128,12 +131,15 @@ class Journal:
         self._busy: str | None = None
         self._ends_with_mark = False
         self._is_outdated = False
+        self._lacks_directory = False
         self._maintain_at = 0
         self.recovery = JournalRecovery()
         self.needs_healing = False
         """A plan failed: `heal` before anything is staged (J4)."""
         self.needs_maintenance = False
         """Whether `maintain` has something to do: call it between two plans, unless the journal needs healing."""
+        self.lack: DiskFull | None = None
+        """Why the journal was opened without a segment."""
         self.is_short_of_space = False
         """The reserve could not be topped up: the disk is full."""
         self.bytes_since_snapshot = 0
@@ -159,6 +165,7 @@ class Journal:
         versioned: Callable[[int], None] = ignore,
         written: Callable[[int], None] = ignore,
         lost: Callable[[int, int], None] = ignore,
+        is_damaged: bool = False,
         proven_end: ProvenEnd | None = None,
         limits: Limits = USUAL,
     ) -> Journal:
@@ -170,7 +177,8 @@ class Journal:
 
         A torn tail is moved to quarantine; events that no sync has proven are written anew and synced before this
         returns. When that fails, or the last segment is of an older version, the journal opens all the same, with
-        `needs_healing` set.
+        `needs_healing` set; so does one that is without a segment on a full disk. With `is_damaged` nothing is written,
+        what can be read is replayed, and the journal needs healing.
 
         Raises `LogCorrupt` when events are damaged that no later snapshot replaces, or when events are missing that
         `proven_end` or the `committed` file proves; `FormatTooNew` when a newer Callboard wrote something;
@@ -186,7 +194,8 @@ class Journal:
             limits=limits,
         )
         try:
-            await journal._recover(Owner(restore, apply, version, versioned, written, lost))
+            owner = Owner(restore, apply, version, versioned, written, lost)
+            await (journal._read(owner) if is_damaged else journal._recover(owner))
         except BaseException:
             journal._close_mark()
             raise
@@ -214,13 +223,29 @@ class Journal:
         finally:
             journal._close_mark()
 
+    async def _read(self, owner: Owner) -> None:
+        """Read what a damaged journal still says. A segment behind all there are will replace them."""
+        await self._open_mark()
+        try:
+            reading = JournalReading(self._files, self.directory, owner)
+            await reading.run()
+            bases = await segment_bases(self._files, self.directory)
+        except PlanFailed as error:
+            raise error_of(self.directory, "reading", error) from error
+        end = max(reading.next_sequence, self._end.sequence, bases[-1] + 1 if bases else 0)
+        if reading.faults or reading.next_sequence < end:
+            owner.lost(reading.next_sequence, max(reading.next_sequence, end - 1))
+        self._next = self._proven = end
+        self._segment = self._new_segment()
+        self.needs_healing = self.is_short_of_space = True
+
     async def _recover(self, owner: Owner) -> None:
         await self._open_mark()
         found = await recover(self._files, self.directory, owner, self._end.sequence)
         self.recovery = found.recovery
         self._next = self._proven = found.next_sequence
         if found.segment is None:
-            await self._change_segment("opening", None, b"", allocate_or_fail=False)
+            await self._begin()
             return
         self._segment = found.segment
         self.bytes_since_snapshot = found.bytes_since_snapshot
@@ -233,15 +258,26 @@ class Journal:
         if self.needs_maintenance and not self.needs_healing:
             await self.maintain()
 
+    async def _begin(self) -> None:
+        """Make the first segment; on a full disk the journal is without one until it is healed."""
+        try:
+            await self._change_segment("opening", None, b"", allocate_or_fail=False)
+        except DiskFull as error:
+            self._segment, self.lack = self._new_segment(), error
+            self.needs_healing = self.is_short_of_space = True
+
     async def _open_mark(self) -> None:
-        """Make the directory and map `committed`; without space for it, memory alone knows what is proven.
+        """Make the directory and map `committed`; without space for them, memory alone knows what is proven.
 
         Raises `StorageError` when the disk refuses, `FormatTooNew`.
         """
         try:
             await make_directory(self._files, self.directory)
         except PlanFailed as error:
-            raise error_of(self.directory, "opening", error) from error
+            if not is_full(error):
+                raise error_of(self.directory, "opening", error) from error
+            self._lacks_directory = True
+            return
         try:
             self._mark = await self._files.mark(f"{self.directory}/{COMMITTED_NAME}", COMMITTED_BYTES)
         except StorageError as error:
@@ -517,21 +553,17 @@ class Journal:
         self, doing: str, kind: Kind | None, data: bytes, *, allocate_or_fail: bool = True
     ) -> None:
         """Begin a new segment, with a snapshot unless `kind` is None, and leave the present one (J3)."""
-        base = self._next
-        segment = SegmentFile(
-            self._files,
-            self.directory,
-            base,
-            segment_id=self._entropy.integer(64) or 1,
-            limit_bytes=self._limits.journal_segment_bytes,
-        )
-        frames, end = self._snapshot_frames(kind, data, base, segment.segment_id)
+        segment = self._new_segment()
+        frames, end = self._snapshot_frames(kind, data, self._next, segment.segment_id)
         earlier: SegmentFile | None = getattr(self, "_segment", None)
         first = (
             (Sync(earlier.handle),) if earlier is not None and self.is_dirty and kind is not Kind.HEAL else ()
         )
         self._busy = doing
         try:
+            if self._lacks_directory:
+                await make_directory(self._files, self.directory)
+                self._lacks_directory = False
             await start_segment(
                 self._files,
                 segment,
@@ -545,7 +577,8 @@ class Journal:
         except PlanFailed as error:
             if classify(error, first) is not JournalFailure.ELSEWHERE or may_have_named(error):
                 self.needs_healing = True
-            raise error_of(self.directory, doing, error) from error
+            advice = "Free space: the journal goes on by itself." if is_full(error) else ""
+            raise error_of(self.directory, doing, error, advice) from error
         finally:
             self._busy = None
         self._segment = segment
@@ -558,7 +591,17 @@ class Journal:
         if kind is not None:
             self.bytes_since_snapshot = 0
         if earlier is not None:
-            await close_quietly(self._files, earlier)
+            await leave_segment(self._files, earlier, segment)
+
+    def _new_segment(self) -> SegmentFile:
+        """The segment that begins here; there is no file yet."""
+        return SegmentFile(
+            self._files,
+            self.directory,
+            self._next,
+            segment_id=self._entropy.integer(64) or 1,
+            limit_bytes=self._limits.journal_segment_bytes,
+        )
 
     def _snapshot_frames(
         self, kind: Kind | None, data: bytes, base: int, segment_id: int

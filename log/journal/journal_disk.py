@@ -18,6 +18,7 @@ from callboard.log.seams.disk import (
     Open,
     Rename,
     SyncDirectory,
+    Truncate,
     Unlink,
     Verb,
 )
@@ -29,6 +30,7 @@ __all__ = [
     "close_quietly",
     "error_of",
     "is_full",
+    "leave_segment",
     "make_directory",
     "may_have_named",
     "remove_unfinished",
@@ -151,6 +153,21 @@ async def close_quietly(files: Incarnation, segment: SegmentFile) -> None:
         await files.submit((Close(segment.handle),))
     except PlanFailed:
         return
+
+
+async def leave_segment(files: Incarnation, segment: SegmentFile, successor: SegmentFile) -> None:
+    """Close a segment that has a successor, and give back the zeros behind its last frame.
+
+    That needs no sync: until it is on the disk, the zeros are.
+    """
+    if segment.base_offset != successor.base_offset:  # else the successor has taken its name
+        try:
+            await files.submit((Truncate(segment.handle, segment.position), Close(segment.handle)))
+        except PlanFailed:
+            pass
+        else:
+            return
+    await close_quietly(files, segment)
 
 
 async def _unlink_quietly(files: Incarnation, path: str) -> None:

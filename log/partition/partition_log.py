@@ -215,7 +215,7 @@ class PartitionLog:
         `label` names it in messages and quarantine ("orders/2"). No offset below `named_end` (one above the highest
         that any journal names) is given to a record again. On a disk too full for what recovery must write, the log
         is opened as far as it is proven, and `owed_for` tells the obstacle; `heal` goes on with recovery. Raises
-        `StorageError`, also for a full disk when nothing can be served, and `FormatTooNew`.
+        `StorageError` and `FormatTooNew`.
         """
         owed_for: StorageError | None = None
         try:
@@ -231,10 +231,8 @@ class PartitionLog:
         except StorageError as error:
             if not lacks_space(error):
                 raise
-            proven = await open_proven(files, directory, label=label, segment_bytes=settings.segment_bytes)
-            if proven is None:
-                raise
-            opened, owed_for = proven, error
+            opened = await open_proven(files, directory, segment_bytes=settings.segment_bytes)
+            owed_for = error
         return cls(
             files,
             directory,

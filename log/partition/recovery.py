@@ -14,8 +14,8 @@ Theory of operation
    gap is recorded in the header of the segment behind it.
 
 When the disk is too full for what recovery must write, the log is opened as far as it is proven (`open_proven`):
-nothing is written, nothing unproven or doubtful is served, and recovery itself is the work owed. It is repeated whole,
-and finds the same records (R3), when there is space.
+nothing is written, set aside or renamed, nothing unproven or doubtful is served, and recovery itself is the work owed.
+It is repeated whole, and finds the same records (R3), when there is space. A log without a segment opens empty.
 
 New segments are made from the highest offsets down, each whole and synced before it gets its name. A name supersedes
 the frames of the segments before it, so at each crash point every frame is served from one place or the other, and
@@ -53,6 +53,7 @@ from callboard.log.segments.index_file import load_index, new_index, proves_itse
 from callboard.log.segments.placing import TOO_FAR, is_within_reach
 from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.scanning import ensure_open, scan_from
+from callboard.log.segments.segment_file import SegmentFile
 from callboard.log.segments.segments import Damage, Gap, SegmentList, StoredSegment
 
 __all__ = ["Opened", "Recovery", "gaps_between", "lacks_space", "open_partition", "open_proven"]
@@ -142,24 +143,27 @@ async def open_partition(
     return Opened(listed, mark, top, recovery, record)
 
 
-async def open_proven(files: Incarnation, directory: str, *, label: str, segment_bytes: int) -> Opened | None:
+async def open_proven(files: Incarnation, directory: str, *, segment_bytes: int) -> Opened:
     """What of the partition can be served although recovery cannot write: what is proven and needs no judgement.
 
-    None when there is no segment to serve from. Raises `StorageError`.
+    Nothing is changed; what is to be set aside, or has a wrong name, is left out. Without any segment the log is empty.
+    Raises `StorageError` when the disk does not let itself be read.
     """
-    quarantine = Quarantine(files, label)
     committed = await stored_committed(files, directory)
-    found = await survey(files, directory, quarantine, limit_bytes=segment_bytes, committed=committed)
+    found = await survey(files, directory, None, limit_bytes=segment_bytes, committed=committed)
     if committed is not None and not explains_ends(found.segments, committed):
         committed = None
     tail = TailRecovery(files, found.segments, committed or Committed(0, 0), None)
     await tail.scan()
-    end = min([tail.proven, tail.end, *(run.base_offset for run in tail.runs)])
-    kept = [segment for segment in found.segments if segment.base_offset < end] or found.segments[:1]
+    end = min([found.doubtful_from, tail.proven, tail.end, *(run.base_offset for run in tail.runs)])
+    kept = [segment for segment in found.segments if segment.base_offset < end]
+    if not kept and found.segments and found.segments[0].base_offset == end:
+        kept = found.segments[:1]
     await close_all(files, found.segments[len(kept) :])
-    if not kept or end < kept[0].base_offset:
-        await close_all(files, kept)
-        return None
+    if not kept:
+        if committed is not None and not found.segments and found.doubtful_from == NOTHING:
+            end = max(committed.visible_end, committed.durable_end)
+        kept = [empty_segment(files, directory, end, segment_bytes)]
     kept[-1].end_offset = end
     segments = SegmentList(kept)
     recovery = Recovery(
@@ -168,11 +172,21 @@ async def open_proven(files: Incarnation, directory: str, *, label: str, segment
         damages=(*tail.without_doubtful(found.damages), *tail.damages),
         gaps=gaps_between(segments),
         rewritten_records=0,
-        quarantined=tuple(quarantine.kept),
+        quarantined=(),
         scanned_bytes=tail.scanned_bytes,
         ignored=found.ignored,
     )
     return Opened(segments, None, end, recovery, await DamageRecord.load(files, directory))
+
+
+def empty_segment(files: Incarnation, directory: str, base: int, segment_bytes: int) -> StoredSegment:
+    """Stands for the segment that recovery could not make: it has no file, and nothing is read from it."""
+    file = SegmentFile(files, directory, base, segment_id=0, limit_bytes=segment_bytes)
+    segment = StoredSegment(
+        file, created_us=0, previous_end=base, gap=GapReason.NONE, index=new_index(0, base)
+    )
+    segment.is_open = True
+    return segment
 
 
 async def stored_committed(files: Incarnation, directory: str) -> Committed | None:

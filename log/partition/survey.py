@@ -9,6 +9,7 @@ import attrs
 
 from callboard.log.format.committed import COMMITTED_NAME, Committed
 from callboard.log.format.faults import SegmentHeaderInvalid
+from callboard.log.format.frame_walk import NOTHING
 from callboard.log.format.segment import (
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
@@ -52,19 +53,22 @@ class Survey:
     segments: list[StoredSegment]
     damages: tuple[Damage, ...]
     ignored: tuple[str, ...]
+    doubtful_from: int
+    """From this offset on a segment that has a wrong name is missing; `NOTHING` when none has."""
 
 
 async def survey(
     files: Incarnation,
     directory: str,
-    quarantine: Quarantine,
+    quarantine: Quarantine | None,
     *,
     limit_bytes: int,
     committed: Committed | None,
 ) -> Survey:
-    """Read the directory, which exists. Only the last two segments are left open.
+    """Read the directory. Only the last two segments are left open.
 
-    `committed` is what the file of that name says, None when it cannot be read.
+    `committed` is what the file of that name says, None when it cannot be read. Without a `quarantine` nothing is
+    written: what would be set aside, removed or renamed stays, and is left out.
     """
     while True:
         entries = await files.list(directory)
@@ -76,7 +80,7 @@ async def survey(
         if not await surveyor.rename(committed):
             break
     stale = leftovers(directory, entries, bases)
-    if stale:
+    if stale and quarantine is not None:
         await files.submit([Unlink(path) for path in stale])
     known = {path.removeprefix(directory + "/") for path in stale} | {COMMITTED_NAME, DAMAGES_NAME}
     ignored = tuple(
@@ -86,7 +90,7 @@ async def survey(
     )
     await surveyor.take_out()
     await surveyor.settle_ends()
-    return Survey(surveyor.segments, tuple(surveyor.damages), ignored)
+    return Survey(surveyor.segments, tuple(surveyor.damages), ignored, surveyor.doubtful_from)
 
 
 async def ensure_directory(files: Incarnation, directory: str) -> None:
@@ -140,7 +144,9 @@ class Visited:
 class Surveyor:
     """Visits the files in the order of their names, then judges them together."""
 
-    def __init__(self, files: Incarnation, directory: str, quarantine: Quarantine, limit_bytes: int) -> None:
+    def __init__(
+        self, files: Incarnation, directory: str, quarantine: Quarantine | None, limit_bytes: int
+    ) -> None:
         self._files = files
         self._directory = directory
         self._quarantine = quarantine
@@ -150,6 +156,7 @@ class Surveyor:
         self._headers: list[SegmentHeader] = []
         self.segments: list[StoredSegment] = []
         self.damages: list[Damage] = []
+        self.doubtful_from = NOTHING
         self._leading: list[int] = []
         """Places in `damages` of the segments set aside before any could be read."""
 
@@ -178,6 +185,11 @@ class Surveyor:
         found = {base: visited.header for base, visited in self._visited.items()}
         placing = place_segments(self._directory, found, committed)
         self._refused = placing.refused
+        if self._quarantine is None:
+            for name, base in placing.renamed.items():
+                self.doubtful_from = min(self.doubtful_from, base)
+                await self._files.submit((Close(self._visited.pop(name).file.handle),))
+            return False
         for name, base in placing.renamed.items():
             visited = self._visited[name]
             target = segment_path(self._directory, base)
@@ -229,15 +241,16 @@ class Surveyor:
         file = visited.file
         verbs: list[Verb] = [Close(file.handle)]
         if not visited.is_blank:
-            segment_id = 0 if visited.header is None else visited.header.segment_id
-            verbs += await self._quarantine.move_verbs(file.path, file.base_offset, file.position, segment_id)
-            verbs.append(SyncDirectory(self._directory))
             if not self.segments and not reason:
                 self._leading.append(len(self.damages))
             base = file.base_offset
             self.damages.append(Damage(file.path, 0, file.position, base, base - 1, reason))
-        else:
+        if visited.is_blank and self._quarantine is not None:
             verbs.append(Unlink(file.path))
+        elif self._quarantine is not None:
+            segment_id = 0 if visited.header is None else visited.header.segment_id
+            verbs += await self._quarantine.move_verbs(file.path, file.base_offset, file.position, segment_id)
+            verbs.append(SyncDirectory(self._directory))
         await self._files.submit(verbs)
 
     async def settle_ends(self) -> None:

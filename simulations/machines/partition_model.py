@@ -21,16 +21,16 @@ from callboard.actors.delivery.delivery import Delivery
 from callboard.actors.delivery.events import GroupEvents
 from callboard.actors.delivery.receipts import OffsetRange
 from callboard.actors.partition.commands import DeliverySettings, LeasedRecords
-from callboard.actors.partition.core import Carried, JournalWork, PartitionCore
+from callboard.actors.partition.core import PartitionCore
 from callboard.actors.partition.effects import (
     AppendsFailed,
     AppendsStored,
     Arm,
     Journalled,
 )
-from callboard.actors.partition.group_states import GroupStates, PendingLease
+from callboard.actors.partition.group_states import Carried, GroupStates, PendingLease
 from callboard.actors.partition.lease_reading import LeaseReading
-from callboard.actors.partition.sequencer import Appends, Singles
+from callboard.actors.partition.queues import Appends, JournalWork, Singles
 from callboard.log.errors import PublishFailed
 from callboard.simulations.checkers import offsets
 from callboard.simulations.machines.ledger import Ledger
@@ -249,7 +249,7 @@ class PartitionModel:
     def commit(self, now: float, wall_offset_s: float) -> int:
         """Write what waits, sync what wants it, tell everybody. Returns how many inputs that was."""
         core = self.core
-        appends, work, pending = core.sequencer.take(), core.take_journal(), self.pending
+        appends, work, pending = core.sequencer.take(), core.journal.take(), self.pending
         if appends is None and work is None and not pending:
             return 0
         records: list[Record] = []
@@ -336,7 +336,7 @@ class PartitionModel:
 
     def _snapshot(self, now: float, wall_offset_s: float) -> None:
         """The state in memory, synced, takes the place of all records; what waits to be written is in it."""
-        covered = self.core.take_journal()
+        covered = self.core.journal.take()
         self.base = self.core.snapshot(wall_offset_s)
         self.written, self.synced, self.told, self.events = [], 0, [], 0
         self.durable_end = self.visible_end

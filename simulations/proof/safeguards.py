@@ -54,14 +54,14 @@ _TABLE: Final = (
         "sync of each commit",
         "records whose publish returned are gone after a power cut, unless an ack had them synced",
         "a commit is synced only when an ack is in it",
-        (Patch(f"{ACTORS}.partition.sequencer.Sequencer.take", wrong.forgets_levels),),
+        (Patch(f"{ACTORS}.partition.queues.Sequencer.take", wrong.forgets_levels),),
         ("publish-only", *CRASHES),
     ),
     Safeguard(
         "sync of a mixed commit",
         "records at level `all` are gone after a power cut that shared a commit with others",
         "a commit is synced only when all its records want it",
-        (Patch(f"{ACTORS}.partition.sequencer.Sequencer.take", wrong.syncs_pure_commits),),
+        (Patch(f"{ACTORS}.partition.queues.Sequencer.take", wrong.syncs_pure_commits),),
         ("publish-only", *CRASHES),
     ),
     Safeguard(

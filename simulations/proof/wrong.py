@@ -278,11 +278,11 @@ def writes_what_is_healed(original: Original) -> Original:
 
     async def write_state(self: Any, write: Any) -> Any:
         core = self._core
-        entries = list(core._entries)
+        entries = list(core.journal.entries)
         failed = await original(self, write)
         if failed is None:
-            core._entries[:0] = entries
-            core.journal_due.at = 0.0
+            core.journal.entries[:0] = entries
+            core.journal.due.at = 0.0
         return failed
 
     return write_state

@@ -13,11 +13,15 @@ MACHINE_PATHS = re.compile(r"(?<![\w./$}-])/(?:root|work|home|Users)[/](?=\w)")
 LOCK_FILES = {"uv.lock", "poetry.lock", "pdm.lock", "Pipfile.lock"}
 
 
+def _is_binary(path: str, content: bytes) -> bool:
+    return b"\0" in content[:8192] or path.endswith(".bin")
+
+
 def _matches(house: Any, pattern: re.Pattern[str]) -> list[str]:
     problems = []
     for path in house.files:
         content = (house.root / path).read_bytes()
-        if b"\0" not in content[:8192]:
+        if not _is_binary(path, content):
             lines = content.decode("utf-8").splitlines()
             problems += [
                 f"{path}:{n}: {line.strip()}" for n, line in enumerate(lines, 1) if pattern.search(line)
@@ -50,7 +54,7 @@ def test_text_files_end_with_a_newline_and_have_no_trailing_space(house: Any) ->
     problems = []
     for path in house.files:
         content = (house.root / path).read_bytes()
-        if content and b"\0" not in content[:8192]:
+        if content and not _is_binary(path, content):
             if not content.endswith(b"\n") or content.endswith(b"\n\n"):
                 problems.append(f"{path}: its end")
             spaced = [

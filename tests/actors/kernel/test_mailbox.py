@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from callboard.actors.kernel import WHEN_FULL, MailboxSpec
-from callboard.actors.kernel.mailbox import Mailbox
+from callboard.actors.kernel.mailbox import Batch, Mailbox
 from callboard.actors.kernel.ref import Envelope
 from callboard.log.errors import ConfigurationError, InvalidArgument, MailboxFull
 
@@ -68,7 +68,7 @@ class MailboxMachine(RuleBasedStateMachine):
     @rule()
     def take(self):
         """Messages leave in the order in which they came (M5)."""
-        envelope = self.mailbox.take()
+        envelope = next(iter(Batch(self.mailbox, 1)), None)
         if self.front:
             assert envelope.message == self.front.pop(0)[0]
         elif self.channel:
@@ -80,7 +80,7 @@ class MailboxMachine(RuleBasedStateMachine):
     @rule()
     def take_and_put_back(self):
         """What was taken and put back is next again (M5)."""
-        envelope = self.mailbox.take()
+        envelope = next(iter(Batch(self.mailbox, 1)), None)
         if self.front:
             item = self.front.pop(0)
         else:

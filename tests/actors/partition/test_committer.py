@@ -23,7 +23,7 @@ from callboard.actors.partition.commands import (
     Settle,
 )
 from callboard.actors.partition.committer import Committer, DiskEngine
-from callboard.actors.partition.core import LINGER_S, Carried, PartitionCore
+from callboard.actors.partition.core import PartitionCore
 from callboard.actors.partition.effects import (
     Answer,
     AppendsFailed,
@@ -32,9 +32,9 @@ from callboard.actors.partition.effects import (
     Journalled,
     Refuse,
 )
-from callboard.actors.partition.group_states import GroupStates
+from callboard.actors.partition.group_states import Carried, GroupStates
 from callboard.actors.partition.participants import JournalParticipant, LogParticipant
-from callboard.actors.partition.sequencer import GATHER_BYTES, GATHER_S, NEVER, Due, Singles
+from callboard.actors.partition.queues import GATHER_BYTES, GATHER_S, LINGER_S, NEVER, Due, Singles
 from callboard.log.errors import (
     DiskFull,
     PlanFailed,
@@ -184,11 +184,11 @@ class Bench:
         """Hand over a journal record."""
         asker = Asker()
         core = self.core
-        core._entries.append(b"record")
-        core._answers.append((asker, None))
-        core._sync = core._sync or sync
+        core.journal.entries.append(b"record")
+        core.journal.answers.append((asker, None))
+        core.journal.must_sync = core.journal.must_sync or sync
         now = trio.current_time()
-        core.journal_due.at = 0.0 if urgent else min(core.journal_due.at, now + LINGER_S)
+        core.journal.due.at = 0.0 if urgent else min(core.journal.due.at, now + LINGER_S)
         self.perform()
         return asker
 

@@ -10,8 +10,8 @@ import pytest
 from callboard.actors.delivery.events import GroupEvents
 from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
-from callboard.actors.partition.core import JITTER, NOTICE_LASTS_S, Carried, PartitionCore
-from callboard.actors.partition.group_states import GroupStates
+from callboard.actors.partition.core import NOTICE_LASTS_S, PartitionCore
+from callboard.actors.partition.group_states import JITTER, Carried, GroupStates
 from callboard.actors.partition.lease_reading import LeaseReading
 from callboard.actors.partition.record_window import window_records
 from callboard.log.errors import InvalidArgument, StorageError
@@ -36,7 +36,7 @@ def core_with(records: int, *groups: int, **settings: Any) -> PartitionCore:
 
 def commit(core: PartitionCore) -> None:
     """A commit that succeeds."""
-    work = core.take_journal()
+    work = core.journal.take()
     if work is not None:
         core.journalled(work)
 
@@ -102,7 +102,7 @@ def test_a_lost_range_is_crossed_in_one_step_by_every_group() -> None:
     records = core.lease_read(pending, reading, 0.0)
     assert (records.ranges, records.batches) == ((), [])
     assert [group.delivery.floor for group in core.states] == [80_000, 80_000]
-    work = core.take_journal()
+    work = core.journal.take()
     assert work is not None
     entries = [entry for entry in work.entries if isinstance(entry, GroupEvents)]
     assert [[event[0] for event in entry.events] for entry in entries] == [["S"], ["S"]]

@@ -11,10 +11,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
-from callboard.actors.partition.core import NOTICE_LASTS_S, Carried, PartitionCore
-from callboard.actors.partition.group_states import GroupStates, PendingLease
+from callboard.actors.partition.core import NOTICE_LASTS_S, PartitionCore
+from callboard.actors.partition.group_states import Carried, GroupStates, PendingLease
 from callboard.actors.partition.lease_reading import LeaseReading
-from callboard.actors.partition.sequencer import Singles
+from callboard.actors.partition.queues import Singles
 from callboard.log.errors import PublishFailed, StorageError
 from callboard.log.format.columns import Columns
 
@@ -200,7 +200,7 @@ class CoreModel(RuleBasedStateMachine):
                 self.log += batch.value_list()
             self.core.log_moved(0, len(self.log), len(self.log), self.now, appends, bases)
         self._perform()
-        work = self.core.take_journal()
+        work = self.core.journal.take()
         if work is None:
             return
         entries = [entry if isinstance(entry, bytes) else entry.record(0.0) for entry in work.entries]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.actors.partition.commands import Level, PublishMany, PublishOne
-from callboard.actors.partition.sequencer import CANCELLED_SIFT_BYTES, Sequencer, Singles
+from callboard.actors.partition.queues import CANCELLED_SIFT_BYTES, Sequencer, Singles
 from callboard.log.format.columns import Columns
 from callboard.log.limits import COMMIT_BYTES_MAX
 

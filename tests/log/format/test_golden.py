@@ -17,8 +17,21 @@ from callboard.log.format.committed import Committed, decode_committed, encode_c
 from callboard.log.format.compression import NONE, Compression
 from callboard.log.format.frame import decode_frame, encode_frame
 from callboard.log.format.index import SegmentIndex
-from callboard.log.format.segment import SegmentKind, decode_segment_header, encode_segment_header
+from callboard.log.format.segment import (
+    SegmentKind,
+    belongs_to,
+    decode_segment_header,
+    encode_segment_header,
+    identity_of,
+)
 from callboard.log.format.walk_drivers import read_frames, walk_buffer
+from callboard.log.journal.journal_records import (
+    CONTROL,
+    Control,
+    Kind,
+    columns_of_control,
+    decode_control,
+)
 
 FOLDER = Path(__file__).parent / "golden"
 SEGMENT = 0x0123456789ABCDEF
@@ -71,6 +84,30 @@ def segment() -> bytes:
     )
 
 
+def journal() -> bytes:
+    """A segment with every kind of frame: a snapshot, events, a gap, a snapshot that replaces all before, a mark."""
+    gap = columns_of_control(Kind.GAP, 45)
+    gap.span, gap.offset_deltas = 4, array("I", [0])
+    parts = [
+        (40, columns_of_control(Kind.SNAPSHOT, 42)),
+        (41, Columns.build([b"the whole state"])),
+        (42, Columns.build([CONTROL.pack(Kind.EVENTS, 42), b"one", b"two"])),
+        (45, gap),
+        (50, columns_of_control(Kind.HEAL, 52)),
+        (51, Columns.build([b"all of it anew"])),
+        (52, columns_of_control(Kind.MARK, 52)),
+    ]
+    header = encode_segment_header(
+        segment_id=SEGMENT,
+        base_offset=40,
+        created_us=NOON_US,
+        kind=SegmentKind.JOURNAL,
+        records_version=1,
+        identity=identity_of("catalog"),
+    )
+    return header + b"".join(frame(columns, sequence) for sequence, columns in parts)
+
+
 SHRUNK = Columns.build([b"call " * 20] * 10)
 GZIP = Compression("gzip", level=6, minimum_bytes=0)
 ZSTD = Compression("zstd", level=1, minimum_bytes=0)
@@ -84,6 +121,7 @@ CASES: dict[str, Callable[[], bytes]] = {
     "frame_every_column": lambda: frame(every_column(), 999),
     "segment": segment,
     "index": index,
+    "journal": journal,
     "committed": lambda: encode_committed(46, 44),
 }
 COMPRESSED = {"frame_gzip": GZIP, "frame_zstd": ZSTD}
@@ -152,6 +190,31 @@ def test_the_golden_segment_is_read() -> None:
         columns.value_list()
         for _, _, columns in read_frames(lambda at, size: data[at : at + size], SEGMENT, 42)
     ]
+
+
+def test_the_golden_journal_is_read() -> None:
+    """What each frame of a journal says of itself comes back."""
+    data = golden("journal")
+    header = decode_segment_header(data)
+    assert (SegmentKind.JOURNAL, 40, 1) == (header.kind, header.base_offset, header.records_version)
+    assert belongs_to(header, "catalog")
+    assert not belongs_to(header, "topics/00/0/delivery")
+
+    frames = list(read_frames(lambda at, size: data[at : at + size], SEGMENT, 40))
+    assert [(40, 40), (41, 41), (42, 44), (45, 49), (50, 50), (51, 51), (52, 52)] == [
+        (frame.base_offset, frame.last_offset) for _, frame, _ in frames
+    ]
+    first = [decode_control(columns.value(0)) for _, _, columns in frames]
+    assert [
+        Control(Kind.SNAPSHOT, 42),
+        None,
+        Control(Kind.EVENTS, 42),
+        Control(Kind.GAP, 45),
+        Control(Kind.HEAL, 52),
+        None,
+        Control(Kind.MARK, 52),
+    ] == first
+    assert [b"one", b"two"] == frames[2][2].value_list(1)
 
 
 def test_golden_index_and_committed_file_are_read() -> None:

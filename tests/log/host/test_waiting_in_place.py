@@ -15,7 +15,7 @@ import trio.testing
 
 from callboard.log.host import threads
 from callboard.log.host.disk import IN_PLACE_BYTES_MAX, HostDisk
-from callboard.log.host.threads import PATIENCE_S, Job, Patience, ThreadPool
+from callboard.log.host.threads import Job, Patience, ThreadPool
 from callboard.log.seams.disk import Create, Sync, SyncDirectory, Write, Zero
 
 
@@ -126,44 +126,60 @@ async def test_a_plan_that_only_writes_is_over_when_it_is_started(tmp_path: Path
     await disk.aclose()
 
 
-async def test_a_late_job_is_followed_by_a_pause() -> None:
+class Gate:
+    """The gate of a job that takes half a millisecond, or never ends, by a clock of the test's own."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        self.is_quick = True
+        monkeypatch.setattr(threads, "_now", lambda: self.now)
+
+    def acquire(self, *, blocking: bool = True, timeout: float = 0.0) -> bool:
+        """As a lock does."""
+        if blocking:
+            self.now += 0.0005 if self.is_quick else timeout
+        return blocking and self.is_quick
+
+    def is_waited_for(self, patience: Patience, now: float) -> bool:
+        """Whether the loop waits for the job at `now`."""
+        job: Any = Job(max, (1, 2), trio.lowlevel.current_trio_token())
+        job.gate, self.now = self, now
+        patience.wait(job)
+        return self.now > now
+
+
+async def test_a_late_job_is_followed_by_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a late job none is waited for, for ten times its length; longer after each further one, at most 10 s."""
-    patience = Patience()
-    assert patience.allows(100.0)
-    patience.gave_up(100.0)
-    assert [patience.allows(100.0 + 9 * PATIENCE_S), patience.allows(100.0 + 11 * PATIENCE_S)] == [
-        False,
-        True,
-    ]
-    patience.gave_up(101.0)
-    assert [patience.allows(101.0 + 19 * PATIENCE_S), patience.allows(101.0 + 21 * PATIENCE_S)] == [
-        False,
-        True,
-    ]
+    patience, gate = Patience(), Gate(monkeypatch)
+    gate.is_quick = False
+
+    def waits(*times: float) -> list[bool]:
+        return [gate.is_waited_for(patience, now) for now in times]
+
+    assert waits(100.0, 100.010, 100.012) == [True, False, True]
+    assert waits(100.032, 100.034) == [False, True]
     patience.ended(0.5, 102.0)
-    assert [patience.allows(106.9), patience.allows(107.1)] == [False, True]
+    assert waits(106.9, 107.1) == [False, True]
     patience.ended(60.0, 200.0)
-    assert [patience.allows(209.9), patience.allows(210.1)] == [False, True]
-    job = Job(max, (1, 2), trio.lowlevel.current_trio_token())
-    for _ in range(20):
-        job.gate.release()
-        assert patience.wait(job)
-    patience.gave_up(300.0)
-    assert patience.allows(300.0 + 11 * PATIENCE_S)
+    assert waits(209.9, 210.1) == [False, True]
+    gate.is_quick = True
+    assert waits(*range(221, 241)) == [True] * 20
+    gate.is_quick = False
+    assert waits(300.0, 300.010, 300.012) == [True, False, True]
 
 
-async def test_while_others_are_runnable_at_most_half_of_the_time_is_waited() -> None:
+async def test_while_others_are_runnable_at_most_half_of_the_time_is_waited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A task that always has something to do keeps half of the loop's time; without one there is no such limit."""
-    patience = Patience()
+    patience, gate = Patience(), Gate(monkeypatch)
 
     def waited_s(seconds: float, begin: float) -> float:
         now, waited = begin, 0.0
         while now < begin + seconds:
-            if patience.allows(now):
-                patience._credit_s -= 0.0005
+            if gate.is_waited_for(patience, now):
                 waited += 0.0005
-                now += 0.0005
-            now += 0.0001
+            now = gate.now + 0.0001
         return waited
 
     assert waited_s(1.0, 100.0) > 0.8

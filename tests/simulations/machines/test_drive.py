@@ -9,7 +9,7 @@ import pytest
 
 from callboard.actors.delivery.delivery import Delivery
 from callboard.actors.delivery.state import DeliveryState
-from callboard.actors.partition.sequencer import Sequencer
+from callboard.actors.partition.queues import Sequencer
 from callboard.simulations.checkers import (
     attempts,
     liveness,

@@ -49,7 +49,7 @@ def test_a_wrong_function_that_does_not_fit_proves_nothing() -> None:
     def takes_nothing(original: Any) -> Any:
         return lambda: original()
 
-    patch = Patch("callboard.actors.partition.sequencer.Sequencer.take", takes_nothing)
+    patch = Patch("callboard.actors.partition.queues.Sequencer.take", takes_nothing)
     misfit = attrs.evolve(SAFEGUARDS["lease check"], patches=(patch,), scenarios=("publish-only",))
     with pytest.raises(MutationStale, match="TypeError"):
         prove_one(misfit, seeds_max=3)

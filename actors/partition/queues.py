@@ -1,4 +1,4 @@
-"""The sequencer: gathers what publishers want appended and forms the next commit's appends. Pure.
+"""What waits for the next commit: the sequencer has what is to be appended, the journal queue the rest. Pure.
 
 What arrives while a commit is in flight forms the next one (group commit), so the busier the partition, the larger its
 commits and the fewer its syncs. Single records that stand next to each other become one frame; a publisher's batch,
@@ -12,17 +12,20 @@ S2  Appends are durable when any record in them wants level ALL; the whole commi
 S3  Every token that came in goes out with exactly one `Appends`, or was dropped with its record.
 S4  The sizes of all `Appends` that left and of what waits add up to the sizes of all that came.
 S5  A flush leaves with the last of the records that came before it, or with the next `Appends` when they have left.
+S6  What changed in deliveries leaves the journal queue in order, and an answer with the changes that it tells of.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import attrs
 
+from callboard.actors.delivery.events import GroupEvents
 from callboard.actors.partition.commands import Level, PublishMany, PublishOne, Token
+from callboard.actors.partition.group_states import Group, PendingLease
 from callboard.log.format.columns import Columns
 from callboard.log.limits import KIB, MIB, USUAL, Limits
 
@@ -31,6 +34,8 @@ GATHER_BYTES: Final = 64 * KIB
 """Records that nobody waits for are written when the first has waited so long, or so many bytes have come."""
 CANCELLED_SIFT_BYTES: Final = 1 * MIB
 """Appends are looked through for publishers that gave up when so many bytes wait."""
+LINGER_S: Final = 0.01
+"""How long settlements that nobody waits for may wait for company."""
 NEVER: Final = float("inf")
 
 
@@ -263,3 +268,97 @@ class Sequencer:
         else:
             self._singles, self._is_awaited, self.due.at = None, False, NEVER
         return appends
+
+
+class JournalWork(NamedTuple):
+    """What one commit writes to the delivery journal, and what follows when it is written."""
+
+    entries: list[bytes | GroupEvents]
+    answers: list[tuple[Token, object]]
+    leases: list[PendingLease]
+    sync: bool
+
+
+class JournalQueue:
+    """The queue of what one commit after the other writes to the delivery journal, and of who waits for that.
+
+    Whoever adds something keeps `due` right.
+    """
+
+    __slots__ = ("_lazy_acks", "_lazy_until", "answers", "changed", "due", "entries", "leases", "must_sync")
+
+    def __init__(self) -> None:
+        self.due = Due()
+        self.changed: dict[int, Group] = {}
+        """Groups whose deliveries have events to be journalled, by id."""
+        self.entries: list[bytes | GroupEvents] = []
+        """What comes before them."""
+        self.answers: list[tuple[Token, object]] = []
+        self.leases: list[PendingLease] = []
+        self.must_sync = False
+        self._lazy_acks: list[tuple[Token, object]] = []
+        """Acks that nobody waits for, and that no sync covers yet."""
+        self._lazy_until = NEVER
+        """When such acks are to be synced."""
+
+    def answer(self, token: Token, value: object, *, must_sync: bool) -> None:
+        """Answer behind what was journalled before."""
+        self.must_sync = self.must_sync or must_sync
+        self.due.at = 0.0
+        if token is not None:
+            self.answers.append((token, value))
+
+    def answer_lazily(self, token: Token, value: object, now: float) -> None:
+        """Answer when a sync covers what was journalled before, after a linger at the latest."""
+        if not self._lazy_acks:
+            self._lazy_until = now + LINGER_S
+        self._lazy_acks.append((token, value))
+
+    def sync_lazy(self) -> None:
+        """The next commit syncs what waits to be answered lazily."""
+        if self._lazy_acks:
+            self.must_sync = True
+            self.due.at = 0.0
+
+    def close(self, group: Group) -> None:
+        """Nothing of the group may follow what is journalled next."""
+        events = group.delivery.take_events()
+        if self.changed.pop(group.group_id, None) is not None and events:
+            self.entries.append(GroupEvents(group.group_id, events))
+
+    def take(self, now: float = NEVER) -> JournalWork | None:
+        """What waits for the journal; None when that is nothing.
+
+        Lazy acks are written with the rest, and answered by the first commit that syncs: one that somebody waits for,
+        or the first after their linger.
+        """
+        sync = self.must_sync
+        if self._lazy_acks and (sync or now >= self._lazy_until):
+            sync = True
+            self.answers += self._lazy_acks
+            self._lazy_acks, self._lazy_until = [], NEVER
+        self.due.at = self._lazy_until
+        if not (self.changed or self.answers or self.leases or self.entries):
+            return None
+        entries = self.entries
+        for group_id, group in self.changed.items():
+            events = group.delivery.take_events()
+            if events:
+                entries.append(GroupEvents(group_id, events))
+        work = JournalWork(entries, self.answers, self.leases, sync)
+        self.changed = {}
+        self.entries, self.answers, self.leases, self.must_sync = [], [], [], False
+        return work
+
+    @property
+    def has_work(self) -> bool:
+        """Whether `take` would find something."""
+        return bool(self.changed or self.answers or self.leases or self.entries or self._lazy_acks)
+
+    def put_back(self, work: JournalWork) -> None:
+        """`work` was not written after all: it goes first into the next commit."""
+        self.entries[:0] = work.entries
+        self.answers[:0] = work.answers
+        self.leases[:0] = work.leases
+        self.must_sync = self.must_sync or work.sync
+        self.due.at = 0.0

@@ -1,0 +1,122 @@
+"""Opening while the disk is full: what is there is read, publishing is refused, and all heals without a restart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+
+import callboard
+from callboard.actors.notices import OpeningLacksSpace
+from callboard.log.seams.disk import Link, SyncDirectory, Unlink
+from callboard.simulations.disk.inodes import keep_unsynced
+
+KIB = 1024
+
+
+async def all_works(world: Any, runtime: Any, expected: dict[int, bytes]) -> None:
+    """Within the pauses between two tries the partition heals: records are stored and consumed."""
+    world.disk.free()
+    topic = runtime.topic("orders")
+    receipt = await topic.publish(b"afterwards")
+    expected = {**expected, receipt.offset: b"afterwards"}
+    assert await world.values(runtime) == expected
+    assert await world.drain(runtime) == expected
+
+
+@pytest.mark.parametrize("lacking", ["all", "segments", "journal"])
+async def test_a_partition_without_files_opens_on_a_full_disk(
+    autojump_clock: Any, world: Any, lacking: str
+) -> None:
+    """It reads as empty, refuses records and groups with the way out, at every opening, and heals."""
+    async with world.open() as runtime:
+        await runtime.create_topic("others")
+        await runtime.create_topic("orders")
+        topic_id = runtime.topic("orders").topic_id
+    gone = [path for path in world.disk.files() if path.startswith(f"topics/{topic_id}/")]
+    if lacking != "all":
+        gone = [path for path in gone if ("/delivery/" in path) == (lacking == "journal")]
+    files = await world.disk.incarnate("somebody else")
+    folders = sorted({path.rpartition("/")[0] for path in gone})
+    await files.submit([*map(Unlink, gone), *map(SyncDirectory, folders)])
+    world.disk.fill()
+    for _ in range(2):
+        async with world.open() as runtime:
+            begins_at = trio.current_time()
+            topic = runtime.topic("orders")
+            assert await world.values(runtime) == {}
+            if lacking != "journal":
+                with pytest.raises(callboard.DiskFull, match="stored"):
+                    await topic.publish(b"too early")
+            if lacking != "segments":
+                with pytest.raises(callboard.DiskFull, match="Free space"):
+                    async with topic.subscribe("group"):
+                        pass
+            assert trio.current_time() - begins_at < 1.0
+            assert [logged for logged in runtime.events() if isinstance(logged.event, OpeningLacksSpace)]
+    async with world.open() as runtime:
+        await runtime.topic("others").describe()
+        await all_works(world, runtime, {})
+    async with world.open() as runtime:
+        assert await world.drain(runtime) == {}
+        assert list((await world.values(runtime)).values()) == [b"afterwards"]
+
+
+async def damaged(world: Any) -> dict[int, bytes]:
+    """A topic whose second of three segments has lost its header and its index, and its records elsewhere."""
+    async with world.doomed(keep_unsynced) as runtime:
+        topic = await runtime.create_topic("orders", segment_bytes=64 * KIB)
+        for number in range(12):
+            await topic.publish(b"%d" % number * 15_000)
+        values = await world.values(runtime)
+    segments = world.segments()
+    assert len(segments) > 3
+    world.put(segments[1], bytes(4096) + world.disk.files()[segments[1]][4096:])
+    index = segments[1].replace(".log", ".index")
+    if index in world.disk.files():
+        world.put(index, bytes(200))
+    first, last = (int(path.rpartition("/")[2].removesuffix(".log")) for path in segments[1:3])
+    return {offset: value for offset, value in values.items() if not first <= offset < last}
+
+
+async def test_files_that_are_to_be_set_aside_keep_nothing_from_being_read(
+    autojump_clock: Any, world: Any
+) -> None:
+    """A segment that cannot be read is left where it is on a full disk, and set aside when there is space."""
+    whole = await damaged(world)
+    before = world.disk.files()
+    world.disk.fill()
+    world.disk.fail_next(Link, "ENOSPC", times=1_000)
+    async with world.open() as runtime:
+        assert await world.values(runtime) == whole
+        with pytest.raises(callboard.DiskFull):
+            await runtime.topic("orders").publish(b"too early" * 1000)
+        assert before.keys() - world.disk.files().keys() == set()
+        world.disk.faults.clear()
+        await all_works(world, runtime, whole)
+        assert any(path.startswith("quarantine/") for path in world.disk.files())
+        (part,) = await runtime.topic("orders").describe()
+        assert part.damages
+
+
+async def test_a_damaged_delivery_journal_is_read_on_a_full_disk(autojump_clock: Any, world: Any) -> None:
+    """What it still says is believed and told as salvaged; it is written anew when there is space."""
+    async with world.doomed(keep_unsynced) as runtime:
+        topic = await runtime.create_topic("orders")
+        await topic.publish_batch([b"%d" % number for number in range(10)])
+        async with topic.subscribe("group") as consumer:
+            for _ in range(4):
+                await (await consumer.get()).ack()
+    (journal,) = world.journals()
+    data = bytearray(world.disk.files()[journal])
+    data[400] ^= 1
+    world.put(journal, bytes(data))
+    world.disk.fill()
+    async with world.open() as runtime:
+        assert len(await world.values(runtime)) == 10
+        world.disk.free()
+        found = await world.drain(runtime)
+        assert set(range(4, 10)) <= set(found)
+    async with world.open() as runtime:
+        assert await world.drain(runtime) == {}

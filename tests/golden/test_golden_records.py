@@ -1,0 +1,322 @@
+"""Golden records: what the journals of record version 1 hold, every kind of it, byte for byte.
+
+Each file in `records` holds records one behind the other, as a CBOR sequence. A file never changes. A new case is added
+to `CASES`, and its file by running this module as a program, which writes only files that are missing. The files
+`*_later` are of a later release of this version: what a reader does not know in them is optional.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cbor2
+import pytest
+
+from callboard.actors.catalog import state as catalog
+from callboard.actors.catalog.state import CatalogState
+from callboard.actors.delivery.events import FIELDS, GroupEvents
+from callboard.actors.partition.group_states import GroupStates
+from callboard.log.errors import FormatTooNew
+
+FOLDER = Path(__file__).parent / "records"
+NOON_US = 1_700_000_000_000_000
+
+TOPIC = {"partitions": 3, "segment_bytes": 65_536, "segment_age": 60.0, "retention_age": 3600.5,
+         "retention_bytes": 1_000_000, "drop_unread": True, "compression": "gzip", "max_message_bytes": 9}  # fmt: skip
+GROUP = {"mode": "shared", "visibility_timeout": 12.5, "max_in_flight": 7, "group_expiry": None,
+         "start": "2023-11-14T22:13:20+00:00", "durable": False, "backoff": 0.25, "max_backoff": 30.0}  # fmt: skip
+
+CATALOG_EVENTS: tuple[tuple[Any, ...], ...] = (
+    (catalog.TOPIC_CREATED, "orders", "0123456789abcdef", {}),
+    (catalog.TOPIC_CREATED, "Grüße", "ab", TOPIC),
+    (catalog.TOPIC_CREATED, "leaving", "cd", {}),
+    (catalog.TOPIC_CREATED, "gone", "ef", {}),
+    (catalog.TOPIC_ALTERED, "0123456789abcdef", {"retention_age": 60.0}),
+    (catalog.GROUP_OPENED, "workers", 1, {}, None),
+    (catalog.GROUP_OPENED, "audit", 2, GROUP, NOON_US),
+    (catalog.GROUP_OPENED, "closed", 3, {"start": 17}, NOON_US),
+    (catalog.GROUP_JOINED, 1, "0123456789abcdef"),
+    (catalog.GROUP_JOINED, 1, "ab"),
+    (catalog.GROUP_JOINED, 2, "ef"),
+    (catalog.GROUP_IDLE, 1, NOON_US + 1),
+    (catalog.GROUP_IDLE, 2, None),
+    (catalog.GROUP_DELETED, 3),
+    (catalog.TOPIC_DELETING, "cd"),
+    (catalog.TOPIC_DELETING, "ef"),
+    (catalog.TOPIC_DELETED, "ef"),
+    (catalog.CONSUMERS_RESERVED, 1001),
+)
+CATALOG_LATER: tuple[dict[str, Any], ...] = (
+    {"kind": 1, "name": "orders", "topic": "ab", "settings": {"partitions": 2, "tier": "cold"}, "colour": "red"},
+    {"kind": 2, "topic": "ab", "settings": {"partitions": 2, "tier": "warm"}, "by": ["somebody", 4]},
+    {"kind": 5, "name": "workers", "group": 1, "settings": {"filter": b"\x00"}, "idle_since_us": None, "team": 9},
+    {"kind": 6, "group": 1, "topic": "ab", "weight": 0.5},
+    {"kind": 7, "group": 1, "idle_since_us": NOON_US},
+    {"kind": 200, "what": "nobody knows"},
+)  # fmt: skip
+CATALOG_LATER_SNAPSHOT: dict[str, Any] = {
+    "next_group": 8,
+    "topics": [{"name": "orders", "topic": "ab", "settings": {"tier": "cold"}, "deleting": False, "colour": 1}],
+    "groups": [{"name": "workers", "group": 7, "settings": {"filter": 2}, "idle_since_us": None, "topics": ["ab"],
+                "team": 3}],
+    "consumers_reserved": 1,
+    "shards": [4],
+}  # fmt: skip
+
+DELIVERY_EVENTS: tuple[tuple[int, list[Any]], ...] = (
+    (1, [("L", 1, 5, (0, 5, 1, 5, 10, 1))]),
+    (1, [("A", 1, (0, 2, 3, 4))]),
+    (1, [("N", 1, None, None, (2, 3)), ("N", 1, 1_700_000_060.5, "later: Grüße", (4, 6))]),
+    (1, [("R", 1, (6, 7))]),
+    (1, [("L", 2, 6, (2, 3, 2)), ("X", [1])]),
+    (1, [("S", 20, 30, "skipped"), ("S", 40, 41, None)]),
+    (1, [("L", 3, 5, (7, 8, 2))]),
+    (2, [("L", 9, 5, (17, 18, 1)), ("V",), ("L", 10, 5, (17, 18, 2))]),
+)
+DELIVERY_LATER: tuple[Any, ...] = (
+    {"kind": 1, "group": 1, "durable": True, "start": 3, "order": "by key", "limit": {"rate": 2}},
+    {"kind": 1, "group": 2, "durable": True, "start": 0, "order": "none"},
+    {"kind": 2, "group": 2, "why": "left"},
+    [0, 1, [["L", 1, 5, [3, 5, 1], "traced", 17], ["q", "nobody knows"], ["A", 1, [3, 4], {}]], "behind"],
+    {"kind": 130, "what": "nobody knows"},
+    [140, "nobody knows"],
+)
+DELIVERY_LATER_SNAPSHOT: dict[str, Any] = {
+    "groups": {1: {"durable": True, "delivery": None, "order": "by key"}},
+    "named_end": 50,
+    "window": [1, 2],
+}
+
+
+def catalog_events() -> list[bytes]:
+    return [catalog.encode(event) for event in CATALOG_EVENTS]
+
+
+def catalog_group_altered() -> list[bytes]:
+    opened = (catalog.GROUP_OPENED, "workers", 1, {"backoff": 0.25}, None)
+    events = [catalog.encode(event) for event in (opened, (catalog.GROUP_ALTERED, 1, {"max_in_flight": 7}))]
+    return [*events, replayed_catalog(events).snapshot()]
+
+
+def catalog_snapshot() -> list[bytes]:
+    return [replayed_catalog(catalog_events()).snapshot()]
+
+
+def catalog_later() -> list[bytes]:
+    return [cbor2.dumps(record) for record in CATALOG_LATER]
+
+
+def catalog_later_snapshot() -> list[bytes]:
+    return [cbor2.dumps(CATALOG_LATER_SNAPSHOT)]
+
+
+def delivery_records() -> list[bytes]:
+    states = GroupStates()
+    opened = [states.open(1, True, 0)[1], states.open(2, False, 17)[1], states.open(3, True, 2**40)[1]]
+    closed = states.close(3)
+    assert closed is not None
+    return [*opened, *(GroupEvents(group, events).record(0.0) for group, events in DELIVERY_EVENTS), closed]
+
+
+def delivery_snapshot() -> list[bytes]:
+    return [replayed_deliveries(delivery_records()).snapshot(0.0)]
+
+
+def delivery_later() -> list[bytes]:
+    return [cbor2.dumps(record) for record in DELIVERY_LATER]
+
+
+def delivery_later_snapshot() -> list[bytes]:
+    delivery = cbor2.loads(delivery_snapshot()[0])["groups"][1]["delivery"]
+    found = cbor2.loads(cbor2.dumps(DELIVERY_LATER_SNAPSHOT))
+    found["groups"][1]["delivery"] = delivery
+    return [cbor2.dumps(found)]
+
+
+def delivery_passed() -> list[bytes]:
+    _, opened = GroupStates().open(1, True, 0)
+    events = [("P", 60), ("L", 1, 5, (4, 6, 1)), ("A", 1, (4, 5)), ("S", 8, 9, None)]
+    records = [opened, GroupEvents(1, events).record(0.0)]
+    return [*records, replayed_deliveries(records).snapshot(0.0)]
+
+
+CASES: dict[str, Callable[[], list[bytes]]] = {
+    "catalog_events": catalog_events,
+    "catalog_group_altered": catalog_group_altered,
+    "catalog_snapshot": catalog_snapshot,
+    "catalog_later": catalog_later,
+    "catalog_later_snapshot": catalog_later_snapshot,
+    "delivery_records": delivery_records,
+    "delivery_snapshot": delivery_snapshot,
+    "delivery_passed": delivery_passed,
+    "delivery_later": delivery_later,
+    "delivery_later_snapshot": delivery_later_snapshot,
+}
+
+
+def golden(name: str) -> list[bytes]:
+    """The records of a file."""
+    data = io.BytesIO((FOLDER / f"{name}.bin").read_bytes())
+    decoder, records, start = cbor2.CBORDecoder(data, read_size=1), [], 0
+    while start < len(data.getbuffer()):
+        decoder.decode()
+        records.append(bytes(data.getbuffer()[start : data.tell()]))
+        start = data.tell()
+    return records
+
+
+def replayed_catalog(records: list[bytes]) -> CatalogState:
+    state = CatalogState()
+    for record in records:
+        state.replay(record)
+    return state
+
+
+def replayed_deliveries(records: list[bytes]) -> GroupStates:
+    states = GroupStates()
+    for record in records:
+        states.apply(record)
+    return states
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_golden_records_are_written(name: str) -> None:
+    """The same events and states give the bytes that earlier releases wrote."""
+    assert golden(name) == CASES[name]()
+
+
+def test_the_golden_catalog_is_read() -> None:
+    """Each event has its effect, and the snapshot says the same as all of them."""
+    state = replayed_catalog(golden("catalog_events"))
+    (stored,) = golden("catalog_snapshot")
+    assert state.snapshot() == stored
+    restored = CatalogState()
+    restored.restore(stored)
+    assert restored.snapshot() == stored
+
+    found = cbor2.loads(stored)
+    assert [("orders", False), ("Grüße", False), ("leaving", True)] == [
+        (topic["name"], topic["deleting"]) for topic in found["topics"]
+    ]
+    assert [{"retention_age": 60.0}, TOPIC] == [topic["settings"] for topic in found["topics"][:2]]
+    assert [
+        ("workers", 1, NOON_US + 1, ["0123456789abcdef", "ab"]),
+        ("audit", 2, None, []),
+    ] == [
+        (group["name"], group["group"], group["idle_since_us"], group["topics"]) for group in found["groups"]
+    ]
+    assert {name: value for name, value in GROUP.items() if name != "mode"} == found["groups"][1]["settings"]
+    assert (4, 1001) == (found["next_group"], found["consumers_reserved"])
+
+
+def test_an_altered_group_is_read() -> None:
+    """Its settings are the last ones."""
+    *events, stored = golden("catalog_group_altered")
+    assert replayed_catalog(events).snapshot() == stored
+    (group,) = cbor2.loads(stored)["groups"]
+    assert {"max_in_flight": 7} == group["settings"]
+
+
+def test_what_a_later_release_adds_to_the_catalog_is_kept() -> None:
+    """Unknown fields and settings are in the next snapshot; unknown optional kinds are passed over."""
+    found = cbor2.loads(replayed_catalog(golden("catalog_later")).snapshot())
+    (topic,), (group,) = found["topics"], found["groups"]
+    assert {"tier": "warm", "partitions": 2} == topic["settings"]
+    assert ("red", ["somebody", 4]) == (topic["colour"], topic["by"])
+    assert ({"filter": b"\x00"}, 9, 0.5) == (group["settings"], group["team"], group["weight"])
+
+    (stored,) = golden("catalog_later_snapshot")
+    state = CatalogState()
+    state.restore(stored)
+    assert CATALOG_LATER_SNAPSHOT == cbor2.loads(state.snapshot())
+
+
+def test_the_golden_deliveries_are_read() -> None:
+    """Each record has its effect, and the snapshot says the same as all of them."""
+    states = replayed_deliveries(golden("delivery_records"))
+    (stored,) = golden("delivery_snapshot")
+    assert states.snapshot(0.0) == stored
+    restored = GroupStates()
+    restored.restore(stored)
+    assert restored.snapshot(0.0) == stored
+
+    assert [(1, True), (2, False)] == [(group.group_id, group.durable) for group in restored]
+    first, second = (group.delivery for group in restored)
+    assert (2, 10, 17, 18) == (first.floor, first.next, second.floor, second.next)
+
+
+def test_what_was_passed_over_is_read() -> None:
+    """Records that were passed over wait in the snapshot, too."""
+    *records, stored = golden("delivery_passed")
+    states = replayed_deliveries(records)
+    assert states.snapshot(0.0) == stored
+    restored = GroupStates()
+    restored.restore(stored)
+    assert restored.snapshot(0.0) == stored
+    assert 60 == restored.groups[1].delivery.next
+
+
+def test_every_kind_has_a_golden_record() -> None:
+    """A new kind of record or event gets a case here."""
+    events = golden("catalog_events") + golden("catalog_group_altered")[:-1]
+    assert set(catalog.ITEMS) == {cbor2.loads(event)["kind"] for event in events}
+    stored = [cbor2.loads(record) for record in golden("delivery_records") + golden("delivery_passed")[:-1]]
+    assert {0, 1, 2} == {record[0] if isinstance(record, list) else record["kind"] for record in stored}
+    assert set(FIELDS) == {event[0] for record in stored if isinstance(record, list) for event in record[2]}
+
+
+def test_what_a_later_release_adds_to_deliveries_is_kept() -> None:
+    """Unknown fields of a group are in the next snapshot; fields behind those of an event, unknown lower-case events
+    and unknown optional kinds are passed over."""
+    found = cbor2.loads(replayed_deliveries(golden("delivery_later")).snapshot(0.0))
+    assert [1] == list(found["groups"])
+    group = found["groups"][1]
+    assert ("by key", {"rate": 2}) == (group["order"], group["limit"])
+    assert (4, 5) == (group["delivery"]["floor"], group["delivery"]["next"])
+
+    (stored,) = golden("delivery_later_snapshot")
+    states = GroupStates()
+    states.restore(stored)
+    assert cbor2.loads(stored) == cbor2.loads(states.snapshot(0.0))
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"kind": 100},
+        {"kind": 3, "topic": "ab", "must": ["soon"], "soon": 1},
+        {"kind": 1, "name": "orders", "topic": "ab", "settings": {"must": ["tier"], "tier": 1}},
+    ],
+    ids=["kind", "field", "setting"],
+)
+def test_what_is_mandatory_and_unknown_in_the_catalog_is_refused(record: dict[str, Any]) -> None:
+    """A newer release says what may not be passed over."""
+    with pytest.raises(FormatTooNew):
+        replayed_catalog([*golden("catalog_later")[:1], cbor2.dumps(record)])
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"kind": 100},
+        [100],
+        [0, 1, [["Z"]]],
+        {"kind": 1, "group": 4, "durable": True, "start": 0, "must": ["order"], "order": 1},
+    ],
+    ids=["map", "array", "event", "field"],
+)
+def test_what_is_mandatory_and_unknown_in_deliveries_is_refused(record: Any) -> None:
+    """A newer release says what may not be passed over."""
+    with pytest.raises(FormatTooNew):
+        replayed_deliveries([*golden("delivery_later")[:1], cbor2.dumps(record)])
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(exist_ok=True)
+    for name, make in CASES.items():
+        path = FOLDER / f"{name}.bin"
+        if not path.exists():
+            path.write_bytes(b"".join(make()))

@@ -329,6 +329,7 @@ class Delivery(DeliveryState):
             self.next = ranges[1]
             self._hold(lease_id, consumer, UNANCHORED, [(ranges[0], ranges[1], 0)])
             return
+        self._check_leasable(lease_id, ranges)
         for start, stop, attempt in zip(ranges[::3], ranges[1::3], ranges[2::3], strict=True):
             if start == self.next and self._settled.count_in(start, stop) == 0:
                 self._step_over(stop)
@@ -341,6 +342,19 @@ class Delivery(DeliveryState):
                 raise DeliveryEventInvalid(f"Lease {lease_id} takes [{start}, {stop}), which is not ready.")
             rows += taken
         self._hold(lease_id, consumer, UNANCHORED, rows)
+
+    def _check_leasable(self, lease_id: int, ranges: Sequence[int]) -> None:
+        """Nothing is taken of a lease that cannot have been given whole: the state stays as it was."""
+        settled, at = self._settled, self.next
+        for start, stop, _ in zip(ranges[::3], ranges[1::3], ranges[2::3], strict=True):
+            if start == at and settled.count_in(start, stop) == 0:
+                island = settled.first_from(stop)
+                at = island[1] if island is not None and island[0] == stop else stop
+                continue
+            rows = [*self._ready.overlapping(start, stop), *self._passed.overlapping(start, stop)]
+            rows += self._delayed.overlapping(start, stop)
+            if merged(sorted(row[:2] for row in rows)) != ((start, stop),):
+                raise DeliveryEventInvalid(f"Lease {lease_id} takes [{start}, {stop}), which is not ready.")
 
     def _expect(self, event: Event, accepted: tuple[OffsetRange, ...]) -> None:
         if tuple(chain.from_iterable(accepted)) != event[-1]:

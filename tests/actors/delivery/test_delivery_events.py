@@ -271,3 +271,12 @@ def test_a_snapshot_with_a_changed_byte_is_refused_or_whole(index: int, value: i
     delivery.check_invariants()
     delivery.void_all_leases()
     delivery.check_invariants()
+
+
+def test_a_lease_that_cannot_have_been_given_whole_changes_nothing() -> None:
+    """An event of which one range fits and the next does not leaves the state sound."""
+    delivery = Delivery(26)
+    with pytest.raises(DeliveryEventInvalid, match="not ready"):
+        delivery.apply(("L", 1, 7, (26, 38, 1, 50, 51, 2)))
+    delivery.check_invariants()
+    assert (delivery.floor, delivery.next, delivery.leased) == (26, 26, 0)

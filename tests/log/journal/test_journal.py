@@ -10,6 +10,7 @@ from callboard.log.errors import FormatTooNew, InternalError, InvalidArgument
 from callboard.log.format.segment import decode_segment_header
 from callboard.log.journal.journal import Journal
 from callboard.log.journal.journal_records import Kind
+from callboard.log.limits import JOURNAL_RESERVE_BYTES, Limits
 
 
 async def test_replays_in_order(owner):
@@ -101,6 +102,28 @@ async def test_snapshot_keeps_earlier_segments_until_prune(owner):
     assert 3 == await journal.prune()
     assert [journal.segment_path] == owner.segments()
     await owner.keeps([b"a", b"b", b"c"])
+
+
+async def test_a_segment_that_is_left_keeps_no_reserve(owner):
+    """The zeros behind its last frame are given back, whether a snapshot, a healing or its length ended it."""
+    journal = await owner.open()
+    await owner.append(journal, b"a")
+    await journal.snapshot(owner.image())
+    await owner.append(journal, b"b")
+    journal.needs_healing = True
+    await journal.heal(owner.image())
+    owner.limits = Limits(journal_segment_bytes=1)
+    await journal.close()
+    journal = await owner.open()
+    await owner.append(journal, b"c")
+    files = owner.disk.files()
+    sizes = [len(files[path]) for path in owner.segments()]
+    assert sizes[-1] > JOURNAL_RESERVE_BYTES
+    assert max(sizes[:-1]) < 1000
+    assert len(sizes) > 3
+    owner.disk.crash()
+    await owner.open()
+    assert [b"a", b"b", b"c"] == owner.state
 
 
 async def test_prune_keeps_young_segments(owner):

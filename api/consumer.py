@@ -487,6 +487,10 @@ class Consumer:
             port = next(iter(next(iter(self._turns.values()), ())), None)
         if limit <= 0 or port is None:
             return False
+        if port in self._late:
+            if can_wait:
+                self._asked = port, self._late.pop(port)
+            return can_wait
         command = c.Fetch(leases.group_id, self._id, limit, limits.fetch_bytes, self._generation)
         try:
             try:
@@ -495,7 +499,12 @@ class Consumer:
                 if not can_wait:
                     return False
                 reply = port.ref.question()
-                await port.ref.send(command, reply)
+                with trio.move_on_after(math.inf if self._is_single else LATE_S) as waiting:
+                    await port.ref.send(command, reply)
+                if waiting.cancelled_caught:  # the others come first, then this one again
+                    self._end_turn(port)
+                    self._look_at([port])
+                    return True
         except CallboardError as error:
             if can_wait:
                 await self._refused(port, error)
@@ -592,8 +601,8 @@ class Consumer:
             raise self.leases.stopped(live.ports[0])
         self._lives.remove(live)
         raise TopicNotFound(
-            f"topic {live.name!r} was deleted while group {self.group!r} read it with others. There is nothing more in"
-            f" it; this consumer goes on with {', '.join(other.name for other in self._lives)} when it is asked again.",
+            f"topic {live.name!r} was deleted while group {self.group!r} read it with others. It has nothing more;"
+            f" this consumer continues with {', '.join(other.name for other in self._lives)} when it is asked again.",
             topic=live.name,
         )
 

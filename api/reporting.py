@@ -67,10 +67,10 @@ LINES: Final[dict[object, Line]] = {
     (notices.PartitionStuck, True): Line(
         "partitions",
         logging.WARNING,
-        "{path} is stuck: its disk does not answer, and publishes are refused. Look at the disk; it goes on by itself.",
+        "{path} is stuck: its disk does not answer, and publishes are refused. Check the disk; it continues by itself.",
     ),
     (notices.PartitionStuck, False): Line(
-        "partitions", logging.INFO, "{path} goes on: its disk answers again"
+        "partitions", logging.INFO, "{path} continues: its disk answers again"
     ),
     (notices.PartitionFull, True): Line(
         "partitions",
@@ -90,13 +90,13 @@ LINES: Final[dict[object, Line]] = {
     notices.OpeningOverdue: Line(
         "partitions",
         logging.WARNING,
-        "{path} has been recovering for {after_s:g} s. Those who use it wait; look at its disk if this goes on.",
+        "{path} has been recovering for {after_s:g} s. Those who use it wait; check its disk if this lasts.",
     ),
     notices.OpeningLacksSpace: Line(
         "partitions",
         logging.ERROR,
         "{path} cannot recover on a full disk ({cause}). What is proven can be read; publishes are refused. Free space:"
-        " it goes on by itself.",
+        " it continues by itself.",
     ),
     notices.UnreadDropped: Line(
         "partitions",

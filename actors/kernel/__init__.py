@@ -2,9 +2,8 @@
 
 from callboard.actors.kernel.actor import Actor, Context
 from callboard.actors.kernel.cell import ActorStatistics, Terminated
-from callboard.actors.kernel.dead_letters import DeadLetter, DeadLetters
 from callboard.actors.kernel.durable import DurableActor
-from callboard.actors.kernel.events import EventLog, Logged
+from callboard.actors.kernel.events import DeadLetter, DeadLetters, EventLog, Logged
 from callboard.actors.kernel.incarnation import (
     ActorFunction,
     ActorIncarnation,

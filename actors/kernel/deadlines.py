@@ -23,8 +23,6 @@ import trio
 
 from callboard.actors.kernel.ref import Reply
 
-__all__ = ["Deadlines", "OpenQuestion"]
-
 SETTLED_MAX: Final = 64
 
 

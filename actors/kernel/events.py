@@ -1,11 +1,14 @@
 """Events of the actor system, as values, and a bounded log of them that users can read and subscribe to.
 
+Beside it the dead letters: the messages that no actor will handle, each with its reason. The latest are kept, and all
+are counted. (Dead-letter *topics* are something else: they store records durably.)
+
 Events contain text and numbers, never exception objects: a kept traceback would keep a dead actor's state in memory.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -14,7 +17,7 @@ import attrs
 
 from callboard.actors.kernel.failures import describe
 from callboard.log.errors import InvalidArgument
-from callboard.log.limits import EVENTS_KEPT
+from callboard.log.limits import DEAD_LETTERS_KEPT, EVENTS_KEPT
 from callboard.log.seams.clock import Clock
 
 
@@ -149,3 +152,42 @@ def call_guarded(call: Callable[[], object], path: str, hook: str, emit: Callabl
         call()
     except Exception as error:  # noqa: BLE001 - a user's hook: reported
         emit(HookFailed(path, hook, describe(error)))
+
+
+@attrs.frozen
+class DeadLetter:
+    """A message that was told to an actor and was not handled, or not completely."""
+
+    wall_us: int
+    path: str
+    message: Any
+    reason: str
+    """"crashed" (the actor crashed while handling it), "stopped", "failed", "drop_oldest" or "drop_newest"."""
+
+
+class DeadLetters:
+    """The last `DEAD_LETTERS_KEPT` dead letters, and counters of all."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._kept: deque[DeadLetter] = deque(maxlen=DEAD_LETTERS_KEPT)
+        self._by_reason: Counter[str] = Counter()
+
+    def add(self, path: str, message: Any, reason: str) -> None:
+        """Add a dead letter."""
+        self._by_reason[reason] += 1
+        self._kept.append(DeadLetter(self._clock.wall_us(), path, message, reason))
+
+    def recent(self) -> tuple[DeadLetter, ...]:
+        """The dead letters that are kept, oldest first."""
+        return tuple(self._kept)
+
+    @property
+    def by_reason(self) -> dict[str, int]:
+        """The number of all dead letters, by reason."""
+        return dict(self._by_reason)
+
+    @property
+    def total(self) -> int:
+        """The number of all dead letters."""
+        return self._by_reason.total()

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from callboard.actors.kernel.cell import Cell
-from callboard.actors.kernel.dead_letters import DeadLetters
 from callboard.actors.kernel.deadlines import Deadlines
-from callboard.actors.kernel.events import EventLog
+from callboard.actors.kernel.events import DeadLetters, EventLog
 from callboard.log.errors import InternalError, InvalidArgument
 from callboard.log.limits import USUAL, Limits
 

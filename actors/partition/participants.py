@@ -154,7 +154,7 @@ class LogParticipant:
         log.applied(staged)
         self.lacks_space = False
         self.is_healthy = not log.is_over_limit
-        if staged.runs[-1].is_new:
+        if len(staged.runs) > 1:
             self.needs_upkeep = True
         self._moved(staged.base_offsets)
 

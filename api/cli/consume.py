@@ -247,7 +247,9 @@ class Leasing:
         for group in await runtime.groups():
             if group.name == self._group:
                 if self._topic in group.topics and self._start != "beginning":
-                    say(f"group {self._group} is there already: it goes on where it is, --from has no effect")
+                    say(
+                        f"group {self._group} exists already and continues at its position; --from has no effect"
+                    )
                 return {}
         return {"durable": self._durable, "start": self._start}
 

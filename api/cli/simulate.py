@@ -219,9 +219,7 @@ def _say_interrupted(sweep: Sweep, *, fresh: bool) -> None:
     """Print how far the sweep came and how to continue. A closed pipe does not change the exit code."""
     same = "the same command without --fresh" if fresh else "the same command"
     with suppress(OSError):
-        say(
-            f"callboard: interrupted after {sweep.done:,} of {sweep.seeds:,} seeds: {same} goes on from there."
-        )
+        say(f"callboard: interrupted after {sweep.done:,} of {sweep.seeds:,} seeds: {same} continues there.")
 
 
 def _copy_report(report: str, target: str) -> None:

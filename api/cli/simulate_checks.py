@@ -193,6 +193,6 @@ def prove(names: str, jobs: int, *, as_json: bool) -> int:
     missed = [proof["name"] for proof in proofs if not proof["caught"]]
     if missed and not as_json:
         say(
-            f"callboard: nobody missed {', '.join(missed)}: a safeguard that no seed can catch is none, or not tested."
+            f"callboard: no seed failed without {', '.join(missed)}: such a safeguard is unnecessary or untested."
         )
     return exits.UNPROVED if missed else exits.OK

@@ -31,7 +31,7 @@ def proof_table(proofs: Sequence[Mapping[str, Any]]) -> Table:
     table = _table("safeguard switched off", "caught by", "seed", "runs", "s", "broken promise", words=words)
     for proof in proofs:
         seed = str(proof["seed"]) if proof["caught"] else ""
-        caught = proof["scenario"] if proof["caught"] else "NOBODY"
+        caught = proof["scenario"] if proof["caught"] else "no seed"
         table.add_row(
             proof["name"], caught, seed, f"{proof['tried']:,}", f"{proof['seconds']:.1f}", proof["promise"]
         )
@@ -75,7 +75,7 @@ def _summary(found: Searched) -> str:
     sweep = found.sweep
     virtual_s = sum(tally.virtual_s for tally in sweep.tallies.values())
     boots = sum(tally.boots for tally in sweep.tallies.values())
-    state = "complete" if sweep.is_complete else "not complete, the same command goes on"
+    state = "complete" if sweep.is_complete else "not complete, the same command continues"
     failed = len(sweep.failures)
     kept = "no promise was broken" if sweep.is_complete else "no promise was broken by those that ended"
     kept = kept if sweep.done else "nothing is known"

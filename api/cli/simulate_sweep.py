@@ -83,7 +83,7 @@ async def search(sweep: Sweep, limits: SweepLimits, folder: str, *, fresh: bool,
     if stored is not None:
         why = sweep.resume(stored)
         found.resumed = (
-            f"begun anew: {why}" if why else f"resumed after {sweep.done:,} of {sweep.seeds:,} seeds"
+            f"begun again: {why}" if why else f"resumed after {sweep.done:,} of {sweep.seeds:,} seeds"
         )
     found.done_before = sweep.done
     began = trio.current_time()

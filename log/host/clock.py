@@ -6,8 +6,6 @@ import time
 
 import trio
 
-__all__ = ["HostClock"]
-
 
 class HostClock:
     """trio's clock for deadlines, the system's for dates."""

@@ -34,14 +34,11 @@ from callboard.log.limits import (
 from callboard.log.seams.disk import Entry, Handle, Plan, Sync, Write
 from callboard.log.seams.plans import check_path, check_plan, plan_failed, stale, storage_error
 
-from .files import HostHandle
+from .files import HostHandle, Mapping, map_file
 from .lock import HostLock, acquire, make_root
-from .mark import Mapping, map_file
 from .place import NetworkFileSystemWarning, check_platform, file_system_type, is_network_type
 from .threads import Job, ThreadPool, no_upkeep
 from .verbs import Executor, read_fully
-
-__all__ = ["HostDisk", "HostIncarnation"]
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")

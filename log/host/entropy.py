@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 
-__all__ = ["HostEntropy"]
-
 
 class HostEntropy:
     """Randomness from the operating system, or from `seed` if a run must be repeatable."""

@@ -1,4 +1,4 @@
-"""Open files of the real disk: handles, the inodes behind them, and the cache of descriptors.
+"""Open files of the real disk: handles, the inodes behind them, the cache of descriptors, and files mapped into memory.
 
 A *handle* is one owner's open file; a *file* here is the inode behind one or several handles. The difference matters
 twice: a descriptor must not be closed, and its number reused for another file, while a thread still works with it; and
@@ -23,19 +23,20 @@ F4  A handle is put away only while its path leads to its file: before a plan re
 
 from __future__ import annotations
 
+import ctypes
 import errno
+import mmap
 import os
+import stat
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple
 
 if TYPE_CHECKING:
     from .disk import HostIncarnation
 
-
-__all__ = ["File", "FileTable", "HostHandle"]
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -44,6 +45,17 @@ IDLE_S: Final = 10.0
 """The descriptor of a handle that was not used for this long is closed."""
 GONE: Final = frozenset({errno.EBADF, errno.ENOENT, errno.ESTALE})
 TOO_MANY: Final = frozenset({errno.EMFILE, errno.ENFILE})
+
+FAILED: Final = ctypes.c_void_p(-1).value
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_map: Any = _libc.mmap
+_map.restype = ctypes.c_void_p
+_map.argtypes = (
+    ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long
+)  # fmt: skip
+_unmap: Any = _libc.munmap
+_unmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 
 Sync = Callable[[int], None]
 
@@ -354,3 +366,44 @@ class HostHandle:
                 return file
         os.close(descriptor)
         return file
+
+
+class Mapping:
+    """The first bytes of a file, in memory.
+
+    Mapped by `mmap` of the C library, since Python's own keeps a descriptor for each mapping (before 3.13), and a
+    partition that is idle should have none.
+    """
+
+    __slots__ = ("_address", "length", "view")
+
+    def __init__(self, descriptor: int, length: int) -> None:
+        address = _map(None, length, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, descriptor, 0)
+        if address == FAILED:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code))
+        self._address = address
+        self.length = length
+        self.view = memoryview((ctypes.c_char * length).from_address(address)).cast("B")
+
+    def close(self) -> None:
+        """Unmap, once. `view` must not be used any more."""
+        address, self._address = self._address, None
+        if address is not None:
+            self.view.release()
+            _unmap(address, self.length)
+
+
+def map_file(path: str, length: int) -> Mapping:
+    """Map the first `length` bytes of a file, made and filled with zeros as needed. Raises OSError."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file")
+        if status.st_size < length:
+            # Written, not truncated: a store into a hole of a full disk would kill the process (SIGBUS).
+            os.pwrite(descriptor, bytes(length - status.st_size), status.st_size)
+        return Mapping(descriptor, length)
+    finally:
+        os.close(descriptor)

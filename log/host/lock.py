@@ -22,8 +22,6 @@ from typing import Any, Final
 
 from callboard.log.errors import DirectoryLocked, StorageError
 
-__all__ = ["LOCK_NAME", "HostLock", "acquire", "make_root"]
-
 LOCK_NAME: Final = "lock"
 HOLDER_BYTES_MAX: Final = 4096
 HELD: Final = frozenset({errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES})

@@ -8,8 +8,6 @@ from typing import Final
 
 from callboard.log.errors import UnsupportedPlatform
 
-__all__ = ["NetworkFileSystemWarning", "check_platform", "file_system_type", "is_network_type", "mount_type"]
-
 NETWORK_TYPES: Final = frozenset(
     [
         "9p",

@@ -38,8 +38,6 @@ import trio
 from callboard.log.errors import WrongRun
 from callboard.log.limits import DISK_HUNG_AFTER_S, DISK_THREADS_HUNG_MAX
 
-__all__ = ["PATIENCE_S", "Job", "Patience", "ThreadPool", "no_upkeep"]
-
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 

@@ -36,8 +36,6 @@ from callboard.log.seams.disk import (
 
 from .files import FileTable, HostHandle
 
-__all__ = ["Executor", "read_fully"]
-
 IOV_MAX: Final = os.sysconf("SC_IOV_MAX")
 RWF_DSYNC: Final[int] = getattr(os, "RWF_DSYNC", 0)
 F_FULLFSYNC: Final[int | None] = getattr(fcntl, "F_FULLFSYNC", None)

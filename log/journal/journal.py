@@ -405,7 +405,7 @@ class Journal:
                 self.directory,
                 "appending",
                 error,
-                "Nothing was stored. Free space: the journal goes on by itself.",
+                "Nothing was stored. Free space: the journal continues by itself.",
             )
         self._next = staged.end_sequence
         self.needs_healing = True
@@ -627,7 +627,7 @@ class Journal:
         if len(data) > limits.SNAPSHOT_BYTES_MAX:
             raise InvalidArgument(
                 f"journal {self.directory}: a snapshot of {len(data)} bytes, at most {limits.SNAPSHOT_BYTES_MAX} are "
-                "allowed. Nothing was written; the journal goes on. Keep less state, or split it.",
+                "allowed. Nothing was written; the journal continues. Keep less state, or split it.",
                 size_bytes=len(data),
                 limit_bytes=limits.SNAPSHOT_BYTES_MAX,
             )

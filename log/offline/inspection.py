@@ -266,7 +266,7 @@ class Inspector:
         try:
             return SegmentIndex.decode(data[: INDEX_HEADER_BYTES + 24 * count], state.segment_id)
         except IndexInvalid as fault:
-            message = f"the index is not valid ({fault}): it will be built anew"
+            message = f"the index is not valid ({fault}): it will be rebuilt"
             self.found.notes.append(Problem(path, "index", None, None, None, message))
             return None
 

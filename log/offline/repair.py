@@ -236,7 +236,7 @@ class LogRepair:
         for state in self.found.segments:
             if not state.index_is_sound and state.base not in replaced and state.segment_id is not None:
                 path = index_path(self.found.directory, state.base)
-                self.actions.append(RepairAction(path, "index", "built anew"))
+                self.actions.append(RepairAction(path, "index", "rebuilt"))
                 if not self.dry_run:
                     await self.files.submit((Unlink(path), SyncDirectory(self.found.directory)))
         path = f"{self.found.directory}/committed"

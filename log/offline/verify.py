@@ -134,7 +134,7 @@ LOST_CATALOG: Final = LogReport(
             None,
             None,
             "the catalog is missing, and with it the names and settings of the topics whose files are there. Repair "
-            "cannot make it anew: restore the folder `catalog` from a copy before the directory is opened",
+            "cannot rebuild it: restore the folder `catalog` from a copy before the directory is opened",
         ),
     ),
 )

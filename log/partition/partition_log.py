@@ -70,7 +70,7 @@ from callboard.log.partition.retention import LogSettings, retain
 from callboard.log.partition.rewriting import make_segment, new_segment_id
 from callboard.log.partition.tail_cache import TailCache
 from callboard.log.seams.clock import Clock
-from callboard.log.seams.disk import Buffer, Close, Incarnation, Sync, Verb, Write
+from callboard.log.seams.disk import Buffer, Close, Handle, Incarnation, Sync, Verb, Write
 from callboard.log.seams.entropy import Entropy
 from callboard.log.segments.index_file import index_room_verbs, index_store_verbs
 from callboard.log.segments.quarantine import Quarantine
@@ -83,21 +83,19 @@ MICROSECONDS: Final = 1_000_000
 NEVER: Final = float("inf")
 
 
+@attrs.define
 class StagedRun:
     """The part of an append that goes into one segment."""
 
-    __slots__ = ("allocated_to", "buffers", "frames", "index_before", "is_new", "position", "segment")
-
-    def __init__(self, segment: StoredSegment, *, is_new: bool) -> None:
-        self.segment = segment
-        self.is_new = is_new
-        self.position = segment.file.position
-        """Where the file ends, and up to where it is zeroed, when the verbs have run."""
-        self.allocated_to = segment.file.allocated_to
-        self.buffers: list[Buffer] = []
-        self.frames: list[tuple[Columns, int, int]] = []
-        """The records, the position of their frame, its length."""
-        self.index_before = segment.index_stored_to, segment.index_allocated, segment.index_handle
+    segment: StoredSegment
+    position: int
+    """Where the file ends, and up to where it is zeroed, when the verbs have run."""
+    allocated_to: int
+    making: Sequence[Verb] = ()
+    """What makes the segment, when it is new."""
+    buffers: list[Buffer] = attrs.Factory(list)
+    frames: list[tuple[Columns, int, int]] = attrs.Factory(list)
+    """The records, the position of their frame, its length."""
 
 
 @attrs.define
@@ -114,6 +112,8 @@ class StagedAppend:
     end_offset: int
     is_synced: bool
     runs: list[StagedRun]
+    index_before: tuple[int, int, Handle | None]
+    """What was known of the index of the segment in use."""
 
     @property
     def first_write(self) -> int:
@@ -310,73 +310,64 @@ class PartitionLog:
         roll_bytes, compression = self._settings.roll_bytes, self._settings.compression
         offset = self.visible_end
         bases: list[int] = []
-        run = StagedRun(self._segments.active, is_new=False)
-        staged = StagedAppend([], bases, offset, durable, [run])
+        segment = self._segments.active
+        index_before = segment.index_stored_to, segment.index_allocated, segment.index_handle
+        run = StagedRun(segment, segment.file.position, segment.file.allocated_to)
+        runs = [run]
+        if now_us >= self._roll_at_us and run.position > SEGMENT_HEADER_BYTES:
+            run = self._roll(runs, offset, now_us)
+        for columns in batches:
+            columns.base_offset = offset
+            columns.append_time_us = now_us
+            if run.position > SEGMENT_HEADER_BYTES and run.position + columns.size_bytes > roll_bytes:
+                run = self._roll(runs, offset, now_us)
+            frame = encode_frame(
+                columns,
+                segment_id=run.segment.segment_id,
+                base_offset=offset,
+                append_time_us=now_us,
+                compression=compression,
+            )
+            size = sum(map(len, frame))
+            run.buffers += frame
+            run.frames.append((columns, run.position, size))
+            run.position += size
+            bases.append(offset)
+            offset += columns.span + 1
+        verbs = self._reads.close_idle(len(runs) - 1) if len(runs) > 1 else []
         index_verbs: list[Verb] = []
-        try:
-            if now_us >= self._roll_at_us and run.position > SEGMENT_HEADER_BYTES:
-                run = self._roll(staged, index_verbs, offset, now_us)
-            for columns in batches:
-                columns.base_offset = offset
-                columns.append_time_us = now_us
-                if run.position > SEGMENT_HEADER_BYTES and run.position + columns.size_bytes > roll_bytes:
-                    run = self._roll(staged, index_verbs, offset, now_us)
-                frame = encode_frame(
-                    columns,
-                    segment_id=run.segment.segment_id,
-                    base_offset=offset,
-                    append_time_us=now_us,
-                    compression=compression,
-                )
-                size = sum(map(len, frame))
-                run.buffers += frame
-                run.frames.append((columns, run.position, size))
-                run.position += size
-                bases.append(offset)
-                offset += columns.span + 1
+        for run in runs:
+            segment, file, is_last = run.segment, run.segment.file, run is runs[-1]
+            verbs += run.making
             if run.buffers:
-                self._write_run(staged, index_verbs, sync=durable)
-        except BaseException:
-            # A batch that cannot be encoded, say: the others are not staged either.
-            _restore_index(staged.runs[0])
-            raise
-        staged.verbs += index_verbs
-        staged.end_offset = offset
-        if len(staged.runs) > 1:
-            staged.verbs[:0] = self._reads.close_idle(len(staged.runs) - 1)
-        self._staged = staged
+                if file.position - segment.index_stored_to >= self._limits.index_checkpoint_bytes:
+                    verbs += index_room_verbs(self._files, segment)
+                    index_verbs += index_store_verbs(segment)
+                writing, run.allocated_to = file.append_verbs(
+                    run.buffers, run.position - file.position, sync=durable and is_last
+                )
+                verbs += writing
+            if not is_last:
+                verbs += file.seal_verbs(run.position, run.allocated_to)
+                run.allocated_to = run.position
+                index_verbs += index_store_verbs(segment, is_last=True, is_complete=not run.frames)
+        verbs += index_verbs
+        self._staged = staged = StagedAppend(verbs, bases, offset, durable, runs, index_before)
         return staged
 
-    def _write_run(self, staged: StagedAppend, index_verbs: list[Verb], *, sync: bool) -> None:
-        """Stage the writing of what was gathered for a segment, and now and then the storing of its index."""
-        run = staged.runs[-1]
-        segment, file = run.segment, run.segment.file
-        if file.position - segment.index_stored_to >= self._limits.index_checkpoint_bytes:
-            staged.verbs += index_room_verbs(self._files, segment)
-            index_verbs += index_store_verbs(segment)
-        verbs, run.allocated_to = file.append_verbs(run.buffers, run.position - file.position, sync=sync)
-        staged.verbs += verbs
-
-    def _roll(self, staged: StagedAppend, index_verbs: list[Verb], offset: int, now_us: int) -> StagedRun:
-        """Seal the segment in use, synced, and go on in a new one that begins at `offset`."""
-        before = staged.runs[-1]
-        if before.buffers:
-            self._write_run(staged, index_verbs, sync=False)
-        staged.verbs += before.segment.file.seal_verbs(before.position, before.allocated_to)
-        before.allocated_to = before.position
+    def _roll(self, runs: list[StagedRun], offset: int, now_us: int) -> StagedRun:
+        """Go on in a new segment that begins at `offset`; the one before is sealed, synced."""
         made, header = make_segment(
             self._files,
-            before.segment,
+            runs[-1].segment,
             offset,
             segment_id=new_segment_id(self._entropy),
             now_us=now_us,
             limit_bytes=self._settings.roll_bytes,
         )
-        staged.verbs += made.file.creation_verbs(self._files, header)
-        index_verbs += index_store_verbs(before.segment, is_last=True, is_complete=not before.frames)
-        run = StagedRun(made, is_new=True)
-        staged.runs.append(run)
-        return run
+        making = made.file.creation_verbs(self._files, header)
+        runs.append(StagedRun(made, made.file.position, made.file.allocated_to, making))
+        return runs[-1]
 
     def applied(self, staged: StagedAppend) -> None:
         """The plan with the staged verbs succeeded: the records are visible, and durable when synced."""
@@ -387,7 +378,7 @@ class PartitionLog:
         for run in staged.runs:
             segment = run.segment
             segment.file.position, segment.file.allocated_to = run.position, run.allocated_to
-            if run.is_new:
+            if run.making:
                 self.durable_end = segments.active.end_offset
                 segment.is_open = True
                 segments.append(segment)
@@ -444,7 +435,8 @@ class PartitionLog:
     def _withdraw(self, staged: StagedAppend) -> None:
         """Forget an append of which nothing was written."""
         self._forget(staged)
-        _restore_index(staged.runs[0])
+        active = staged.runs[0].segment
+        active.index_stored_to, active.index_allocated, active.index_handle = staged.index_before
 
     def _forget(self, staged: StagedAppend) -> None:
         if staged is not self._staged:
@@ -458,11 +450,11 @@ class PartitionLog:
         fate = "The records may turn up after a restart." if indefinite else "Nothing was stored."
         if is_full:
             return DiskFull(
-                f"no space for the log of {self.label}: {error}. {fate} Free space: publishing goes on by itself.",
+                f"no space for the log of {self.label}: {error}. {fate} Free space: publishing continues by itself.",
                 indefinite=indefinite,
             )
         return PublishFailed(
-            f"the log of {self.label} could not be written: {error}. {fate} It goes on in a new file; publish again.",
+            f"the log of {self.label} could not be written: {error}. {fate} It continues in a new file; publish again.",
             indefinite=indefinite,
         )
 
@@ -669,8 +661,3 @@ class PartitionLog:
         if active.file.position - active.index_stored_to > INDEX_INTERVAL_BYTES:
             room = index_room_verbs(self._files, active)
             await self._files.submit((*room, *index_store_verbs(active, is_last=True)))
-
-
-def _restore_index(run: StagedRun) -> None:
-    """Nothing of what was staged for the index of the segment in use was done."""
-    run.segment.index_stored_to, run.segment.index_allocated, run.segment.index_handle = run.index_before

@@ -31,31 +31,6 @@ import attrs
 
 Buffer = bytes | bytearray | memoryview
 
-__all__ = [
-    "Buffer",
-    "Close",
-    "Create",
-    "Disk",
-    "Entry",
-    "Handle",
-    "Incarnation",
-    "Link",
-    "Lock",
-    "MakeDirectory",
-    "Mark",
-    "Open",
-    "Plan",
-    "RemoveDirectory",
-    "Rename",
-    "Sync",
-    "SyncDirectory",
-    "Truncate",
-    "Unlink",
-    "Verb",
-    "Write",
-    "Zero",
-]
-
 
 class Handle(Protocol):
     """A file of one incarnation. A new handle is closed; `Open` or `Create` in a plan opens it."""

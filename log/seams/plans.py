@@ -27,8 +27,6 @@ from .disk import (
     Zero,
 )
 
-__all__ = ["check_path", "check_plan", "path_of", "plan_failed", "stale", "storage_error"]
-
 HANDLE_VERBS = frozenset({Open, Create, Write, Zero, Sync, Truncate, Close})
 PATH_VERBS = frozenset({Unlink, MakeDirectory, RemoveDirectory, SyncDirectory})
 TWO_PATH_VERBS = frozenset({Rename, Link})

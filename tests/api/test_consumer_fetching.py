@@ -422,14 +422,14 @@ async def test_a_batch_holds_nothing_whose_lease_has_run_out(autojump_clock: Any
         async with topic.subscribe("group", visibility_timeout=1.0) as consumer:
             async with trio.open_nursery() as nursery:
 
-                async def slow_for_a_while() -> None:
-                    world.disk.latency_s = 1.5
+                async def quick_again() -> None:
                     await trio.sleep(1.2)
                     world.disk.latency_s = 0.0
 
-                nursery.start_soon(slow_for_a_while)
+                world.disk.latency_s = 1.5
+                nursery.start_soon(quick_again)
                 batch = await consumer.get_batch(10, 0.0)
-            assert next(iter(batch)).deadline > runtime.clock.monotonic()
+                assert next(iter(batch)).deadline > runtime.clock.monotonic()
             await batch.ack()
             assert await consumer.get(timeout=5.0) is None
 

@@ -257,7 +257,7 @@ def test_an_interrupted_sweep_goes_on_where_it_was(planted: Any) -> None:
     ended = sweep.end(signal.SIGINT)
     done = done_in(state)
     assert 0 < done < 3_000
-    told = f"callboard: interrupted after {done:,} of 3,000 seeds: the same command goes on from there.\n"
+    told = f"callboard: interrupted after {done:,} of 3,000 seeds: the same command continues there.\n"
     assert (ended.code, ended.out, ended.err) == (130, b"", told)
     found = planted.run(*arguments, "--time-limit=0.001", "--json").json
     assert found["resumed"] == f"resumed after {done:,} of 3,000 seeds"
@@ -445,7 +445,7 @@ def test_a_sweep_begun_afresh_goes_on_without_that(planted: Any, monkeypatch: py
             sweep.process.wait(0.05)
             pytest.fail("it ended")
     done = sweep.end(signal.SIGTERM)
-    told = "callboard: interrupted after 0 of 2 seeds: the same command without --fresh goes on from there.\n"
+    told = "callboard: interrupted after 0 of 2 seeds: the same command without --fresh continues there.\n"
     assert (done.code, done.out, done.err) == (143, b"", told)
 
 

@@ -486,14 +486,15 @@ class Partition(Actor[c.PartitionCommand]):
         for pending in effect.leases:
             token, _, (lease_id, ranges, _, deadline), max_bytes = pending
             start, stop, _ = ranges[0]
-            is_read = len(ranges) == 1 and start >= core.start_offset and not token.done
-            hot = self._read_hot(start, stop - start, max_bytes) if is_read else None
-            if (
-                not hot
-                or hot[-1].last_offset != stop - 1
-                or sum([found.count for found in hot]) != stop - start
-            ):
-                self._read_leased(pending, hot, is_read=is_read)
+            hot, is_read = None, len(ranges) == 1 and start >= core.start_offset and not token.done
+            if is_read:
+                try:
+                    hot = self._log.read_hot(start, max_records=stop - start, max_bytes=max_bytes)
+                except (StorageError, MemoryError):
+                    hot = None  # the disk tells what is wrong
+            end = hot[-1].base_offset + hot[-1].span + 1 if hot else start
+            if not hot or end != stop or sum([found.count for found in hot]) != stop - start:
+                self._read_leased(pending, hot, is_read=is_read)  # some records are missing
             elif token.answer(c.LeasedRecords(lease_id, deadline, ranges, hot)):
                 core.delivered(pending)
             else:

@@ -476,7 +476,7 @@ def count(kind: int, group: GroupModel, what: Any) -> None:
 
 
 def leases_in(records: Sequence[Record]) -> dict[int, set[int]]:
-    """The leases granted in `records`, by group."""
+    """The leases that begin in `records`, by group."""
     found: dict[int, set[int]] = {}
     for entry, _ in records:
         found.setdefault(entry.group_id, set()).update(event[1] for event in entry.events if event[0] == "L")

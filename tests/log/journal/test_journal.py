@@ -13,16 +13,6 @@ from callboard.log.journal.journal_records import Kind
 from callboard.log.limits import JOURNAL_RESERVE_BYTES, Limits
 
 
-async def test_replays_in_order(owner):
-    """Events come back in the order they were appended, over any number of opens."""
-    for turn in range(3):
-        journal = await owner.open()
-        await owner.append(journal, b"a%d" % turn, b"b%d" % turn)
-        await journal.close()
-    await owner.open()
-    assert [b"a0", b"b0", b"a1", b"b1", b"a2", b"b2"] == owner.state
-
-
 async def test_clean_close_leaves_nothing_to_rewrite(owner):
     """After a clean close, an open rewrites nothing and quarantines nothing."""
     journal = await owner.open()
@@ -46,15 +36,6 @@ async def test_kill_rewrites_the_unproven_tail(owner):
     assert [b"a", b"b"] == owner.state
     assert journal.recovery.rewritten_bytes > 0
     await owner.keeps([b"a", b"b"])
-
-
-async def test_unsynced_events_survive_a_kill_only(owner):
-    """`sync=False` promises survival of a process crash; power loss may take the events."""
-    journal = await owner.open()
-    await owner.append(journal, b"a")
-    await owner.append(journal, b"b", sync=False)
-    assert journal.is_dirty
-    await owner.keeps([b"a"])
 
 
 async def test_empty_stage_syncs_what_was_left(owner):

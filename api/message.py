@@ -251,46 +251,52 @@ class Record:
         return f"<{type(self).__name__} {self.topic}/{self.partition}@{self.offset} {size}>"
 
 
+Span = tuple[Columns, int, int]
+"""Records of some columns, by index: from, to."""
+
+
 class ColumnBatch:
     """Records of one partition, as columns."""
 
-    __slots__ = ("_columns", "partition", "topic")
+    __slots__ = ("_spans", "partition", "topic")
 
-    def __init__(self, topic: str, partition: int, columns: Sequence[Columns]) -> None:
+    def __init__(self, topic: str, partition: int, spans: Sequence[Span]) -> None:
         self.topic = topic
         self.partition = partition
-        self._columns = columns
+        self._spans = spans
 
     def values(self) -> list[bytes | None]:
         """All payloads; None is a tombstone."""
-        return _joined(self._columns, Columns.value_list)
+        return self._joined(Columns.value_list)
 
     def keys(self) -> list[bytes | None]:
         """All keys."""
-        return _joined(self._columns, Columns.key_list)
+        return self._joined(Columns.key_list)
 
     def headers(self) -> list[dict[str, bytes]]:
         """All headers; a record without any has an empty dict."""
-        return _joined(self._columns, Columns.header_list)
+        return self._joined(Columns.header_list)
 
     def timestamps(self) -> list[datetime]:
         """The events' own times; the append time of a record that was published without one."""
-        return [timestamp_of(columns, index) for columns in self._columns for index in range(columns.count)]
+        return [
+            timestamp_of(columns, at) for columns, start, stop in self._spans for at in range(start, stop)
+        ]
 
     def offsets(self) -> list[int]:
         """All offsets."""
-        return _joined(self._columns, Columns.offset_list)
+        return [
+            offset for columns, start, stop in self._spans for offset in columns.offset_list()[start:stop]
+        ]
 
     def __len__(self) -> int:
-        return sum([columns.count for columns in self._columns])
+        return sum([stop - start for _, start, stop in self._spans])
 
-
-def _joined(parts: Sequence[Columns], items: Callable[[Columns], Sequence[T]]) -> list[T]:
-    """One column of all parts."""
-    if len(parts) == 1:
-        found = items(parts[0])
-        return found if isinstance(found, list) else list(found)
-    return [item for columns in parts for item in items(columns)]
+    def _joined(self, items: Callable[[Columns, int, int], list[T]]) -> list[T]:
+        """One column of all spans."""
+        if len(self._spans) == 1:
+            return items(*self._spans[0])
+        return [item for span in self._spans for item in items(*span)]
 
 
 class RecordBatch(ColumnBatch):
@@ -299,11 +305,11 @@ class RecordBatch(ColumnBatch):
     __slots__ = ()
 
     def __init__(self, topic: str, partition: int, columns: Columns) -> None:
-        super().__init__(topic, partition, (columns,))
+        super().__init__(topic, partition, ((columns, 0, columns.count),))
 
     def __getitem__(self, index: int) -> Record:
         """The record at `index` from 0 on. Raises `IndexError`."""
-        return Record(self.topic, self.partition, self._columns[0], index)
+        return Record(self.topic, self.partition, self._spans[0][0], index)
 
     def __iter__(self) -> Iterator[Record]:
         return map(self.__getitem__, range(len(self)))

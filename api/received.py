@@ -37,30 +37,30 @@ from callboard.log.errors import (
     RuntimeClosed,
 )
 from callboard.log.format.columns import Columns
-from callboard.message import ColumnBatch, Record
+from callboard.message import ColumnBatch, Record, Span
 
 if TYPE_CHECKING:
     from callboard.session import Session
 
 
 class LeasedPart(NamedTuple):
-    """Records of one lease. `ranges` are (start, stop, attempt), in the order of `batches`."""
+    """Records of one lease. `ranges` are (start, stop, attempt), in the order of `spans`."""
 
     lease: ConsumerLease
     ranges: Sequence[tuple[int, int, int]]
-    batches: list[Columns]
+    spans: list[Span]
 
     @property
     def size(self) -> int:
         """How many records it has."""
-        return sum([columns.count for columns in self.batches])
+        return sum([stop - start for _, start, stop in self.spans])
 
     def attempts(self) -> Iterator[int]:
         """Which delivery this is of each record."""
         rows = iter(self.ranges)
         _, stop, attempt = next(rows, (0, 0, 0))
-        for columns in self.batches:
-            for offset in columns.offset_list():
+        for columns, first, last in self.spans:
+            for offset in columns.offset_list()[first:last]:
                 while offset >= stop:
                     _, stop, attempt = next(rows)
                 yield attempt
@@ -88,33 +88,30 @@ class ConsumerLease:
         numbers = repeat(part.ranges[0][2]) if len(part.ranges) == 1 else part.attempts()
         return [
             ReceivedMessage(leases, self, columns, index, next(numbers))
-            for columns in part.batches
-            for index in range(columns.count)
+            for columns, start, stop in part.spans
+            for index in range(start, stop)
         ]
 
     def take(self, count: int) -> LeasedPart:
         """The next `count` records; all, if they are fewer."""
-        batches, at = self._batches, self._at
-        if count >= self.untaken and not at:
-            self.untaken = 0
-            return LeasedPart(self, self._ranges, batches)
-        wanted, place, taken = min(count, self.untaken), 0, []
+        batches, at, place, spans = self._batches, self._at, 0, []
+        wanted = min(count, self.untaken)
         self.untaken -= wanted
         while wanted:
             columns = batches[place]
             stop = min(at + wanted, columns.count)
+            spans.append((columns, at, stop))
             wanted -= stop - at
-            taken.append(columns if stop - at == columns.count else columns.select(at, stop))
             at = stop
             while place < len(batches) and at == batches[place].count:
                 place, at = place + 1, 0
-        self._batches, self._at, ranges = batches[place:], at, self._ranges
-        if not self.untaken:
-            return LeasedPart(self, ranges, taken)
-        end = self._batches[0].offset(at)
-        self._ranges = tuple([(max(row[0], end), row[1], row[2]) for row in ranges if row[1] > end])
-        ranges = tuple([(row[0], min(row[1], end), row[2]) for row in ranges if row[0] < end])
-        return LeasedPart(self, ranges, taken)
+        ranges = self._ranges
+        if self.untaken:
+            self._batches, self._at = batches[place:], at
+            end = batches[place].offset(at)
+            self._ranges = tuple([(max(row[0], end), row[1], row[2]) for row in ranges if row[1] > end])
+            ranges = tuple([(row[0], min(row[1], end), row[2]) for row in ranges if row[0] < end])
+        return LeasedPart(self, ranges, spans)
 
 
 class _Gathered:
@@ -570,7 +567,7 @@ class ReceivedBatch(ColumnBatch):
 
     def __init__(self, leases: ConsumerLeases, parts: Sequence[LeasedPart]) -> None:
         port = parts[0].lease.port
-        super().__init__(port.topic, port.index, [columns for part in parts for columns in part.batches])
+        super().__init__(port.topic, port.index, [span for part in parts for span in part.spans])
         self._leases = leases
         self._parts = parts
         self._settled = False
@@ -583,8 +580,8 @@ class ReceivedBatch(ColumnBatch):
     def __iter__(self) -> Iterator[ReceivedMessage]:
         for part in self._parts:
             numbers = part.attempts()
-            for columns in part.batches:
-                for index in range(columns.count):
+            for columns, start, stop in part.spans:
+                for index in range(start, stop):
                     yield ReceivedMessage(self._leases, part.lease, columns, index, next(numbers), self)
 
     def __repr__(self) -> str:

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Final
+
 from callboard.actors.delivery.receipts import Lease, OffsetRange, merged
 from callboard.log.format.columns import Columns
 
 __all__ = ["LeaseReading"]
 
+JOIN_MAX: Final = 64
+"""Offsets between two leased ranges that are read with them, since one read costs less than two."""
+
 
 class LeaseReading:
     """What the reading of a lease has found so far, within the bytes asked for (but at least one batch)."""
 
-    __slots__ = ("_at", "_left_bytes", "_span", "_spans", "batches", "lost")
+    __slots__ = ("_at", "_left_bytes", "_span", "_leased", "_spans", "batches", "lost")
 
     def __init__(self, lease: Lease, max_bytes: int) -> None:
         self.batches: list[Columns] = []
         self.lost: list[OffsetRange] = []
         """Ranges without records; they may reach beyond what is leased."""
         self._left_bytes = max_bytes
-        self._spans = merged(lease.ranges)
-        """Ranges that touch and differ only by their attempt are read as one."""
+        self._leased = merged(lease.ranges)
+        """Ranges that touch differ only by their attempt."""
+        self._spans = self._leased if len(self._leased) == 1 else _joined(self._leased)
         self._span = 0
         self._at = self._spans[0][0]
 
@@ -58,6 +66,8 @@ class LeaseReading:
                     position = start
             at = max(end, start)
         found = _below(stop, batches)
+        if self._spans is not self._leased:
+            found = _among(self._leased, found)
         self._left_bytes -= sum([columns.size_bytes for columns in found])
         self.batches += found
         self._at = position if at >= stop else at
@@ -66,11 +76,32 @@ class LeaseReading:
         """What of the lease was not read."""
         if self._at >= self._spans[-1][1]:
             return []
-        return [
-            (max(start, self._at), stop)
-            for start, stop in self._spans[self._span :]
-            if max(start, self._at) < stop
-        ]
+        return [(max(start, self._at), stop) for start, stop in self._leased if self._at < stop]
+
+
+def _joined(ranges: Sequence[OffsetRange]) -> tuple[OffsetRange, ...]:
+    """Sorted ranges; those with few offsets between them made one."""
+    joined = [ranges[0]]
+    for start, stop in ranges[1:]:
+        if start - joined[-1][1] <= JOIN_MAX:
+            joined[-1] = (joined[-1][0], stop)
+        else:
+            joined.append((start, stop))
+    return tuple(joined)
+
+
+def _among(ranges: Sequence[OffsetRange], batches: list[Columns]) -> list[Columns]:
+    """What of `batches` lies in one of the sorted `ranges`."""
+    found = []
+    for columns in batches:
+        for place in range(max(0, bisect_right(ranges, (columns.base_offset, 0)) - 1), len(ranges)):
+            start, stop = ranges[place]
+            if start > columns.last_offset:
+                break
+            first, end = columns.index_at(start), columns.index_at(stop)
+            if first < end:
+                found.append(columns.select(first, end))
+    return found
 
 
 def _below(stop: int, batches: list[Columns]) -> list[Columns]:

@@ -208,7 +208,7 @@ class Ledger:
             del row[end:]
 
     def prune(self) -> None:
-        """Forget the claims of which nothing is left. Time ends none: a lease may have been renewed unheard."""
+        """Forget empty claims. Time ends none: a lease may have been renewed without an answer."""
         holder, kept = self.holder, {}
         for lease_id, claim in self.claims.items():
             for start, stop, _ in claim[1]:

@@ -103,6 +103,14 @@ class Span:
         self.base_offset = start
         self.last_offset = stop - 1
 
+    def index_at(self, offset: int) -> int:
+        """The index of the first record at or above `offset`."""
+        return min(max(0, offset - self.base_offset), self.last_offset + 1 - self.base_offset)
+
+    def select(self, start: int, stop: int) -> Span:
+        """The records `start` to `stop`."""
+        return Span(self.base_offset + start, self.base_offset + stop)
+
 
 class GroupModel:
     """One group in one partition: its delivery, its ledger, and what its consumers have leased."""
@@ -476,7 +484,7 @@ def count(kind: int, group: GroupModel, what: Any) -> None:
 
 
 def leases_in(records: Sequence[Record]) -> dict[int, set[int]]:
-    """The leases granted in `records`, by group."""
+    """The leases that begin in `records`, by group."""
     found: dict[int, set[int]] = {}
     for entry, _ in records:
         found.setdefault(entry.group_id, set()).update(event[1] for event in entry.events if event[0] == "L")

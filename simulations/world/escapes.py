@@ -5,8 +5,8 @@ threads, processes, sockets. What code of the run does through them is refused b
 call and the line; or, on request, controlled: time is then virtual and randomness comes from the seed. Threads,
 processes and sockets are refused either way.
 
-Calls by trio, pytest, hypothesis and logging are let through: they do not decide anything. But who has trio or
-`subprocess` start a thread or a process does it himself, so for such *deeds* these are looked past.
+Calls by trio, pytest, hypothesis and logging are let through: they do not decide anything. But code that has trio or
+`subprocess` start a thread or a process counts as starting it: for such *actions* the caller behind them is judged.
 
 What cannot be replaced: methods of C types (`datetime.now`), and names that were imported before (`from time import
 time`). They are found by running a seed twice.

@@ -262,7 +262,7 @@ def test_what_was_passed_over_is_read() -> None:
 def test_every_kind_has_a_golden_record() -> None:
     """A new kind of record or event gets a case here."""
     events = golden("catalog_events") + golden("catalog_group_altered")[:-1]
-    assert set(catalog.ITEMS) == {cbor2.loads(event)["kind"] for event in events}
+    assert set(catalog.EVENTS) == {cbor2.loads(event)["kind"] for event in events}
     stored = [cbor2.loads(record) for record in golden("delivery_records") + golden("delivery_passed")[:-1]]
     assert {0, 1, 2} == {record[0] if isinstance(record, list) else record["kind"] for record in stored}
     assert set(FIELDS) == {event[0] for record in stored if isinstance(record, list) for event in record[2]}

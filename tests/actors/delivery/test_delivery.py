@@ -12,7 +12,7 @@ from callboard.log.errors import InternalError, InvalidArgument
 def leased(
     delivery: Delivery, count: int, *, now: float = 0.0, timeout: float = 30.0, consumer: int = 1
 ) -> Lease:
-    """A grant of `count` offsets out of plenty."""
+    """A lease of `count` offsets out of plenty."""
     lease = delivery.lease(
         now=now, deadline=now + timeout, consumer=consumer, max_records=count, visible_end=1_000_000_000
     )
@@ -54,8 +54,8 @@ def test_a_replayed_delay_does_not_cut_a_later_one_short() -> None:
     assert replayed.has_ready(50.0, 1)
 
 
-def test_expired_grants_tell_what_was_still_held() -> None:
-    """The grants that `expire` returns leave out what was settled in time."""
+def test_expired_leases_tell_what_was_left() -> None:
+    """The leases that `expire` returns leave out what was settled in time."""
     delivery = Delivery(0)
     lease = leased(delivery, 3, timeout=1.0)
     delivery.ack(lease.lease_id, [(1, 2)], 0.0)
@@ -85,8 +85,8 @@ def test_the_due_heap_does_not_grow_with_merged_delays() -> None:
 # -- consumers, skipping, reopening
 
 
-def test_skipping_a_gap_shrinks_the_grant() -> None:
-    """After a gap is skipped, the grant shows what remains to be handed over."""
+def test_skipping_a_gap_shrinks_the_lease() -> None:
+    """After a gap is skipped, the lease shows what remains to be delivered."""
     delivery = Delivery(0)
     lease = leased(delivery, 5)
     delivery.skip(1, 3, reason="gap")

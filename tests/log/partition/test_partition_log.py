@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import trio
 
 from callboard.log import limits
 from callboard.log.errors import ConfigurationError, InternalError, InvalidArgument, OffsetOutOfRange
@@ -286,3 +287,17 @@ async def test_unknown_names_are_left_alone(world: Any) -> None:
     log = await world.open()
     assert ("123.log", "notes.txt") == log.recovery.ignored
     assert "topics/t/0/notes.txt" in world.disk.files()
+
+
+async def test_a_read_ends_when_what_it_wants_is_synced_and_forgotten_meanwhile(make_world: Any) -> None:
+    """A read across the durable end gives what it found; the next one finds the rest on the disk."""
+    world = make_world(limits=Limits(tail_cache_bytes=1))
+    log = await world.open()
+    await world.append(batches=3)
+    await world.append(batches=2, durable=False)
+    begun_at = log.visible_end, log.durable_end
+    await world.append()
+    with trio.fail_after(5):
+        reading = await log._reads.read(0, *begun_at, max_records=100, max_bytes=1000)
+    assert (len(reading.batches), reading.next_offset, reading.lost) == (3, 3, ())
+    assert len((await log.read(3, max_records=100)).batches) == 3

@@ -138,7 +138,7 @@ async def test_rot_needs_something_to_spoil(disk: MemoryDisk) -> None:
     assert not disk.faults.counts
 
 
-async def test_the_atlas_keeps_what_was_promised(disk: MemoryDisk) -> None:
+async def test_the_damage_budget_keeps_what_was_promised(disk: MemoryDisk) -> None:
     """While a promise is checked, only what can be made anew is damaged."""
     disk.damage_budget = DamageBudget()
     life, handle = await durable(disk, "a.log", b"x" * 2000)

@@ -1,7 +1,7 @@
 """Recovery is idempotent: recovering twice leaves what recovering once leaves.
 
 Once, an opening may begin another segment of a delivery journal (a snapshot is due, or the last segment is long), and
-drop a segment that this makes history: then the mark of the journal's proven end moves too, and the segment that is left
+drop a segment that this makes history: then the mark of the journal's proven end moves too, and the segment before
 gives back its reserve. The opening after that leaves everything as it is.
 """
 

@@ -339,6 +339,7 @@ class Delivery(DeliveryState):
                 taken += [row[:3] for row in self._delayed.carve(start, stop)]
                 taken = _joined(sorted(taken))
             if merged(taken) != ((start, stop),) or any((row[2] >> 1) + 1 != attempt for row in taken):
+                self._hold(lease_id, consumer, UNANCHORED, rows + taken)  # whoever salvages goes on from here
                 raise DeliveryEventInvalid(f"Lease {lease_id} takes [{start}, {stop}), which is not ready.")
             rows += taken
         self._hold(lease_id, consumer, UNANCHORED, rows)

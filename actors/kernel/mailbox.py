@@ -246,11 +246,11 @@ class Mailbox(Generic[M]):
 class Batch(Generic[M]):
     """The messages that waited when the batch was made, at most `limit`. Iterate it once: that takes them."""
 
-    __slots__ = ("_left", "_mailbox", "current", "replies", "taken")
+    __slots__ = ("_end", "_mailbox", "current", "replies", "taken")
 
     def __init__(self, mailbox: Mailbox[M], limit: int) -> None:
         self._mailbox = mailbox
-        self._left = min(limit, len(mailbox.front) + mailbox._receive.statistics().current_buffer_used)
+        self._end = min(limit, len(mailbox.front) + mailbox._receive.statistics().current_buffer_used)
         self.current: Envelope[M] | None = None
         """The item that was yielded last, None before the first and after the last."""
         self.replies: list[Reply] = []
@@ -260,11 +260,11 @@ class Batch(Generic[M]):
 
     def __len__(self) -> int:
         """Items yielded and still to be yielded."""
-        return self.taken + min(self._left, len(self._mailbox))
+        return min(self._end, self.taken + len(self._mailbox))
 
     def __iter__(self) -> Iterator[Envelope[M]]:
         mailbox, front = self._mailbox, self._mailbox.front
-        while self._left > 0:
+        while self.taken < self._end:
             if mailbox.trap is not None:
                 mailbox.trap()
             if front:
@@ -276,7 +276,6 @@ class Batch(Generic[M]):
                     break
                 if mailbox._forced:
                     mailbox._move_notices()
-            self._left -= 1
             self.taken += 1
             self.current = item
             if item[1] is not None:
@@ -286,7 +285,7 @@ class Batch(Generic[M]):
 
     def halt(self) -> None:
         """End the iteration after the current item: a stop overtakes waiting messages."""
-        self._left = 0
+        self._end = self.taken
 
 
 class Rate:

@@ -134,7 +134,9 @@ class Sequencer:
     """
 
     __slots__ = (
+        "_commit_bytes",
         "_flushes",
+        "_frame_records",
         "_is_awaited",
         "_is_abandoned",
         "_parts",
@@ -143,13 +145,13 @@ class Sequencer:
         "_taken",
         "cancelled",
         "due",
-        "limits",
         "records",
         "size_bytes",
     )
 
     def __init__(self, limits: Limits = USUAL, is_abandoned: Callable[[Token], bool] | None = None) -> None:
-        self.limits = limits
+        self._commit_bytes = limits.commit_bytes
+        self._frame_records = limits.frame_records
         self.due = Due()
         """At once when somebody waits for what is queued; `NEVER` when nothing is."""
         self._is_abandoned = is_abandoned
@@ -172,10 +174,11 @@ class Sequencer:
         if singles is None:
             singles = self._singles = Singles()
             self._parts.append(singles)
-        singles.messages.append(message)
+        messages = singles.messages
+        messages.append(message)
         singles.tokens.append(token)
         _, _, _, level, size = message
-        singles.size_bytes += size
+        singles.size_bytes = frame_bytes = singles.size_bytes + size
         if level > singles.level:
             singles.level = level
             self._is_awaited = True
@@ -184,10 +187,7 @@ class Sequencer:
             self._gathers(now, size)
         self.size_bytes += size
         self.records += 1
-        if (
-            singles.size_bytes >= self.limits.commit_bytes
-            or len(singles.messages) >= self.limits.frame_records
-        ):
+        if frame_bytes >= self._commit_bytes or len(messages) >= self._frame_records:
             self._singles = None
 
     def add_many(self, message: PublishMany, token: Token | None, now: float = 0.0) -> None:
@@ -237,7 +237,7 @@ class Sequencer:
         is_abandoned = self._is_abandoned if self.size_bytes >= CANCELLED_SIFT_BYTES else None
         parts: list[Singles | PublishedBatch] = []
         size = cancelled = 0
-        while waiting and (not parts or size + waiting[0].size_bytes <= self.limits.commit_bytes):
+        while waiting and (not parts or size + waiting[0].size_bytes <= self._commit_bytes):
             part = waiting.popleft()
             size += part.size_bytes
             if is_abandoned is not None:

@@ -198,7 +198,13 @@ class Publisher:
             await self._tell(port, message, records)
             return None
         try:
-            reply = await self._sent(port, message)
+            try:
+                reply = port.ref.ask_nowait(message)
+            except MailboxFull:
+                reply = await self._sent(port, message)
+            except BaseException:
+                budget.give_back(size)
+                raise
             return int(await reply.settled())
         except ActorStopped as error:
             raise self._stopped() from error
@@ -289,7 +295,9 @@ class Publisher:
             raise InvalidArgument(
                 f"a batch of {count} messages, and {BATCH_RECORDS_MAX} are allowed. Nothing was written. Split it."
             )
-        index = self._only_partition(partition)
+        index = None if partition is None else self._checked_partition(partition)
+        if index is None and len(self.live.ports) == 1 and self.partitioner is consistent:
+            index = 0
         if index is not None and not given:
             columns = self._quick_columns(values, keys)
             if columns is not None:
@@ -299,12 +307,6 @@ class Publisher:
                 return Receipts(self.live.name, count, (StoredRange(index, offset, range(count)),))
         batch = unpacked(values, given if keys is None else {"key": keys, **given})
         return await self._publish_checked(batch, index, level)
-
-    def _only_partition(self, partition: int | None) -> int | None:
-        """The partition that the whole batch goes to, when that needs no look at its keys."""
-        if partition is not None:
-            return self._checked_partition(partition)
-        return 0 if len(self.live.ports) == 1 and self.partitioner is consistent else None
 
     def _quick_columns(
         self, values: Sequence[bytes | Message], keys: Sequence[bytes | None] | None

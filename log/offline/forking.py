@@ -18,19 +18,13 @@ from callboard.log.offline.found import FoundRun, Inspection, SegmentState
 from callboard.log.seams.disk import (
     Buffer,
     Close,
-    Create,
     Incarnation,
     Open,
-    Rename,
-    Sync,
-    SyncDirectory,
-    Unlink,
     Verb,
-    Write,
 )
-from callboard.log.segments.segment_file import SegmentFile, index_path
+from callboard.log.segments.segment_file import SegmentFile
 
-__all__ = ["Fork", "plan_journal", "plan_partition", "write_fork", "write_index"]
+__all__ = ["Fork", "plan_journal", "plan_partition", "write_fork"]
 
 FORKING_KINDS: Final = frozenset({"header", "header-copy", "damage", "undecodable", "snapshot", "lost"})
 CHUNK_BYTES: Final = 1 * MIB
@@ -233,17 +227,6 @@ def gap_frame(segment_id: int, first: int, last: int) -> tuple[list[Buffer], int
     columns.offset_deltas = [0] if last > first else None
     frame = encode_frame(columns, segment_id=segment_id, base_offset=first, append_time_us=0)
     return frame, first, last, 1, 0
-
-
-async def write_index(files: Incarnation, directory: str, base: int, index: SegmentIndex) -> None:
-    """Store an index beside its segment, replacing one that is there."""
-    path = index_path(directory, base)
-    new = path + ".new"
-    names = {entry.name for entry in await files.list(directory)}
-    handle = files.handle(new)
-    verbs: list[Verb] = [Unlink(new)] if new.rpartition("/")[2] in names else []
-    verbs += [Create(handle), Write(handle, 0, (index.encode(),)), Sync(handle), Close(handle)]
-    await files.submit((*verbs, Rename(new, path), SyncDirectory(directory)))
 
 
 def forked_id(directory: str, fork: Fork) -> int:

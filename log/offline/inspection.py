@@ -36,8 +36,9 @@ from callboard.log.segments.index_file import segment_id_in
 from callboard.log.segments.placing import TOO_FAR, is_within_reach, place_segments
 from callboard.log.segments.scanning import OpenSegment, scan_file
 from callboard.log.segments.segment_file import index_path, segment_path
+from callboard.log.segments.small_files import read_whole
 
-__all__ = ["Inspection", "Problem", "inspect_log", "read_whole"]
+__all__ = ["Inspection", "Problem", "inspect_log"]
 
 Tell = Callable[[int], None]
 
@@ -45,20 +46,6 @@ Tell = Callable[[int], None]
 async def inspect_log(files: Incarnation, directory: str, *, progress: Tell | None = None) -> Inspection:
     """Read the log in `directory`. `progress` is told the bytes of each chunk."""
     return await Inspector(files, directory, progress).run()
-
-
-async def read_whole(files: Incarnation, path: str) -> bytes | None:
-    """A small file's bytes; None when it is missing."""
-    handle = files.handle(path)
-    try:
-        await files.submit((Open(handle),))
-    except PlanFailed as error:
-        if isinstance(error.error, FileNotFoundError):
-            return None
-        raise
-    data = await files.read(handle, 0, await files.size(handle))
-    await files.submit((Close(handle),))
-    return data
 
 
 class Inspector:

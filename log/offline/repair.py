@@ -27,26 +27,23 @@ import attrs
 
 from callboard.log.format.committed import encode_committed
 from callboard.log.journal.journal_disk import remove_unfinished
-from callboard.log.offline.forking import Fork, plan_journal, plan_partition, write_fork, write_index
+from callboard.log.offline.forking import Fork, plan_journal, plan_partition, write_fork
 from callboard.log.offline.found import Inspection, SegmentState
 from callboard.log.offline.inspection import inspect_log
 from callboard.log.offline.verify import LogReport, Meter, Progress, find_logs, report_of
 from callboard.log.seams.disk import (
-    Close,
-    Create,
     Disk,
     Incarnation,
     Rename,
-    Sync,
     SyncDirectory,
     Unlink,
     Verb,
-    Write,
 )
 from callboard.log.segments.damage_record import DamageRecord
 from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.segment_file import INDEX_SUFFIX, SEGMENT_SUFFIX, index_path, segment_path
 from callboard.log.segments.segments import Damage
+from callboard.log.segments.small_files import replace_whole
 
 __all__ = ["RepairAction", "RepairReport", "repair_directory", "repair_journal"]
 
@@ -216,7 +213,7 @@ class LogRepair:
                 )
         index = await write_fork(self.files, self.found, fork, before)
         if self.found.kind == "partition":
-            await write_index(self.files, self.found.directory, fork.base, index)
+            await replace_whole(self.files, index_path(self.found.directory, fork.base), index.encode())
 
     async def _rename(self, state: SegmentState) -> None:
         """Give a segment the name that its header asks for; nothing else has it."""
@@ -252,15 +249,4 @@ class LogRepair:
         end = self.found.end
         if self.found.committed is not None:
             end = max(end, self.found.committed.durable_end)
-        new = path + ".new"
-        names = {entry.name for entry in await self.files.list(self.found.directory)}
-        handle = self.files.handle(new)
-        verbs: list[Verb] = [Unlink(new)] if new.rpartition("/")[2] in names else []
-        verbs += [
-            Create(handle),
-            Write(handle, 0, (encode_committed(end, end),)),
-            Sync(handle),
-            Close(handle),
-        ]
-        verbs += [Rename(new, path), SyncDirectory(self.found.directory)]
-        await self.files.submit(verbs)
+        await replace_whole(self.files, path, encode_committed(end, end))

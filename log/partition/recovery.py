@@ -46,7 +46,7 @@ from callboard.log.format.segment import GapReason
 from callboard.log.partition.rewriting import RewrittenRun, Writer
 from callboard.log.partition.survey import COMMITTED_NAME, ensure_directory, survey
 from callboard.log.seams.clock import Clock
-from callboard.log.seams.disk import Close, Incarnation, Mark, Open, SyncDirectory
+from callboard.log.seams.disk import Close, Incarnation, Mark, SyncDirectory
 from callboard.log.seams.entropy import Entropy
 from callboard.log.segments.damage_record import DamageRecord
 from callboard.log.segments.index_file import load_index, new_index, proves_itself
@@ -55,6 +55,7 @@ from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.scanning import ensure_open, scan_from
 from callboard.log.segments.segment_file import SegmentFile
 from callboard.log.segments.segments import Damage, Gap, SegmentList, StoredSegment
+from callboard.log.segments.small_files import read_whole
 
 __all__ = ["Opened", "Recovery", "gaps_between", "lacks_space", "open_partition", "open_proven"]
 
@@ -191,14 +192,9 @@ def empty_segment(files: Incarnation, directory: str, base: int, segment_bytes: 
 
 async def stored_committed(files: Incarnation, directory: str) -> Committed | None:
     """What the `committed` file proves, read without making it."""
-    if not any(entry.name == COMMITTED_NAME for entry in await files.list(directory)):
-        return None
-    handle = files.handle(f"{directory}/{COMMITTED_NAME}")
-    await files.submit((Open(handle),))
-    data = await files.read(handle, 0, COMMITTED_BYTES)
-    await files.submit((Close(handle),))
+    data = await read_whole(files, f"{directory}/{COMMITTED_NAME}")
     try:
-        return decode_committed(data)
+        return None if data is None else decode_committed(data[:COMMITTED_BYTES])
     except CommittedInvalid:
         return None
 

@@ -28,7 +28,7 @@ from callboard.log.seams.disk import (
     Verb,
 )
 from callboard.log.segments.damage_record import DAMAGES_NAME
-from callboard.log.segments.index_file import read_index_bytes, segment_id_in
+from callboard.log.segments.index_file import segment_id_in
 from callboard.log.segments.placing import place_segments
 from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.scanning import scan_stored
@@ -37,9 +37,11 @@ from callboard.log.segments.segment_file import (
     NEW_SUFFIX,
     SegmentFile,
     base_offset_of,
+    index_path,
     segment_path,
 )
 from callboard.log.segments.segments import Damage, StoredSegment
+from callboard.log.segments.small_files import read_whole
 
 __all__ = ["COMMITTED_NAME", "Survey", "ensure_directory", "leftovers", "survey"]
 
@@ -228,7 +230,7 @@ class Surveyor:
             return header if header.kind is SegmentKind.LOG else None
         if visited.is_blank:
             return None
-        index = await read_index_bytes(self._files, self._directory, file.base_offset)
+        index = await read_whole(self._files, index_path(self._directory, file.base_offset))
         segment_id = None if index is None else segment_id_in(index)
         if segment_id is None:
             return None

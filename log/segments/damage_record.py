@@ -19,18 +19,10 @@ import cbor2
 from callboard.log.errors import FormatTooNew, PlanFailed
 from callboard.log.limits import DAMAGES_KEPT
 from callboard.log.seams.disk import (
-    Close,
-    Create,
     Incarnation,
-    Open,
-    Rename,
-    Sync,
-    SyncDirectory,
-    Unlink,
-    Verb,
-    Write,
 )
 from callboard.log.segments.segments import Damage
+from callboard.log.segments.small_files import read_whole, replace_whole
 
 __all__ = ["DAMAGES_NAME", "DamageRecord"]
 
@@ -69,15 +61,9 @@ class DamageRecord:
     async def load(cls, files: Incarnation, directory: str) -> DamageRecord:
         """What the file says; when that cannot be read, that it cannot. Raises `FormatTooNew`, `StorageError`."""
         record = cls(files, directory)
-        handle = files.handle(record.path)
-        try:
-            await files.submit((Open(handle),))
-        except PlanFailed as error:
-            if isinstance(error.error, FileNotFoundError):
-                return record
-            raise
-        data = await files.read(handle, 0, await files.size(handle))
-        await files.submit((Close(handle),))
+        data = await read_whole(files, record.path)
+        if data is None:
+            return record
         try:
             record.entries = decode(data)
         except (ValueError, TypeError, cbor2.CBORError):
@@ -144,12 +130,7 @@ class DamageRecord:
         """Write the file unless it says all this already. Raises `PlanFailed`."""
         if self.is_stored:
             return
-        new = self.path + ".new"
-        names = {entry.name for entry in await self._files.list(self._directory)}
-        handle = self._files.handle(new)
-        verbs: list[Verb] = [Unlink(new)] if new.rpartition("/")[2] in names else []
-        verbs += [Create(handle), Write(handle, 0, (encode(self.entries),)), Sync(handle), Close(handle)]
-        await self._files.submit((*verbs, Rename(new, self.path), SyncDirectory(self._directory)))
+        await replace_whole(self._files, self.path, encode(self.entries))
         self.is_stored = True
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from callboard.log.errors import PlanFailed
 from callboard.log.format.faults import FrameInvalid, IndexInvalid
 from callboard.log.format.frame import FRAME_HEADER_BYTES, decode_header
 from callboard.log.format.index import INDEX_HEADER_BYTES, INDEX_LAYOUT, SegmentIndex
@@ -31,6 +30,7 @@ from callboard.log.seams.disk import (
 )
 from callboard.log.segments.segment_file import index_path
 from callboard.log.segments.segments import StoredSegment
+from callboard.log.segments.small_files import read_whole
 
 __all__ = [
     "index_is_due",
@@ -39,7 +39,6 @@ __all__ = [
     "load_index",
     "new_index",
     "proves_itself",
-    "read_index_bytes",
     "segment_id_in",
 ]
 
@@ -98,25 +97,11 @@ def index_store_verbs(
     return (Write(handle, 0, (data,)), Truncate(handle, len(data)), Close(handle))
 
 
-async def read_index_bytes(files: Incarnation, directory: str, base_offset: int) -> bytes | None:
-    """What the index file holds; None when there is none."""
-    handle = files.handle(index_path(directory, base_offset))
-    try:
-        await files.submit((Open(handle),))
-    except PlanFailed as failed:
-        if isinstance(failed.error, FileNotFoundError):
-            return None
-        raise
-    data = await files.read(handle, 0, await files.size(handle))
-    await files.submit((Close(handle),))
-    return data
-
-
 async def load_index(
     files: Incarnation, directory: str, base_offset: int, segment_id: int
 ) -> SegmentIndex | None:
     """The stored index when its checksums hold; None when it has to be built anew."""
-    data = await read_index_bytes(files, directory, base_offset)
+    data = await read_whole(files, index_path(directory, base_offset))
     if data is None:
         return None
     length = INDEX_HEADER_BYTES + ENTRY_BYTES * int.from_bytes(data[COUNT_AT : COUNT_AT + 4], "little")

@@ -1,8 +1,8 @@
 """Recovery is idempotent: recovering twice leaves what recovering once leaves.
 
 Once, an opening may begin another segment of a delivery journal (a snapshot is due, or the last segment is long), and
-drop a segment that this makes history: then the mark of the journal's proven end moves too. The opening after that
-leaves everything as it is.
+drop a segment that this makes history: then the mark of the journal's proven end moves too, and the segment before
+gives back its reserve. The opening after that leaves everything as it is.
 """
 
 from __future__ import annotations
@@ -36,16 +36,9 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
 
 
 def _without_journals_that_moved(lines: list[str], others: list[str]) -> list[str]:
-    """`lines` but for delivery journals' segments that `others` do not name, and the marks of these journals."""
+    """`lines` but for those of delivery journals that have other segments in `others`."""
     moved = {_journal(name) for name in _segments(lines) ^ _segments(others)}
-    kept = _segments(lines) & _segments(others)
-    return [
-        line
-        for line in lines
-        if "/delivery/" not in line
-        or (name := line.partition(": ")[0]) in kept
-        or (name.endswith("/committed") and _journal(name) not in moved)
-    ]
+    return [line for line in lines if _journal(line.partition(": ")[0]) not in moved]
 
 
 def _segments(lines: list[str]) -> set[str]:

@@ -46,7 +46,7 @@ from callboard.log.format.columns import Columns
 from callboard.log.host.clock import HostClock
 from callboard.log.host.disk import HostDisk
 from callboard.log.journal.journal import Journal
-from callboard.log.limits import COMMIT_BYTES_MAX
+from callboard.log.limits import COMMIT_BYTES_MAX, USUAL
 from callboard.log.partition.partition_log import LogSettings, PartitionLog
 from callboard.log.seams.disk import Close, Create, MakeDirectory, Sync, Write
 from callboard.simulations.clock import VirtualClock
@@ -308,6 +308,17 @@ async def test_what_nobody_waits_for_lingers_for_company(autojump_clock: Any) ->
         bench.publish()
         await trio.sleep(LINGER_S / 10)
         assert (bench.committer.commits, lazy[0].answers) == (2, [None])
+
+
+async def test_a_journal_that_is_synced_unasked_has_the_log_synced_before_it(autojump_clock: Any) -> None:
+    """Much that no sync has proven makes the journal sync by itself: the log comes first then too (C3)."""
+    async with on_bench() as bench:
+        bench.publish(level=Level.LEADER)
+        await trio.sleep(0.1)
+        bench.core.journal.entries.append(bytes(USUAL.journal_unproven_bytes + 1))
+        bench.record(sync=False)
+        await trio.sleep(0.1)
+        assert bench.syncs()[:2] == ["log", "journal"]
 
 
 async def test_records_that_nobody_waits_for_gather_first(autojump_clock: Any) -> None:

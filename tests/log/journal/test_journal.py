@@ -10,16 +10,7 @@ from callboard.log.errors import FormatTooNew, InternalError, InvalidArgument
 from callboard.log.format.segment import decode_segment_header
 from callboard.log.journal.journal import Journal
 from callboard.log.journal.journal_records import Kind
-
-
-async def test_replays_in_order(owner):
-    """Events come back in the order they were appended, over any number of opens."""
-    for turn in range(3):
-        journal = await owner.open()
-        await owner.append(journal, b"a%d" % turn, b"b%d" % turn)
-        await journal.close()
-    await owner.open()
-    assert [b"a0", b"b0", b"a1", b"b1", b"a2", b"b2"] == owner.state
+from callboard.log.limits import JOURNAL_RESERVE_BYTES, Limits
 
 
 async def test_clean_close_leaves_nothing_to_rewrite(owner):
@@ -45,15 +36,6 @@ async def test_kill_rewrites_the_unproven_tail(owner):
     assert [b"a", b"b"] == owner.state
     assert journal.recovery.rewritten_bytes > 0
     await owner.keeps([b"a", b"b"])
-
-
-async def test_unsynced_events_survive_a_kill_only(owner):
-    """`sync=False` promises survival of a process crash; power loss may take the events."""
-    journal = await owner.open()
-    await owner.append(journal, b"a")
-    await owner.append(journal, b"b", sync=False)
-    assert journal.is_dirty
-    await owner.keeps([b"a"])
 
 
 async def test_empty_stage_syncs_what_was_left(owner):
@@ -101,6 +83,28 @@ async def test_snapshot_keeps_earlier_segments_until_prune(owner):
     assert 3 == await journal.prune()
     assert [journal.segment_path] == owner.segments()
     await owner.keeps([b"a", b"b", b"c"])
+
+
+async def test_a_segment_that_is_left_keeps_no_reserve(owner):
+    """The zeros behind its last frame are given back, whether a snapshot, a healing or its length ended it."""
+    journal = await owner.open()
+    await owner.append(journal, b"a")
+    await journal.snapshot(owner.image())
+    await owner.append(journal, b"b")
+    journal.needs_healing = True
+    await journal.heal(owner.image())
+    owner.limits = Limits(journal_segment_bytes=1)
+    await journal.close()
+    journal = await owner.open()
+    await owner.append(journal, b"c")
+    files = owner.disk.files()
+    sizes = [len(files[path]) for path in owner.segments()]
+    assert sizes[-1] > JOURNAL_RESERVE_BYTES
+    assert max(sizes[:-1]) < 1000
+    assert len(sizes) > 3
+    owner.disk.crash()
+    await owner.open()
+    assert [b"a", b"b", b"c"] == owner.state
 
 
 async def test_prune_keeps_young_segments(owner):

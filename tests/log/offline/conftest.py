@@ -9,7 +9,7 @@ from callboard.log.format.columns import Columns
 from callboard.log.format.committed import COMMITTED_BYTES, encode_committed
 from callboard.log.format.frame import encode_frame, frame_length
 from callboard.log.format.index import SegmentIndex
-from callboard.log.format.segment import SEGMENT_HEADER_BYTES, encode_segment_header
+from callboard.log.format.segment import encode_segment_header
 from callboard.log.limits import MIB
 from callboard.log.seams.disk import Close, Create, MakeDirectory, Sync, SyncDirectory, Unlink, Write
 from callboard.log.segments.segment_file import SegmentFile, index_path, segment_path
@@ -122,8 +122,3 @@ async def writer() -> Writer:
 @pytest.fixture
 def run():
     return trio.run
-
-
-@pytest.fixture
-def header_bytes() -> int:
-    return SEGMENT_HEADER_BYTES

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from callboard.log.errors import DiskFull, PlanFailed, StaleIncarnation, StorageError
+from callboard.log.errors import PlanFailed, StaleIncarnation, StorageError
 from callboard.log.format.columns import Columns
 from callboard.log.limits import Limits
 from callboard.log.partition.partition_log import LogSettings, PartitionLog
@@ -211,9 +211,3 @@ def make_world() -> Callable[..., World]:
 def everywhere() -> Any:
     """`crash_everywhere`."""
     return crash_everywhere
-
-
-@pytest.fixture
-def disk_full() -> type[DiskFull]:
-    """The error that a full disk gives."""
-    return DiskFull

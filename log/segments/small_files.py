@@ -1,0 +1,44 @@
+"""Small files beside segments: read as a whole, replaced as a whole."""
+
+from __future__ import annotations
+
+from callboard.log.errors import PlanFailed
+from callboard.log.seams.disk import (
+    Close,
+    Create,
+    Incarnation,
+    Open,
+    Rename,
+    Sync,
+    SyncDirectory,
+    Unlink,
+    Verb,
+    Write,
+)
+
+__all__ = ["read_whole", "replace_whole"]
+
+
+async def read_whole(files: Incarnation, path: str) -> bytes | None:
+    """The file's bytes; None when it is missing. Raises `PlanFailed`."""
+    handle = files.handle(path)
+    try:
+        await files.submit((Open(handle),))
+    except PlanFailed as error:
+        if isinstance(error.error, FileNotFoundError):
+            return None
+        raise
+    data = await files.read(handle, 0, await files.size(handle))
+    await files.submit((Close(handle),))
+    return data
+
+
+async def replace_whole(files: Incarnation, path: str, data: bytes) -> None:
+    """Give the file these bytes, durably: a crash leaves the old ones or the new ones. Raises `PlanFailed`."""
+    directory, _, name = path.rpartition("/")
+    new = f"{path}.new"
+    names = {entry.name for entry in await files.list(directory)}
+    handle = files.handle(new)
+    verbs: list[Verb] = [Unlink(new)] if f"{name}.new" in names else []
+    verbs += [Create(handle), Write(handle, 0, (data,)), Sync(handle), Close(handle)]
+    await files.submit((*verbs, Rename(new, path), SyncDirectory(directory)))

@@ -411,6 +411,7 @@ class Partition(Actor[c.PartitionCommand]):
                 heals=log_part.heals + journal_part.heals,
                 lost_records=log.record.lost_records,
                 cancelled_records=core.sequencer.cancelled,
+                is_recovery_owed=log.owed_for is not None,
                 history_bytes=self._journal.history_bytes,
                 dropped_history_bytes=self._journal.dropped_history_bytes,
                 gaps=tuple(str(gap) for gap in log.gaps),

@@ -419,6 +419,7 @@ class BrokerWorkload:
             for partition in statistics.partitions:
                 pending = {names.get(group.group_id): group.pending for group in partition.groups}
                 settled &= all(pending.get(name, 1) == 0 for name in wanted)
+                settled &= not partition.is_recovery_owed
                 settled &= partition.state in ("running", "full") or not self.world.healed.is_set()
                 if self.traffic.ordering == "key":
                     fenced = any(group.fenced for group in partition.groups)

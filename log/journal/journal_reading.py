@@ -80,7 +80,7 @@ class JournalReading:
                 owner.restore(columns.value(0) or b"")
                 return
             self.next_sequence = base if first_lost is None and base == at + 1 else first_lost or at
-        control = decode_control(columns.value(0))
+        control = decode_control(columns.value(0), behind_gap=base > self.next_sequence)
         if control is None:
             self.faults.append("a frame has no control record")
             return

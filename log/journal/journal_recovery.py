@@ -299,7 +299,7 @@ class Replay:
                 raise self._corrupt(path, self.next, header.base_offset - 1, "its events")
             self.hole = f", bytes {self.end} to {position}"
         if self.hole is not None:
-            control = decode_control(columns.value(0))
+            control = decode_control(columns.value(0), behind_gap=True)
             if control is None or control.proven > self.next:
                 raise self._corrupt(path, self.next, header.base_offset - 1, "its events")
             return False

@@ -168,7 +168,7 @@ class FramesFound:
             self.state.lost_snapshot = False
             self.found.has_snapshot = True
             return True
-        control = decode_control(columns.value(0))
+        control = decode_control(columns.value(0), behind_gap=header.base_offset > self.state.end)
         if control is None:
             message = "a frame of the journal has no control record"
             tell(self.state, "undecodable", position, header.base_offset, header.last_offset, message)

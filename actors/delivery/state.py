@@ -36,8 +36,6 @@ from callboard.actors.delivery.intervals import IntervalMap, IntervalSet
 from callboard.actors.delivery.receipts import HistoryRow, LeaseState, OffsetRange
 from callboard.log.errors import InternalError
 
-__all__ = ["COUNTERS", "UNANCHORED", "DeliveryState", "OffsetState"]
-
 COUNTERS: Final = ("delivered", "redelivered", "acked", "nacked", "released", "expired", "voided", "skipped")
 """Offsets that met each fate, since the group began; restored with the state."""
 

@@ -16,8 +16,6 @@ from callboard.log.seams.disk import Close, Incarnation
 from callboard.log.segments.scanning import OpenSegment, open_segment, scan_file
 from callboard.log.segments.segment_file import segment_path
 
-__all__ = ["JournalReading"]
-
 
 class JournalReading:
     """One reading of the journal in `directory`; `owner` hears what a replay would tell it.

@@ -30,8 +30,6 @@ from typing import Final, NamedTuple
 from callboard.log.format.columns import Columns
 from callboard.log.format.fields import too_new
 
-__all__ = ["CONTROL", "CONTROL_BYTES", "Control", "Kind", "columns_of_control", "decode_control"]
-
 CONTROL: Final = struct.Struct("<BQ")
 """Kind and proven."""
 CONTROL_BYTES: Final = CONTROL.size

@@ -55,8 +55,6 @@ from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.scanning import OpenSegment, open_segment, scan_file
 from callboard.log.segments.segment_file import SegmentFile, base_offset_of, segment_path
 
-__all__ = ["Found", "JournalRecovery", "Owner", "Pruned", "ignore", "prune_segments", "recover"]
-
 Sink = Callable[[bytes], None]
 
 

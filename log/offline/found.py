@@ -11,8 +11,6 @@ from callboard.log.format.frame import FrameFields, FrameHeader, decode_body, he
 from callboard.log.format.segment import SegmentHeader
 from callboard.log.journal.journal_records import Kind, decode_control
 
-__all__ = ["FramesFound", "Inspection", "Problem", "FoundRun", "SegmentState", "tell"]
-
 
 @attrs.frozen
 class Problem:

@@ -32,16 +32,6 @@ from callboard.log.segments.segment_file import index_path
 from callboard.log.segments.segments import StoredSegment
 from callboard.log.segments.small_files import read_whole
 
-__all__ = [
-    "index_is_due",
-    "index_room_verbs",
-    "index_store_verbs",
-    "load_index",
-    "new_index",
-    "proves_itself",
-    "segment_id_in",
-]
-
 ENTRY_BYTES: Final = 24
 NEW_SUFFIX: Final = ".new"
 COUNT_AT: Final = 12

@@ -41,8 +41,6 @@ from callboard.actors.delivery.snapshot import restore_snapshot, take_snapshot
 from callboard.actors.delivery.state import HEAP_SLACK, UNANCHORED, DeliveryState, length_of
 from callboard.log.errors import InternalError, InvalidArgument
 
-__all__ = ["Delivery", "Lease", "Settlement"]
-
 
 class Delivery(DeliveryState):
     """The delivery of one partition to one group, in shared mode."""

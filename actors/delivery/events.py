@@ -27,17 +27,6 @@ from callboard.actors.delivery.receipts import OFFSET_END
 from callboard.log.errors import CallboardError
 from callboard.log.format.fields import CBOR_ERRORS, too_new
 
-__all__ = [
-    "EVENTS",
-    "FIELDS",
-    "REASON_CHARACTERS_MAX",
-    "DeliveryEventInvalid",
-    "Event",
-    "GroupEvents",
-    "decode_events",
-    "load",
-]
-
 Event = tuple[Any, ...]
 
 EVENTS: Final = 0

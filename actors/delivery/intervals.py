@@ -24,8 +24,6 @@ from typing import Any, Final
 
 from callboard.log.errors import InternalError
 
-__all__ = ["CHUNK_ROWS_MAX", "IntervalMap", "IntervalSet", "Row"]
-
 Row = tuple[Any, ...]
 """(start, stop, *values)"""
 

@@ -13,8 +13,6 @@ import attrs
 
 from callboard.log.errors import InvalidArgument
 
-__all__ = ["Lease", "LeaseState", "OffsetRange", "Settlement", "merged", "normal_ranges"]
-
 OffsetRange = tuple[int, int]
 """[start, stop)"""
 

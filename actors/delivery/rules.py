@@ -9,17 +9,6 @@ from typing import Final, NamedTuple
 
 from callboard.actors.delivery.events import FIELDS
 
-__all__ = [
-    "STATES",
-    "TRANSITIONS",
-    "Transition",
-    "diagram",
-    "events_table",
-    "filled",
-    "states_table",
-    "table",
-]
-
 STATES: Final[dict[str, str]] = {
     "untouched": "never leased; costs nothing, however many there are",
     "passed": "never leased; others behind it were chosen first, and it waits to be chosen",

@@ -16,8 +16,6 @@ from callboard.actors.delivery.receipts import OFFSET_END, HistoryRow, LeaseStat
 from callboard.actors.delivery.state import COUNTERS, UNANCHORED, DeliveryState
 from callboard.log.format.fields import MUST, unknown_fields
 
-__all__ = ["restore_snapshot", "take_snapshot"]
-
 HISTORY_MAX: Final = 2**62
 
 _FIELDS: Final = ("floor", "next", "next_lease_id", "settled", "ready", "delayed", "leases", "counters")

@@ -36,8 +36,6 @@ from callboard.actors.delivery.intervals import IntervalMap, IntervalSet
 from callboard.actors.delivery.receipts import HistoryRow, LeaseState, OffsetRange
 from callboard.log.errors import InternalError
 
-__all__ = ["COUNTERS", "UNANCHORED", "DeliveryState", "OffsetState"]
-
 COUNTERS: Final = ("delivered", "redelivered", "acked", "nacked", "released", "expired", "voided", "skipped")
 """Offsets that met each fate, since the group began; restored with the state."""
 
@@ -141,11 +139,6 @@ class DeliveryState:
     def delayed(self) -> int:
         """Offsets that wait for their `not_before`."""
         return self._delayed.count
-
-    @property
-    def lease_count(self) -> int:
-        """Leases held now."""
-        return len(self._leases)
 
     def counters(self) -> dict[str, int]:
         """Every number worth showing, by name."""

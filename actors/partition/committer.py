@@ -46,8 +46,6 @@ from callboard.log.limits import STUCK_AFTER_S
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Flight, Incarnation, Verb
 
-__all__ = ["CommitFailure", "Committer", "DiskEngine", "Participant", "Staged"]
-
 
 class Staged(Protocol):
     """What a participant stages."""

@@ -60,8 +60,6 @@ from callboard.log.limits import USUAL, Limits
 if TYPE_CHECKING:
     from callboard.actors.partition.lease_reading import LeaseReading
 
-__all__ = ["NOTICE_LASTS_S", "PartitionCore"]
-
 NOTICE_LASTS_S: Final = 0.05
 """How long a notified consumer may take to fetch before the next one is notified."""
 DELAY_MAX_S: Final = 1e9

@@ -15,8 +15,6 @@ from callboard.log.offline.repair import repair_journal
 from callboard.log.partition.recovery import lacks_space
 from callboard.log.seams.disk import Incarnation
 
-__all__ = ["open_delivery_journal"]
-
 
 async def open_delivery_journal(
     files: Incarnation, spec: PartitionSpec, context: Context[Any]

@@ -25,8 +25,6 @@ from callboard.log.seams.entropy import Entropy
 from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.segment_file import segment_path
 
-__all__ = ["BrokenGroup", "DeliveryReading", "GroupReset", "reset_deliveries"]
-
 
 @attrs.define
 class BrokenGroup:

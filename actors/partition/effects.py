@@ -10,18 +10,6 @@ from callboard.actors.partition.group_states import PendingLease
 from callboard.actors.partition.queues import Appends
 from callboard.log.errors import CallboardError
 
-__all__ = [
-    "Answer",
-    "AppendsFailed",
-    "AppendsStored",
-    "Arm",
-    "Effect",
-    "Journalled",
-    "Notify",
-    "ReadRecords",
-    "Refuse",
-]
-
 
 class Answer(NamedTuple):
     """Answer questions, each with its value."""

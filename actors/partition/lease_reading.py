@@ -9,8 +9,6 @@ from typing import Final
 from callboard.actors.delivery.receipts import Lease, OffsetRange, merged
 from callboard.log.format.columns import Columns
 
-__all__ = ["LeaseReading"]
-
 JOIN_MAX: Final = 64
 """Offsets between two leased ranges that are read with them, since one read costs less than two."""
 

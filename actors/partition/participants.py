@@ -35,8 +35,6 @@ from callboard.log.partition.partition_log import PartitionLog, StagedAppend
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Verb
 
-__all__ = ["JournalParticipant", "LogParticipant", "wall_offset"]
-
 OWED_RETRY_S: Final = 1.0
 OWED_RETRY_MAX_S: Final = 60.0
 """How long after a refusal the journal, or what recovery owes, is tried again unasked; doubled each time, up to the

@@ -80,8 +80,9 @@ class Publisher:
         self.live = live
         self.partitioner: Partitioner = consistent
         self._is_chosen = False
-        self._tells = 0
         """Whether the partitioner was named, or has chosen: it stays then."""
+        self._tells = 0
+        """Publishes that nobody waited for, since the last one that let other tasks run."""
         self._sticky = StickyRoundRobin(len(live.ports))
 
     def choose_by(self, partitioner: Partitioner) -> None:

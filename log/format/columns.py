@@ -40,8 +40,6 @@ from callboard.log import limits
 from callboard.log.errors import InvalidArgument, UnsupportedPlatform
 from callboard.log.seams.disk import Buffer
 
-__all__ = ["NO_TIME", "Columns", "Ends", "Headers", "ProducerRun", "join_items"]
-
 Headers = Mapping[str, bytes | str]
 ProducerRun = tuple[int, int, int, int]
 

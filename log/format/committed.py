@@ -17,16 +17,6 @@ from callboard.log.format.faults import CommittedInvalid, FaultReason
 from callboard.log.format.layout import Layout, LayoutField
 from callboard.log.seams.disk import Buffer
 
-__all__ = [
-    "COMMITTED_BYTES",
-    "COMMITTED_LAYOUT",
-    "COMMITTED_NAME",
-    "COMMITTED_SLOT_BYTES",
-    "Committed",
-    "decode_committed",
-    "encode_committed",
-]
-
 COMMITTED_NAME: Final = "committed"
 COMMITTED_MAGIC: Final = b"CBCM"
 COMMITTED_VERSION: Final = 1

@@ -14,8 +14,6 @@ from callboard.log.errors import ConfigurationError, join_problems
 from callboard.log.format.faults import FaultReason, FrameInvalid
 from callboard.log.seams.disk import Buffer
 
-__all__ = ["NONE", "Codec", "Compression", "decompress"]
-
 GZIP_WINDOW: Final = 31
 """zlib's way of saying: 32 KiB window, gzip header without name or time."""
 ZSTD_WINDOW_BYTES_MAX: Final = 128 * limits.MIB

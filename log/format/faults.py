@@ -10,15 +10,6 @@ from __future__ import annotations
 
 import enum
 
-__all__ = [
-    "CommittedInvalid",
-    "FaultReason",
-    "FormatFault",
-    "FrameInvalid",
-    "IndexInvalid",
-    "SegmentHeaderInvalid",
-]
-
 
 class FaultReason(enum.Enum):
     """Why bytes were refused."""

@@ -15,8 +15,6 @@ import cbor2
 
 from callboard.log.errors import FormatTooNew
 
-__all__ = ["CBOR_ERRORS", "MUST", "OPTIONAL_KINDS_FROM", "check_kind", "too_new", "unknown_fields"]
-
 CBOR_ERRORS: Final = (
     cbor2.CBORDecodeError,
     ValueError,

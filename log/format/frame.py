@@ -43,29 +43,6 @@ from callboard.log.format.faults import FaultReason, FrameInvalid
 from callboard.log.format.layout import Layout, LayoutField
 from callboard.log.seams.disk import Buffer
 
-__all__ = [
-    "BASE_OFFSET",
-    "BODY_COLUMNS",
-    "COUNT",
-    "FRAME_HEADER_BYTES",
-    "FRAME_LAYOUT",
-    "FRAME_MAGIC",
-    "FRAME_VERSION",
-    "FrameFields",
-    "FrameHeader",
-    "LAST_OFFSET",
-    "MAX_TIME",
-    "decode_body",
-    "decode_frame",
-    "decode_header",
-    "encode_frame",
-    "frame_length",
-    "header_of",
-    "plain_body",
-    "reseal",
-    "seed_of",
-]
-
 FRAME_MAGIC: Final = b"\xf9CBF"
 NEWEST_CODEC: Final = max(Codec)
 PLAIN: Final = Codec.NONE

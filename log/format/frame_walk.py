@@ -75,18 +75,6 @@ from callboard.log.format.index import SegmentIndex
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
 from callboard.log.seams.disk import Buffer
 
-__all__ = [
-    "CHUNK_BYTES",
-    "EVERYTHING",
-    "LOOK_AHEAD_BYTES",
-    "NOTHING",
-    "DamagedRange",
-    "FrameWalk",
-    "Need",
-    "Tail",
-    "Visit",
-]
-
 MAGIC_PATTERN: Final = re.compile(re.escape(FRAME_MAGIC), re.DOTALL)
 NOT_ZERO: Final = re.compile(rb"[^\x00]")
 ZEROS: Final = bytes(64 * limits.KIB)

@@ -30,8 +30,6 @@ from callboard.log.format.layout import Layout, LayoutField
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
 from callboard.log.seams.disk import Buffer
 
-__all__ = ["INDEX_HEADER_BYTES", "INDEX_INTERVAL_BYTES", "INDEX_LAYOUT", "SegmentIndex"]
-
 INDEX_MAGIC: Final = b"CALLIDX1"
 INDEX_VERSION: Final = 1
 INDEX_INTERVAL_BYTES: Final = 4 * limits.KIB

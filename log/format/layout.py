@@ -10,8 +10,6 @@ from collections.abc import Iterator
 
 import attrs
 
-__all__ = ["LayoutField", "Layout"]
-
 TYPE_NAMES = {"B": "u8", "H": "u16", "I": "u32", "Q": "u64", "q": "i64"}
 
 

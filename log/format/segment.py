@@ -26,22 +26,6 @@ from callboard.log.format.faults import FaultReason, SegmentHeaderInvalid
 from callboard.log.format.layout import Layout, LayoutField
 from callboard.log.seams.disk import Buffer
 
-__all__ = [
-    "GapReason",
-    "SEGMENT_HEADER_BYTES",
-    "SEGMENT_LAYOUT",
-    "SEGMENT_MAGIC",
-    "SEGMENT_VERSION",
-    "SegmentHeader",
-    "SegmentKind",
-    "UNBOUND",
-    "belongs_to",
-    "decode_segment_header",
-    "encode_segment_header",
-    "identity_of",
-    "kind_of",
-]
-
 SEGMENT_MAGIC: Final = b"CALLBRD1"
 SEGMENT_VERSION: Final = 1
 

@@ -15,8 +15,6 @@ from callboard.log.format.index import SegmentIndex
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
 from callboard.log.seams.disk import Buffer
 
-__all__ = ["read_frames", "run_walk", "run_walk_async", "run_walk_cached", "walk_buffer"]
-
 
 def run_walk(walk: FrameWalk, pread: Callable[[int, int], Buffer]) -> FrameWalk:
     """Walk to the end."""

@@ -72,8 +72,6 @@ from callboard.log.seams.disk import Buffer, Close, Incarnation, Mark, Sync, Ver
 from callboard.log.seams.entropy import Entropy
 from callboard.log.segments.segment_file import SegmentFile
 
-__all__ = ["Journal", "JournalRecovery", "ProvenEnd", "StagedJournal"]
-
 TOP_UPS_PER_RESERVE: Final = 2
 """What part of the reserve is written beyond it each time that it is topped up."""
 RETRIES_PER_RESERVE: Final = 16

@@ -24,20 +24,6 @@ from callboard.log.seams.disk import (
 )
 from callboard.log.segments.segment_file import NEW_SUFFIX, SEGMENT_SUFFIX, SegmentFile, base_offset_of
 
-__all__ = [
-    "JournalFailure",
-    "classify",
-    "close_quietly",
-    "error_of",
-    "is_full",
-    "leave_segment",
-    "make_directory",
-    "may_have_named",
-    "remove_unfinished",
-    "segment_bases",
-    "start_segment",
-]
-
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 

@@ -16,8 +16,6 @@ from callboard.log.seams.disk import Close, Incarnation
 from callboard.log.segments.scanning import OpenSegment, open_segment, scan_file
 from callboard.log.segments.segment_file import segment_path
 
-__all__ = ["JournalReading"]
-
 
 class JournalReading:
     """One reading of the journal in `directory`; `owner` hears what a replay would tell it.
@@ -80,7 +78,7 @@ class JournalReading:
                 owner.restore(columns.value(0) or b"")
                 return
             self.next_sequence = base if first_lost is None and base == at + 1 else first_lost or at
-        control = decode_control(columns.value(0))
+        control = decode_control(columns.value(0), behind_gap=base > self.next_sequence)
         if control is None:
             self.faults.append("a frame has no control record")
             return

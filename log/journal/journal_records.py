@@ -30,8 +30,6 @@ from typing import Final, NamedTuple
 from callboard.log.format.columns import Columns
 from callboard.log.format.fields import too_new
 
-__all__ = ["CONTROL", "CONTROL_BYTES", "Control", "Kind", "columns_of_control", "decode_control"]
-
 CONTROL: Final = struct.Struct("<BQ")
 """Kind and proven."""
 CONTROL_BYTES: Final = CONTROL.size
@@ -67,12 +65,18 @@ def columns_of_control(kind: Kind, proven: int) -> Columns:
     return Columns.build([CONTROL.pack(kind, proven)])
 
 
-def decode_control(record: bytes | None) -> Control | None:
-    """The control record, or None when these bytes are none. Raises `FormatTooNew` when its kind is unknown."""
+def decode_control(record: bytes | None, *, behind_gap: bool = False) -> Control | None:
+    """The control record, or None when these bytes are none. Raises `FormatTooNew` when its kind is unknown.
+
+    Behind a gap, in which an announcement may have been, a record of this length may be a snapshot: what does not
+    look like a known control record is none then.
+    """
     if record is None or len(record) != CONTROL_BYTES:
         return None
     number, proven = CONTROL.unpack(record)
     kind = KINDS.get(number)
+    if kind is None and behind_gap:
+        return None
     if kind is None:
         raise too_new(
             f"a frame of a journal has the unknown kind {number}", found=number, supported=max(Kind)

@@ -55,8 +55,6 @@ from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.scanning import OpenSegment, open_segment, scan_file
 from callboard.log.segments.segment_file import SegmentFile, base_offset_of, segment_path
 
-__all__ = ["Found", "JournalRecovery", "Owner", "Pruned", "ignore", "prune_segments", "recover"]
-
 Sink = Callable[[bytes], None]
 
 
@@ -299,7 +297,7 @@ class Replay:
                 raise self._corrupt(path, self.next, header.base_offset - 1, "its events")
             self.hole = f", bytes {self.end} to {position}"
         if self.hole is not None:
-            control = decode_control(columns.value(0))
+            control = decode_control(columns.value(0), behind_gap=True)
             if control is None or control.proven > self.next:
                 raise self._corrupt(path, self.next, header.base_offset - 1, "its events")
             return False

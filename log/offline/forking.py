@@ -24,8 +24,6 @@ from callboard.log.seams.disk import (
 )
 from callboard.log.segments.segment_file import SegmentFile
 
-__all__ = ["Fork", "plan_journal", "plan_partition", "write_fork"]
-
 FORKING_KINDS: Final = frozenset({"header", "header-copy", "damage", "undecodable", "snapshot", "lost"})
 CHUNK_BYTES: Final = 1 * MIB
 

@@ -11,8 +11,6 @@ from callboard.log.format.frame import FrameFields, FrameHeader, decode_body, he
 from callboard.log.format.segment import SegmentHeader
 from callboard.log.journal.journal_records import Kind, decode_control
 
-__all__ = ["FramesFound", "Inspection", "Problem", "FoundRun", "SegmentState", "tell"]
-
 
 @attrs.frozen
 class Problem:
@@ -168,7 +166,7 @@ class FramesFound:
             self.state.lost_snapshot = False
             self.found.has_snapshot = True
             return True
-        control = decode_control(columns.value(0))
+        control = decode_control(columns.value(0), behind_gap=header.base_offset > self.state.end)
         if control is None:
             message = "a frame of the journal has no control record"
             tell(self.state, "undecodable", position, header.base_offset, header.last_offset, message)

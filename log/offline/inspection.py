@@ -38,8 +38,6 @@ from callboard.log.segments.scanning import OpenSegment, scan_file
 from callboard.log.segments.segment_file import index_path, segment_path
 from callboard.log.segments.small_files import read_whole
 
-__all__ = ["Inspection", "Problem", "inspect_log"]
-
 Tell = Callable[[int], None]
 
 

@@ -35,8 +35,6 @@ from callboard.log.segments.reading import Reading, ReadRequest, TimeSearch
 from callboard.log.segments.scanning import OpenSegment, open_segment
 from callboard.log.segments.segment_file import segment_path
 
-__all__ = ["LogReader", "Reading"]
-
 OPEN_SEGMENTS_MAX: Final = 4
 """Segments kept open between reads."""
 COMMITTED_TRIES: Final = 3

@@ -45,8 +45,6 @@ from callboard.log.segments.segment_file import INDEX_SUFFIX, SEGMENT_SUFFIX, in
 from callboard.log.segments.segments import Damage
 from callboard.log.segments.small_files import replace_whole
 
-__all__ = ["RepairAction", "RepairReport", "repair_directory", "repair_journal"]
-
 
 @attrs.frozen
 class RepairAction:

@@ -20,8 +20,6 @@ from callboard.log.offline.inspection import inspect_log
 from callboard.log.seams.disk import Disk, Incarnation
 from callboard.log.segments.segment_file import base_offset_of
 
-__all__ = ["LogReport", "Problem", "Progress", "VerifyReport", "find_logs", "verify_directory"]
-
 DEPTH_MAX: Final = 8
 SKIPPED: Final = frozenset({"quarantine"})
 CATALOG: Final = "catalog"

@@ -19,8 +19,6 @@ from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.segment_file import base_offset_of
 from callboard.log.segments.segments import StoredSegment
 
-__all__ = ["heal_segment", "remove_leftovers"]
-
 
 async def remove_leftovers(files: Incarnation, directory: str, active: StoredSegment) -> None:
     """Remove what a failed plan left: half-made files, and segments past the one in use.

@@ -27,8 +27,6 @@ from callboard.log.segments.segments import (
     StoredSegment,
 )
 
-__all__ = ["LogReads"]
-
 CHUNK_BYTES: Final = 256 * KIB
 """Read at a time, unless a frame is larger."""
 HOT_CHUNK_BYTES: Final = 64 * KIB

@@ -77,8 +77,6 @@ from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.reading import Reading
 from callboard.log.segments.segments import Damage, Gap, StoredSegment
 
-__all__ = ["Damage", "Gap", "LogSettings", "PartitionLog", "Reading", "Recovery", "StagedAppend"]
-
 MICROSECONDS: Final = 1_000_000
 NEVER: Final = float("inf")
 

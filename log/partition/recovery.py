@@ -57,8 +57,6 @@ from callboard.log.segments.segment_file import SegmentFile
 from callboard.log.segments.segments import Damage, Gap, SegmentList, StoredSegment
 from callboard.log.segments.small_files import read_whole
 
-__all__ = ["Opened", "Recovery", "gaps_between", "lacks_space", "open_partition", "open_proven"]
-
 NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
 
 

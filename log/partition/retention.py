@@ -22,8 +22,6 @@ from callboard.log.seams.disk import Incarnation, SyncDirectory, Unlink, Verb
 from callboard.log.segments.segment_file import INDEX_SUFFIX, base_offset_of, index_path
 from callboard.log.segments.segments import SegmentList, StoredSegment
 
-__all__ = ["LogSettings", "retain"]
-
 MICROSECONDS: Final = 1_000_000
 SEGMENTS_WITHIN_RETENTION: Final = 4
 """A size limit is kept to about a quarter: only whole sealed segments can be dropped."""

@@ -36,8 +36,6 @@ from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.segment_file import SegmentFile
 from callboard.log.segments.segments import StoredSegment
 
-__all__ = ["RewrittenRun", "Writer", "make_segment", "new_segment_id"]
-
 CHUNK_BYTES: Final = 1 * MIB
 SEGMENT_ID_BITS: Final = 64
 

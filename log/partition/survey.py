@@ -43,8 +43,6 @@ from callboard.log.segments.segment_file import (
 from callboard.log.segments.segments import Damage, StoredSegment
 from callboard.log.segments.small_files import read_whole
 
-__all__ = ["COMMITTED_NAME", "Survey", "ensure_directory", "leftovers", "survey"]
-
 NEW_INDEX_SUFFIX: Final = INDEX_SUFFIX + ".new"
 
 

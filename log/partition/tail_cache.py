@@ -18,8 +18,6 @@ from typing import Final
 from callboard.log.errors import InternalError
 from callboard.log.format.columns import Columns
 
-__all__ = ["TailCache"]
-
 BATCH_OVERHEAD_BYTES: Final = 512
 """What a batch costs in memory besides its payload."""
 COMPACT_AFTER: Final = 1024

@@ -24,8 +24,6 @@ from callboard.log.seams.disk import (
 from callboard.log.segments.segments import Damage
 from callboard.log.segments.small_files import read_whole, replace_whole
 
-__all__ = ["DAMAGES_NAME", "DamageRecord"]
-
 DAMAGES_NAME: Final = "damages"
 MAGIC: Final = b"CBDM"
 VERSION: Final = 1

@@ -32,16 +32,6 @@ from callboard.log.segments.segment_file import index_path
 from callboard.log.segments.segments import StoredSegment
 from callboard.log.segments.small_files import read_whole
 
-__all__ = [
-    "index_is_due",
-    "index_room_verbs",
-    "index_store_verbs",
-    "load_index",
-    "new_index",
-    "proves_itself",
-    "segment_id_in",
-]
-
 ENTRY_BYTES: Final = 24
 NEW_SUFFIX: Final = ".new"
 COUNT_AT: Final = 12
@@ -51,11 +41,6 @@ COUNT_AT: Final = 12
 def new_index(segment_id: int, base_offset: int) -> SegmentIndex:
     """An empty index with this log's interval."""
     return SegmentIndex(segment_id, base_offset, interval_bytes=INDEX_INTERVAL_BYTES)
-
-
-def index_is_due(segment: StoredSegment, checkpoint_bytes: int) -> bool:
-    """Whether the segment grew by `checkpoint_bytes` since its index was stored."""
-    return segment.file.position - segment.index_stored_to >= checkpoint_bytes
 
 
 def index_room_verbs(files: Incarnation, segment: StoredSegment) -> tuple[Verb, ...]:

@@ -17,8 +17,6 @@ from callboard.log.format.committed import Committed
 from callboard.log.format.segment import UNBOUND, SegmentHeader, SegmentKind, belongs_to
 from callboard.log.limits import OFFSET_JUMP_MAX, OFFSET_MAX
 
-__all__ = ["FOREIGN", "Placing", "TOO_FAR", "is_within_reach", "place_segments"]
-
 FOREIGN: Final = "it belongs to another log"
 TOO_FAR: Final = "further ahead than the log can explain"
 

@@ -25,8 +25,6 @@ from callboard.log.seams.disk import (
     Write,
 )
 
-__all__ = ["Quarantine"]
-
 DIRECTORY: Final = "quarantine"
 COPY_BYTES: Final = 4 * MIB
 

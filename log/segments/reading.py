@@ -7,8 +7,6 @@ import attrs
 from callboard.log.format.columns import Columns
 from callboard.log.format.frame import FrameFields, decode_body, header_of
 
-__all__ = ["ReadRequest", "Reading", "TimeSearch"]
-
 
 @attrs.frozen
 class Reading:

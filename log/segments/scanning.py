@@ -21,16 +21,6 @@ from callboard.log.seams.disk import Close, Handle, Incarnation, Open
 from callboard.log.segments.index_file import load_index, new_index, proves_itself
 from callboard.log.segments.segments import Damage, StoredSegment
 
-__all__ = [
-    "OpenSegment",
-    "ensure_open",
-    "index_stored",
-    "open_segment",
-    "scan_file",
-    "scan_from",
-    "scan_stored",
-]
-
 
 @attrs.frozen
 class OpenSegment:

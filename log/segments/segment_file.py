@@ -44,8 +44,6 @@ from callboard.log.seams.disk import (
     Zero,
 )
 
-__all__ = ["SegmentFile", "base_offset_of", "index_path", "segment_path"]
-
 SEGMENT_SUFFIX: Final = ".log"
 INDEX_SUFFIX: Final = ".index"
 NEW_SUFFIX: Final = ".log.new"

@@ -16,13 +16,6 @@ from callboard.log.format.segment import GapReason
 from callboard.log.seams.disk import Handle
 from callboard.log.segments.segment_file import SegmentFile
 
-__all__ = [
-    "Damage",
-    "Gap",
-    "SegmentList",
-    "StoredSegment",
-]
-
 
 @attrs.frozen
 class Damage:

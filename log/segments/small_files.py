@@ -16,8 +16,6 @@ from callboard.log.seams.disk import (
     Write,
 )
 
-__all__ = ["read_whole", "replace_whole"]
-
 
 async def read_whole(files: Incarnation, path: str) -> bytes | None:
     """The file's bytes; None when it is missing. Raises `PlanFailed`."""

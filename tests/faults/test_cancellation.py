@@ -10,6 +10,8 @@ import attrs
 import pytest
 import trio
 
+from callboard.publishing.publisher import TELLS_PER_PASS
+
 STEPS_MAX = 2000
 
 
@@ -62,8 +64,9 @@ class Case:
         await self.topic.publish(b"walked", acks="leader")
 
     async def publish_nobody(self) -> None:
-        """A publish that waits for nothing."""
-        await self.topic.publish(b"walked", acks="none")
+        """Publishes that wait for nothing, so many that other tasks run in between."""
+        for _ in range(TELLS_PER_PASS + 1):
+            await self.topic.publish(b"walked", acks="none")
 
     async def publish_batch(self) -> None:
         """A batch."""

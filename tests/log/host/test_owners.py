@@ -28,10 +28,13 @@ from callboard import open_runtime
 async def main():
     async with open_runtime(sys.argv[1]) as runtime:
         await runtime.create_topic("orders")
+        runs, tell = os.pipe()
         child = os.fork()
         if child == 0:
+            os.write(tell, b"!")
             sys.stdin.read()
             os._exit(0)
+        os.read(runs, 1)
         print("child", child, flush=True)
         if sys.argv[2] == "hangs":
             await trio.sleep_forever()

@@ -7,6 +7,7 @@ import pytest
 
 from callboard.log.errors import DiskFull, LogCorrupt, PlanFailed, StaleIncarnation, StorageError
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
+from callboard.log.journal.journal_records import CONTROL_BYTES
 from callboard.log.limits import JOURNAL_RESERVE_BYTES, KIB
 from callboard.log.seams.disk import Create, Rename, Sync, SyncDirectory, Write, Zero
 from callboard.simulations.disk.inodes import keep_unsynced, lose_unsynced
@@ -280,6 +281,18 @@ async def test_damage_of_proven_events_is_said(owner):
     with pytest.raises(LogCorrupt, match="callboard repair") as caught:
         await owner.open()
     assert (path, (2, 3)) == (caught.value.path, caught.value.offsets)
+
+
+async def test_a_snapshot_behind_damage_is_no_control_record(owner):
+    """A snapshot that lost its announcement and is as long as a control record is damage, and no newer format."""
+    journal = await owner.open()
+    await owner.append(journal, b"a" * CONTROL_BYTES)
+    await journal.snapshot(owner.image())
+    await owner.append(journal, b"b")
+    owner.disk.crash()
+    owner.disk.flip(journal.segment_path, SEGMENT_HEADER_BYTES + 4)
+    with pytest.raises(LogCorrupt, match="callboard repair"):
+        await owner.open()
 
 
 async def test_later_snapshot_replaces_damage(owner):

@@ -18,7 +18,7 @@ W2  Every step is strictly simpler: the workload has fewer items, or fewer numbe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar, cast
 
 import attrs
 
@@ -26,6 +26,7 @@ from callboard.simulations.entropy import SeededEntropy
 
 Drawn = float | bytes
 Draws = tuple[tuple[str, tuple[Drawn, ...]], ...]
+D = TypeVar("D", float, int, bytes)
 Weight = tuple[int, int, tuple[float, ...]]
 
 ALMOST_ONE: Final = 1.0 - 2.0**-53
@@ -98,26 +99,27 @@ class _Redrawing(SeededEntropy):
         self._at = 0
 
     def random(self) -> float:
-        own = super().random()
-        return self._take(own, lambda given: isinstance(given, float))
+        return self._take(super().random(), lambda given: isinstance(given, float))
 
     def integer(self, bits: int) -> int:
-        own = super().integer(bits)
-        return self._take(own, lambda given: isinstance(given, int) and given.bit_length() <= bits)
+        return self._take(
+            super().integer(bits), lambda given: isinstance(given, int) and given.bit_length() <= bits
+        )
 
     def bytes(self, count: int) -> bytes:
-        own = super().bytes(count)
-        return self._take(own, lambda given: isinstance(given, bytes) and len(given) == count)
+        return self._take(
+            super().bytes(count), lambda given: isinstance(given, bytes) and len(given) == count
+        )
 
     def fork(self, name: str) -> SeededEntropy:
         seed = super().fork(name).seed
         return _Redrawing(seed, self._given, self._taken, f"{self._place}/{name}")
 
-    def _take(self, own: Any, fits: Callable[[Any], bool]) -> Any:
+    def _take(self, own: D, fits: Callable[[Any], bool]) -> D:
         """The next of the given draws if it fits, else `own`; two sources at one place give the same."""
         given = self._given.get(self._place, ())
         if self._at < len(given) and fits(given[self._at]):
-            own = given[self._at]
+            own = cast(D, given[self._at])
         taken = self._taken.setdefault(self._place, [])
         if self._at == len(taken):
             taken.append(own)

@@ -531,6 +531,11 @@ class Journal:
         return self._unproven_bytes > 0
 
     @property
+    def is_read_unproven(self) -> bool:
+        """Whether opening read events that no sync has proven, and could not write anew: power loss may take them."""
+        return self.needs_healing and not self._is_outdated and self.recovery.rewritten_bytes > 0
+
+    @property
     def reserve_bytes(self) -> int:
         """Zeros ahead of the last frame."""
         return self._segment.allocated_to - self._segment.position

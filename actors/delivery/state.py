@@ -140,11 +140,6 @@ class DeliveryState:
         """Offsets that wait for their `not_before`."""
         return self._delayed.count
 
-    @property
-    def lease_count(self) -> int:
-        """Leases held now."""
-        return len(self._leases)
-
     def counters(self) -> dict[str, int]:
         """Every number worth showing, by name."""
         now = {

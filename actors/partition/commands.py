@@ -281,6 +281,8 @@ class PartitionStatistics:
     """What was removed of it since the partition was opened because there was too much of it."""
     cancelled_records: int = 0
     """Never written: their publishers had all given up waiting before a commit took them."""
+    is_recovery_owed: bool = False
+    """The disk was too full for recovery: records behind the proven end are in no number here until it has space."""
     gaps: tuple[str, ...] = ()
     damages: tuple[str, ...] = ()
     groups: tuple[GroupStatistics, ...] = ()

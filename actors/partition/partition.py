@@ -55,8 +55,9 @@ from callboard.log.format.columns import Columns
 from callboard.log.format.compression import Compression
 from callboard.log.journal.journal import Journal
 from callboard.log.limits import OPENING_BYTES_LEAST, OPENING_TURN_S, READ_BYTES_DEFAULT, Limits
-from callboard.log.partition.partition_log import LogSettings, PartitionLog
+from callboard.log.partition.partition_log import PartitionLog
 from callboard.log.partition.recovery import lacks_space
+from callboard.log.partition.retention import LogSettings
 from callboard.log.segments.segments import Damage
 
 SPACE_RETRY_S = 5.0
@@ -411,6 +412,7 @@ class Partition(Actor[c.PartitionCommand]):
                 heals=log_part.heals + journal_part.heals,
                 lost_records=log.record.lost_records,
                 cancelled_records=core.sequencer.cancelled,
+                is_recovery_owed=log.owed_for is not None,
                 history_bytes=self._journal.history_bytes,
                 dropped_history_bytes=self._journal.dropped_history_bytes,
                 gaps=tuple(str(gap) for gap in log.gaps),

@@ -13,7 +13,8 @@ from callboard.cli.offline import CatalogReplay, OfflineDirectory
 from callboard.log.errors import GroupNotFound, JournalInvalid, PlanFailed
 from callboard.log.host.clock import HostClock
 from callboard.log.host.entropy import HostEntropy
-from callboard.log.offline.verify import Problem, VerifyReport
+from callboard.log.offline.found import Problem
+from callboard.log.offline.verify import VerifyReport
 
 EVERY_GROUP = "*"
 

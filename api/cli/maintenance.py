@@ -16,8 +16,9 @@ from callboard.cli.options import directory_option, json_option
 from callboard.cli.output import Advance, print_json, progress, show
 from callboard.log.errors import CallboardError
 from callboard.log.host.clock import HostClock
+from callboard.log.offline.found import Problem
 from callboard.log.offline.repair import RepairReport, repair_directory
-from callboard.log.offline.verify import LogReport, Problem, Progress, VerifyReport, verify_directory
+from callboard.log.offline.verify import LogReport, Progress, VerifyReport, verify_directory
 
 Names = dict[str, str]
 

@@ -35,6 +35,7 @@ from callboard.simulations.exhaustive.exploring import Exploration, explore
 from callboard.simulations.machines import MACHINES
 from callboard.simulations.proof import prove
 from callboard.simulations.scenarios.scenario import Scenario, draw, run_scenario
+from callboard.simulations.search.redrawing import Drawing
 from callboard.simulations.search.replay import (
     RunCase,
     Verdict,
@@ -179,8 +180,9 @@ def shrink_stored(answer: Answer, *, file: str, runs: int, seconds: float) -> No
     # A case that takes much longer is no simpler one; only what is stuck may take as long as there is.
     stuck = isinstance(first.failure, SimulationStuck)
     ticks = QUIET.tick_limit if stuck else 4 * first.ticks + LEAST_TICKS
-    trial = trial_of(run_case, stored.promise, ticks)
-    shrunk = shrink(case, trial, budget, lambda what, spent: answer(shrinking=what, runs=spent))
+    trial = trial_of(run_case, first.failure, ticks)
+    drawing = Drawing(scenario.workload, SeededEntropy(stored.seed).fork("workload"))
+    shrunk = shrink(case, trial, budget, lambda what, spent: answer(shrinking=what, runs=spent), drawing)
     run = run_case(shrunk.case, QUIET)
     note = f"made small in {shrunk.runs} runs" + ("" if shrunk.complete else "; there was more to try")
     small = stored_failure_of(

@@ -104,7 +104,8 @@ def smallest(trial: Trial, seed: int, case: Case, run: Run) -> Small | None:
 
     if fails(case, record=False) is None:
         return None
-    found = shrink(case, fails, RunBudget(out_of_time=lambda: ticks > TICKS_MAX))
+    budget = RunBudget(out_of_time=lambda: ticks > TICKS_MAX)
+    found = shrink(case, fails, budget, drawing=trial.drawing(seed))
     return Small(found.case, trial.run(seed, found.case), found.runs)
 
 

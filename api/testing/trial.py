@@ -16,6 +16,7 @@ import trio
 from callboard.log.errors import InvalidArgument
 from callboard.simulations.entropy import Generator, SeededEntropy
 from callboard.simulations.faults import NO_FAULTS, FaultSpace, Plan, draw_plan
+from callboard.simulations.search.redrawing import Drawing
 from callboard.simulations.search.shrink import Case
 from callboard.simulations.world import Run, Settings, World, run, schedulers
 from callboard.testing.guard import no_draws
@@ -52,6 +53,12 @@ class Trial:
             plan = self.faults
         workload = None if self.workload is None else self.workload(entropy.fork("workload"))
         return Case(workload, plan)
+
+    def drawing(self, seed: int) -> Drawing | None:
+        """How this seed's workload is drawn; None without one."""
+        if self.workload is None:
+            return None
+        return Drawing(self.workload, SeededEntropy(seed).fork("workload"))
 
     def run(
         self,

@@ -22,7 +22,7 @@ def draw_transfers(entropy: Any) -> tuple[Transfer, ...]:
     customers = sorted(OPENING)
     return tuple(
         Transfer(number, customers[entropy.integer(1)], 1 + entropy.integer(6))
-        for number in range(1, 3 + entropy.integer(2))
+        for number in range(1, 2 + entropy.integer(2))
     )
 
 

@@ -38,13 +38,19 @@ from typing import Final
 import attrs
 
 from callboard.log.errors import PlanFailed, StorageError
-from callboard.log.format.committed import COMMITTED_BYTES, Committed, decode_committed, encode_committed
+from callboard.log.format.committed import (
+    COMMITTED_BYTES,
+    COMMITTED_NAME,
+    Committed,
+    decode_committed,
+    encode_committed,
+)
 from callboard.log.format.faults import CommittedInvalid
 from callboard.log.format.frame import BASE_OFFSET, LAST_OFFSET, FrameFields
 from callboard.log.format.frame_walk import NOTHING, FrameWalk, Tail
 from callboard.log.format.segment import GapReason
 from callboard.log.partition.rewriting import RewrittenRun, Writer
-from callboard.log.partition.survey import COMMITTED_NAME, ensure_directory, survey
+from callboard.log.partition.survey import ensure_directory, survey
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Close, Incarnation, Mark, SyncDirectory
 from callboard.log.seams.entropy import Entropy

@@ -43,11 +43,6 @@ def new_index(segment_id: int, base_offset: int) -> SegmentIndex:
     return SegmentIndex(segment_id, base_offset, interval_bytes=INDEX_INTERVAL_BYTES)
 
 
-def index_is_due(segment: StoredSegment, checkpoint_bytes: int) -> bool:
-    """Whether the segment grew by `checkpoint_bytes` since its index was stored."""
-    return segment.file.position - segment.index_stored_to >= checkpoint_bytes
-
-
 def index_room_verbs(files: Incarnation, segment: StoredSegment) -> tuple[Verb, ...]:
     """Make an empty index file, large enough for all entries to come; nothing when it is there."""
     if segment.index_allocated:

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from callboard.log.errors import PlanFailed, StorageError
 from callboard.log.format.columns import Columns
 from callboard.log.journal.journal import Journal, StagedJournal
-from callboard.log.partition.partition_log import LogSettings, PartitionLog, StagedAppend
+from callboard.log.partition.partition_log import PartitionLog, StagedAppend
+from callboard.log.partition.retention import LogSettings
 from callboard.log.seams.disk import Incarnation
 from callboard.simulations.clock import START_US
 from callboard.simulations.disk.memory_disk import MemoryDisk

@@ -24,6 +24,7 @@ import callboard
 from callboard.actors.kernel.events import ActorFailed
 from callboard.log.errors import (
     CallboardError,
+    ConfigurationError,
     GroupNotFound,
     LeaseLost,
     PartitionUnavailable,
@@ -53,6 +54,8 @@ from callboard.simulations.violations import Violation
 if TYPE_CHECKING:
     from callboard.simulations.world import Machine, World
 
+CONFIGURED: Final = "the workload cannot be configured"
+"""What is broken when the runtime refuses a setting: the workload is none, and says nothing about the broker."""
 HEAL_AT_S: Final = 60.0
 """When faults end at the latest, after the run began."""
 VISIBILITIES: Final = 3
@@ -203,6 +206,9 @@ class BrokerWorkload:
             try:
                 await self.session(machine)
             except (CallboardError, BaseExceptionGroup) as error:
+                refused = [leaf for leaf in _leaves(error) if isinstance(leaf, ConfigurationError)]
+                if refused:
+                    raise self.world.broken(Violation(CONFIGURED, str(refused[0]))) from error
                 if not _is_passing(error):
                     raise
                 self.world.note(f"{attempts.REOPENED}: {_leaf(error)}")
@@ -379,13 +385,17 @@ class BrokerWorkload:
         traffic = self.traffic
         while self._to_alter:
             await trio.sleep(traffic.visibility_s / 8)
-            with suppress(CallboardError):
+            try:
                 await runtime.alter_group(self._to_alter[0], visibility_timeout=traffic.altered_visibility_s)
-                group = self._to_alter.pop(0)
-                until = self.world.now + traffic.visibility_s
-                self.world.history.record(
-                    machine.number, "group altered", "administrator", group=group, until=until
-                )
+            except ConfigurationError:
+                raise
+            except CallboardError:
+                continue
+            group = self._to_alter.pop(0)
+            until = self.world.now + traffic.visibility_s
+            self.world.history.record(
+                machine.number, "group altered", "administrator", group=group, until=until
+            )
 
     # -- the end
 
@@ -419,6 +429,7 @@ class BrokerWorkload:
             for partition in statistics.partitions:
                 pending = {names.get(group.group_id): group.pending for group in partition.groups}
                 settled &= all(pending.get(name, 1) == 0 for name in wanted)
+                settled &= not partition.is_recovery_owed
                 settled &= partition.state in ("running", "full") or not self.world.healed.is_set()
                 if self.traffic.ordering == "key":
                     fenced = any(group.fenced for group in partition.groups)

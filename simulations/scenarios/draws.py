@@ -4,8 +4,7 @@ A seed may draw limits small, so that what happens at a limit happens in runs of
 that differ from the usual ones, as pairs of name and value; shrinking removes pairs.
 
 The bounds are far above what any scenario draws: they keep a stored workload from filling the memory of whoever runs
-it. Only too much is refused. Too little, down to negative numbers, is read as the least that makes sense, and shrinking
-goes there.
+it. Only too much is refused. Counts that are too low, down to negative ones, are read as the least that makes sense.
 """
 
 from __future__ import annotations

@@ -10,13 +10,16 @@ stale          the schedule does not fit, or the run ends well but a fault no lo
 
 from __future__ import annotations
 
+import builtins
 import enum
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
 import attrs
 
+from callboard.log import errors
 from callboard.log.errors import InvalidArgument
 from callboard.simulations.search.shrink import Case
 from callboard.simulations.search.stored_failure import (
@@ -29,6 +32,7 @@ from callboard.simulations.search.values import from_plain, to_plain
 from callboard.simulations.violations import Violation
 from callboard.simulations.world import Run, Settings, StaleTape, Tape
 
+NAME: Final = re.compile(r"[A-Za-z_]\w*")
 TICK_LIMIT: Final = Settings().tick_limit
 
 RunCase = Callable[[Case, Settings], Run]
@@ -115,15 +119,29 @@ def case_of(stored: StoredFailure, workload_type: Any) -> Case:
     return Case(workload, stored.plan, stored.tape, stored.scheduler or None)
 
 
-def trial_of(run_case: RunCase, promise: str, tick_limit: int = TICK_LIMIT) -> Callable[..., Tape | None]:
-    """How shrinking runs a case: whether the same promise is broken, and under which schedule."""
+def end_of(failure: BaseException) -> tuple[str, frozenset[str]]:
+    """What of a failure must stay the same while it is shrunk: the promise, and the errors that its words name."""
+    names = frozenset(name for name in NAME.findall(words_of(failure)) if _is_error(name))
+    return promise_of(failure), names
+
+
+def _is_error(name: str) -> bool:
+    found = getattr(builtins, name, None) or getattr(errors, name, None)
+    return name.endswith("Error") or (isinstance(found, type) and issubclass(found, BaseException))
+
+
+def trial_of(
+    run_case: RunCase, failure: BaseException, tick_limit: int = TICK_LIMIT
+) -> Callable[..., Tape | None]:
+    """How shrinking runs a case: whether it fails as `failure` did (see `end_of`), and under which schedule."""
+    wanted = end_of(failure)
 
     def trial(case: Case, /, *, record: bool) -> Tape | None:
         settings = Settings(
             scheduler=case.scheduler, trace="off", record_schedule=record, tick_limit=tick_limit
         )
         run = run_case(case, settings)
-        if run.failure is None or promise_of(run.failure) != promise:
+        if run.failure is None or end_of(run.failure) != wanted:
             return None
         return run.tape or Tape()
 

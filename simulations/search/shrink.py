@@ -9,6 +9,7 @@ Invariants
 ----------
 K1  The case that is kept has always been run, and broke the same promise.
 K2  Not more runs than the budget allows, and none is begun after its time.
+K3  The workload is one that its drawing function can make; one that the function did not draw is left as it is.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any, Final, Protocol
 import attrs
 
 from callboard.simulations.faults import Plan
+from callboard.simulations.search.redrawing import Drawing, DrawnWorkload
 from callboard.simulations.search.simpler import chunks, greedy, variants
 from callboard.simulations.world.tape import Tape
 
@@ -84,23 +86,33 @@ def shrink(
     trial: CaseTrial,
     budget: RunBudget,
     tell: Callable[[str, int], None] = lambda what, runs: None,
+    drawing: Drawing | None = None,
 ) -> Shrunk:
     """The smallest case that still breaks the promise, as far as the budget goes (K1, K2).
 
-    `case` is taken to break it. `tell(what, runs)` hears of the progress.
+    `case` is taken to break it, and `drawing` to have drawn its workload (K3). `tell(what, runs)` hears of progress.
     """
-    return _Shrinking(case, trial, budget, tell).go()
+    return _Shrinking(case, trial, budget, tell, drawing).go()
 
 
 class _Shrinking:
     def __init__(
-        self, case: Case, trial: CaseTrial, budget: RunBudget, tell: Callable[[str, int], None]
+        self,
+        case: Case,
+        trial: CaseTrial,
+        budget: RunBudget,
+        tell: Callable[[str, int], None],
+        drawing: Drawing | None,
     ) -> None:
         self.case = case
         self._first = case
         self._trial = trial
         self._budget = budget
         self._tell = tell
+        self._drawing = drawing
+        self._drawn = None if drawing is None else drawing.draw()
+        if self._drawn is not None and self._drawn.workload != case.workload:
+            self._drawn = None
 
     def go(self) -> Shrunk:
         try:
@@ -144,7 +156,7 @@ class _Shrinking:
 
         def plainer(faults: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
             for at, fault in enumerate(faults):
-                for simpler in variants(fault, strings=False):
+                for simpler in variants(fault):
                     yield (*faults[:at], simpler, *faults[at + 1 :])
 
         def holds(faults: tuple[Any, ...]) -> bool:
@@ -164,11 +176,23 @@ class _Shrinking:
 
     def _workload(self) -> None:
         self._what = "workload"
-        greedy(
-            self.case.workload,
-            variants,
-            lambda workload: self._holds(attrs.evolve(self.case, workload=workload)),
-        )
+        if self._drawing is None or self._drawn is None:
+            return
+        failed: set[str] = set()
+
+        def holds(drawn: DrawnWorkload) -> bool:
+            words = repr(drawn.workload)
+            if words in failed:
+                return False
+            if drawn.workload == self.case.workload or self._holds(
+                attrs.evolve(self.case, workload=drawn.workload)
+            ):
+                self._drawn = drawn
+                return True
+            failed.add(words)
+            return False
+
+        greedy(self._drawn, self._drawing.simpler, holds)
 
     def _schedule(self) -> None:
         self._what = "schedule"

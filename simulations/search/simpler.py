@@ -1,11 +1,7 @@
-"""Simpler values: for one made of numbers, strings, tuples and frozen attrs classes, those that are a step simpler.
+"""Simpler faults: for one made of numbers, tuples and frozen attrs classes, those that are a step simpler.
 
-Simpler means: fewer items, smaller numbers, rounder numbers, shorter strings. A field's metadata may say how far:
-
-==================  ==========================================================================================
-`{"least": 1}`      numbers: not below; tuples and strings: not shorter
-`{"keep": True}`    left as it is
-==================  ==========================================================================================
+Simpler means: fewer items, smaller numbers, rounder numbers; strings are names, and stay. A field's metadata may say
+how far: with `{"least": 1}` numbers go no lower, and tuples get no shorter.
 
 Every step makes a value strictly simpler, so stepping ends.
 """
@@ -26,10 +22,8 @@ V = TypeVar("V")
 UNBOUNDED: Final[Mapping[str, Any]] = {}
 
 
-def variants(value: Any, limits: Mapping[str, Any] = UNBOUNDED, *, strings: bool = True) -> Iterator[Any]:
-    """Values that are one step simpler, the boldest first. With `strings` False, strings are left as they are."""
-    if limits.get("keep"):
-        return
+def variants(value: Any, limits: Mapping[str, Any] = UNBOUNDED) -> Iterator[Any]:
+    """Values that are one step simpler, the boldest first."""
     if isinstance(value, bool):
         if value:
             yield False
@@ -37,13 +31,10 @@ def variants(value: Any, limits: Mapping[str, Any] = UNBOUNDED, *, strings: bool
         yield from _integers(value, limits)
     elif isinstance(value, float):
         yield from _floats(value, limits)
-    elif isinstance(value, str):
-        if strings:
-            yield from _strings(value, limits)
     elif isinstance(value, tuple):
-        yield from _tuples(value, limits, strings)
+        yield from _tuples(value, limits)
     elif attrs.has(type(value)):
-        yield from _objects(value, strings)
+        yield from _objects(value)
 
 
 def _integers(value: int, limits: Mapping[str, Any]) -> Iterator[int]:
@@ -79,30 +70,21 @@ def _measure(value: float, least: float) -> tuple[int, float]:
     ), value
 
 
-def _strings(value: str, limits: Mapping[str, Any]) -> Iterator[str]:
-    least = int(limits.get("least", 0))
-    tried = {value}
-    for simpler in (value[:least], value[: len(value) // 2], value[len(value) // 2 :], value[:-1], value[1:]):
-        if simpler not in tried and least <= len(simpler) < len(value):
-            tried.add(simpler)
-            yield simpler
-
-
-def _tuples(value: tuple[Any, ...], limits: Mapping[str, Any], strings: bool) -> Iterator[tuple[Any, ...]]:
+def _tuples(value: tuple[Any, ...], limits: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
     least = int(limits.get("least", 0))
     for first, end in chunks(len(value)):
         if len(value) - (end - first) >= least:
             yield value[:first] + value[end:]
     for at, item in enumerate(value):
-        for simpler in variants(item, strings=strings):
+        for simpler in variants(item):
             yield (*value[:at], simpler, *value[at + 1 :])
 
 
-def _objects(value: Any, strings: bool) -> Iterator[Any]:
+def _objects(value: Any) -> Iterator[Any]:
     for field in attrs.fields(type(value)):
         if not field.init:
             continue
-        for simpler in variants(getattr(value, field.name), field.metadata, strings=strings):
+        for simpler in variants(getattr(value, field.name), field.metadata):
             made = _evolved(value, field.alias, simpler)
             if made is not None:
                 yield made

@@ -34,7 +34,7 @@ class Planted:
     space = FaultSpace(weights={"JumpClock": 1.0}, faults=(2, 4), horizon_s=5.0, probes={})
 
     def workload(self, entropy):
-        return Load(messages=30 + entropy.integer(4))
+        return Load(messages=30 + entropy.integer(4), pause_s=entropy.integer(4) / 16)
 
     async def main(self, world, load):
         import trio
@@ -137,13 +137,13 @@ def test_a_broken_promise_is_stored_shrunk_and_told(stored: tuple[Path, str], pl
     """The story names who did what, the divergence, and one command, which reproduces it with exit code 6."""
     folder, story = stored
     assert "broken promise: clocks are not believed" in story
-    assert "Workload: messages=7" in story
+    assert "Workload: messages=30" in story
     assert ">>" in story
     assert "wall time jumps" in story.partition("What was made to fail:")[2].partition("What happened:")[0]
     stored_failure = json.loads((folder / "planted-3.json").read_text())
     assert len(stored_failure["plan"]["faults"]) == 1
     assert stored_failure["tape"] == []
-    assert (stored_failure["workload"]["messages"], stored_failure["workload"]["name"]) == (7, "")
+    assert stored_failure["workload"] == {"messages": 30, "pause_s": 0.0, "name": "a planted failure"}
     names = {path.name.removeprefix("planted-3.") for path in folder.iterdir()}
     assert names == {"failure", "found.failure", "html", "json", "txt"}
     shutil.copytree(folder, planted.folder / ".callboard-simulate" / "failures")

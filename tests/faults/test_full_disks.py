@@ -63,6 +63,26 @@ async def test_a_partition_without_files_opens_on_a_full_disk(
         assert list((await world.values(runtime)).values()) == [b"afterwards"]
 
 
+async def test_statistics_tell_that_recovery_is_owed(autojump_clock: Any, world: Any) -> None:
+    """What a full disk keeps from being proven is not pending, and whoever waits for a group to be done can tell."""
+    async with world.doomed(keep_unsynced) as runtime:
+        topic = await runtime.create_topic("orders")
+        async with topic.subscribe("group"):
+            await topic.publish_batch([b"%d" % number for number in range(10)])
+    (mark,) = [path for path in world.disk.files() if path.endswith("/0/committed")]
+    files = await world.disk.incarnate("somebody else")
+    await files.submit([Unlink(mark), SyncDirectory(mark.rpartition("/")[0])])
+    world.disk.fill()
+    async with world.open() as runtime:
+        (part,) = await runtime.topic("orders").describe()
+        assert (part.state, part.is_recovery_owed, part.groups[0].pending) == ("full", True, 0)
+        world.disk.free()
+        await trio.sleep(2.0)
+        (part,) = await runtime.topic("orders").describe()
+        assert (part.state, part.is_recovery_owed, part.groups[0].pending) == ("running", False, 10)
+        assert len(await world.drain(runtime)) == 10
+
+
 async def damaged(world: Any) -> dict[int, bytes]:
     """A topic whose second of three segments has lost its header and its index, and its records elsewhere."""
     async with world.doomed(keep_unsynced) as runtime:

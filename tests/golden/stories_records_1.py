@@ -65,14 +65,14 @@ async def _groups(tell: Story, runtime: Any, topic: Any) -> None:
     tell.delivers["expired of jobs"] = attempts_of(range(12), 2) + attempts_of(range(12, 20))
 
 
-@story()
+@story
 async def records_1_closed(tell: Story) -> None:
     """Topics and groups with every setting and in every state, of record version 1; closed."""
     async with tell.open() as runtime:
         await _groups(tell, runtime, await _topics(tell, runtime))
 
 
-@story()
+@story
 async def records_1_killed(tell: Story) -> None:
     """The same, of record version 1, with leases out and a durable actor of a user; killed."""
     async with tell.open() as runtime:

@@ -56,7 +56,7 @@ def test_all_that_is_too_much_is_in_one_error() -> None:
 
 @pytest.mark.parametrize("kind", [Traffic, RetentionTraffic, Recording, ActorTraffic])
 def test_nonsense_below_is_nobodys_harm(kind: type) -> None:
-    """Zero and negative counts are allowed: shrinking goes there, and a scenario reads them as the least."""
+    """Zero and negative counts are allowed: a scenario reads them as the least."""
     for number in (0, -1, -(10**30)):
         fields: Any = {field.name: number for field in attrs.fields(kind) if type(field.default) is int}
         assert kind(**fields).messages == number

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from callboard.log.errors import DiskFull, LeaseLost
 from callboard.simulations.faults import At, Plan, PowerCut
 from callboard.simulations.search.replay import (
     Verdict,
@@ -68,12 +69,36 @@ def test_a_schedule_that_does_not_fit_is_stale(stored: StoredFailure, made: Call
     assert judge(stored, made(StaleTape("decision 3 does not fit"))).verdict is Verdict.STALE
 
 
-def test_a_trial_knows_only_its_promise(made: Callable[..., Any]) -> None:
+def test_a_trial_knows_only_its_failure(made: Callable[..., Any]) -> None:
     """Shrinking does not slip from one failure to another, and a schedule that does not fit is no failure."""
     failures = iter([BROKEN, Violation("nothing altered", "x"), None, StaleTape("x")])
-    trial = trial_of(lambda case, settings: made(next(failures)), "nothing lost")
+    trial = trial_of(lambda case, settings: made(next(failures)), BROKEN)
     found = [trial(Case((), PLAN), record=False) for _ in range(4)]
     assert found == [Tape(), None, None, None]
+
+
+@pytest.mark.parametrize(
+    ("first", "same", "other"),
+    [
+        (
+            Violation("actors crash for reasons only", "topics/orders/0 crashed: KeyError: 17"),
+            Violation("actors crash for reasons only", "topics/orders/2 crashed: KeyError: 1"),
+            Violation("actors crash for reasons only", "topics/orders/0 crashed: ValueError: no room"),
+        ),
+        (
+            ExceptionGroup("two", [DiskFull("orders/1"), KeyError("b")]),
+            ExceptionGroup("three", [KeyError("a"), DiskFull("orders/0"), DiskFull("orders/2")]),
+            ExceptionGroup("two", [LeaseLost("orders/1"), KeyError("b")]),
+        ),
+    ],
+)
+def test_a_failure_that_names_other_errors_is_another_one(
+    made: Callable[..., Any], first: Exception, same: Exception, other: Exception
+) -> None:
+    """Of one promise, or one kind of group, with the same errors in its words: numbers and places may change."""
+    failures = iter([same, other])
+    trial = trial_of(lambda case, settings: made(next(failures)), first)
+    assert [trial(Case((), PLAN), record=False) for _ in range(2)] == [Tape(), None]
 
 
 def test_errors_that_are_no_violations_have_names_too() -> None:

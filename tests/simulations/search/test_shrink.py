@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.faults import At, CrashActor, JumpClock, Plan, PowerCut
+from callboard.simulations.search.redrawing import Drawing
 from callboard.simulations.search.shrink import Case, RunBudget, shrink
 from callboard.simulations.search.simpler import chunks, greedy, variants
 from callboard.simulations.world import Tape
@@ -17,15 +19,26 @@ from callboard.simulations.world import Tape
 
 @attrs.frozen
 class Load:
-    """A workload with limits on how small it may be."""
+    """A workload."""
 
-    messages: int = attrs.field(default=200, metadata={"least": 1})
-    rate: float = 3.25
-    name: str = "some topic"
-    sizes: tuple[int, ...] = attrs.field(default=(5, 600, 7, 8), metadata={"least": 1})
-    style: str = attrs.field(default="batches", metadata={"keep": True})
+    messages: int
+    rate: float
+    sizes: tuple[int, ...]
+    style: str = "batches"
 
 
+def draw_load(entropy: SeededEntropy) -> Load:
+    """At least one message and one size; rates are halves."""
+    return Load(
+        messages=1 + entropy.integer(8),
+        sizes=tuple(entropy.integer(10) for _ in range(1 + entropy.integer(2))),
+        rate=int(entropy.fork("rate").random() * 20) / 2,
+    )
+
+
+DRAWING = Drawing(draw_load, SeededEntropy(3))
+LOAD = draw_load(SeededEntropy(3))
+BIG = max(LOAD.sizes)
 FAULTS = (At(0.5), At(1.25), At(2.0), At(3.0))
 PLAN = Plan(
     (
@@ -56,9 +69,9 @@ class Trials:
 def test_everything_that_does_not_matter_goes() -> None:
     """Of a failure that needs nothing, the smallest of all cases is left."""
     trials = Trials(lambda case: True)
-    found = shrink(Case(Load(), PLAN), trials, RunBudget())
+    found = shrink(Case(LOAD, PLAN), trials, RunBudget(), drawing=DRAWING)
     assert found.complete
-    assert found.case == Case(Load(messages=1, rate=0.0, name="", sizes=(0,)), Plan(), Tape())
+    assert found.case == Case(Load(messages=1, rate=0.0, sizes=(0,)), Plan(), Tape())
 
 
 def test_what_matters_stays() -> None:
@@ -68,18 +81,18 @@ def test_what_matters_stays() -> None:
         crashes = [fault for fault in case.plan.faults if isinstance(fault, CrashActor)]
         there = any(fault.path == "topics/orders/1" for fault in crashes)
         schedule = case.tape is not None and (0, 2, 1) in case.tape.decisions
-        return there and case.workload.messages >= 17 and 600 in case.workload.sizes and schedule
+        return there and case.workload.messages >= 17 and BIG in case.workload.sizes and schedule
 
-    found = shrink(Case(Load(), PLAN), Trials(breaks), RunBudget()).case
+    found = shrink(Case(LOAD, PLAN), Trials(breaks), RunBudget(), drawing=DRAWING).case
     assert found.plan == Plan((CrashActor(At(0.0), "topics/orders/1"),))
-    assert found.workload == Load(messages=17, rate=0.0, name="", sizes=(600,))
+    assert found.workload == Load(messages=17, rate=0.0, sizes=(BIG,))
     assert found.tape == Tape(((), (), (), (0, 2, 1)))
 
 
 def test_strings_of_faults_are_names_and_stay() -> None:
     """A path is not made shorter: it would mean another actor."""
     trials = Trials(lambda case: bool(case.plan.faults))
-    shrink(Case(Load(), PLAN), trials, RunBudget())
+    shrink(Case(LOAD, PLAN), trials, RunBudget(), drawing=DRAWING)
     paths = {
         fault.path for case in trials.cases for fault in case.plan.faults if isinstance(fault, CrashActor)
     }
@@ -89,7 +102,7 @@ def test_strings_of_faults_are_names_and_stay() -> None:
 def test_the_budget_of_runs_is_kept() -> None:
     """K2: not one run more than allowed, and what was found by then is given."""
     trials = Trials(lambda case: True)
-    found = shrink(Case(Load(), PLAN), trials, RunBudget(runs_max=5))
+    found = shrink(Case(LOAD, PLAN), trials, RunBudget(runs_max=5), drawing=DRAWING)
     assert len(trials.cases) == 5 == found.runs
     assert not found.complete
     assert found.case in trials.cases
@@ -98,17 +111,19 @@ def test_the_budget_of_runs_is_kept() -> None:
 def test_no_run_begins_after_the_time() -> None:
     """K2: once time is up, nothing is run."""
     trials = Trials(lambda case: True)
-    found = shrink(Case(Load(), PLAN), trials, RunBudget(out_of_time=lambda: True))
+    found = shrink(Case(LOAD, PLAN), trials, RunBudget(out_of_time=lambda: True), drawing=DRAWING)
     assert not trials.cases
-    assert found.case == Case(Load(), PLAN)
+    assert found.case == Case(LOAD, PLAN)
 
 
 def test_what_is_kept_was_run() -> None:
     """K1: the case given is one that broke the promise, under exactly its schedule."""
     for needed in range(8):
-        trials = Trials(lambda case, needed=needed: case.workload.messages % 8 == needed)
-        found = shrink(Case(Load(messages=200 + needed), PLAN, TAPE), trials, RunBudget()).case
-        assert found.workload.messages % 8 == needed
+        trials = Trials(
+            lambda case, needed=needed: (LOAD.messages - case.workload.messages) % 8 != needed + 1
+        )
+        found = shrink(Case(LOAD, PLAN, TAPE), trials, RunBudget(), drawing=DRAWING).case
+        assert (LOAD.messages - found.workload.messages) % 8 != needed + 1
         assert found in [attrs.evolve(case, tape=case.tape or Tape()) for case in trials.cases]
 
 
@@ -118,12 +133,12 @@ def test_a_schedule_that_does_not_fit_is_not_taken() -> None:
     def breaks(case: Case) -> bool:
         return case.tape == TAPE
 
-    found = shrink(Case(Load(), PLAN, TAPE), Trials(breaks), RunBudget()).case
-    assert found.workload == Load(messages=1, rate=0.0, name="", sizes=(0,))
+    found = shrink(Case(LOAD, PLAN, TAPE), Trials(breaks), RunBudget(), drawing=DRAWING).case
+    assert found.workload == Load(messages=1, rate=0.0, sizes=(0,))
     assert found.tape == TAPE
 
 
-@pytest.mark.parametrize("value", [200, -7, 3.75, -0.5, 1e9, "abc", True, (3, "x", (1.5,)), Load()])
+@pytest.mark.parametrize("value", [200, -7, 3.75, -0.5, 1e9, True, (3, "x", (1.5,)), LOAD])
 def test_stepping_to_simpler_values_ends(value: object) -> None:
     """Every step is strictly simpler: taking any of them, again and again, comes to an end."""
     for choose in (0, -1):

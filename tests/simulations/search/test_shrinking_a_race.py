@@ -6,7 +6,9 @@ import attrs
 import pytest
 import trio
 
+from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.faults import At, JumpClock, Plan
+from callboard.simulations.search.redrawing import Drawing
 from callboard.simulations.search.replay import (
     Verdict,
     case_of,
@@ -24,8 +26,13 @@ from callboard.simulations.world import Run, Settings, StaleTape, Tape, World, r
 class Steps:
     """How far both go."""
 
-    first: int = 12
-    lead: int = attrs.field(default=6, metadata={"least": 1})
+    first: int
+    lead: int
+
+
+def draw_steps(entropy: SeededEntropy) -> Steps:
+    """Some steps for both, and a lead."""
+    return Steps(first=entropy.integer(4), lead=1 + entropy.integer(3))
 
 
 async def race(world: World, steps: Steps) -> None:
@@ -58,7 +65,7 @@ def run_seed(seed: int, case: Case, settings: Settings) -> Run:
 @pytest.fixture
 def found() -> tuple[int, Case]:
     """The first seed under which the race is lost."""
-    case = Case(Steps(), Plan((JumpClock(At(0.0), 5.0), JumpClock(At(1.0), -5.0))))
+    case = Case(draw_steps(SeededEntropy(1)), Plan((JumpClock(At(0.0), 5.0), JumpClock(At(1.0), -5.0))))
     for seed in range(300):
         failure = run_seed(seed, case, Settings(trace="off")).failure
         if failure is not None:
@@ -70,8 +77,11 @@ def found() -> tuple[int, Case]:
 def test_a_race_shrinks_to_the_steps_that_matter(found: tuple[int, Case]) -> None:
     """Faults and steps go; what is left of the schedule is needed, and replays."""
     seed, case = found
-    trial = trial_of(lambda case, settings: run_seed(seed, case, settings), "the first is first")
-    small = shrink(case, trial, RunBudget(600))
+    trial = trial_of(
+        lambda case, settings: run_seed(seed, case, settings), Violation("the first is first", "")
+    )
+    drawing = Drawing(draw_steps, SeededEntropy(1))
+    small = shrink(case, trial, RunBudget(600), drawing=drawing)
     assert small.case.plan == Plan()
     assert small.case.workload.first <= 3
     assert small.case.tape is not None

@@ -218,7 +218,7 @@ class Consumer:
         self._late.clear()
 
     async def _leave(self) -> None:
-        """Leave, and wait until the leases are released."""
+        """Leave, and wait until the leases are released; for partitions that do not answer, 5 s at most."""
         while True:
             try:
                 await self._coordinator.ask(Leave(self._id))

@@ -32,10 +32,10 @@ from callboard.log.errors import (
     PartitionUnavailable,
     TopicNotFound,
 )
-from callboard.log.limits import RELEASES_AT_ONCE
+from callboard.log.limits import RELEASES_AT_ONCE, STUCK_AFTER_S
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from callboard.actors.catalog.directory import Directory, LiveTopic
     from callboard.actors.partition.port import PartitionPort
@@ -45,6 +45,8 @@ EXPIRY_GRACE_S: Final = 3600.0
 had this long (or its whole `group_expiry`, if that is shorter) to come back."""
 JOIN_PATIENCE_S: Final = 0.2
 """A consumer that joins waits no longer for partitions that do not answer: what it asks of them comes behind that."""
+LEAVE_PATIENCE_S: Final = STUCK_AFTER_S
+"""A consumer that leaves waits no longer for them: its leases there are released when they answer."""
 INFINITY: Final = float("inf")
 RETRY_S: Final = 10.0
 """After so long the catalog is told again what it could not store."""
@@ -66,7 +68,7 @@ class Join:
 
 @attrs.frozen
 class Leave:
-    """A consumer leaves. Answered with None when its leases are released."""
+    """A consumer leaves. Answered with None when its leases are released, or have been asked to be for some time."""
 
     consumer: int
 
@@ -166,7 +168,6 @@ class Coordinator(Actor[CoordinatorCommand]):
         One that has failed is passed: a consumer that meets it when it is revived, and does not know the group, joins
         again.
         """
-        all_answered = trio.Event()
 
         async def ask_each() -> None:
             try:
@@ -177,14 +178,8 @@ class Coordinator(Actor[CoordinatorCommand]):
             except CallboardError as error:
                 if not reply.done:
                     reply.fail(error)
-            all_answered.set()
 
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(ask_each)
-            with trio.move_on_after(patience_s):
-                await all_answered.wait()
-            if not reply.done:
-                reply.answer(answer)
+        await _answer_within(patience_s, ask_each, reply, answer)
 
     # -- telling members
 
@@ -217,9 +212,10 @@ class Coordinator(Actor[CoordinatorCommand]):
             self._membership.news.pop(consumer, None)
         if leaving and not members:
             self._set_idle(self.context.clock.wall_us())
-        self.context.start_task(self._release, leaving, reply, name="leaving")
+        release = partial(self._release, leaving)
+        self.context.start_task(_answer_within, LEAVE_PATIENCE_S, release, reply, None, name="leaving")
 
-    async def _release(self, leaving: Sequence[Member], reply: Reply | None) -> None:
+    async def _release(self, leaving: Sequence[Member]) -> None:
         by_topic: dict[LiveTopic, list[int]] = {}
         for member in leaving:
             for topic in member.topics.values():
@@ -230,8 +226,6 @@ class Coordinator(Actor[CoordinatorCommand]):
                     nursery.start_soon(self._release_at, port, consumers)
         if leaving and not self._membership.members and not self._membership.settings.durable:
             self._end()
-        if reply is not None:
-            reply.answer(None)
 
     async def _release_at(self, port: PartitionPort, consumers: Sequence[int]) -> None:
         try:
@@ -299,6 +293,24 @@ class Coordinator(Actor[CoordinatorCommand]):
             with trio.move_on_after(left):
                 await membership.changed.wait()
             membership.changed = trio.Event()
+
+
+async def _answer_within(
+    patience_s: float, work: Callable[[], Awaitable[None]], reply: Reply | None, answer: object
+) -> None:
+    """Do the work to its end; answer with `answer` when it is done, or after `patience_s`."""
+    is_done = trio.Event()
+
+    async def do_work() -> None:
+        await work()
+        is_done.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(do_work)
+        with trio.move_on_after(patience_s):
+            await is_done.wait()
+        if reply is not None and not reply.done:
+            reply.answer(answer)
 
 
 def _itself(command: Question) -> Question:

@@ -170,6 +170,27 @@ async def test_a_hung_partition_delays_only_its_own_messages(
         await consumer.__aexit__(None, None, None)
 
 
+async def test_a_consumer_leaves_although_a_partition_hangs(autojump_clock: Any, world: Any) -> None:
+    """It waits a few seconds; what it held is another's, from the hung partition once that answers again."""
+    async with AsyncExitStack() as stack:
+        runtime = await stack.enter_async_context(world.open())
+        stack.callback(world.disk.unhang)
+        topic = await runtime.create_topic("orders", partitions=3)
+        for partition in range(3):
+            await topic.publish(b"x", partition=partition)
+        with trio.fail_after(2 * STUCK_AFTER_S):
+            async with topic.subscribe("group", visibility_timeout=86_400.0) as consumer:
+                assert {(await consumer.get()).partition for _ in range(3)} == {0, 1, 2}
+                world.disk.hang(f"{topic.topic_id}/1")
+        async with topic.subscribe("group") as other:
+            with trio.fail_after(1.0):
+                assert {(await other.get()).partition for _ in range(2)} == {0, 2}
+            assert await other.get(timeout=3600.0) is None
+            world.disk.unhang()
+            with trio.fail_after(1.0):
+                assert (await other.get()).partition == 1
+
+
 @pytest.mark.parametrize("upkeep", ["rolling by age", "dropping by age"])
 async def test_a_disk_that_hangs_during_upkeep_is_noticed(
     autojump_clock: Any, world: Any, upkeep: str

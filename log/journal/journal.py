@@ -533,7 +533,8 @@ class Journal:
     @property
     def is_read_unproven(self) -> bool:
         """Whether opening read events that no sync has proven, and could not write anew: power loss may take them."""
-        return self.needs_healing and not self._is_outdated and self.recovery.rewritten_bytes > 0
+        is_written = self._is_outdated or not self.recovery.rewritten_bytes
+        return self.needs_healing and not is_written and self._end.sequence < self._next
 
     @property
     def reserve_bytes(self) -> int:

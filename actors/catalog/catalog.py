@@ -150,10 +150,12 @@ class Catalog(Actor[CatalogCommand]):
         await self._check_not_missing()
         if self._journal.needs_healing:
             # What was read may be in the page cache only: it is written anew before anything else is decided. On a full
-            # disk that waits for the next decision, and until then only what is there is used.
+            # disk that waits for the next decision if all that was read is proven, and until then only that is used.
             try:
                 await self._journal.heal(self._state.snapshot())
             except DiskFull as error:
+                if self._journal.is_read_unproven:
+                    raise
                 self.context.emit(f"the catalog's journal must be healed before anything is changed: {error}")
         self._next_consumer = self._state.consumers_reserved
         await self._end_ephemeral_groups()

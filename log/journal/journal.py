@@ -531,6 +531,12 @@ class Journal:
         return self._unproven_bytes > 0
 
     @property
+    def is_read_unproven(self) -> bool:
+        """Whether opening read events that no sync has proven, and could not write anew: power loss may take them."""
+        is_written = self._is_outdated or not self.recovery.rewritten_bytes
+        return self.needs_healing and not is_written and self._end.sequence < self._next
+
+    @property
     def reserve_bytes(self) -> int:
         """Zeros ahead of the last frame."""
         return self._segment.allocated_to - self._segment.position

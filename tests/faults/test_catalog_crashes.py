@@ -86,15 +86,16 @@ async def test_a_catalog_that_is_gone_is_not_made_anew(autojump_clock: Any, worl
         assert await world.values(runtime) == {0: b"one"}
 
 
+@pytest.mark.parametrize(("code", "times"), [(errno.EIO, 1), (errno.ENOSPC, 4), (errno.EDQUOT, 4)])
 async def test_a_topic_that_is_in_the_page_cache_only_is_not_launched(
-    autojump_clock: Any, world: Any
+    autojump_clock: Any, world: Any, code: int, times: int
 ) -> None:
     """A catalog whose decision could not be synced stores it anew before it launches the topic; then power may fail."""
     async with world.open() as runtime:
         world.disk.fail_next(Sync, OSError(errno.EIO, "no"), path_contains="catalog")
         with pytest.raises(callboard.StorageError):
             await runtime.create_topic("orders")
-    world.disk.fail_next(Sync, OSError(errno.EIO, "no"), path_contains="catalog")
+    world.disk.fail_next(Sync, OSError(code, "no"), path_contains="catalog", times=times)
     async with world.open() as runtime:
         topic = await runtime.create_topic("orders")
         await topic.publish(b"one")

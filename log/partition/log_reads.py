@@ -48,6 +48,8 @@ class LogReads:
         self._is_recovered = is_recovered
         self._segments = segments
         self._tail = tail
+        self._frame: Columns | None = None
+        """The last frame of which a read wanted a part only: the next part is cut from it. No larger than the tail."""
         self._opening = trio.Lock()
         self._uses = 0
         self._closing: list[StoredSegment] = []
@@ -59,18 +61,36 @@ class LogReads:
         self, offset: int, durable_end: int, *, max_records: int, max_bytes: int
     ) -> list[Columns] | None:
         """What the page cache holds from `offset` on; None when the disk has to be asked."""
+        request = ReadRequest(offset, max_records, max_bytes)
+        if self._take_again(request) and request.batches:
+            return request.batches
         segment, _ = self._segments.holding(offset)
         if not segment.is_open or not segment.is_indexed or segment.index is None:
             return None
         if not segment.base_offset <= offset < segment.end_offset:
             return None
-        request = ReadRequest(offset, max_records, max_bytes)
         limit = min(durable_end, segment.end_offset)
         walk = self._walk(
             segment, request, segment.index, *segment.index.find_offset(offset), limit, HOT_CHUNK_BYTES
         )
         run_walk_cached(walk, partial(self._files.read_cached, segment.file.handle))
+        self._keep(request)
         return request.batches if request.batches and not request.lost else None
+
+    def _take_again(self, request: ReadRequest) -> bool:
+        """Take from the frame that is kept; False when that does not hold the offset."""
+        columns = self._frame
+        if columns is None or not columns.base_offset <= request.offset <= columns.last_offset:
+            return False
+        request.take(columns)
+        if request.offset > columns.last_offset:
+            self._frame = None  # who reads in order is past it
+        return True
+
+    def _keep(self, request: ReadRequest) -> None:
+        """Keep the frame that was cut, for the next read."""
+        if request.cut is not None and request.cut.size_bytes <= self._tail.limit_bytes:
+            self._frame = request.cut
 
     @staticmethod
     def _walk(
@@ -117,6 +137,8 @@ class LogReads:
                 for columns in tail:
                     request.take(columns)
                 break
+            if self._take_again(request):
+                continue
             segment, following = self._segments.holding(request.offset)
             if request.offset < segment.base_offset:
                 request.lose(request.offset, segment.base_offset - 1)
@@ -127,6 +149,7 @@ class LogReads:
                 break  # synced since this read began, and no longer in memory: the next read finds it
             else:
                 await self._read_segment(segment, request, durable_end)
+        self._keep(request)
         await self._close_dropped()
         return request.reading()
 

@@ -9,6 +9,7 @@ import pytest
 import trio
 
 import callboard
+from callboard.actors.groups.coordinator import Fence
 
 Ask = Callable[[Any], Awaitable[Any]]
 
@@ -96,6 +97,52 @@ async def test_leaving_wakes_who_waits_for_room(autojump_clock: Any, world: Any)
                     await consumer.get()
                     errors = await outcomes(nursery, consumer, by_get, 2)
         assert [type(error) for error in errors] == [callboard.RuntimeClosed] * 2
+
+
+@pytest.mark.parametrize("ask", WAYS)
+async def test_leaving_wakes_who_waits_for_a_disk(autojump_clock: Any, world: Any, ask: Ask) -> None:
+    """Tasks whose partition does not answer since its disk hangs are told that the consumer is closed."""
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 5)
+        try:
+            async with trio.open_nursery() as nursery:
+                async with topic.subscribe("group") as consumer:
+                    world.disk.hang(topic.topic_id)
+                    errors = await outcomes(nursery, consumer, ask, 2)
+                    assert errors == []
+                await trio.sleep(1.0)
+                assert [type(error) for error in errors] == [callboard.RuntimeClosed] * 2
+                nursery.cancel_scope.cancel()
+        finally:
+            world.disk.unhang()
+
+
+async def test_a_consumer_that_was_fenced_while_it_waited_for_a_disk_goes_on(
+    autojump_clock: Any, world: Any
+) -> None:
+    """A task that waits for a partition's answer when its consumer begins a new generation asks anew."""
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 5)
+        async with topic.subscribe("group") as consumer, trio.open_nursery() as nursery:
+            got: list[Any] = []
+
+            async def get() -> None:
+                got.append(await consumer.get())
+
+            world.disk.hang(topic.topic_id)
+            nursery.start_soon(get)
+            await trio.sleep(1.0)
+            try:
+                (group,) = await runtime.groups()
+                nursery.start_soon(
+                    runtime._system.actor("groups/group").ask, Fence(group.consumers[0].consumer)
+                )
+                await trio.sleep(1.0)
+            finally:
+                world.disk.unhang()
+            await trio.sleep(60.0)
+            nursery.cancel_scope.cancel()
+        assert [message.offset for message in got] == [0]
 
 
 async def test_leaving_wakes_who_fills_a_batch(autojump_clock: Any, world: Any) -> None:

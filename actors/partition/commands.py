@@ -64,6 +64,11 @@ class Flush:
     """Answered once everything told before is durable (or has failed)."""
 
 
+@attrs.frozen
+class SyncAcks:
+    """Write and sync the acks that nobody waits for now. Answered at once: each ack has an answer of its own."""
+
+
 class Fetch(NamedTuple):
     """Lease what is ready, for the group's visibility timeout. Answered with `LeasedRecords`, or None when nothing is.
 
@@ -202,6 +207,7 @@ PartitionCommand = (
     PublishOne
     | PublishMany
     | Flush
+    | SyncAcks
     | Fetch
     | WaitForReady
     | Settle

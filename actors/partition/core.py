@@ -155,13 +155,26 @@ class PartitionCore:
             self.sequencer.add_flush(token)
         self.journal.sync_lazy()
 
+    def sync_acks(self, _: c.SyncAcks, token: Token, _now: float = 0.0) -> None:
+        """Have the acks that nobody waits for written and synced now. Each has an answer of its own."""
+        self.journal.sync_lazy()
+        if token is not None:
+            self.effects.append(Answer([(token, None)]))
+
     def append_failed(self, appends: Appends, error: CallboardError, *, refused: bool) -> None:
-        """`appends` are not stored, or may not be. Flushes try once more, unless the log takes nothing now."""
+        """`appends` are not stored, or may not be: their publishers hear it.
+
+        Flushes try once more. If the log is `refused` every write now, they fail, unless all that is visible is durable.
+        """
         self.effects.append(AppendsFailed(appends, error))
-        if appends.flushes and refused:
-            self.effects.append(Refuse(appends.flushes, error))
-        elif appends.flushes:
+        if not appends.flushes:
+            return
+        if not refused:
             self.sequencer.put_back(appends.flushes)
+        elif self.visible_end > self.durable_end:
+            self.effects.append(Refuse(appends.flushes, error))
+        else:
+            self.effects.append(Answer([(token, None) for token in appends.flushes]))
 
     def log_moved(
         self,

@@ -117,6 +117,10 @@ class Consumer:
         self._messages_in_pass = 0
         self._pass_until = 0.0
         self._fetched_at: float | None = None
+        self._given_at: float | None = None
+        """When the last batch was handed over."""
+        self._took_s = math.inf
+        """How long the caller was busy with a batch, the last time."""
         self._open = False
 
     def __repr__(self) -> str:
@@ -360,6 +364,9 @@ class Consumer:
     async def get_batch(self, max_records: int, max_wait: float) -> ReceivedBatch:
         """One batch; see `batches`."""
         self._check_open()
+        if self._given_at is not None:
+            self._took_s = self.runtime.clock.monotonic() - self._given_at
+        is_quick = self._took_s < min(0.1, self.settings.visibility_timeout / 8)
         if self._turn.locked():
             await self._turn.acquire()
         else:
@@ -369,8 +376,10 @@ class Consumer:
             while not parts:
                 if self._untaken is not None:
                     await self._pass()
-                if self._buffer or (self._untaken is not None and not self._is_fresh(self._untaken)):
-                    self.give_back_buffer()  # fetched one by one: it comes again, as part of a batch
+                untaken = self._untaken
+                if self._buffer or (untaken is not None and not (is_quick and self._is_fresh(untaken))):
+                    # Fetched one by one, it comes again as part of a batch. And others get what is slow to be taken.
+                    self.give_back_buffer()
                 lease = self._untaken or await self._fetch(max_records, math.inf)
                 if lease is None:
                     continue
@@ -384,11 +393,12 @@ class Consumer:
                         self.leases.give_back(parts)
                         raise
                     self._drop_stale(parts)
-            if self._untaken is None and self._asked is None and count >= max_records:
+            if is_quick and self._untaken is None and self._asked is None and count >= max_records:
                 # The next lease is then journalled together with the coming ack.
                 await self._ask(max_records, can_wait=False)
         finally:
             self._turn.release()
+        self._given_at = self.runtime.clock.monotonic()
         return ReceivedBatch(self.leases, parts)
 
     def _drop_stale(self, parts: list[LeasedPart]) -> None:
@@ -473,10 +483,11 @@ class Consumer:
         if port is not None:
             limit = min(unit, room)
         else:
-            if (
-                self._fetched_at is not None
-            ):  # more if the caller has quickly taken the last one, a single one if not
+            if self._fetched_at is not None:
+                # More if the caller has quickly taken the last one, a single one if not.
                 taken_s, self._fetched_at = self.runtime.clock.monotonic() - self._fetched_at, None
+                if unit > 1:
+                    taken_s = max(taken_s, self._took_s)
                 is_quick = taken_s < min(0.1, self.settings.visibility_timeout / 8)
                 self._units = 2 * self._units if is_quick else 1
             most = limits.prefetch

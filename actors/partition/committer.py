@@ -296,11 +296,10 @@ class Committer:
             if not self._busy:
                 self._watched = trio.Event()
                 await self._watched.wait()
-            since = self._waiting_since
-            if since is None:
-                continue
-            if self._clock.monotonic() < since + STUCK_AFTER_S:
-                await trio.sleep_until(since + STUCK_AFTER_S)
+            since, now = self._waiting_since, self._clock.monotonic()
+            if since is None or now < since + STUCK_AFTER_S:
+                # Also when that commit has ended already: nobody has to wake this task with every commit.
+                await trio.sleep_until((now if since is None else since) + STUCK_AFTER_S)
                 continue
             stuck_changed(True)
             while self._waiting_since == since:

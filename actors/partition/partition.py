@@ -368,6 +368,7 @@ class Partition(Actor[c.PartitionCommand]):
             if reply is not None:
                 reply.fail(self._read_error(error))
         else:
+            self._tell_new_damage()
             found(offset)
 
     def _wait_for_visible(self, message: c.WaitForVisible, reply: Reply | None, now: float) -> None:

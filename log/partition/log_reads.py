@@ -2,7 +2,8 @@
 
 Sealed segments are opened when they are read, and a few are kept open. Their indexes are loaded, or built, on
 first use. A read that meets bytes that are no valid frame scans the segment once, notes what is damaged, and goes
-on behind it: the offsets lost are named, the others are served.
+on behind it: the offsets lost are named, the others are served. So it is with a file that is missing, unless retention
+has removed it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Final
 
 import trio
 
-from callboard.log.errors import LogCorrupt
+from callboard.log.errors import LogCorrupt, PlanFailed
 from callboard.log.format.columns import Columns
 from callboard.log.format.frame_walk import EVERYTHING, FrameWalk
 from callboard.log.format.index import SegmentIndex
@@ -22,10 +23,7 @@ from callboard.log.partition.tail_cache import TailCache
 from callboard.log.seams.disk import Close, Incarnation, Open, Verb
 from callboard.log.segments.reading import Reading, ReadRequest, TimeSearch
 from callboard.log.segments.scanning import index_stored, scan_stored
-from callboard.log.segments.segments import (
-    SegmentList,
-    StoredSegment,
-)
+from callboard.log.segments.segments import Damage, SegmentList, StoredSegment
 
 CHUNK_BYTES: Final = 256 * KIB
 """Read at a time, unless a frame is larger."""
@@ -36,12 +34,22 @@ class LogReads:
     """The reading half of a partition log."""
 
     def __init__(
-        self, files: Incarnation, segments: SegmentList, tail: TailCache, *, open_segments: int
+        self,
+        files: Incarnation,
+        segments: SegmentList,
+        tail: TailCache,
+        *,
+        open_segments: int,
+        is_recovered: bool = True,
     ) -> None:
+        """Before it `is_recovered`, a file that is missing tells nothing: recovery may be moving it."""
         self._files = files
         self._open_segments = open_segments
+        self._is_recovered = is_recovered
         self._segments = segments
         self._tail = tail
+        self._frame: Columns | None = None
+        """The last frame of which a read wanted a part only: the next part is cut from it. No larger than the tail."""
         self._opening = trio.Lock()
         self._uses = 0
         self._closing: list[StoredSegment] = []
@@ -53,18 +61,36 @@ class LogReads:
         self, offset: int, durable_end: int, *, max_records: int, max_bytes: int
     ) -> list[Columns] | None:
         """What the page cache holds from `offset` on; None when the disk has to be asked."""
+        request = ReadRequest(offset, max_records, max_bytes)
+        if self._take_again(request) and request.batches:
+            return request.batches
         segment, _ = self._segments.holding(offset)
         if not segment.is_open or not segment.is_indexed or segment.index is None:
             return None
         if not segment.base_offset <= offset < segment.end_offset:
             return None
-        request = ReadRequest(offset, max_records, max_bytes)
         limit = min(durable_end, segment.end_offset)
         walk = self._walk(
             segment, request, segment.index, *segment.index.find_offset(offset), limit, HOT_CHUNK_BYTES
         )
         run_walk_cached(walk, partial(self._files.read_cached, segment.file.handle))
+        self._keep(request)
         return request.batches if request.batches and not request.lost else None
+
+    def _take_again(self, request: ReadRequest) -> bool:
+        """Take from the frame that is kept; False when that does not hold the offset."""
+        columns = self._frame
+        if columns is None or not columns.base_offset <= request.offset <= columns.last_offset:
+            return False
+        request.take(columns)
+        if request.offset > columns.last_offset:
+            self._frame = None  # who reads in order is past it
+        return True
+
+    def _keep(self, request: ReadRequest) -> None:
+        """Keep the frame that was cut, for the next read."""
+        if request.cut is not None and request.cut.size_bytes <= self._tail.limit_bytes:
+            self._frame = request.cut
 
     @staticmethod
     def _walk(
@@ -111,6 +137,8 @@ class LogReads:
                 for columns in tail:
                     request.take(columns)
                 break
+            if self._take_again(request):
+                continue
             segment, following = self._segments.holding(request.offset)
             if request.offset < segment.base_offset:
                 request.lose(request.offset, segment.base_offset - 1)
@@ -121,6 +149,7 @@ class LogReads:
                 break  # synced since this read began, and no longer in memory: the next read finds it
             else:
                 await self._read_segment(segment, request, durable_end)
+        self._keep(request)
         await self._close_dropped()
         return request.reading()
 
@@ -128,9 +157,11 @@ class LogReads:
         """Walk through one segment until the request is fulfilled or the segment ends."""
         segment.readers += 1
         try:
-            await self._open(segment)
-            index = await index_stored(self._files, segment)
             limit = min(durable_end, segment.end_offset)
+            if not await self._open(segment):
+                request.lose(request.offset, limit - 1)
+                return
+            index = await index_stored(self._files, segment)
             position, expected = index.find_offset(request.offset)
             is_scanned = False
             while True:
@@ -172,7 +203,8 @@ class LogReads:
                 continue
             segment.readers += 1
             try:
-                await self._open(segment)
+                if not await self._open(segment):
+                    continue
                 found = await self._first_at(segment, time_us, min(durable_end, segment.end_offset))
             finally:
                 segment.readers -= 1
@@ -184,12 +216,13 @@ class LogReads:
         return visible_end
 
     async def newest_time(self, segment: StoredSegment) -> int:
-        """The latest append time of the records in `segment`, in microseconds."""
+        """The latest append time of the records in `segment`, in microseconds; without its file, when it was begun."""
         if segment.newest_us is not None:
             return segment.newest_us
         segment.readers += 1
         try:
-            await self._open(segment)
+            if not await self._open(segment):
+                return segment.created_us
             newest_us = (await index_stored(self._files, segment)).max_time_us
         finally:
             segment.readers -= 1
@@ -215,17 +248,26 @@ class LogReads:
 
     # -- open files -----------------------------------------------------------------------------------------------
 
-    async def _open(self, segment: StoredSegment) -> None:
-        """Open the segment, and close the one least lately read when too many are open."""
+    async def _open(self, segment: StoredSegment) -> bool:
+        """Open the segment, and close the one least lately read when too many are open; False when its file is gone."""
         self._uses += 1
         segment.last_used = self._uses
         if segment.is_open:
-            return
+            return True
         async with self._opening:
             if segment.is_open:
-                return
-            await self._files.submit([*self.close_idle(1), Open(segment.file.handle)])
+                return True
+            try:
+                await self._files.submit([*self.close_idle(1), Open(segment.file.handle)])
+            except PlanFailed as error:
+                if not self._is_recovered or not isinstance(error.error, FileNotFoundError):
+                    raise
+                if not segment.is_dropped:
+                    first, last = segment.base_offset, segment.end_offset - 1
+                    segment.damages = (Damage(segment.file.path, 0, 0, first, last, "the file is missing"),)
+                return False
             segment.is_open = True
+            return True
 
     def close_idle(self, opening: int) -> list[Verb]:
         """Verbs, to be run first, that close what was not read lately, so that `opening` more may be opened."""

@@ -168,7 +168,11 @@ class PartitionLog:
         self.visible_end = self.durable_end = opened.next_offset
         self._tail = TailCache(opened.next_offset, self._limits.tail_cache_bytes)
         self._reads = LogReads(
-            self._files, opened.segments, self._tail, open_segments=self._limits.open_segments
+            self._files,
+            opened.segments,
+            self._tail,
+            open_segments=self._limits.open_segments,
+            is_recovered=self.owed_for is None,
         )
         self._segments_changed()
 
@@ -531,8 +535,8 @@ class PartitionLog:
             named_end=self._named_end,
         )
         reads, earlier = self._reads, list(self._segments)
-        self._use(opened)
         self.owed_for, self.needs_healing = None, False
+        self._use(opened)
         closing = reads.forget(earlier)
         if closing:
             await self._files.submit(closing)
@@ -566,7 +570,8 @@ class PartitionLog:
         return self._reads.read_cached(offset, self.durable_end, max_records=max_records, max_bytes=max_bytes)
 
     async def read(self, offset: int, *, max_records: int, max_bytes: int = READ_BYTES_DEFAULT) -> Reading:
-        """The batches from `offset` on, at least one when there is any; gaps and damage are passed and named.
+        """The batches from `offset` on, at least one when there is any; gaps and damage are passed and named, and so
+        is what retention drops meanwhile.
 
         Raises `OffsetOutOfRange` below `start_offset`, `StorageError` when the disk refuses, `LogCorrupt`.
         """
@@ -587,7 +592,9 @@ class PartitionLog:
 
     async def offset_at(self, time_us: int) -> int:
         """The first offset whose append time, in microseconds, is at or after `time_us`; else the visible end."""
-        return await self._reads.offset_at(time_us, self.visible_end, self.durable_end)
+        found = await self._reads.offset_at(time_us, self.visible_end, self.durable_end)
+        await self.record.note(self._segments.damages, self._clock.wall_us())
+        return found
 
     # -- upkeep -----------------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from callboard.log.format.compression import NONE, Compression
 from callboard.log.limits import SEGMENT_BYTES_DEFAULT, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN
 from callboard.log.partition.log_reads import LogReads
 from callboard.log.seams.disk import Incarnation, SyncDirectory, Unlink, Verb
-from callboard.log.segments.segment_file import INDEX_SUFFIX, base_offset_of, index_path
+from callboard.log.segments.segment_file import index_path
 from callboard.log.segments.segments import SegmentList, StoredSegment
 
 MICROSECONDS: Final = 1_000_000
@@ -104,14 +104,14 @@ async def retain(
 async def _unlink(files: Incarnation, dropped: Sequence[StoredSegment]) -> tuple[int, PlanFailed | None]:
     """Unlink the segments; returns how many are gone, and the failure that stopped it."""
     directory = dropped[0].file.directory
-    indexes = {base_offset_of(entry.name, INDEX_SUFFIX) for entry in await files.list(directory)}
+    there = {f"{directory}/{entry.name}" for entry in await files.list(directory)}
     for count, segment in enumerate(dropped):
-        plan: list[Verb] = [Unlink(segment.file.path), SyncDirectory(directory)]
-        if segment.base_offset in indexes:
-            plan.insert(0, Unlink(index_path(directory, segment.base_offset)))
+        paths = index_path(directory, segment.base_offset), segment.file.path
+        plan: list[Verb] = [*(Unlink(path) for path in paths if path in there), SyncDirectory(directory)]
+        segment.is_dropped = True
         try:
             await files.submit(plan)
         except PlanFailed as failed:
-            is_gone = type(failed.verb) is SyncDirectory
+            segment.is_dropped = is_gone = type(failed.verb) is SyncDirectory
             return count + is_gone, failed
     return len(dropped), None

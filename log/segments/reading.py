@@ -27,6 +27,8 @@ class ReadRequest:
     size_bytes: int
     batches: list[Columns] = attrs.Factory(list)
     lost: list[tuple[int, int]] = attrs.Factory(list)
+    cut: Columns | None = None
+    """The last frame of which only a part was wanted."""
 
     @property
     def is_fulfilled(self) -> bool:
@@ -50,6 +52,7 @@ class ReadRequest:
         end = columns.last_offset + 1 if stop == columns.count else columns.offset(stop)
         if stop > start:
             if stop - start < columns.count:
+                self.cut = columns
                 columns = columns.select(start, stop)
             self.batches.append(columns)
             self.records -= stop - start

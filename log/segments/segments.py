@@ -65,6 +65,7 @@ class StoredSegment:
         "index_allocated",
         "index_handle",
         "index_stored_to",
+        "is_dropped",
         "is_indexed",
         "is_open",
         "last_used",
@@ -105,6 +106,8 @@ class StoredSegment:
         """Where the frames are damaged, once somebody looked."""
         self.is_indexed = index is not None
         """Whether `index` is as complete as the frames allow, or None."""
+        self.is_dropped = False
+        """Retention has begun to remove the file."""
         self.is_open = False
         self.newest_us: int | None = None
         """Latest append time of its records, once sealed and looked up."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
 import trio
 
 import callboard
+from callboard.log.errors import LeaseLost
 from callboard.log.limits import PREFETCH_MAX
 
 # -- how much is fetched
@@ -205,6 +207,48 @@ async def test_quick_batches_share_a_lease_and_slow_ones_do_not(autojump_clock: 
                 await batch.ack()
             assert (await world.group_of(topic)).leased <= 10
             assert offsets == list(range(2400))
+
+
+async def test_a_slow_caller_holds_one_batch(autojump_clock: Any, world: Any) -> None:
+    """While a slow caller works on a batch nothing else is in flight: another consumer gets the rest at once."""
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 200)
+        async with (
+            topic.subscribe("group", visibility_timeout=6.0) as slow,
+            topic.subscribe("group") as other,
+        ):
+            batches = slow.batches(max_records=10)
+            for _ in range(8):
+                batch = await batches.__anext__()
+                await trio.sleep(1.0)
+                assert (await world.group_of(topic)).leased == 10
+                await batch.ack()
+            held = await batches.__anext__()
+            began = trio.current_time()
+            for _ in range(11):
+                batch = await other.get_batch(10, 0.0)
+                assert set(batch.attempts()) == {1}
+                await batch.ack()
+            assert trio.current_time() - began < 1.0
+            await held.ack()
+        assert (await world.group_of(topic)).pending == 0
+
+
+async def test_attempts_count_what_was_handed_over(autojump_clock: Any, world: Any) -> None:
+    """Batches whose bodies outlast their leases raise the attempts of their own messages, and of no others."""
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 100)
+        handed: dict[int, int] = {}
+        async with topic.subscribe("group", visibility_timeout=0.3) as consumer:
+            while (await world.group_of(topic)).pending:
+                batch = await consumer.get_batch(10, 0.01)
+                for offset, attempt in zip(batch.offsets(), batch.attempts(), strict=True):
+                    handed[offset] = handed.get(offset, 0) + 1
+                    assert attempt == handed[offset]
+                await trio.sleep(0.5 if handed[batch.offsets()[0]] == 1 else 0.0)
+                with suppress(LeaseLost):
+                    await batch.ack()
+        assert set(handed) == set(range(100))
 
 
 async def test_what_is_left_of_a_lease_goes_to_single_gets_and_back(autojump_clock: Any, world: Any) -> None:

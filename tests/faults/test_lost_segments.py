@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
 import trio
 
+from callboard.actors.notices import DamageFound
 from callboard.log.seams.disk import Unlink
 
 BATCH = 10_000
@@ -75,3 +78,65 @@ async def test_a_reader_crosses_a_lost_segment(autojump_clock: Any, world: Any) 
         with trio.fail_after(1.0):
             offsets = [record.offset async for record in runtime.topic("orders").read(BATCH - 1)]
         assert offsets == [BATCH - 1, *range(9 * BATCH, 10 * BATCH)]
+
+
+async def test_a_segment_deleted_while_the_runtime_is_open_is_damage_told_once(
+    autojump_clock: Any, world: Any
+) -> None:
+    """Readers and consumers pass it; publishes and retention go on; the next opening still knows."""
+    told: list[DamageFound] = []
+
+    def hear(event: Any) -> None:
+        if isinstance(event, DamageFound):
+            told.append(event)
+
+    async with world.open() as runtime:
+        await publish_segments(runtime)
+    async with world.open(on_event=hear) as runtime:
+        topic = runtime.topic("orders")
+        await topic.describe()
+        deleted = world.segments()[4]
+        disk = await world.disk.incarnate("drill")
+        await disk.submit((Unlink(deleted),))
+        long_ago = datetime(1970, 1, 1, tzinfo=UTC)
+        assert [record.offset async for record in topic.read(long_ago, stop=1)] == [0]
+        async with topic.subscribe("group", durable=False, start=4 * BATCH - 1) as consumer:
+            with trio.fail_after(1.0):
+                assert [(await consumer.get()).offset for _ in range(2)] == [4 * BATCH - 1, 5 * BATCH]
+        for _ in range(3):
+            offsets = [record.offset async for record in topic.read(4 * BATCH - 1)]
+            assert offsets == [4 * BATCH - 1, *range(5 * BATCH, 10 * BATCH)]
+        assert [(damage.first_offset, damage.last_offset, damage.is_new) for damage in told] == [
+            (4 * BATCH, 5 * BATCH - 1, True)
+        ]
+        assert (await topic.publish(b"after")).offset == 10 * BATCH
+        await runtime.alter_topic("orders", retention_bytes=150_000)
+        await trio.sleep(1.0)
+        (part,) = await topic.describe()
+        assert (part.start_offset > 5 * BATCH, part.failed_commits, part.lost_records) == (True, 0, BATCH)
+    assert len(told) == 1
+
+
+async def test_readers_pass_segments_that_retention_removes(autojump_clock: Any, world: Any) -> None:
+    """One that opens a segment just then gets what is kept; nothing is told to be damaged."""
+    told: list[Any] = []
+
+    async with world.open() as runtime:
+        await publish_segments(runtime)
+    async with world.open(on_event=told.append) as runtime:
+        topic = runtime.topic("orders")
+        await topic.describe()
+        world.disk.latency_s = 1.0
+
+        async def read() -> None:
+            offsets = [record.offset async for record in topic.read()]
+            assert offsets[-1] == 10 * BATCH - 1
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(runtime.alter_topic, "orders", retention_bytes=150_000))
+            for _ in range(60):
+                nursery.start_soon(read)
+                await trio.sleep(0.25)
+        (part,) = await topic.describe()
+        assert part.start_offset > 5 * BATCH
+    assert not [event for event in told if isinstance(event, DamageFound)]

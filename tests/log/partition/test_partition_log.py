@@ -170,6 +170,28 @@ async def test_hot_reads_need_no_waiting(make_world: Any) -> None:
     assert world.log.read_hot(500, max_records=10) is None
 
 
+@pytest.mark.parametrize("tail_cache_bytes", [1_000, 100_000])
+async def test_a_frame_that_is_read_in_parts_is_read_once(make_world: Any, tail_cache_bytes: int) -> None:
+    """The next part comes from memory, unless the frame is larger than the tail may be, until all of it was read."""
+    world = make_world(limits=Limits(tail_cache_bytes=tail_cache_bytes))
+    await world.open()
+    staged = world.log.stage([Columns.build([b"%04d" % n for n in range(1_000)])], durable=True)
+    await world.files.submit(staged.verbs)
+    world.log.applied(staged)
+    await world.log.close()
+    log = await world.open()
+    world.disk.cold = True
+    assert (await log.read(500, max_records=1)).batches[0].value_list() == [b"0500"]
+    if tail_cache_bytes < 4_000:
+        assert log.read_hot(501, max_records=1) is None
+        return
+    for first, last in ((501, 501), (100, 199), (990, 999)):
+        (found,) = log.read_hot(first, max_records=last - first + 1)
+        assert (found.base_offset, found.last_offset) == (first, last)
+        assert found.value_list() == [b"%04d" % n for n in range(first, last + 1)]
+    assert log.read_hot(500, max_records=1) is None
+
+
 async def test_readers_never_pass_the_visible_end(world: Any) -> None:
     """Bytes of a staged append that is already written are not served."""
     log = await world.open()

@@ -394,7 +394,7 @@ class ConsumerLeases:
     async def _sync_acks(self, port: PartitionPort) -> None:
         while True:
             try:
-                await port.ref.ask(c.SyncAcks())
+                await port.ref.ask(c.Flush(acks_only=True))
             except ActorCrashed:
                 continue
             except ActorStopped as error:

@@ -63,10 +63,8 @@ class PublishMany(NamedTuple):
 class Flush:
     """Answered once everything told before is durable (or has failed)."""
 
-
-@attrs.frozen
-class SyncAcks:
-    """Write and sync the acks that nobody waits for now. Answered at once: each ack has an answer of its own."""
+    acks_only: bool = False
+    """Only have the acks that nobody waits for synced. Answered at once: each of them has an answer of its own."""
 
 
 class Fetch(NamedTuple):
@@ -207,7 +205,6 @@ PartitionCommand = (
     PublishOne
     | PublishMany
     | Flush
-    | SyncAcks
     | Fetch
     | WaitForReady
     | Settle

@@ -149,31 +149,24 @@ class PartitionCore:
 
     # -- appends --------------------------------------------------------------------------------------------
 
-    def flush(self, _: c.Flush, token: Token, _now: float = 0.0) -> None:
-        """Answer once all that was published before is durable, or has failed."""
-        if token is not None:
-            self.sequencer.add_flush(token)
+    def flush(self, message: c.Flush, token: Token, _now: float = 0.0) -> None:
+        """Answer once all that was published before is durable, or has failed; acks are answered by themselves."""
         self.journal.sync_lazy()
-
-    def sync_acks(self, _: c.SyncAcks, token: Token, _now: float = 0.0) -> None:
-        """Have the acks that nobody waits for written and synced now. Each has an answer of its own."""
-        self.journal.sync_lazy()
-        if token is not None:
+        if token is not None and message.acks_only:
             self.effects.append(Answer([(token, None)]))
+        elif token is not None:
+            self.sequencer.add_flush(token)
 
     def append_failed(self, appends: Appends, error: CallboardError, *, refused: bool) -> None:
-        """`appends` are not stored, or may not be: their publishers hear it.
-
-        Flushes try once more. If the log is `refused` every write now, they fail, unless all that is visible is durable.
+        """`appends` are not stored, or may not be. Flushes try again; with a log that takes nothing now they fail, if
+        something visible is not durable.
         """
         self.effects.append(AppendsFailed(appends, error))
-        if not appends.flushes:
-            return
-        if not refused:
+        if appends.flushes and not refused:
             self.sequencer.put_back(appends.flushes)
-        elif self.visible_end > self.durable_end:
+        elif appends.flushes and self.visible_end > self.durable_end:
             self.effects.append(Refuse(appends.flushes, error))
-        else:
+        elif appends.flushes:
             self.effects.append(Answer([(token, None) for token in appends.flushes]))
 
     def log_moved(

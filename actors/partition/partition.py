@@ -141,7 +141,6 @@ class Partition(Actor[c.PartitionCommand]):
             c.AlterDelivery: core.alter_delivery,
             c.CloseGroup: core.close_group,
             c.Flush: core.flush,
-            c.SyncAcks: core.sync_acks,
             c.Alter: self._alter,
             c.Describe: self._describe,
         }

@@ -373,7 +373,8 @@ class Runtime:
         Raises `TopicNotFound`, and `InvalidArgument` for anything but a sequence of different names.
         """
         self.check_open()
-        if isinstance(topics, str) or not isinstance(topics, Sequence) or not topics:
+        is_sequence = isinstance(topics, Sequence) and not isinstance(topics, str)
+        if not is_sequence or not topics or not all(isinstance(topic, str) for topic in topics):
             raise InvalidArgument(
                 f'topics are {topics!r:.80}, not a sequence of names such as ["orders", "refunds"].'
             )

@@ -408,7 +408,7 @@ class ConsumerLeases:
         """See `Consumer.flush`. Leaving, nothing is said of acks in deleted topics."""
         await self._send_waiting()
         for port in list(self._sent_to):
-            await self._flush_port(port)
+            await self._sync_acks(port)
             del self._sent_to[port]
         while self._sent:
             await self._collect_oldest()
@@ -422,10 +422,10 @@ class ConsumerLeases:
             raise self._lost_meanwhile()
         await trio.lowlevel.checkpoint()
 
-    async def _flush_port(self, port: PartitionPort) -> None:
+    async def _sync_acks(self, port: PartitionPort) -> None:
         while True:
             try:
-                await port.ref.ask(c.Flush())
+                await port.ref.ask(c.Flush(acks_only=True))
             except ActorCrashed:
                 continue
             except ActorStopped as error:

@@ -403,8 +403,8 @@ class Runtime:
     async def alter_group(self, name: str, **settings: Any) -> GroupSettings:
         """Change settings of a group, in all topics that it reads; returns them all.
 
-        All but `mode`, `durable` and `start` can be changed. They hold for what is leased and nacked from now on, also
-        by consumers that are there already. A partition that does not run now takes note when it does.
+        All but `mode`, `ordering`, `durable` and `start` can be changed. They hold for what is leased and nacked from
+        now on, also by consumers that are there already. A partition that does not run now takes note when it does.
 
         Raises `GroupNotFound`, `ConfigurationError` with all problems of the settings.
         """

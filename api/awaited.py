@@ -57,6 +57,7 @@ class AwaitedPartitions(Generic[P]):
         self._event = trio.Event()
         self._notices: dict[P, Notice[P]] = {}
         self._is_waiting = False
+        self._is_closed = False
         self.ready: dict[P, None] = {}
         self.path = "notices"
         self.late_replies = 0
@@ -83,8 +84,8 @@ class AwaitedPartitions(Generic[P]):
         return accepted
 
     async def wait(self) -> None:
-        """Return once at least one partition is ready."""
-        if self.ready:
+        """Return once at least one partition is ready, or this is closed."""
+        if self.ready or self._is_closed:
             await trio.lowlevel.checkpoint()
             return
         self._event = trio.Event()
@@ -101,7 +102,9 @@ class AwaitedPartitions(Generic[P]):
         return taken
 
     def close(self) -> None:
-        """Nobody waits any more."""
+        """Nobody waits any more: who does is woken."""
+        self._is_closed = True
+        self._event.set()
         for notice in self._notices.values():
             notice.abandon()
         self._notices.clear()

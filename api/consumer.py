@@ -182,7 +182,7 @@ class Consumer:
         self.runtime.check_run()
         self._open = False
         self._awaited.close()
-        self.leases.is_over = True
+        self.leases.end()
         self._drop_fetched()
         if error is not None:
             self.leases.send_gathered()
@@ -190,7 +190,7 @@ class Consumer:
             await trio.lowlevel.cancel_shielded_checkpoint()
             return
         try:
-            await self.leases.flush()
+            await self.leases.flush(is_leaving=True)
             await self._leave()
         except BaseException:
             self._membership.depart(self._id)
@@ -215,6 +215,7 @@ class Consumer:
         self._buffer.clear()
         self._untaken = None
         if self._asked is not None:
+            self._asked[1].expire()  # whoever waits for it asks anew, or hears that the consumer is closed
             self._asked[1].abandon()
             self._asked = None
         for reply in self._late.values():
@@ -297,8 +298,9 @@ class Consumer:
                     self._turn.release()
             # From here on there is no checkpoint (U1).
             if buffer:
-                left_s = buffer[0].lease.deadline - self.runtime.clock.monotonic()
-                if left_s >= self.settings.visibility_timeout / 2:
+                lease = buffer[0].lease
+                left_s = lease.deadline - self.runtime.clock.monotonic()
+                if left_s >= self.settings.visibility_timeout / 2 and not lease.port.is_deleted:
                     return buffer.popleft()
                 self.give_back_buffer()
 
@@ -339,7 +341,7 @@ class Consumer:
         """Return once every `ack(wait=False)` so far is synced.
 
         Raises `LeaseLost` when some of those messages had been leased again, and `StorageError` when acks could not be
-        written: their messages are delivered again.
+        written: their messages are delivered again. Raises `TopicNotFound` when the topic of some was deleted.
         """
         self._check_open()
         await self.leases.flush()
@@ -402,11 +404,12 @@ class Consumer:
         return ReceivedBatch(self.leases, parts)
 
     def _drop_stale(self, parts: list[LeasedPart]) -> None:
-        """Give back the parts whose lease has run out: on a slow disk filling a batch may take long."""
+        """Give back the parts whose lease has run out, or whose topic is deleted: filling a batch may take long."""
         now = self.runtime.clock.monotonic()
-        stale = [part for part in parts if part.lease.deadline <= now]
+        is_deleted = parts[0].lease.port.is_deleted
+        stale = [part for part in parts if is_deleted or part.lease.deadline <= now]
         if stale:
-            parts[:] = [part for part in parts if part.lease.deadline > now]
+            parts[:] = [part for part in parts if not is_deleted and part.lease.deadline > now]
             self.leases.give_back(stale)
 
     async def _fill_batch(
@@ -415,7 +418,7 @@ class Consumer:
         """Add to `parts` until they are `max_records`, or `max_wait` is over; returns how many they are."""
         count = parts[0].size
         until = trio.current_time() + max_wait
-        while count < max_records:
+        while count < max_records and self._open:
             if not await self._ask(max_records - count, port):
                 break
             lease = await self._answer()
@@ -430,12 +433,16 @@ class Consumer:
             self._look_at(self._awaited.take())
             if port not in self._turns.get(port.topic, ()):
                 break
+        if not self._open:
+            raise self._closed()
         return count
 
     # -- fetching
 
     def _is_fresh(self, lease: ConsumerLease) -> bool:
-        """Whether at least half of a visibility timeout is left."""
+        """Whether at least half of a visibility timeout is left, and the topic is there."""
+        if lease.port.is_deleted:
+            return False
         return lease.deadline - self.runtime.clock.monotonic() >= self.settings.visibility_timeout / 2
 
     def _look_at(self, ports: Iterable[PartitionPort]) -> None:
@@ -449,18 +456,21 @@ class Consumer:
             self.leases.send_gathered()
         is_early = self._asked is not None  # by an earlier call
         while True:
+            if not self._open:
+                raise self._closed()
+            for live in self._lives:
+                if live.deleted:
+                    self._leave_topic(live)
             if self._news.generation > self._generation:
                 await self._join()
             if self._asked is None:
-                if not self._open:
-                    raise self._closed()
                 is_early = False
                 if self._awaited.ready:
                     self._look_at(self._awaited.take())
                 if not await self._ask(unit):
                     with trio.move_on_at(until) as waiting:
                         if self.leases.room() <= 0:
-                            await self.leases.wait_for_room()
+                            await self.leases.wait_for_room([live.ports[0] for live in self._lives])
                         else:
                             self._check_any_available()
                             await self._awaited.wait()
@@ -469,7 +479,8 @@ class Consumer:
                     continue
             lease = await self._answer()
             if lease is not None:
-                if not is_early or self._is_fresh(lease):
+                is_wanted = self._open and not lease.port.is_deleted
+                if is_wanted and (not is_early or self._is_fresh(lease)):
                     return lease
                 self.leases.give_back([lease.take(lease.untaken)])
 
@@ -608,8 +619,9 @@ class Consumer:
     def _leave_topic(self, live: LiveTopic) -> None:
         """Raise the error for a topic that was deleted; those that are left are still read, if there are any."""
         self._turns.pop(live.name, None)
-        if len(self._lives) == 1:
-            raise self.leases.stopped(live.ports[0])
+        self.leases.forget_deleted()
+        if len(self._lives) == 1:  # it stays: every further call hears the same
+            raise RuntimeClosed(f"topic {live.name!r} was deleted; there is nothing more to consume.")
         self._lives.remove(live)
         raise TopicNotFound(
             f"topic {live.name!r} was deleted while group {self.group!r} read it with others. It has nothing more;"

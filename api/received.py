@@ -7,7 +7,8 @@ Invariants
 ----------
 H1  `in_flight` is the number of messages that were delivered and neither settled, given back nor, once somebody
     waited for room, found to have run out.
-H2  Every `ack(wait=False)` has an outcome: it is told by the next `flush`, or by leaving the consumer.
+H2  Every `ack(wait=False)` has an outcome: it is told by the next `flush`, or by leaving the consumer, which says
+    nothing of deleted topics.
 H3  Such acks are sent at the latest when the consumer fetches, flushes or ends, or `ACK_LINGER_S` have passed. Those of
     one lease that follow each other go as one command, neighbours as one range.
 """
@@ -35,6 +36,7 @@ from callboard.log.errors import (
     LeaseLost,
     MailboxFull,
     RuntimeClosed,
+    TopicNotFound,
 )
 from callboard.log.format.columns import Columns
 from callboard.message import ColumnBatch, Record, Span
@@ -186,17 +188,36 @@ class ConsumerLeases:
         """How many more messages the consumer may have."""
         return self.max_in_flight - self.in_flight
 
-    async def wait_for_room(self) -> None:
-        """Wait until something in flight is settled, or its lease has run out."""
+    async def wait_for_room(self, ports: Iterable[PartitionPort]) -> None:
+        """Wait until something in flight is settled, its lease has run out, or the topic of one of `ports` is deleted.
+
+        May also return before.
+        """
         now = self._runtime.clock.monotonic()
         for lease in [lease for lease in self._leases if lease.deadline <= now]:
             self._count(lease, lease.left)
-        if self.room() > 0:
+        if self.room() > 0 or self.is_over:
             await trio.lowlevel.checkpoint()
             return
         self._freed = trio.Event()
+        for port in ports:
+            port.add_restart_waiter(self)
         with trio.move_on_at(min([lease.deadline for lease in self._leases], default=now)):
             await self._freed.wait()
+
+    def noticed(self, _: PartitionPort) -> None:
+        """A partition has restarted, or its topic is deleted: who waits for room looks again."""
+        self._freed.set()
+
+    def end(self) -> None:
+        """The consumer leaves."""
+        self.is_over = True
+        self._freed.set()
+
+    def forget_deleted(self) -> None:
+        """What was leased of deleted topics is in flight no more."""
+        for lease in [lease for lease in self._leases if lease.port.is_deleted]:
+            self._count(lease, lease.left)
 
     def forget(self) -> None:
         """What was leased is another's by now, or nobody's: its receipts are void."""
@@ -229,7 +250,7 @@ class ConsumerLeases:
         delay_s: float | None = None,
         reason: str | None = None,
     ) -> None:
-        """Settle ranges of leases; what messages and batches call. Raises `LeaseLost`."""
+        """Settle ranges of leases; what messages and batches call. Raises `LeaseLost`, `TopicNotFound`."""
         self._runtime.check_open()
         lost: list[tuple[int, int]] = []
         for lease, ranges in settled:
@@ -330,9 +351,9 @@ class ConsumerLeases:
             except MailboxFull:
                 return False
             except ActorStopped:
-                self._failed = self._failed or self.stopped(port)
+                self._note_failed(self.stopped(port))
             except CallboardError as error:
-                self._failed = self._failed or error
+                self._note_failed(error)
             self.gathered.popleft()
         return True
 
@@ -344,9 +365,16 @@ class ConsumerLeases:
             self._sent_to[port] = None
             try:
                 self._note_lost(port, await self._settle_now(port, message, gathered.valid))
+            except TopicNotFound as error:
+                self._note_failed(error)
             except BaseException:
                 self.gathered.appendleft(gathered)
                 raise
+
+    def _note_failed(self, error: CallboardError) -> None:
+        """Remember what the next `flush` raises: the first failure, but one of a deleted topic last."""
+        if self._failed is None or isinstance(self._failed, TopicNotFound):
+            self._failed = error
 
     def _note_lost(self, port: PartitionPort, lost: c.Ranges) -> None:
         if lost:
@@ -367,42 +395,45 @@ class ConsumerLeases:
             if lost is None:
                 lost = await self._settle_now(port, message, valid, crashed=True)
         except ActorStopped:
-            self._failed = self._failed or self.stopped(port)
+            self._note_failed(self.stopped(port))
         except CallboardError as error:
-            self._failed = self._failed or error
+            self._note_failed(error)
         except BaseException:
             self._sent.appendleft(sent)
             raise
         else:
             self._note_lost(port, lost)
 
-    async def flush(self) -> None:
-        """See `Consumer.flush`."""
+    async def flush(self, *, is_leaving: bool = False) -> None:
+        """See `Consumer.flush`. Leaving, nothing is said of acks in deleted topics."""
         await self._send_waiting()
         for port in list(self._sent_to):
-            await self._flush_port(port)
+            await self._sync_acks(port)
             del self._sent_to[port]
         while self._sent:
             await self._collect_oldest()
         failed, self._failed = self._failed, None
+        if is_leaving:
+            self._lost = {port: lost for port, lost in self._lost.items() if not port.is_deleted}
+            failed = None if isinstance(failed, TopicNotFound) else failed
         if failed is not None:
             raise failed.again()
         if self._lost:
             raise self._lost_meanwhile()
         await trio.lowlevel.checkpoint()
 
-    async def _flush_port(self, port: PartitionPort) -> None:
+    async def _sync_acks(self, port: PartitionPort) -> None:
         while True:
             try:
-                await port.ref.ask(c.Flush())
+                await port.ref.ask(c.Flush(acks_only=True))
             except ActorCrashed:
                 continue
             except ActorStopped as error:
                 if not port.is_deleted:
                     raise self.stopped(port) from error
-                self._failed = self._failed or self.stopped(port)
+                self._note_failed(self.stopped(port))
             except CallboardError as error:
-                self._failed = self._failed or error
+                self._note_failed(error)
             return
 
     # -- leases that go on
@@ -431,7 +462,9 @@ class ConsumerLeases:
     def stopped(port: PartitionPort) -> CallboardError:
         """The error for a partition that has ended for good."""
         if port.is_deleted:
-            return RuntimeClosed(f"topic {port.topic!r} was deleted; there is nothing more to consume.")
+            return TopicNotFound(
+                f"topic {port.topic!r} was deleted; its messages can no longer be settled.", topic=port.topic
+            )
         return RuntimeClosed("the runtime is closed. Open it again.")
 
     def _lost_meanwhile(self) -> LeaseLost:
@@ -493,7 +526,8 @@ class ReceivedMessage(Record):
         Without `wait` this is a checkpoint only while very many such acks are under way, and acks of neighbouring
         messages are gathered for a few milliseconds and written as one.
 
-        Raises `LeaseLost` when the message was leased again meanwhile: then this ack has no effect.
+        Raises `LeaseLost` when the message was leased again meanwhile: then this ack has no effect. Raises
+        `TopicNotFound` when the message's topic was deleted.
         """
         if wait:
             await self._settle("ack")

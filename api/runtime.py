@@ -373,7 +373,8 @@ class Runtime:
         Raises `TopicNotFound`, and `InvalidArgument` for anything but a sequence of different names.
         """
         self.check_open()
-        if isinstance(topics, str) or not isinstance(topics, Sequence) or not topics:
+        is_sequence = isinstance(topics, Sequence) and not isinstance(topics, str)
+        if not is_sequence or not topics or not all(isinstance(topic, str) for topic in topics):
             raise InvalidArgument(
                 f'topics are {topics!r:.80}, not a sequence of names such as ["orders", "refunds"].'
             )
@@ -402,8 +403,8 @@ class Runtime:
     async def alter_group(self, name: str, **settings: Any) -> GroupSettings:
         """Change settings of a group, in all topics that it reads; returns them all.
 
-        All but `mode`, `durable` and `start` can be changed. They hold for what is leased and nacked from now on, also
-        by consumers that are there already. A partition that does not run now takes note when it does.
+        All but `mode`, `ordering`, `durable` and `start` can be changed. They hold for what is leased and nacked from
+        now on, also by consumers that are there already. A partition that does not run now takes note when it does.
 
         Raises `GroupNotFound`, `ConfigurationError` with all problems of the settings.
         """

@@ -63,6 +63,9 @@ class PublishMany(NamedTuple):
 class Flush:
     """Answered once everything told before is durable (or has failed)."""
 
+    acks_only: bool = False
+    """Only have the acks that nobody waits for synced. Answered at once: each of them has an answer of its own."""
+
 
 class Fetch(NamedTuple):
     """Lease what is ready, for the group's visibility timeout. Answered with `LeasedRecords`, or None when nothing is.

@@ -149,19 +149,25 @@ class PartitionCore:
 
     # -- appends --------------------------------------------------------------------------------------------
 
-    def flush(self, _: c.Flush, token: Token, _now: float = 0.0) -> None:
-        """Answer once all that was published before is durable, or has failed."""
-        if token is not None:
-            self.sequencer.add_flush(token)
+    def flush(self, message: c.Flush, token: Token, _now: float = 0.0) -> None:
+        """Answer once all that was published before is durable, or has failed; acks are answered by themselves."""
         self.journal.sync_lazy()
+        if token is not None and message.acks_only:
+            self.effects.append(Answer([(token, None)]))
+        elif token is not None:
+            self.sequencer.add_flush(token)
 
     def append_failed(self, appends: Appends, error: CallboardError, *, refused: bool) -> None:
-        """`appends` are not stored, or may not be. Flushes try once more, unless the log takes nothing now."""
+        """`appends` are not stored, or may not be. Flushes try again; with a log that takes nothing now they fail, if
+        something visible is not durable.
+        """
         self.effects.append(AppendsFailed(appends, error))
-        if appends.flushes and refused:
+        if appends.flushes and not refused:
+            self.sequencer.put_back(appends.flushes)
+        elif appends.flushes and self.visible_end > self.durable_end:
             self.effects.append(Refuse(appends.flushes, error))
         elif appends.flushes:
-            self.sequencer.put_back(appends.flushes)
+            self.effects.append(Answer([(token, None) for token in appends.flushes]))
 
     def log_moved(
         self,

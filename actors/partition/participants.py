@@ -126,7 +126,7 @@ class LogParticipant:
         self.lacks_space = isinstance(obstacle, DiskFull)
         if appends is not None:
             self.failures += 1
-            core.append_failed(appends, obstacle, refused=True)
+            core.append_failed(appends, obstacle, refused=log.needs_healing)
             self._perform()
         return False
 

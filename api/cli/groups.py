@@ -29,7 +29,10 @@ def group() -> None:
 @directory_option
 @json_option
 def alter(name: str, settings: tuple[str, ...], directory: str, as_json: bool) -> None:
-    """Change settings of a group (all except `mode`, `durable` and `start`)."""
+    """Change settings of a group (all except `mode`, `ordering`, `durable` and `start`).
+
+    No runtime may have the directory open meanwhile.
+    """
     given = parse_settings(settings, GROUP_FIELDS)
     check("group", GROUP_FIELDS, given, f"group {name!r}")
     require_directory(directory)

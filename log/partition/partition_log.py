@@ -452,11 +452,11 @@ class PartitionLog:
         fate = "The records may turn up after a restart." if indefinite else "Nothing was stored."
         if is_full:
             return DiskFull(
-                f"no space for the log of {self.label}: {error}. {fate} Free space: publishing continues by itself.",
+                f"no space for the log of {self.label}: {error} {fate} Free space: publishing continues by itself.",
                 indefinite=indefinite,
             )
         return PublishFailed(
-            f"the log of {self.label} could not be written: {error}. {fate} It continues in a new file; publish again.",
+            f"the log of {self.label} could not be written: {error} {fate} It continues in a new file; publish again.",
             indefinite=indefinite,
         )
 
@@ -665,4 +665,8 @@ class PartitionLog:
             self.synced()
         if active.file.position - active.index_stored_to > INDEX_INTERVAL_BYTES:
             room = index_room_verbs(self._files, active)
-            await self._files.submit((*room, *index_store_verbs(active, is_last=True)))
+            try:
+                await self._files.submit((*room, *index_store_verbs(active, is_last=True)))
+            except PlanFailed as error:  # without a stored index the next opening scans the segment
+                if not lacks_space(error):
+                    raise

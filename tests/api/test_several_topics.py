@@ -177,12 +177,12 @@ async def test_a_fenced_consumer_loses_its_leases_in_all_topics(autojump_clock: 
             assert len({(message.topic, message.offset) for message in again}) == 10
 
 
-@pytest.mark.parametrize("topics", ["orders", [], ["orders", "orders"], 7, [7], None])
+@pytest.mark.parametrize("topics", ["orders", [], ["orders", "orders"], 7, [7], None, b"orders", range(2)])
 async def test_what_is_no_list_of_topics_is_refused(autojump_clock: Any, world: Any, topics: Any) -> None:
     """A string is not taken for a list of letters, and no topic is named twice."""
     async with world.open() as runtime:
         await filled(runtime, orders=0)
-        with pytest.raises((callboard.InvalidArgument, callboard.TopicNotFound)):
+        with pytest.raises(callboard.InvalidArgument, match="topics"):
             runtime.subscribe(topics, "billing")
 
 

@@ -8,8 +8,9 @@ import pytest
 import trio
 
 import callboard
+from callboard.actors.kernel.events import IncarnationCrashed
 from callboard.actors.notices import OpeningLacksSpace
-from callboard.log.seams.disk import Link, SyncDirectory, Unlink
+from callboard.log.seams.disk import Link, Sync, SyncDirectory, Unlink
 from callboard.simulations.disk.inodes import keep_unsynced
 
 KIB = 1024
@@ -140,3 +141,70 @@ async def test_a_damaged_delivery_journal_is_read_on_a_full_disk(autojump_clock:
         assert set(range(4, 10)) <= set(found)
     async with world.open() as runtime:
         assert await world.drain(runtime) == {}
+
+
+async def full_at_a_roll(world: Any, topic: Any) -> None:
+    """Fill the disk, and publish until the log needs a segment that it cannot make."""
+    world.disk.fill()
+    with pytest.raises(callboard.DiskFull) as caught:
+        while True:
+            await topic.publish(bytes(20_000))
+    assert ".." not in str(caught.value)
+
+
+async def test_a_flush_tells_nothing_when_nothing_is_missing(autojump_clock: Any, world: Any) -> None:
+    """On a full disk, with a log that must begin a new segment, flushes of acks and of durable records return."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders", segment_bytes=64 * KIB)
+        for _ in range(3):
+            await topic.publish(bytes(20_000))
+        await full_at_a_roll(world, topic)
+        await topic.flush()
+        async with topic.subscribe("group") as consumer:
+            for _ in range(2):
+                await (await consumer.get()).ack(wait=False)
+            await consumer.flush()
+            await (await consumer.get()).ack(wait=False)
+        (part,) = await topic.describe()
+        assert (part.state, part.groups[0].pending) == ("full", part.visible_end - 3)
+        with pytest.raises(callboard.DiskFull):
+            await topic.publish(bytes(20_000))
+
+
+async def test_a_flush_tells_what_a_full_disk_keeps_from_being_synced(
+    autojump_clock: Any, world: Any
+) -> None:
+    """What was published at level leader and is not durable fails the topic's flush, not that of a consumer's acks."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders", segment_bytes=64 * KIB)
+        for _ in range(2):
+            await topic.publish(bytes(20_000))
+        await topic.publish(b"unsynced", acks="leader")
+        world.disk.fill()
+        world.disk.fail_next(Sync, "ENOSPC", times=1)
+        with pytest.raises(callboard.DiskFull):
+            await topic.flush()
+        async with topic.subscribe("group") as consumer:
+            await (await consumer.get()).ack(wait=False)
+            await consumer.flush()
+        world.disk.free()
+        await topic.flush()
+        (part,) = await topic.describe()
+        assert part.visible_end == part.durable_end == 3
+
+
+async def test_a_runtime_closes_on_a_full_disk_without_a_crash(autojump_clock: Any, world: Any) -> None:
+    """The index of a segment in use, which has no room then, is left out; it is stored when there is space."""
+    told: list[Any] = []
+    for is_full in (True, True, False):
+        async with world.open(on_event=told.append) as runtime:
+            if not world.segments():
+                topic = await runtime.create_topic("orders")
+                await topic.publish_batch([b"%d" % number * 10_000 for number in range(20)])
+            if is_full:
+                world.disk.fill()
+            else:
+                world.disk.free()
+            assert len(await world.values(runtime)) == 20
+        assert any(path.endswith(".index") for path in world.disk.files()) is not is_full
+    assert not [event for event in told if isinstance(event, IncarnationCrashed)]

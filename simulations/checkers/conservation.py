@@ -3,7 +3,8 @@
 Per group and partition, from the state after recovery and from what clients did:
 
 - below the floor everything is settled: a record there that nobody ever began to ack was lost silently, unless the
-  group counts it as lost;
+  group counts it as lost, or (beyond the promise) an event had told that it is lost: it may turn up again where the
+  disk had put it;
 - what is pending is at least what nobody began to ack, and at most what nobody was told to be settled;
 - after recovery nobody holds a lease, and what is ready is part of what is pending.
 
@@ -36,6 +37,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
         if left.state == "failed" and not (terms.beyond and surviving.problems):
             words = f"{left.label} failed to recover: nobody can tell what is settled"
             found.append(Violation(PROMISE, words, None))
+        told = _told_lost(history, left) if terms.beyond else set()
         for group in left.groups:
             place = (group.name, left.topic, left.index)
             gone = _dropped(history, left, since=known_since(history, group.name))
@@ -45,7 +47,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
             if unread and not terms.drops_unread:
                 words = f"{group.name} in {left.label}: offset {min(unread)} was dropped unread"
                 found.append(Violation(PROMISE, words, None))
-            problem = _problem(left, group, maybe.get(place, set()), sure.get(place, set()), terms)
+            problem = _problem(left, group, maybe.get(place, set()), sure.get(place, set()), told, terms)
             if problem is not None:
                 found.append(Violation(PROMISE, f"{group.name} in {left.label}: {problem}", None))
     return found
@@ -81,10 +83,19 @@ def _dropped(history: History, left: PartitionLeft, since: int) -> set[int]:
     }
 
 
+def _told_lost(history: History, left: PartitionLeft) -> set[int]:
+    """Offsets that were ever told to be lost: a write that the disk had put elsewhere may be found there later."""
+    told: set[int] = set()
+    for entry in history.of("DamageFound"):
+        if entry.who == f"topics/{left.label}":
+            told.update(range(entry.offsets[0], entry.offsets[1] + 1))
+    return told
+
+
 def _problem(
-    left: PartitionLeft, group: GroupLeft, maybe: set[int], sure: set[int], terms: Terms
+    left: PartitionLeft, group: GroupLeft, maybe: set[int], sure: set[int], told: set[int], terms: Terms
 ) -> str | None:
-    untouched = [offset for offset in left.records if offset not in maybe]
+    untouched = [offset for offset in left.records if offset not in maybe and offset not in told]
     silent = [offset for offset in untouched if offset < group.floor]
     reported = group.lost_records if terms.drops_unread or terms.beyond else 0
     unsettled_at_most = sum(offset not in sure for offset in range(group.floor, left.end))

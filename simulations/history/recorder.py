@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import trio
 
+from callboard.actors.notices import DamageFound
 from callboard.simulations.history.entry import ALTERED, HistoryEntry
 
 ENTRIES_MAX: Final = 2_000_000
@@ -128,12 +129,16 @@ class History:
         if isinstance(event, str):
             self.record(machine, "remark", detail=event)
             return
-        detail = getattr(event, "cause", None) or getattr(event, "reason", None) or ""
+        lost = (event.first_offset, event.last_offset) if isinstance(event, DamageFound) else ()
+        detail = (
+            getattr(event, "cause", None) or getattr(event, "reason", None) or getattr(event, "damage", "")
+        )
         child = getattr(event, "child", "")
         self.record(
             machine,
             type(event).__name__,
             getattr(event, "path", ""),
+            offsets=lost,
             detail=f"{child}: {detail}" if child else str(detail),
             attempts=(getattr(event, "incarnation", 0),),
             until=getattr(event, "delay_s", 0.0),

@@ -2,6 +2,7 @@
 
 import pytest
 
+from callboard.actors.notices import DamageFound
 from callboard.simulations.checkers import (
     CHECKERS,
     Terms,
@@ -134,6 +135,21 @@ def test_what_retention_drops_unread_is_reported(script, left):
     surviving = left({0: 0}, group={"floor": 1, "pending": 0, "lost_records": 1})
     assert len(conservation.check(script.history, surviving)) == 1
     assert conservation.check(script.history, surviving, Terms(drops_unread=True)) == []
+
+
+def test_what_was_told_to_be_lost_may_turn_up(script, left):
+    """Beyond the promise a record that an event told to be lost is settled, though the disk shows it again."""
+    script.publish(0, 0).publish(1, 1)
+    surviving = left({0: 0, 1: 1}, group={"floor": 2, "pending": 0})
+    script.history.event(
+        1, DamageFound(f"topics/{surviving.partitions[0].label}", "f", 0, 0, "", is_new=True)
+    )
+    assert len(conservation.check(script.history, surviving, Terms(beyond=True))) == 1
+    script.history.event(
+        1, DamageFound(f"topics/{surviving.partitions[0].label}", "f", 1, 1, "", is_new=True)
+    )
+    assert conservation.check(script.history, surviving, Terms(beyond=True)) == []
+    assert len(conservation.check(script.history, surviving)) == 1
 
 
 def test_what_damage_took_from_the_beginning_is_named(script, left):

@@ -458,7 +458,7 @@ class Catalog(Actor[CatalogCommand]):
         membership.alter(record.settings)
         altered, ports = membership.delivery_settings(), self._directory.ports(record)
         for port in ports:
-            port.carried.set(record.group_id, altered)
+            port.carried.set(record.group_id, altered, self.context.clock.monotonic())
         await self._tell(ports, c.AlterDelivery(record.group_id, altered))
         membership.tell_members()
 

@@ -104,7 +104,7 @@ class PartitionCore:
         self._windows = WindowBudget(limits.window_bytes) if windows is None else windows
         for group_id, settings in list(carried.settings.items()):
             if group_id in self._groups:
-                self._set(group_id, settings)
+                self._set(group_id, settings, 0.0)
 
     # -- beginning and ending -------------------------------------------------------------------------------
 
@@ -116,7 +116,7 @@ class PartitionCore:
             if not restarted:
                 carried.first_leases[group.group_id] = delivery.next_lease_id
             if delivery.next_lease_id > carried.first_leases.get(group.group_id, 0):
-                timeout = (group.settings or c.DeliverySettings()).visibility_timeout
+                timeout = carried.lease_s(group.group_id, now)
                 delivery.renew_all(now, timeout)
                 for (group_id, lease_id), deadline in carried.extended.items():
                     if group_id == group.group_id and deadline > now + timeout:
@@ -225,7 +225,7 @@ class PartitionCore:
                 start = self._start_offset(message.start)
             group, record = self.states.open(message.group_id, message.durable, start)
             self.journal.entries.append(record)
-        self._set(message.group_id, message.settings)
+        self._set(message.group_id, message.settings, now)
         self.journal.answer(token, group.delivery.floor, must_sync=True)
 
     def _start_offset(self, start: Any) -> int:
@@ -237,12 +237,12 @@ class PartitionCore:
 
     def alter_delivery(self, message: c.AlterDelivery, token: Token, now: float) -> None:
         """From now on the group has these settings, also when it is not open here yet."""
-        self._set(message.group_id, message.settings)
+        self._set(message.group_id, message.settings, now)
         if token is not None:
             self.effects.append(Answer([(token, None)]))
 
-    def _set(self, group_id: int, settings: c.DeliverySettings) -> None:
-        latest = self._carried.set(group_id, settings)
+    def _set(self, group_id: int, settings: c.DeliverySettings, now: float) -> None:
+        latest = self._carried.set(group_id, settings, now)
         group = self._groups.get(group_id)
         if group is not None:
             group.settings = latest
@@ -258,7 +258,7 @@ class PartitionCore:
             if group.window is not None:
                 for token in group.window.close():
                     self._refuse_unknown(group.group_id, token)
-        self._carried.settings.pop(message.group_id, None)
+        self._carried.forget(message.group_id)
         for key in [key for key in self._carried.fences if key[0] == message.group_id]:
             del self._carried.fences[key]
         record = self.states.close(message.group_id)

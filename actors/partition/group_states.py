@@ -141,6 +141,8 @@ class Carried:
     """By group id."""
     extended: dict[tuple[int, int], float] = attrs.field(factory=dict)
     """By group's and lease's id: until when, if a renewal would end it earlier than its consumer was told."""
+    kept_until: dict[int, float] = attrs.field(factory=dict)
+    """By group's id: until when leases may last that were given before its visibility timeout was made shorter."""
     fences: dict[tuple[int, int], int] = attrs.field(factory=dict)
     """By group's and consumer's id: the generation that its fetches must not be below."""
     first_leases: dict[int, int] = attrs.field(factory=dict)
@@ -149,12 +151,25 @@ class Carried:
     """Leases (with their group's id) that may be journalled, and that no consumer has heard of."""
     sift_at: int = EXTENDED_SIFT_AT
 
-    def set(self, group_id: int, settings: DeliverySettings) -> DeliverySettings:
+    def set(self, group_id: int, settings: DeliverySettings, now: float) -> DeliverySettings:
         """A group has these settings, unless later ones are known; returns the latest."""
         known = self.settings.get(group_id)
         if known is None or settings.version >= known.version:
+            if known is not None and settings.visibility_timeout < known.visibility_timeout:
+                until = now + known.visibility_timeout
+                self.kept_until[group_id] = max(until, self.kept_until.get(group_id, until))
             known = self.settings[group_id] = settings
         return known
+
+    def forget(self, group_id: int) -> None:
+        """The group is closed."""
+        self.settings.pop(group_id, None)
+        self.kept_until.pop(group_id, None)
+
+    def lease_s(self, group_id: int, now: float) -> float:
+        """How long leases of the group last when they are renewed now: never less than their consumers were told."""
+        settings = self.settings.get(group_id) or DeliverySettings()
+        return max(settings.visibility_timeout, self.kept_until.get(group_id, now) - now)
 
     def extend(self, key: tuple[int, int], deadline: float, now: float) -> None:
         """A lease lasts until `deadline`, whatever a renewal makes of it."""

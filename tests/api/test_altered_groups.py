@@ -50,6 +50,21 @@ async def test_altered_settings_hold_for_members_and_later_consumers(autojump_cl
             assert await held_for(consumer, world.clock) == 7.0
 
 
+async def test_a_shorter_timeout_ends_no_lease_early(autojump_clock: Any, world: Any) -> None:
+    """A lease that was given under a longer timeout lasts as long as its consumer was told, also over a restart."""
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 1)
+        async with topic.subscribe("group", visibility_timeout=10.0) as one, topic.subscribe("group") as two:
+            message = await one.get()
+            await runtime.alter_group("group", visibility_timeout=1.0)
+            assert runtime.crash(f"topics/{topic.name}/0", RuntimeError("crashed by the test"))
+            assert await two.get(timeout=9.0) is None
+            again = await two.get(timeout=5.0)
+            assert again.attempt == 2
+            assert again.deadline - world.clock.monotonic() <= 1.0
+            assert message.deadline <= trio.current_time()
+
+
 async def test_who_waits_for_room_gets_it_when_more_is_allowed(autojump_clock: Any, world: Any) -> None:
     """A consumer at its `max_in_flight` goes on as soon as that is raised."""
     async with world.open() as runtime:

@@ -117,6 +117,8 @@ class Consumer:
         self._messages_in_pass = 0
         self._pass_until = 0.0
         self._fetched_at: float | None = None
+        self._lease_s = math.inf
+        """What was left of the last lease when it came."""
         self._given_at: float | None = None
         """When the last batch was handed over."""
         self._took_s = math.inf
@@ -298,9 +300,7 @@ class Consumer:
                     self._turn.release()
             # From here on there is no checkpoint (U1).
             if buffer:
-                lease = buffer[0].lease
-                left_s = lease.deadline - self.runtime.clock.monotonic()
-                if left_s >= self.settings.visibility_timeout / 2 and not lease.port.is_deleted:
+                if self._is_fresh(buffer[0].lease):
                     return buffer.popleft()
                 self.give_back_buffer()
 
@@ -440,10 +440,14 @@ class Consumer:
     # -- fetching
 
     def _is_fresh(self, lease: ConsumerLease) -> bool:
-        """Whether at least half of a visibility timeout is left, and the topic is there."""
+        """Whether at least half of a visibility timeout is left, and the topic is there.
+
+        Half of what leases really last, if that is less: while the timeout is altered, partitions know of it first.
+        """
         if lease.port.is_deleted:
             return False
-        return lease.deadline - self.runtime.clock.monotonic() >= self.settings.visibility_timeout / 2
+        lasts_s = min(self.settings.visibility_timeout, self._lease_s)
+        return lease.deadline - self.runtime.clock.monotonic() >= lasts_s / 2
 
     def _look_at(self, ports: Iterable[PartitionPort]) -> None:
         """These partitions may have something ready: they come last."""
@@ -568,6 +572,8 @@ class Consumer:
         if lease is not None:
             self._fetched_at = now = self.runtime.clock.monotonic()
             is_late = reply.unawaited is not None
+            if not is_late:
+                self._lease_s = lease.deadline - now
             if lease.deadline <= now or (is_late and (self.leases.room() < 0 or not self._is_fresh(lease))):
                 self.leases.give_back([lease.take(lease.untaken)])
                 return None

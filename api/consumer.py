@@ -118,7 +118,8 @@ class Consumer:
         self._pass_until = 0.0
         self._fetched_at: float | None = None
         self._lease_s = math.inf
-        """What was left of the last lease when it came."""
+        """How long the last lease lasted from when it was asked for."""
+        self._asked_at = 0.0
         self._given_at: float | None = None
         """When the last batch was handed over."""
         self._took_s = math.inf
@@ -536,7 +537,7 @@ class Consumer:
                 await self._refused(port, error)
             return can_wait
         reply.is_kept = True
-        self._asked = port, reply
+        self._asked, self._asked_at = (port, reply), self.runtime.clock.monotonic()
         return True
 
     async def _answer(self) -> ConsumerLease | None:
@@ -573,7 +574,7 @@ class Consumer:
             self._fetched_at = now = self.runtime.clock.monotonic()
             is_late = reply.unawaited is not None
             if not is_late:
-                self._lease_s = lease.deadline - now
+                self._lease_s = lease.deadline - self._asked_at
             if lease.deadline <= now or (is_late and (self.leases.room() < 0 or not self._is_fresh(lease))):
                 self.leases.give_back([lease.take(lease.untaken)])
                 return None

@@ -103,7 +103,7 @@ class LogParticipant:
                 await log.heal()
             except StorageError as error:
                 obstacle = error
-                if self._owed_until < NEVER:
+                if is_owed:  # what publishers make it try in between puts nothing off
                     self._owed_until = self._clock.monotonic() + self._owed_delay_s
                     self._owed_delay_s = min(2 * self._owed_delay_s, OWED_RETRY_MAX_S)
             else:
@@ -317,7 +317,8 @@ class JournalParticipant:
         self.failures += 1
         if self._is_closing:
             self._owed_until = NEVER
-        elif self._journal.needs_healing:  # else the state was written, and what failed came after that
+        elif self._journal.needs_healing and not self._clock.monotonic() < self._owed_until < NEVER:
+            # Else the state was written, and what failed came after that; or the next trial has its time already.
             self._owed_until = self._clock.monotonic() + self._owed_delay_s
             self._owed_delay_s = min(2 * self._owed_delay_s, OWED_RETRY_MAX_S)
         self.is_healthy = not self._journal.needs_healing

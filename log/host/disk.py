@@ -32,7 +32,7 @@ from callboard.log.limits import (
     DISK_THREADS_MAX,
 )
 from callboard.log.seams.disk import Entry, Handle, Plan, Sync, Write
-from callboard.log.seams.plans import check_path, check_plan, plan_failed, stale, storage_error
+from callboard.log.seams.plans import check_path, check_plan, plan_failed, stale, storage_error, unstorable
 
 from .files import HostHandle, Mapping, map_file
 from .lock import HostLock, acquire, make_root
@@ -288,13 +288,9 @@ class HostMark:
 
     def store(self, data: bytes) -> None:
         """Replace the content. Raises `StaleIncarnation` once fenced; does nothing once closed."""
-        if self._incarnation.is_fenced:
-            raise stale(self._incarnation.owner)
-        if len(data) != self._length:
-            raise InvalidArgument(
-                f"the mark {self._path!r} holds {self._length} bytes, not {len(data)}. Nothing was stored.",
-                path=self._path,
-            )
+        life = self._incarnation
+        if life.is_fenced or len(data) != self._length:
+            raise unstorable(self._path, self._length, data, life.owner, is_fenced=life.is_fenced)
         if self._map is not None:
             self._map.view[:] = data
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from callboard.log.errors import InvalidArgument, PlanFailed, StaleIncarnation, StorageError
+from callboard.log.errors import CallboardError, InvalidArgument, PlanFailed, StaleIncarnation, StorageError
 
 from .disk import (
     Close,
@@ -100,6 +100,15 @@ def stale(owner: str) -> StaleIncarnation:
         f"the disk incarnation of {owner!r} is fenced: its owner was restarted or the disk was closed. "
         "Nothing was done. Ask the disk for a new incarnation.",
         owner=owner,
+    )
+
+
+def unstorable(path: str, length: int, data: bytes, owner: str, *, is_fenced: bool) -> CallboardError:
+    """The error for `data` that a mark of `length` bytes does not take, or that comes from a fenced incarnation."""
+    if is_fenced:
+        return stale(owner)
+    return InvalidArgument(
+        f"the mark {path!r} holds {length} bytes, not {len(data)}. Nothing was stored.", path=path
     )
 
 

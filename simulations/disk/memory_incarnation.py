@@ -12,7 +12,7 @@ import trio
 
 from callboard.log.errors import InvalidArgument, PlanFailed
 from callboard.log.seams.disk import Entry, Handle, Plan, Write
-from callboard.log.seams.plans import check_path, check_plan, path_of, stale, storage_error
+from callboard.log.seams.plans import check_path, check_plan, path_of, stale, storage_error, unstorable
 
 from .disk_faults import MapMark, ReadVerb
 from .file_tree import failure
@@ -60,13 +60,9 @@ class MemoryMark:
 
     def store(self, data: bytes) -> None:
         """Replace the content. Raises `StaleIncarnation` once fenced; does nothing once closed."""
-        if self._incarnation.is_fenced:
-            raise stale(self._incarnation.owner)
-        if len(data) != self._length:
-            raise InvalidArgument(
-                f"the mark {self._path!r} holds {self._length} bytes, not {len(data)}. Nothing was stored.",
-                path=self._path,
-            )
+        life = self._incarnation
+        if life.is_fenced or len(data) != self._length:
+            raise unstorable(self._path, self._length, data, life.owner, is_fenced=life.is_fenced)
         if self._inode is not None:
             self._incarnation.look_out("mark", self._path)
             self._inode.write(0, data)

@@ -259,8 +259,6 @@ class PartitionCore:
                 for token in group.window.close():
                     self._refuse_unknown(group.group_id, token)
         self._carried.forget(message.group_id)
-        for key in [key for key in self._carried.fences if key[0] == message.group_id]:
-            del self._carried.fences[key]
         record = self.states.close(message.group_id)
         if record is not None:
             self.journal.entries.append(record)

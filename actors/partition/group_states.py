@@ -163,8 +163,10 @@ class Carried:
 
     def forget(self, group_id: int) -> None:
         """The group is closed."""
-        self.settings.pop(group_id, None)
-        self.kept_until.pop(group_id, None)
+        for by_group in (self.settings, self.kept_until, self.first_leases):
+            by_group.pop(group_id, None)
+        for key in [key for key in self.fences if key[0] == group_id]:
+            del self.fences[key]
 
     def lease_s(self, group_id: int, now: float) -> float:
         """How long leases of the group last when they are renewed now: never less than their consumers were told."""

@@ -51,6 +51,30 @@ class StagedSync:
     is_synced: bool = True
 
 
+class OwedRetry:
+    """When to try again, unasked, what could not be written."""
+
+    __slots__ = ("_delay_s", "at")
+
+    def __init__(self) -> None:
+        self.at = NEVER
+        self._delay_s = OWED_RETRY_S
+
+    def begin(self, now: float) -> None:
+        """Something is owed from now on."""
+        self.at = now + OWED_RETRY_S
+
+    def failed(self, now: float) -> None:
+        """It failed once more. What is tried before its time puts nothing off."""
+        if not now < self.at < NEVER:
+            self.at = now + self._delay_s
+            self._delay_s = min(2 * self._delay_s, OWED_RETRY_MAX_S)
+
+    def end(self) -> None:
+        """Nothing is owed, or nobody is to try again."""
+        self.at, self._delay_s = NEVER, OWED_RETRY_S
+
+
 class LogParticipant:
     """The partition's log. `perform` carries out what the core wants done; `make_room` drops what retention allows;
     `recovered` is called when the log has healed.
@@ -77,11 +101,11 @@ class LogParticipant:
         """Whether it may append: nothing failed, and the topic is not full."""
         self.needs_upkeep = False
         """A segment was begun or dropped, or somebody asked."""
-        self._owed_until = NEVER
-        """When to try again what recovery owes although nobody publishes."""
-        self._owed_delay_s = OWED_RETRY_S
+        self._retry = OwedRetry()
+        """For what recovery owes, although nobody publishes."""
         if log.owed_for is not None:
-            self.due.at = self._owed_until = clock.monotonic() + OWED_RETRY_S
+            self._retry.begin(clock.monotonic())
+            self.due.at = self._retry.at
         self.in_flight: Appends | None = None
         self.lacks_space = False
         """The disk was full when something was last to be written."""
@@ -91,11 +115,11 @@ class LogParticipant:
     async def healed(self) -> bool:
         """Heal before the next append or flush; refuse what waits while the disk, or the topic's limit, does."""
         core, log = self._core, self._log
-        has_records, is_owed = core.sequencer.records > 0, self._owed_until <= self._clock.monotonic()
+        has_records, is_owed = core.sequencer.records > 0, self._retry.at <= self._clock.monotonic()
         if self.is_healthy:
             return True
         if not (has_records or core.sequencer.is_flushing or is_owed):
-            self.due.at = self._owed_until
+            self.due.at = self._retry.at
             return not log.needs_healing
         obstacle: CallboardError | None = None
         if log.needs_healing:
@@ -103,12 +127,12 @@ class LogParticipant:
                 await log.heal()
             except StorageError as error:
                 obstacle = error
-                if is_owed:  # what publishers make it try in between puts nothing off
-                    self._owed_until = self._clock.monotonic() + self._owed_delay_s
-                    self._owed_delay_s = min(2 * self._owed_delay_s, OWED_RETRY_MAX_S)
+                if is_owed:
+                    self._retry.failed(self._clock.monotonic())
             else:
                 self.heals += 1
-                self.needs_upkeep, self._owed_until = True, NEVER
+                self.needs_upkeep = True
+                self._retry.end()
                 self._recovered()
                 self._moved()
         if obstacle is None and has_records and log.is_over_limit:
@@ -122,7 +146,7 @@ class LogParticipant:
             self.is_healthy = not log.is_over_limit
             return True
         appends = core.sequencer.take()
-        self.due.at = min(self.due.at, self._owed_until)
+        self.due.at = min(self.due.at, self._retry.at)
         self.lacks_space = isinstance(obstacle, DiskFull)
         if appends is not None:
             self.failures += 1
@@ -211,7 +235,8 @@ class LogParticipant:
 
     def closing(self) -> None:
         """Upkeep, and what recovery owes, is for the next start."""
-        self.needs_upkeep, self._owed_until = False, NEVER
+        self.needs_upkeep = False
+        self._retry.end()
         if not (self._core.sequencer.records or self._core.sequencer.is_flushing):
             self.due.at = NEVER
 
@@ -240,9 +265,8 @@ class JournalParticipant:
         self.needs_upkeep = False
         """The reserve shrinks, or a snapshot is due."""
         self._work: JournalWork | None = None
-        self._owed_until = NEVER
-        """When to try again to write what only the state in memory has."""
-        self._owed_delay_s = OWED_RETRY_S
+        self._retry = OwedRetry()
+        """For what only the state in memory has."""
         self._is_closing = False
         self._snapshot_every_bytes = limits.snapshot_every_bytes
         self._snapshot_beyond = limits.snapshot_every_bytes
@@ -257,8 +281,8 @@ class JournalParticipant:
         """After a failure, begin a new journal segment with the state in memory, when there is something to write."""
         if self.is_healthy:
             return True
-        self.due.at = self._owed_until
-        if not self._core.journal.has_work and self._owed_until > self._clock.monotonic():
+        self.due.at = self._retry.at
+        if not self._core.journal.has_work and self._retry.at > self._clock.monotonic():
             return False
         error = await self._write_state(self._journal.heal)
         if error is None:
@@ -316,13 +340,11 @@ class JournalParticipant:
     def _fail(self, work: JournalWork | None, error: StorageError) -> None:
         self.failures += 1
         if self._is_closing:
-            self._owed_until = NEVER
-        elif self._journal.needs_healing and not self._clock.monotonic() < self._owed_until < NEVER:
-            # Else the state was written, and what failed came after that; or the next trial has its time already.
-            self._owed_until = self._clock.monotonic() + self._owed_delay_s
-            self._owed_delay_s = min(2 * self._owed_delay_s, OWED_RETRY_MAX_S)
+            self._retry.end()
+        elif self._journal.needs_healing:  # else the state was written, and what failed came after that
+            self._retry.failed(self._clock.monotonic())
         self.is_healthy = not self._journal.needs_healing
-        self.due.at = min(self.due.at, self._owed_until)
+        self.due.at = min(self.due.at, self._retry.at)
         if work is not None:
             doubtful = error.again()
             doubtful.indefinite = (
@@ -343,7 +365,7 @@ class JournalParticipant:
             if isinstance(error, StorageError):
                 return error
             raise
-        self._owed_until, self._owed_delay_s = NEVER, OWED_RETRY_S
+        self._retry.end()
         self._snapshots += 1
         self._snapshot_beyond = max(self._snapshot_every_bytes, SNAPSHOT_SPACING * len(state))
         if covered is not None:
@@ -387,8 +409,8 @@ class JournalParticipant:
     def closing(self) -> None:
         """The last try to write what is owed, if there is one to make."""
         self._is_closing = True
-        if self._owed_until < NEVER:
-            self.due.at = self._owed_until = 0.0
+        if self._retry.at < NEVER:
+            self.due.at = self._retry.at = 0.0
 
 
 def wall_offset(clock: Clock) -> float:

@@ -328,31 +328,30 @@ class Delivery(DeliveryState):
             self._hold(lease_id, consumer, UNANCHORED, [(ranges[0], ranges[1], 0)])
             return
         self._check_leasable(lease_id, ranges)
-        for start, stop, attempt in zip(ranges[::3], ranges[1::3], ranges[2::3], strict=True):
+        for start, stop in zip(ranges[::3], ranges[1::3], strict=True):
             if start == self.next and self._settled.count_in(start, stop) == 0:
                 self._step_over(stop)
-                taken = [(start, stop, 0)]
+                rows.append((start, stop, 0))
             else:
                 taken = self._take(start, stop)
                 taken += [row[:3] for row in self._delayed.carve(start, stop)]
-                taken = _joined(sorted(taken))
-            if merged(taken) != ((start, stop),) or any((row[2] >> 1) + 1 != attempt for row in taken):
-                self._hold(lease_id, consumer, UNANCHORED, rows + taken)  # whoever salvages goes on from here
-                raise DeliveryEventInvalid(f"Lease {lease_id} takes [{start}, {stop}), which is not ready.")
-            rows += taken
+                rows += _joined(sorted(taken))
         self._hold(lease_id, consumer, UNANCHORED, rows)
 
     def _check_leasable(self, lease_id: int, ranges: Sequence[int]) -> None:
         """Nothing is taken of a lease that cannot have been given whole: the state stays as it was."""
         settled, at = self._settled, self.next
-        for start, stop, _ in zip(ranges[::3], ranges[1::3], ranges[2::3], strict=True):
+        for start, stop, attempt in zip(ranges[::3], ranges[1::3], ranges[2::3], strict=True):
             if start == at and settled.count_in(start, stop) == 0:
                 island = settled.first_from(stop)
                 at = island[1] if island is not None and island[0] == stop else stop
-                continue
-            rows = [*self._ready.overlapping(start, stop), *self._passed.overlapping(start, stop)]
-            rows += self._delayed.overlapping(start, stop)
-            if merged(sorted(row[:2] for row in rows)) != ((start, stop),):
+                rows: list[HistoryRow] = [(start, stop, 0)]
+            else:
+                rows = [(row[0], row[1], row[3]) for row in self._ready.overlapping(start, stop)]
+                rows += [(row[0], row[1], 0) for row in self._passed.overlapping(start, stop)]
+                rows += [row[:3] for row in self._delayed.overlapping(start, stop)]
+            fits = merged(sorted(row[:2] for row in rows)) == ((start, stop),)
+            if not fits or any((row[2] >> 1) + 1 != attempt for row in rows):
                 raise DeliveryEventInvalid(f"Lease {lease_id} takes [{start}, {stop}), which is not ready.")
 
     def _expect(self, event: Event, accepted: tuple[OffsetRange, ...]) -> None:

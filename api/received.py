@@ -313,13 +313,7 @@ class ConsumerLeases:
             gathered.ranges.append((gathered.start, gathered.stop))
             gathered.start = start
         gathered.stop = stop
-        count, left = stop - start, lease.left
-        if left > count:
-            lease.left = left - count
-            self.in_flight -= count
-            self._freed.set()
-        else:
-            self._count(lease, count)
+        self._count(lease, stop - start)
         return True
 
     async def ack_lazily(self, settled: Sequence[tuple[ConsumerLease, Sequence[tuple[int, int]]]]) -> None:

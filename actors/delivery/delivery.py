@@ -200,6 +200,12 @@ class Delivery(DeliveryState):
             self.events.append(("A", lease_id, tuple(chain.from_iterable(accepted))))
         return self._settlement(named, accepted)
 
+    def unsettled(self, ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
+        """The parts of `ranges` that are not settled."""
+        return tuple(
+            part for start, stop in ranges for part in self._settled.missing(max(start, self.floor), stop)
+        )
+
     def nack(
         self,
         lease_id: int,

@@ -505,7 +505,7 @@ class PartitionCore:
 
         Returns what the asker will hear.
         """
-        group_id, verb, lease_id, ranges, _delay_s, _reason, lazy = message
+        group_id, verb, lease_id, ranges, _delay_s, _reason, lazy, again = message
         group = self._groups.get(group_id)
         if group is None:
             if token is not None:
@@ -522,6 +522,9 @@ class PartitionCore:
             settlement = delivery.release(lease_id, ranges, now)
         else:
             raise InvalidArgument(f"{verb!r:.40} settles nothing. Ack, nack or release.")
+        if again and settlement.lost:
+            lost = delivery.unsettled(settlement.lost) if verb == "ack" else ()
+            settlement = settlement._replace(lost=lost)
         journal = self.journal
         if delivery.events:
             journal.changed[group_id] = group

@@ -523,8 +523,7 @@ class PartitionCore:
         else:
             raise InvalidArgument(f"{verb!r:.40} settles nothing. Ack, nack or release.")
         if again and settlement.lost:
-            lost = delivery.unsettled(settlement.lost) if verb == "ack" else ()
-            settlement = settlement._replace(lost=lost)
+            settlement = settlement._replace(lost=delivery.unsettled(settlement.lost) if verb == "ack" else ())
         journal = self.journal
         if delivery.events:
             journal.changed[group_id] = group

@@ -130,6 +130,11 @@ class DeliveryState:
         """Offsets that were passed over, and not leased since."""
         return self._passed.count
 
+    @property
+    def delayed(self) -> int:
+        """Offsets that wait for their `not_before`."""
+        return self._delayed.count
+
     def pending_count(self, visible_end: int) -> int:
         """Offsets below `visible_end` that are not settled."""
         if visible_end <= self.floor:

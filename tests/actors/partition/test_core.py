@@ -239,7 +239,7 @@ def window_of(core: PartitionCore, *keys: bytes | None, start: int = 0) -> None:
     columns = Columns.build([b""] * len(keys), keys)
     columns.base_offset = start
     stop = start + len(keys)
-    core.window_read(wanted.group_id, window_records(start, stop, [columns], wanted.columns), 0.0)
+    core.window_read(wanted.group_id, window_records(start, stop, [columns]), 0.0)
 
 
 def fetched(core: PartitionCore, count: int = 10, consumer: int = 7, token: str = "fetches") -> Any:
@@ -322,7 +322,7 @@ def test_who_has_gone_while_records_were_read_gets_no_lease() -> None:
     fetched(closing)
     closing.close_group(c.CloseGroup(1), "closes", 0.0)
     assert [effect.tokens for effect in of_kind(closing, e.Refuse)] == [["fetches"]]
-    closing.window_read(1, window_records(0, 1, [], ("key_hash",)), 0.0)
+    closing.window_read(1, window_records(0, 1, []), 0.0)
     assert closing.effects == []
 
 
@@ -330,10 +330,10 @@ def test_where_the_log_holds_nothing_a_choice_waits_for_nothing() -> None:
     """Lost and compacted offsets settle without delivery; only lost ones are counted."""
     core = keyed_core(*[b"a"] * 6)
     fetched(core)
-    [wanted] = of_kind(core, e.ReadWindow)
+    assert of_kind(core, e.ReadWindow)
     sparse = Columns.build([b""], [b"a"])
     sparse.base_offset, sparse.span, sparse.offset_deltas = 2, 2, array("I", [1])
-    core.window_read(1, window_records(0, 6, [sparse], wanted.columns), 0.0)
+    core.window_read(1, window_records(0, 6, [sparse]), 0.0)
     group = core.states.groups[1]
     assert (group.delivery.floor, group.lost_records) == (3, 3)
     [lease] = group.pending.values()
@@ -344,5 +344,5 @@ def test_a_group_without_order_has_no_window() -> None:
     """Untouched records of a group that needs no choice are never read before they are leased."""
     core = core_with(1_000_000)
     assert fetched(core).ranges == ((0, 10, 1),)
-    assert core.states.groups[1].window is None
+    assert core.states.groups[1].choice is None
     assert of_kind(core, e.ReadWindow) == []

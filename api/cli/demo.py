@@ -33,17 +33,12 @@ from callboard.cli.output import progress, say, show, to_json
 from callboard.cli.processes import spawn_callboard, wait_for_parent_to_go
 from callboard.log.errors import CallboardError, InvalidArgument
 from callboard.log.limits import PARTITIONS_MAX
-from callboard.recordings import (
-    LINE_BYTES_MAX,
-    Event,
-    Format,
-    LineColumns,
-    Tally,
-    TimeFormat,
-    load_profile,
-    read_events,
-    synthesise,
-)
+from callboard.recordings.event import Event
+from callboard.recordings.lines import LineColumns
+from callboard.recordings.profile import load_profile
+from callboard.recordings.reading import LINE_BYTES_MAX, Format, Tally, read_events
+from callboard.recordings.synthesis import synthesise
+from callboard.recordings.times import TimeFormat
 from callboard.runtime import Runtime, open_runtime
 from callboard.simulations.entropy import SeededEntropy
 

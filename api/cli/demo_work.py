@@ -33,7 +33,7 @@ from callboard.log.errors import (
 )
 from callboard.log.seams.entropy import Entropy
 from callboard.message import Message
-from callboard.recordings import Event, digest_of
+from callboard.recordings.event import Event, digest_of
 from callboard.runtime import Runtime
 
 TOPIC, GROUP = "traffic", "workers"

@@ -6,7 +6,7 @@ import pytest
 
 from callboard.cli.demo import Stage
 from callboard.cli.files import RecordFile, read_lines, read_record_lines
-from callboard.recordings import Tally
+from callboard.recordings.reading import Tally
 
 
 def _source(path=None, limit=None):

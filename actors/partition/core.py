@@ -502,10 +502,7 @@ class PartitionCore:
     # -- settling -------------------------------------------------------------------------------------------
 
     def settle(self, message: c.Settle, token: Token, now: float, chance: float = 0.0) -> Settlement | None:
-        """Settle leased ranges; the asker hears when that is journalled. `chance` is from 0 to 1, for a backoff.
-
-        Returns what the asker will hear.
-        """
+        """Settle leased ranges. Returns what the asker hears when it is journalled. `chance`: 0 to 1, for a backoff."""
         group_id, verb, lease_id, ranges, _delay_s, _reason, lazy, again = message
         group = self._groups.get(group_id)
         if group is None:
@@ -524,7 +521,9 @@ class PartitionCore:
         else:
             raise InvalidArgument(f"{verb!r:.40} settles nothing. Ack, nack or release.")
         if again and settlement.lost:
-            settlement = settlement._replace(lost=delivery.unsettled(settlement.lost) if verb == "ack" else ())
+            settlement = settlement._replace(
+                lost=delivery.unsettled(settlement.lost) if verb == "ack" else ()
+            )
         journal = self.journal
         if delivery.events:
             journal.changed[group_id] = group

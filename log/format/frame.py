@@ -31,7 +31,7 @@ import zlib
 from array import array
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NoReturn
 
 import attrs
 
@@ -181,7 +181,8 @@ FrameFields = tuple[Any, ...]
 """What `HEADER` unpacks: the fields of a `FrameHeader`, not yet named."""
 
 
-class FrameHeader(NamedTuple):
+@attrs.define
+class FrameHeader:
     """The fields of `FRAME_LAYOUT`."""
 
     magic: bytes

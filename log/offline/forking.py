@@ -8,7 +8,7 @@ from typing import Final
 
 import attrs
 
-from callboard.log.format.frame import FrameFields, encode_frame, frame_length, header_of, reseal, seed_of
+from callboard.log.format.frame import FrameFields, FrameHeader, encode_frame, frame_length, reseal, seed_of
 from callboard.log.format.frame_walk import FrameWalk
 from callboard.log.format.index import SegmentIndex
 from callboard.log.format.segment import GapReason, SegmentKind, encode_segment_header, identity_of
@@ -191,7 +191,7 @@ class ForkWriter:
     def _take(self, source: SegmentState, position: int, fields: FrameFields, body: memoryview) -> bool:
         """A frame of the old segment, for the new one."""
         del position
-        header = header_of(fields, 0)
+        header = FrameHeader(*fields)
         if source.lost_snapshot and header.base_offset == source.base:
             # An announcement without its snapshot would announce whatever follows.
             self._add(*gap_frame(self.file.segment_id, header.base_offset, header.base_offset))

@@ -8,7 +8,7 @@ from functools import partial
 import attrs
 
 from callboard.log.format.faults import FaultReason, SegmentHeaderInvalid
-from callboard.log.format.frame_walk import EVERYTHING, NOTHING, FrameWalk, Visit
+from callboard.log.format.frame_walk import EVERYTHING, NOTHING, FrameWalk, Visit, run_walk_async
 from callboard.log.format.index import SegmentIndex
 from callboard.log.format.segment import (
     SEGMENT_HEADER_BYTES,
@@ -16,7 +16,6 @@ from callboard.log.format.segment import (
     belongs_to,
     decode_segment_header,
 )
-from callboard.log.format.walk_drivers import run_walk_async
 from callboard.log.seams.disk import Close, Handle, Incarnation, Open
 from callboard.log.segments.index_file import load_index, new_index, proves_itself
 from callboard.log.segments.segments import Damage, StoredSegment

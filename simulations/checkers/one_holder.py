@@ -23,7 +23,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     held: dict[tuple[str, str, int, int], HistoryEntry] = {}
     gone: set[int] = set()
     found = []
-    for entry in history.of("delivered", "ack", "nack", "release", "left"):
+    for entry in history.of("delivered", "extended", "ack", "nack", "release", "left"):
         kind, group, topic, partition = entry.kind, entry.group, entry.topic, entry.partition
         if kind == "left":
             gone.add(entry.operation)
@@ -33,6 +33,10 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
         for offset in entry.offsets:
             place = (group, topic, partition, offset)
             holder = held.get(place)
+            if kind == "extended":
+                if holder is not None and holder.who == entry.who:
+                    held[place] = holder._replace(until=entry.until)
+                continue
             if kind != "delivered":
                 if holder is not None and holder.who == entry.who:
                     del held[place]

@@ -7,12 +7,13 @@ that faults can wait for it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any, Protocol
 
 import trio
 
 from callboard.log.errors import CallboardError, LeaseLost, PartialPublish
-from callboard.message import Receipt
+from callboard.message import Message, Receipt
 from callboard.received import ReceivedBatch, ReceivedMessage
 from callboard.simulations.history.entry import SETTLEMENTS
 from callboard.simulations.history.recorder import History
@@ -43,24 +44,30 @@ class ObservedTopic:
         self._unawaited: list[int] = []
 
     async def publish(
-        self, value: bytes, *, key: bytes | None = None, partition: int | None = None, acks: str = "all"
+        self,
+        value: bytes,
+        *,
+        key: bytes | None = None,
+        headers: dict[str, bytes] | None = None,
+        timestamp: datetime | None = None,
+        partition: int | None = None,
+        acks: str = "all",
     ) -> str:
         """Publish; returns how it ended: "published", "refused" or "unsure".
 
         After an indefinite error it is tried again while the world's `retry_budget` lasts.
         """
-        number = self._history.message(value, key)
+        number = self._history.message(value, key, headers, timestamp)
+        message = Message(value, key, headers, timestamp, partition)
         while True:
-            end = await self._publish(number, value, key, partition, acks)
+            end = await self._publish(number, message, acks)
             if end != "unsure" or acks == "none" or not await self._may_retry():
                 return end
 
-    async def _publish(
-        self, number: int, value: bytes, key: bytes | None, partition: int | None, acks: str
-    ) -> str:
+    async def _publish(self, number: int, message: Message, acks: str) -> str:
         operation = self._begin((number,), acks)
         try:
-            receipt = await self.topic.publish(value, key=key, partition=partition, acks=acks)
+            receipt = await self.topic.publish(message, acks=acks)
         except CallboardError as error:
             return self._failed(operation, (number,), error)
         except trio.Cancelled:
@@ -77,6 +84,8 @@ class ObservedTopic:
         values: Sequence[bytes],
         *,
         keys: Sequence[bytes | None] | None = None,
+        headers: Sequence[dict[str, bytes] | None] | None = None,
+        timestamps: Sequence[datetime | None] | None = None,
         partition: int | None = None,
         acks: str = "all",
     ) -> str:
@@ -84,8 +93,9 @@ class ObservedTopic:
 
         A batch of which nothing is known is tried again while the world's `retry_budget` lasts.
         """
+        columns = {"keys": keys, "headers": headers, "timestamps": timestamps}
         while True:
-            end = await self._publish_batch(values, keys, partition, acks)
+            end = await self._publish_batch(values, columns, partition, acks)
             if end != "doubtful":
                 return end
             if not await self._may_retry():
@@ -101,15 +111,15 @@ class ObservedTopic:
         return True
 
     async def _publish_batch(
-        self, values: Sequence[bytes], keys: Sequence[bytes | None] | None, partition: int | None, acks: str
+        self, values: Sequence[bytes], columns: dict[str, Any], partition: int | None, acks: str
     ) -> str:
         """One try; "doubtful" when it failed as a whole and may have happened."""
         history = self._history
-        found = keys or [None] * len(values)
-        numbers = tuple(map(history.message, values, found))
+        beside = [column or [None] * len(values) for column in columns.values()]
+        numbers = tuple(map(history.message, values, *beside))
         operation = self._begin(numbers, acks)
         try:
-            receipts = await self.topic.publish_batch(values, keys=keys, partition=partition, acks=acks)
+            receipts = await self.topic.publish_batch(values, **columns, partition=partition, acks=acks)
         except PartialPublish as partial:
             self._fates(operation, numbers, partial.receipts, acks)
             return "unsure"
@@ -243,13 +253,13 @@ class ObservedConsumer:
         batch: ReceivedBatch = await self.inner.batches(
             max_records=max_records, max_wait=max_wait
         ).__anext__()
-        identify = self._history.identify
+        identify, columns = self._history.identify, (batch.keys(), batch.headers(), batch.timestamps())
         self._record(
             "delivered",
             self.life,
             batch,
             tuple(batch.offsets()),
-            ids=tuple(map(identify, batch.values(), batch.keys())),
+            ids=tuple(map(identify, batch.values(), *columns)),
             attempts=tuple(batch.attempts()),
             until=next(iter(batch)).deadline,
         )
@@ -262,7 +272,7 @@ class ObservedConsumer:
             self.life,
             message,
             (message.offset,),
-            ids=(self._history.identify(message.value, message.key),),
+            ids=(self._history.identify(message.value, message.key, message.headers, message.timestamp),),
             attempts=(message.attempt,),
             until=message.deadline,
         )
@@ -276,7 +286,8 @@ class ObservedConsumer:
 
     async def nack(self, held: ReceivedMessage | ReceivedBatch, *, delay: float = 0.0) -> str:
         """Nack; returns how it ended."""
-        return await self._settle("nack", held, lambda: held.nack(delay=delay))
+        until = self._history.now() + delay
+        return await self._settle("nack", held, lambda: held.nack(delay=delay), until=until)
 
     async def release(self, held: ReceivedMessage | ReceivedBatch) -> str:
         """Release; returns how it ended."""
@@ -286,10 +297,12 @@ class ObservedConsumer:
         """Extend the lease; returns how it ended."""
         return await self._settle("extend", message, lambda: message.extend(seconds))
 
-    async def _settle(self, verb: str, held: Any, call: Callable[[], Any], *, lazy: bool = False) -> str:
+    async def _settle(
+        self, verb: str, held: Any, call: Callable[[], Any], *, lazy: bool = False, until: float = 0.0
+    ) -> str:
         offsets = tuple(held.offsets()) if isinstance(held, ReceivedBatch) else (held.offset,)
         operation = self._history.operation()
-        self._record(verb, operation, held, offsets)
+        self._record(verb, operation, held, offsets, until=until)
         self._world.probe(verb, self.who)
         try:
             await call()

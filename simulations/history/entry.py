@@ -48,7 +48,7 @@ class HistoryEntry(NamedTuple):
     offsets: tuple[int, ...] = ()
     attempts: tuple[int, ...] = ()
     until: float = 0.0
-    """Deliveries: when the lease ends. Restarts: the delay in seconds."""
+    """Deliveries: when the lease ends. Nacks: when the delay does. Restarts: the delay in seconds."""
     detail: str = ""
 
     def words(self) -> str:

@@ -12,7 +12,8 @@ Y2  After `ended(machine)`, nothing more is recorded of that machine: a dead com
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from datetime import datetime
 from itertools import chain
 from typing import Any, Final
 
@@ -48,9 +49,10 @@ class History:
         self.tell = tell
         self.ids: dict[bytes, int] = {}
         self.keys: dict[int, bytes | None] = {}
+        self._beside: dict[int, tuple[Mapping[str, bytes], datetime | None]] = {}
         self.stored: set[int] = set()
         """Ids of messages whose publisher was told that they are stored."""
-        self._now = now
+        self.now = now
         self._full = full
         self._limit = ENTRIES_MAX if limit is None else limit
         self._operations = 0
@@ -58,16 +60,38 @@ class History:
 
     # -- messages
 
-    def message(self, value: bytes, key: bytes | None = None) -> int:
-        """The id of a message, a new one unless these bytes have one."""
+    def message(
+        self,
+        value: bytes,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        timestamp: datetime | None = None,
+    ) -> int:
+        """The id of a message, a new one unless these bytes have one, and what it carries."""
         number = self.ids.setdefault(value, len(self.ids))
         self.keys[number] = key
+        self._beside[number] = headers or {}, timestamp
         return number
 
-    def identify(self, value: bytes | None, key: bytes | None) -> int:
-        """The id of bytes that came back; `ALTERED` when nobody published them, or under another key."""
+    def identify(
+        self,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Mapping[str, bytes] | None = None,
+        timestamp: datetime | None = None,
+    ) -> int:
+        """The id of bytes that came back; `ALTERED` when nobody published them, or with other things beside them.
+
+        What is None of the headers and the timestamp is not looked at.
+        """
         number = ALTERED if value is None else self.ids.get(value, ALTERED)
-        return number if number >= 0 and self.keys[number] == key else ALTERED
+        if number < 0:
+            return ALTERED
+        known_headers, known_timestamp = self._beside[number]
+        same = key == self.keys[number] and (headers is None or headers == known_headers)
+        if timestamp is not None and known_timestamp is not None:
+            same = same and timestamp == known_timestamp
+        return number if same else ALTERED
 
     # -- recording
 
@@ -95,7 +119,7 @@ class History:
             return
         fields = (
             len(entries),
-            self._now(),
+            self.now(),
             machine,
             kind,
             who,

@@ -261,3 +261,40 @@ class DiskFullAndHealed(BrokerRun):
         return attrs.evolve(
             draw_traffic(entropy), value_bytes=one_of(entropy, (100, 2000, 4000)), acks=("all",), pause_s=0.02
         )
+
+
+class EveryFeature(BrokerRun):
+    """All that clients of a broker can do, side by side, with few faults: what one feature does to another."""
+
+    name = "every-feature"
+    space = FaultSpace(
+        actors=PARTITIONS + OTHERS,
+        consumers=CONSUMERS,
+        paths=FILES,
+        faults=(0, 4),
+        horizon_s=1.5,
+        for_s=(0.01, 5.0),
+    )
+
+    def workload(self, entropy: SeededEntropy) -> Traffic:
+        """Each feature in some of the seeds, so that each pair of them meets."""
+        topics = one_of(entropy, (1, 1, 2))
+        visibility_s = one_of(entropy, (0.5, 2.0))
+        return attrs.evolve(
+            draw_traffic(entropy, messages=(20, 100)),
+            topics=topics,
+            partitions=between(entropy, 1, 2),
+            annotate_every=one_of(entropy, (0, 1, 3)),
+            compression=one_of(entropy, ("none", "gzip", "zstd")),
+            styles=tuple(one_of(entropy, STYLES) for _ in range(between(entropy, 1, 2))),
+            ordering=one_of(entropy, ("none", "none", "key")),
+            visibility_s=visibility_s,
+            altered_visibility_s=one_of(entropy, (0.0, 0.0, visibility_s / 2)),
+            nack_every=one_of(entropy, (0, 5)),
+            forget_every=one_of(entropy, (0, 0, 29)),
+            release_every=one_of(entropy, (0, 7)),
+            extended_offset=one_of(entropy, (-1, 3)),
+            readers=between(entropy, 0, 3),
+            passing=one_of(entropy, (0, 0, 3)),
+            limits=draw_limits(entropy.fork("limits"), BROKER_LIMITS + WINDOW_LIMITS),
+        )

@@ -46,9 +46,10 @@ from callboard.simulations.checkers import (
 )
 from callboard.simulations.history.clients import ObservedConsumer, ObservedTopic, consume
 from callboard.simulations.history.surviving import Surviving, collect
+from callboard.simulations.scenarios import passing
 from callboard.simulations.scenarios.draws import limits_of
 from callboard.simulations.scenarios.points import mark
-from callboard.simulations.scenarios.traffic import Traffic
+from callboard.simulations.scenarios.traffic import EXTENDED, Traffic
 from callboard.simulations.violations import Violation
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ class BrokerWorkload:
         self.settings = {
             "partitions": max(1, traffic.partitions),
             "segment_bytes": traffic.segment_bytes,
+            "compression": traffic.compression,
         } | settings
         self.patience_s = VISIBILITIES * traffic.visibility_s + traffic.work_s + SLACK_S
         self.terms = Terms(
@@ -175,7 +177,8 @@ class BrokerWorkload:
         while not digests or (world.seed % 2 == 0 and len(set(digests)) == len(digests) < 3):
             surviving = await collect(world.history, world.disk, open_runtime)
             digests.append("\n".join([*surviving.digests, *fingerprints(world.disk.files())]))
-        return attrs.evolve(surviving, digests=tuple(digests))
+        partitions = tuple(part for part in surviving.partitions if part.topic != passing.NAME)
+        return attrs.evolve(surviving, partitions=partitions, digests=tuple(digests))
 
     async def _watch(self) -> None:
         """Heal in time, and then have no patience for ever."""
@@ -219,18 +222,23 @@ class BrokerWorkload:
 
     async def session(self, machine: Machine) -> None:
         """From opening the runtime to closing it, with everything published and settled."""
+        traffic = self.traffic
         async with machine.open_runtime() as runtime:
-            names = self.traffic.topic_names
+            names = traffic.topic_names
             topics = [await runtime.create_topic(name, **self.settings) for name in names]
             read = topics[0] if len(topics) == 1 else TopicsTogether(runtime, names)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._operator, runtime, name="operator")
-                for group, style in zip(self.traffic.groups, self.traffic.styles, strict=True):
-                    for index in range(max(1, self.traffic.consumers)):
+                for group, style in zip(traffic.groups, traffic.styles, strict=True):
+                    for index in range(max(1, traffic.consumers)):
                         who = f"{group}.{index + 1}"
                         nursery.start_soon(self._consumer, machine, read, group, style, who, name=who)
                 nursery.start_soon(self._alter_groups, machine, runtime, name="administrator")
-                self.start_others(machine, topics[0], nursery)
+                for index in range(max(0, traffic.readers)):
+                    topic = topics[index % len(topics)]
+                    nursery.start_soon(self._read, machine, topic, f"reader-{index + 1}", index)
+                if traffic.passing > 0:
+                    nursery.start_soon(passing.pass_by, machine, runtime, self, name="passer-by")
                 async with trio.open_nursery() as publishing:
                     for index in range(len(self._waiting)):
                         publishing.start_soon(self._publisher, machine, topics, index, name=f"p{index + 1}")
@@ -240,8 +248,29 @@ class BrokerWorkload:
                     self.world.cut_power()
                 nursery.cancel_scope.cancel()
 
-    def start_others(self, machine: Machine, topic: Any, nursery: trio.Nursery) -> None:
-        """Start other clients that a scenario needs."""
+    async def _read(self, machine: Machine, topic: Any, who: str, partition: int) -> None:
+        """Follow a partition; begin again after an error."""
+        partition %= topic.partitions
+        history = self.world.history
+        while True:
+            life = history.operation()
+            try:
+                async for record in topic.read(partition=partition, follow=True):
+                    number = history.identify(record.value, record.key, record.headers, record.timestamp)
+                    history.record(
+                        machine.number,
+                        "read",
+                        who,
+                        life,
+                        topic=topic.name,
+                        partition=partition,
+                        ids=(number,),
+                        offsets=(record.offset,),
+                    )
+                    self.world.probe("read", who)
+            except CallboardError as error:
+                self.world.note(f"{who}: {type(error).__name__}")
+                await trio.sleep(0.5)
 
     # -- publishing
 
@@ -267,9 +296,20 @@ class BrokerWorkload:
         traffic = self.traffic
         if len(numbers) == 1:
             number = numbers[0]
-            return await topic.publish(traffic.value(number), key=traffic.key(number), acks=acks)
-        keys = [traffic.key(number) for number in numbers] if traffic.keys > 0 else None
-        return await topic.publish_batch([traffic.value(number) for number in numbers], keys=keys, acks=acks)
+            return await topic.publish(
+                traffic.value(number),
+                key=traffic.key(number),
+                headers=traffic.headers(number),
+                timestamp=traffic.timestamp(number),
+                acks=acks,
+            )
+        return await topic.publish_batch(
+            [traffic.value(number) for number in numbers],
+            keys=[traffic.key(number) for number in numbers] if traffic.keys > 0 else None,
+            headers=list(map(traffic.headers, numbers)) if traffic.annotate_every > 0 else None,
+            timestamps=list(map(traffic.timestamp, numbers)) if traffic.annotate_every > 0 else None,
+            acks=acks,
+        )
 
     # -- consuming
 
@@ -316,7 +356,9 @@ class BrokerWorkload:
             return "nack"
         if traffic.forget_every > 0 and message.offset % traffic.forget_every == traffic.forget_every - 1:
             return "forget"
-        return "ack"
+        if traffic.release_every > 0 and message.offset % traffic.release_every == traffic.release_every - 1:
+            return "release"
+        return "extend" if message.offset == traffic.extended_offset else "ack"
 
     async def _handle(self, consumer: ObservedConsumer, message: ReceivedMessage) -> None:
         """Take time, possibly more than the lease; but from the second time on be quick, or nobody ever gets done."""
@@ -328,10 +370,15 @@ class BrokerWorkload:
         async for message in consumer:
             await self._handle(consumer, message)
             fate = self._fate(consumer, message)
-            if fate == "ack":
+            if fate == "extend":
+                await consumer.extend(message, 2 * EXTENDED * self.traffic.visibility_s)
+                await trio.sleep(EXTENDED * self.traffic.visibility_s)
+            if fate in ("ack", "extend"):
                 await consumer.ack(message)
             elif fate == "nack":
                 await consumer.nack(message, delay=0.1)
+            elif fate == "release":
+                await consumer.release(message)
 
     async def _receive(self, consumer: ObservedConsumer) -> None:
         while True:
@@ -361,7 +408,9 @@ class BrokerWorkload:
             fate = self._fate(consumer, first)
             if fate == "nack":
                 await consumer.nack(batch)
-            elif fate == "ack":
+            elif fate == "release":
+                await consumer.release(batch)
+            elif fate != "forget":
                 await consumer.ack(batch)
 
     async def _lazy(self, consumer: ObservedConsumer) -> None:
@@ -427,6 +476,8 @@ class BrokerWorkload:
             names = {group.group_id: group.name for group in statistics.groups}
             settled = True
             for partition in statistics.partitions:
+                if partition.topic == passing.NAME:
+                    continue
                 pending = {names.get(group.group_id): group.pending for group in partition.groups}
                 settled &= all(pending.get(name, 1) == 0 for name in wanted)
                 settled &= not partition.is_recovery_owed

@@ -12,6 +12,7 @@ from callboard.simulations.scenarios.actor_runs import PlainActors, SupervisorTr
 from callboard.simulations.scenarios.broker_runs import (
     CrashStorms,
     DiskFullAndHealed,
+    EveryFeature,
     ManyGroups,
     OrderPerKey,
     PublishAndRecover,
@@ -37,6 +38,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         DiskFullAndHealed(),
         DamagedMiddle(),
         SeveralTopics(),
+        EveryFeature(),
         RecordedTraffic(),
         RecordedDay(),
     )

@@ -6,21 +6,18 @@ in order, unaltered, and never anything that a later reader sees differently.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import attrs
-import trio
 
-from callboard.log.errors import CallboardError
 from callboard.log.limits import SEGMENT_BYTES_MIN
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.faults.swarm import FaultSpace
 from callboard.simulations.scenarios.broker_runs import CONSUMERS, FILES, PARTITIONS
 from callboard.simulations.scenarios.broker_workload import BrokerWorkload
-from callboard.simulations.scenarios.draws import ACTORS_MAX, COUNT_MAX, between, draw_limits, one_of
+from callboard.simulations.scenarios.draws import COUNT_MAX, between, draw_limits, one_of
 from callboard.simulations.scenarios.traffic import STYLES, Traffic
-from callboard.simulations.world import Machine, World
+from callboard.simulations.world import World
 
 
 @attrs.frozen(kw_only=True)
@@ -34,12 +31,11 @@ class RetentionTraffic(Traffic):
     readers: int = 1
 
     def _counts(self) -> dict[str, tuple[int, int]]:
-        own = {"kept_segments": (self.kept_segments, COUNT_MAX), "readers": (self.readers, ACTORS_MAX)}
-        return Traffic._counts(self) | own
+        return Traffic._counts(self) | {"kept_segments": (self.kept_segments, COUNT_MAX)}
 
 
 class RetentionWorkload(BrokerWorkload):
-    """Clients, and readers that belong to no group."""
+    """Clients of a topic that keeps little."""
 
     def __init__(self, world: World, traffic: RetentionTraffic) -> None:
         settings: dict[str, Any] = {"drop_unread": traffic.drop_unread}
@@ -50,34 +46,6 @@ class RetentionWorkload(BrokerWorkload):
             settings["segment_age"] = max(1.0, traffic.kept_s / 2)
         super().__init__(world, traffic, **settings)
         self.terms = attrs.evolve(self.terms, drops=True, drops_unread=traffic.drop_unread)
-        self._readers = max(0, traffic.readers)
-
-    def start_others(self, machine: Machine, topic: Any, nursery: trio.Nursery) -> None:
-        """Readers, beside publishers and consumers."""
-        for index in range(self._readers):
-            nursery.start_soon(partial(self._read, machine, topic, f"reader-{index + 1}", index))
-
-    async def _read(self, machine: Machine, topic: Any, who: str, partition: int) -> None:
-        """Follow a partition; begin again after an error."""
-        partition %= topic.partitions
-        history = self.world.history
-        while True:
-            try:
-                async for record in topic.read(partition=partition, follow=True):
-                    number = history.identify(record.value, record.key)
-                    history.record(
-                        machine.number,
-                        "read",
-                        who,
-                        topic=topic.name,
-                        partition=partition,
-                        ids=(number,),
-                        offsets=(record.offset,),
-                    )
-                    self.world.probe("read", who)
-            except CallboardError as error:
-                self.world.note(f"{who}: {type(error).__name__}")
-                await trio.sleep(0.5)
 
 
 class RetentionAgainstReaders:

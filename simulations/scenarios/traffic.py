@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import attrs
@@ -23,9 +24,12 @@ from callboard.simulations.scenarios.draws import (
 )
 
 TOPIC: Final = "orders"
+FIRST_TIMESTAMP: Final = datetime(2020, 1, 1, tzinfo=UTC)
 STYLES: Final = ("one by one", "receive", "batches", "lazy")
 """How a group consumes: iterating and acking each, holding each while a body runs, in batches, or flushing acks."""
 
+EXTENDED: Final = 1.5
+"""A message whose lease was extended is handled for so many visibility timeouts."""
 LEVELS: Final = (
     ("all",),
     ("all",),
@@ -51,6 +55,10 @@ class Traffic:
     keys: int = 5
     """Keys to publish under; 0 for none."""
     value_bytes: int = 40
+    annotate_every: int = 0
+    """Every so many-th message has headers and a time of its own; 0 for none."""
+    compression: str = "none"
+    """Of all topics."""
     pause_s: float = 0.02
     """Between two publishes of a publisher."""
     acks: tuple[str, ...] = ("all",)
@@ -71,6 +79,14 @@ class Traffic:
     """Every so many-th offset is nacked at first; 0 for none."""
     forget_every: int = 0
     """Every so many-th offset is forgotten at first: its lease runs out; 0 for none."""
+    release_every: int = 0
+    """Every so many-th offset is given back at first; 0 for none."""
+    extended_offset: int = -1
+    """The offset in each partition whose lease is extended, to be handled for longer than it lasted; -1 for none."""
+    readers: int = 0
+    """How many follow partitions without a group."""
+    passing: int = 0
+    """How often a topic and a group of one name are made, used and deleted beside the others."""
     lag_s: float = 0.0
     """How long, in each life, consumers do nothing after they have joined."""
     cut_at_end: bool = False
@@ -101,6 +117,8 @@ class Traffic:
             "segment_bytes": (self.segment_bytes, SEGMENT_BYTES_MAX),
             "styles, a group each,": (len(self.styles), NAMES_MAX),
             "consumers": (self.consumers, ACTORS_MAX),
+            "readers": (self.readers, ACTORS_MAX),
+            "passing": (self.passing, COUNT_MAX),
             "consumers of all groups": (max(1, self.consumers) * len(self.styles), ACTORS_MAX),
             "retries": (self.retries, COUNT_MAX),
         }
@@ -122,6 +140,11 @@ class Traffic:
         return (
             publishes * max(0.0, self.pause_s)
             + self.messages * max(0.0, self.handling_s)
+            + (
+                self.topics * self.partitions * EXTENDED * self.visibility_s
+                if self.extended_offset >= 0
+                else 0.0
+            )
             + max(0.0, self.lag_s)
             + 2.0 * max(0.05, self.poll_s)
         )
@@ -134,6 +157,17 @@ class Traffic:
     def key(self, number: int) -> bytes | None:
         """The key of a message."""
         return b"key %d" % (number % self.keys) if self.keys > 0 else None
+
+    def headers(self, number: int) -> dict[str, bytes] | None:
+        """The headers of a message."""
+        return {"number": b"%d" % number, "of": TOPIC.encode()} if self._is_annotated(number) else None
+
+    def timestamp(self, number: int) -> datetime | None:
+        """The own time of a message."""
+        return FIRST_TIMESTAMP + timedelta(seconds=number) if self._is_annotated(number) else None
+
+    def _is_annotated(self, number: int) -> bool:
+        return self.annotate_every > 0 and number % self.annotate_every == 0
 
 
 def draw_traffic(entropy: SeededEntropy, *, messages: tuple[int, int] = (60, 160)) -> Traffic:

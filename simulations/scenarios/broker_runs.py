@@ -14,7 +14,7 @@ from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.faults.swarm import FaultSpace
 from callboard.simulations.scenarios.broker_workload import BrokerWorkload
 from callboard.simulations.scenarios.draws import BROKER_LIMITS, WINDOW_LIMITS, between, draw_limits, one_of
-from callboard.simulations.scenarios.traffic import LEVELS, STYLES, Traffic, draw_traffic
+from callboard.simulations.scenarios.traffic import IMPATIENT, LEVELS, STYLES, Traffic, draw_traffic
 from callboard.simulations.world import World
 
 PARTITIONS: Final = ("topics/orders/0", "topics/orders/1", "topics/orders/2")
@@ -286,7 +286,8 @@ class EveryFeature(BrokerRun):
             partitions=between(entropy, 1, 2),
             annotate_every=one_of(entropy, (0, 1, 3)),
             compression=one_of(entropy, ("none", "gzip", "zstd")),
-            styles=tuple(one_of(entropy, STYLES) for _ in range(between(entropy, 1, 2))),
+            styles=tuple(one_of(entropy, (*STYLES, IMPATIENT)) for _ in range(between(entropy, 1, 2))),
+            patience_s=one_of(entropy, (0.0, 0.0, 0.001, 0.02)),
             ordering=one_of(entropy, ("none", "none", "key")),
             visibility_s=visibility_s,
             altered_visibility_s=one_of(entropy, (0.0, 0.0, visibility_s / 2)),

@@ -10,6 +10,7 @@ a few visibility timeouts, or the run ends with a violation.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -49,7 +50,7 @@ from callboard.simulations.history.surviving import Surviving, collect
 from callboard.simulations.scenarios import passing
 from callboard.simulations.scenarios.draws import limits_of
 from callboard.simulations.scenarios.points import mark
-from callboard.simulations.scenarios.traffic import EXTENDED, Traffic
+from callboard.simulations.scenarios.traffic import EXTENDED, IMPATIENT, Traffic
 from callboard.simulations.violations import Violation
 
 if TYPE_CHECKING:
@@ -68,6 +69,8 @@ DISK_FAILURES: Final = ("FailVerb", "FailRead", "FullDisk", "ShortWrite", "Stall
 OPERATOR_S: Final = 1.0
 """How long an operator takes to open a runtime again."""
 FLUSH_EVERY: Final = 20
+MOMENT_S: Final = 0.002
+"""How long an impatient consumer waits for a message."""
 BY_HISTORY: Final = (
     no_bugs.check,
     nothing_altered.check,
@@ -125,6 +128,8 @@ class BrokerWorkload:
         self.busy_until_s = 0.0
         """Publishing continues until then, if nothing fails: virtual seconds of the run."""
         self._handled: set[tuple[str, str, int, int]] = set()
+        self._read_to: dict[tuple[str, int], dict[str, int]] = {}
+        """By partition and reader: the last offset read."""
         self._to_alter = list(traffic.groups) if traffic.altered_visibility_s else []
         world.retry_budget += max(0, traffic.retries)
         history = world.history
@@ -252,8 +257,10 @@ class BrokerWorkload:
         """Follow a partition; begin again after an error."""
         partition %= topic.partitions
         history = self.world.history
+        read_to = self._read_to.setdefault((topic.name, partition), {})
         while True:
             life = history.operation()
+            read_to[who] = -1
             try:
                 async for record in topic.read(partition=partition, follow=True):
                     number = history.identify(record.value, record.key, record.headers, record.timestamp)
@@ -267,6 +274,7 @@ class BrokerWorkload:
                         ids=(number,),
                         offsets=(record.offset,),
                     )
+                    read_to[who] = record.offset
                     self.world.probe("read", who)
             except CallboardError as error:
                 self.world.note(f"{who}: {type(error).__name__}")
@@ -282,7 +290,9 @@ class BrokerWorkload:
             acks = traffic.acks[turn % len(traffic.acks)] if traffic.acks else "all"
             turn += 1
             numbers = [waiting.popleft() for _ in range(min(len(waiting), max(1, traffic.batch)))]
-            end = await self._publish(observed[turn % len(observed)], numbers, acks)
+            end = "unsure"
+            with trio.move_on_after(traffic.patience_s if traffic.patience_s > 0 else math.inf):
+                end = await self._publish(observed[turn % len(observed)], numbers, acks)
             if end == "refused":
                 waiting.extendleft(reversed(numbers))
                 await trio.sleep(OPERATOR_S)
@@ -341,9 +351,12 @@ class BrokerWorkload:
 
     def work_of(self, style: str) -> Callable[[ObservedConsumer], Any]:
         """The function that a consumer of that style runs."""
-        return {"receive": self._receive, "batches": self._batches, "lazy": self._lazy}.get(
-            style, self._iterate
-        )
+        return {
+            "receive": self._receive,
+            "batches": self._batches,
+            "lazy": self._lazy,
+            IMPATIENT: self._ask_briefly,
+        }.get(style, self._iterate)
 
     def _fate(self, consumer: ObservedConsumer, message: ReceivedMessage) -> str:
         """What a consumer does with a message: ack it, or fail with it once."""
@@ -427,6 +440,18 @@ class BrokerWorkload:
                 await consumer.ack(message, wait=False)
                 unflushed += 1
 
+    async def _ask_briefly(self, consumer: ObservedConsumer) -> None:
+        while True:
+            message = None
+            with trio.move_on_after(MOMENT_S):
+                message = await consumer.get()
+            if message is None:
+                await trio.sleep(MOMENT_S)
+                continue
+            await self._handle(consumer, message)
+            if self._fate(consumer, message) != "forget":
+                await consumer.ack(message)
+
     # -- altering
 
     async def _alter_groups(self, machine: Machine, runtime: Any) -> None:
@@ -481,6 +506,10 @@ class BrokerWorkload:
                 pending = {names.get(group.group_id): group.pending for group in partition.groups}
                 settled &= all(pending.get(name, 1) == 0 for name in wanted)
                 settled &= not partition.is_recovery_owed
+                settled &= partition.pending_bytes == 0 or not self.world.healed.is_set()
+                readers = self._read_to.get((partition.topic, partition.partition))
+                if readers and not partition.damages:
+                    settled &= min(readers.values()) >= self._stored(partition.topic, partition.partition)
                 settled &= partition.state in ("running", "full") or not self.world.healed.is_set()
                 if self.traffic.ordering == "key":
                     fenced = any(group.fenced for group in partition.groups)
@@ -490,6 +519,17 @@ class BrokerWorkload:
             if settled:
                 return
             await trio.sleep(max(0.05, self.traffic.poll_s))
+
+    def _stored(self, topic: str, partition: int) -> int:
+        """The last offset of a partition of which a publisher was told that it is synced."""
+        return max(
+            (
+                entry.offsets[-1]
+                for entry in self.world.history.of("published")
+                if entry.topic == topic and entry.partition == partition and entry.detail == "all"
+            ),
+            default=-1,
+        )
 
 
 def fingerprints(files: Mapping[str, bytes]) -> list[str]:

@@ -27,6 +27,8 @@ TOPIC: Final = "orders"
 FIRST_TIMESTAMP: Final = datetime(2020, 1, 1, tzinfo=UTC)
 STYLES: Final = ("one by one", "receive", "batches", "lazy")
 """How a group consumes: iterating and acking each, holding each while a body runs, in batches, or flushing acks."""
+IMPATIENT: Final = "impatient"
+"""Another way: asking again and again, and giving up after a moment."""
 
 EXTENDED: Final = 1.5
 """A message whose lease was extended is handled for so many visibility timeouts."""
@@ -63,6 +65,8 @@ class Traffic:
     """Between two publishes of a publisher."""
     acks: tuple[str, ...] = ("all",)
     """Levels, in turns."""
+    patience_s: float = 0.0
+    """How long a publisher waits for each publish before it gives up and goes on; 0: for ever."""
     segment_bytes: int = SEGMENT_BYTES_MIN
     styles: tuple[str, ...] = ("one by one", "batches")
     """A group each; none, and nobody consumes, so that nothing is synced for an ack's sake."""

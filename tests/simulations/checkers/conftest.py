@@ -95,18 +95,27 @@ class Script:
         )
         return self
 
-    def settle(self, offset: int, verb: str = "ack", end: str | None = "acked", who: str = "w1") -> Script:
+    def settle(
+        self, offset: int, verb: str = "ack", end: str | None = "acked", who: str = "w1", until: float = 0.0
+    ) -> Script:
         """It settles the message; `end` None: nobody knows how that ended."""
         operation = self.history.operation()
         for kind in filter(None, (verb, end)):
-            self.history.record(self.machine, kind, who, operation, "orders", 0, "billing", offsets=(offset,))
+            self.history.record(
+                self.machine, kind, who, operation, "orders", 0, "billing", offsets=(offset,), until=until
+            )
         return self
 
-    def read(self, offset: int, number: int) -> Script:
+    def read(self, offset: int, number: int, life: int = 0) -> Script:
         """A reader met a message."""
         self.history.record(
-            self.machine, "read", "reader-1", 0, "orders", partition=0, ids=(number,), offsets=(offset,)
+            self.machine, "read", "reader-1", life, "orders", partition=0, ids=(number,), offsets=(offset,)
         )
+        return self
+
+    def fault(self, label: str) -> Script:
+        """A fault struck."""
+        self.history.note("fault", who=label)
         return self
 
     def member(self, kind: str, life: int, who: str = "w1") -> Script:

@@ -10,8 +10,10 @@ from callboard.simulations.checkers import (
     attempts,
     check_all,
     conservation,
+    delays,
     enforce,
     liveness,
+    lost_leases,
     one_holder,
     settled_stays_settled,
 )
@@ -51,6 +53,50 @@ def test_a_runtime_that_ended_may_have_voided_a_lease(script, left):
     assert len(attempts.check(script.history, left())) == 1
     script.deliver(2, 2, attempt=3)
     assert len(attempts.check(script.history, left())) == 2
+
+
+def test_a_sync_that_failed_may_take_attempts_for_whoever_reads_the_disk_again(script, left):
+    """The number may fall when the runtime was opened again after a failed sync, and not before that."""
+    script.deliver(0, 0).settle(0, "nack", "nacked").deliver(0, 0, attempt=2).fault("FailVerb:sync:EIO")
+    script.history.note("note", "the runtime ended: StorageError")
+    script.deliver(0, 0, attempt=1)
+    assert attempts.check(script.history, left()) == []
+    script.history.note("note", "the runtime ended: StorageError")
+    script.deliver(0, 0, attempt=2).deliver(0, 0, attempt=1)
+    assert len(attempts.check(script.history, left())) == 1
+
+
+def test_a_lease_is_lost_too_early(script, left):
+    """Who settles in time is not told that the lease is lost; who is late, or has settled before, may be."""
+    script.deliver(0, 0, until=5.0).deliver(1, 1, until=5.0).deliver(2, 2, until=5.0).at(4.0)
+    script.settle(1, "ack", "unsure").settle(1, "ack", "lost")
+    script.at(6.0).settle(2, "ack", "lost")
+    assert lost_leases.check(script.history, left()) == []
+    script.at(4.0).settle(0, "ack", "lost")
+    assert len(lost_leases.check(script.history, left())) == 1
+
+
+def test_a_lease_that_was_extended_is_not_lost_before(script, left):
+    """The deadline that counts is the last that the consumer was told."""
+    script.deliver(0, 0, until=5.0).settle(0, "extend", "extended", until=9.0).at(8.0).settle(
+        0, "ack", "lost"
+    )
+    assert len(lost_leases.check(script.history, left())) == 1
+
+
+def test_a_failed_sync_may_take_leases(script, left):
+    """What a failed sync took out of the journal nobody knows after a crash."""
+    script.deliver(0, 0, until=5.0).fault("FailVerb:sync:EIO").settle(0, "ack", "lost")
+    assert lost_leases.check(script.history, left()) == []
+
+
+def test_a_delay_ends_too_early(script, left):
+    """A nacked message does not come again before its delay has passed, but for a power cut."""
+    script.deliver(0, 0).settle(0, "nack", "nacked", until=2.0).at(2.0).deliver(0, 0, attempt=2)
+    script.settle(0, "nack", "nacked", until=4.0).cut().deliver(0, 0, attempt=2)
+    assert delays.check(script.history, left()) == []
+    script.settle(0, "nack", "nacked", until=6.0).at(5.9).deliver(0, 0, attempt=3)
+    assert len(delays.check(script.history, left())) == 1
 
 
 def test_a_release_does_not_count(script, left):

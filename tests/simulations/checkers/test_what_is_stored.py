@@ -1,5 +1,7 @@
 """Checkers of what is in the log: lost, altered, refused, offsets, keys, recovery."""
 
+from datetime import UTC, datetime
+
 import attrs
 import pytest
 
@@ -11,8 +13,10 @@ from callboard.simulations.checkers import (
     nothing_altered,
     nothing_lost,
     offsets,
+    reading,
     recovery,
 )
+from callboard.simulations.history.entry import ALTERED
 from callboard.simulations.history.surviving import Lost, PartitionLeft, Surviving
 from callboard.simulations.scenarios.broker_workload import fingerprints
 
@@ -298,3 +302,31 @@ def test_a_partition_that_crashed_promises_no_first_order(script, left):
     script.publish(0, 0, key=b"k").publish(1, 1, key=b"k").member("joined", 1)
     script.event("IncarnationCrashed", "topics/orders/0").deliver(1, 1).deliver(0, 0)
     assert key_order.check(script.history, left({0: 0, 1: 1})) == []
+
+
+def test_readers_see_every_record_in_order(script, left):
+    """Nothing that was stored before is passed over, nothing comes twice; what is gone in the end may be missing."""
+    for number in range(4):
+        script.publish(number, number)
+    kept = left({0: 0, 1: 1, 3: 3})
+    script.read(0, 0).read(1, 1).read(3, 3)
+    assert reading.check(script.history, kept) == []
+    script.read(0, 0, life=1).read(3, 3, life=1)
+    assert len(reading.check(script.history, kept)) == 1
+    script.read(1, 1, life=1)
+    assert len(reading.check(script.history, kept)) == 2
+
+
+def test_headers_and_timestamps_that_come_back_otherwise_are_altered(script):
+    """A message is known again only with all that it was published with."""
+    then, later = datetime(2020, 1, 1, tzinfo=UTC), datetime(2021, 1, 1, tzinfo=UTC)
+    number = script.history.message(b"value", b"key", {"a": b"1"}, then)
+    identify = script.history.identify
+    assert identify(b"value", b"key", {"a": b"1"}, then) == number
+    assert identify(b"value", b"key") == number
+    assert {
+        identify(b"value", b"key", {}, then),
+        identify(b"value", b"key", {"a": b"2"}, then),
+        identify(b"value", b"key", {"a": b"1"}, later),
+        identify(b"value", None, {"a": b"1"}, then),
+    } == {ALTERED}

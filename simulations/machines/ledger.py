@@ -63,19 +63,11 @@ class Ledger:
         lease_id, ranges, consumer, deadline = lease
         holder, expected = self.holder, self.expected
         for start, stop, attempt in ranges:
-            if stop - start == 1:
-                if self.settled[start]:
-                    raise _delivered_again(start, lease_id)
-                if holder[start]:
-                    self._check_free(start, stop, lease_id, now)
-                if expected[start] != attempt:
-                    self._check_attempts(start, stop, attempt)
-                holder[start] = lease_id
-                continue
             span = stop - start
             again = self.settled.find(1, start, stop)
             if again >= 0:
-                raise _delivered_again(again, lease_id)
+                words = f"offset {again} was handed over under lease {lease_id} after its ack was answered"
+                raise Violation(settled_stays_settled.PROMISE, words)
             if any(holder[start:stop]):
                 self._check_free(start, stop, lease_id, now)
             if expected[start:stop].count(attempt) != span:
@@ -258,8 +250,3 @@ class Ledger:
             unasked = self.asked.find(0, start, min(stop, visible_end))
         if unasked >= 0:
             raise Violation(conservation.PROMISE, f"offset {unasked} is settled, and nobody asked for that")
-
-
-def _delivered_again(offset: int, lease_id: int) -> Violation:
-    words = f"offset {offset} was handed over under lease {lease_id} after its ack was answered"
-    return Violation(settled_stays_settled.PROMISE, words)

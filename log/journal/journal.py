@@ -421,7 +421,11 @@ class Journal:
         return found
 
     async def append(self, records: Sequence[bytes], *, sync: bool = True) -> None:
-        """Stage, submit and apply `records`, and keep the reserve. Raises what `failed` returns."""
+        """Stage, submit and apply `records`. Raises what `failed` returns: then the owner's state stays as it was.
+
+        When `needs_maintenance` is set then, call `maintain`, but only after the owner's state has changed too: the
+        events are stored, whatever becomes of the upkeep.
+        """
         staged = self.stage(records, sync=sync)
         try:
             await self._files.submit(staged.verbs)
@@ -432,8 +436,6 @@ class Journal:
             self._staged = None
             raise
         self.applied(staged)
-        if self.needs_maintenance:
-            await self.maintain()
 
     def withdraw(self, staged: StagedJournal) -> None:
         """The plan was never submitted: forget the staged append."""

@@ -7,7 +7,7 @@ import attrs
 from callboard.log.format.columns import Columns
 from callboard.log.format.committed import COMMITTED_NAME, Committed
 from callboard.log.format.faults import FrameInvalid
-from callboard.log.format.frame import FrameFields, FrameHeader, decode_body, header_of
+from callboard.log.format.frame import FrameFields, FrameHeader, decode_body
 from callboard.log.format.segment import SegmentHeader
 from callboard.log.journal.journal_records import Kind, decode_control
 
@@ -120,7 +120,7 @@ class FramesFound:
 
     def visit(self, position: int, fields: FrameFields, body: memoryview) -> bool:
         """Take a frame; True at the first that is superseded."""
-        header = header_of(fields, 0)
+        header = FrameHeader(*fields)
         if self.superseded_at <= position:
             return False
         if self.until is not None and header.last_offset >= self.until:
@@ -128,7 +128,7 @@ class FramesFound:
             self.entries = {at: offset for at, offset in self.entries.items() if at < position}
             return False
         try:
-            columns = decode_body(header, body, verify=False)
+            columns = decode_body(header, body)
         except FrameInvalid as fault:
             message = f"the frame's checksums hold, but it cannot be decoded ({fault})"
             self.state.tell("undecodable", position, header.base_offset, header.last_offset, message)

@@ -23,10 +23,9 @@ import attrs
 from callboard.log.errors import InvalidArgument, LogCorrupt, OffsetOutOfRange, PlanFailed
 from callboard.log.format.committed import COMMITTED_BYTES, decode_committed
 from callboard.log.format.faults import CommittedInvalid, SegmentHeaderInvalid
-from callboard.log.format.frame_walk import CHUNK_BYTES, FrameWalk
+from callboard.log.format.frame_walk import CHUNK_BYTES, FrameWalk, run_walk_async
 from callboard.log.format.index import SegmentIndex
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
-from callboard.log.format.walk_drivers import run_walk_async
 from callboard.log.journal.journal_disk import segment_bases
 from callboard.log.limits import KIB, READ_BYTES_DEFAULT
 from callboard.log.seams.disk import Close, Incarnation

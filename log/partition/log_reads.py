@@ -15,9 +15,8 @@ import trio
 
 from callboard.log.errors import LogCorrupt, PlanFailed
 from callboard.log.format.columns import Columns
-from callboard.log.format.frame_walk import EVERYTHING, FrameWalk
+from callboard.log.format.frame_walk import EVERYTHING, FrameWalk, run_walk_async, run_walk_cached
 from callboard.log.format.index import SegmentIndex
-from callboard.log.format.walk_drivers import run_walk_async, run_walk_cached
 from callboard.log.limits import KIB
 from callboard.log.partition.tail_cache import TailCache
 from callboard.log.seams.disk import Close, Incarnation, Open, Verb

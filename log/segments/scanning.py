@@ -9,7 +9,7 @@ from typing import Final
 import attrs
 
 from callboard.log.format.faults import FaultReason, SegmentHeaderInvalid
-from callboard.log.format.frame_walk import EVERYTHING, NOTHING, FrameWalk, Visit
+from callboard.log.format.frame_walk import EVERYTHING, NOTHING, FrameWalk, Visit, run_walk_async
 from callboard.log.format.index import SegmentIndex
 from callboard.log.format.segment import (
     SEGMENT_HEADER_BYTES,
@@ -17,7 +17,6 @@ from callboard.log.format.segment import (
     belongs_to,
     decode_segment_header,
 )
-from callboard.log.format.walk_drivers import run_walk_async
 from callboard.log.limits import KIB
 from callboard.log.seams.disk import Close, Handle, Incarnation, Open
 from callboard.log.segments.index_file import new_index, trusted_index

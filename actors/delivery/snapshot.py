@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
-from callboard.actors.delivery.intervals import IntervalMap
+from callboard.actors.delivery.intervals import IntervalMap, length_of
 from callboard.actors.delivery.receipts import OFFSET_END, HistoryRow, LeaseState
 from callboard.actors.delivery.state import COUNTERS, UNANCHORED, DeliveryState
 from callboard.log.format.fields import MUST, unknown_fields
@@ -78,9 +78,8 @@ def restore_snapshot(state: DeliveryState, snapshot: Any, wall_offset_s: float) 
     counters = snapshot["counters"]
     if type(counters) is not list:
         raise ValueError("counters are not a list")
-    for name, count in zip(
-        COUNTERS, counters, strict=False
-    ):  # an older or newer version has others at the end
+    # An older or newer version has others at the end.
+    for name, count in zip(COUNTERS, counters, strict=False):
         setattr(state, name, _number(count))
 
 
@@ -101,7 +100,7 @@ def _restore_leases(state: DeliveryState, leases: Any) -> None:
                 raise ValueError("ranges of a lease are empty, unsorted or overlap")
             rows.append((start, stop, _history(history)))
         state._leases[lease_id] = LeaseState(_number(consumer), UNANCHORED, alone, rows)
-        state.leased += sum(row[1] - row[0] for row in rows)
+        state.leased += length_of(rows)
     state._rebuild_expiry()
 
 

@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from callboard.actors.delivery.receipts import Lease, OffsetRange, Settlement
 from callboard.actors.partition import commands as c
+from callboard.actors.partition.choice import KeyOrder
 from callboard.actors.partition.commands import Token
 from callboard.actors.partition.effects import (
     Answer,
@@ -51,9 +52,8 @@ from callboard.actors.partition.effects import (
     Refuse,
 )
 from callboard.actors.partition.group_states import Carried, Group, GroupStates, PendingLease
-from callboard.actors.partition.group_window import GroupWindow
 from callboard.actors.partition.queues import LINGER_S, NEVER, Appends, JournalQueue, JournalWork, Sequencer
-from callboard.actors.partition.record_window import WindowBudget, WindowRecords
+from callboard.actors.partition.record_window import RecordRange, WindowBudget, WindowRecords
 from callboard.log.errors import CallboardError, ConsumerFenced, GroupNotFound, InvalidArgument
 from callboard.log.limits import USUAL, Limits
 
@@ -140,8 +140,8 @@ class PartitionCore:
                 (group.group_id, pending.lease) for pending in group.pending.values()
             ]
             group.pending.clear()
-            if group.window is not None:
-                group.window.close()
+            if group.choice is not None:
+                group.choice.close()
 
     def forget_readers(self, is_gone: Callable[[Token], bool]) -> None:
         """Leave out readers that wait no more."""
@@ -246,8 +246,9 @@ class PartitionCore:
         group = self._groups.get(group_id)
         if group is not None:
             group.settings = latest
-            if latest.ordering == "key" and group.window is None:
-                group.window = GroupWindow(group.delivery, self._windows, self._limits)
+            if latest.ordering == "key" and group.choice is None:
+                records = RecordRange(self._windows, self._limits.range_records)
+                group.choice = KeyOrder(group.delivery, records)
 
     def close_group(self, message: c.CloseGroup, token: Token, now: float) -> None:
         """Forget the group. Whoever waits for it looks again, and hears that it is gone."""
@@ -255,8 +256,8 @@ class PartitionCore:
         if group is not None:
             self.journal.close(group)
             self.effects.append(Answer([(token, True) for token in group.stop_waiting()]))
-            if group.window is not None:
-                for token in group.window.close():
+            if group.choice is not None:
+                for token in group.choice.close():
                     self._refuse_unknown(group.group_id, token)
         self._carried.forget(message.group_id)
         record = self.states.close(message.group_id)
@@ -275,8 +276,8 @@ class PartitionCore:
             group.waiting.pop(consumer, None)
             group.notified.pop(consumer, None)
             group.returning.pop(consumer, None)
-            if group.window is not None:
-                tokens = group.window.take_fetches_of(consumer)
+            if group.choice is not None:
+                tokens = group.choice.take_fetches_of(consumer)
                 self.effects.append(Answer([(token, None) for token in tokens]))
             if group.delivery.release_consumer(consumer):
                 self._has_changed(group, now)
@@ -340,8 +341,8 @@ class PartitionCore:
         deadline = now + group.settings.visibility_timeout
         lease = self._leased(group, consumer, max_records, now, deadline)
         if lease is None:
-            if group.window is not None and self._reads_window(group):
-                group.window.fetches.append((message, token))
+            if group.choice is not None and self._reads_window(group):
+                group.choice.fetches.append((message, token))
                 return None
             self.effects.append(Answer([(token, None)]))
             self._arm(group.delivery.next_deadline())
@@ -374,8 +375,8 @@ class PartitionCore:
         self, group: Group, consumer: int, max_records: int, now: float, deadline: float
     ) -> Lease | None:
         """Lease candidates: in a group without order or filters those are the lowest ready offsets."""
-        if group.window is not None:
-            return group.window.lease(now, deadline, consumer, max_records)
+        if group.choice is not None:
+            return group.choice.lease(now, deadline, consumer, max_records)
         return group.delivery.lease(
             now=now,
             deadline=deadline,
@@ -388,24 +389,24 @@ class PartitionCore:
 
     def _reads_window(self, group: Group) -> bool:
         """Have more records read for the group's choice; False when there are none, or no room for them."""
-        window = group.window
-        if window is None:
+        choice = group.choice
+        if choice is None:
             return False
-        span = window.begin_reading(self.visible_end)
+        span = choice.begin_reading(self.visible_end)
         if span is not None:
-            self.effects.append(ReadWindow(group.group_id, *span, window.choice.columns))
-        return window.is_reading
+            self.effects.append(ReadWindow(group.group_id, *span))
+        return choice.is_reading
 
     def window_read(self, group_id: int, records: WindowRecords, now: float) -> None:
         """Records were read before anybody leases them: answer the fetches that waited for them."""
         group = self._groups.get(group_id)
-        if group is None or group.window is None:
+        if group is None or group.choice is None:
             return
         for start, stop in records.lost:
             self.records_lost(start, stop, now)
-        group.window.add(records)
+        group.choice.add(records)
         self._has_changed(group, now, urgent=False)
-        for message, token in group.window.take_fetches():
+        for message, token in group.choice.take_fetches():
             if self._is_abandoned(token):
                 self.effects.append(Answer([(token, None)]))
             else:
@@ -416,15 +417,15 @@ class PartitionCore:
     def window_not_read(self, group_id: int, error: CallboardError, now: float) -> None:
         """The records cannot be read now. Those who wait fetch, and hear why."""
         group = self._groups.get(group_id)
-        if group is not None and group.window is not None:
-            tokens = [token for _, token in group.window.take_fetches()]
+        if group is not None and group.choice is not None:
+            tokens = [token for _, token in group.choice.take_fetches()]
             self.effects.append(Refuse(tokens, error))
             self.effects.append(Answer([(token, True) for token in group.stop_waiting()]))
 
     def _settled_in(self, group: Group, ranges: Sequence[OffsetRange], now: float) -> None:
         """Offsets of a group with a choice are settled: others may be free now."""
-        if group.window is not None:
-            group.window.choice.settled(ranges)
+        if group.choice is not None:
+            group.choice.settled(ranges)
             if group.waiting:
                 self._notify(group, now)
 
@@ -501,11 +502,8 @@ class PartitionCore:
     # -- settling -------------------------------------------------------------------------------------------
 
     def settle(self, message: c.Settle, token: Token, now: float, chance: float = 0.0) -> Settlement | None:
-        """Settle leased ranges; the asker hears when that is journalled. `chance` is from 0 to 1, for a backoff.
-
-        Returns what the asker will hear.
-        """
-        group_id, verb, lease_id, ranges, _delay_s, _reason, lazy = message
+        """Settle leased ranges. Returns what the asker hears when it is journalled. `chance`: 0 to 1, for a backoff."""
+        group_id, verb, lease_id, ranges, _delay_s, _reason, lazy, again = message
         group = self._groups.get(group_id)
         if group is None:
             if token is not None:
@@ -514,7 +512,7 @@ class PartitionCore:
         delivery = group.delivery
         if verb == "ack":
             settlement = delivery.ack(lease_id, ranges, now)
-            if group.window is not None:
+            if group.choice is not None:
                 self._settled_in(group, settlement.accepted, now)
         elif verb == "nack":
             settlement = self._nack(group, message, now, chance)
@@ -522,6 +520,10 @@ class PartitionCore:
             settlement = delivery.release(lease_id, ranges, now)
         else:
             raise InvalidArgument(f"{verb!r:.40} settles nothing. Ack, nack or release.")
+        if again and settlement.lost:
+            settlement = settlement._replace(
+                lost=delivery.unsettled(settlement.lost) if verb == "ack" else ()
+            )
         journal = self.journal
         if delivery.events:
             journal.changed[group_id] = group
@@ -596,9 +598,9 @@ class PartitionCore:
     def _notify(self, group: Group, now: float) -> None:
         """Notify as many of those who wait as there are records ready, less those who are notified already (P4)."""
         waiting, notified = group.waiting, group.notified
-        if group.window is not None:
+        if group.choice is not None:
             wanted = len(waiting) + len(notified)
-            ready = group.window.choice.ready_count(now, wanted)
+            ready = group.choice.ready_count(now, wanted)
             if ready < wanted:
                 self._reads_window(group)
         elif group.delivery.has_ready(now, self.visible_end):
@@ -634,8 +636,8 @@ class PartitionCore:
         self.readers = {}
         self.effects.append(Answer([(token, True) for token in tokens]))
         for group in self._groups.values():
-            if group.window is not None:
-                self.effects.append(Answer([(token, None) for token in group.window.close()]))
+            if group.choice is not None:
+                self.effects.append(Answer([(token, None) for token in group.choice.close()]))
 
     # -- reading without a group ----------------------------------------------------------------------------
 

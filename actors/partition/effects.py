@@ -58,14 +58,11 @@ class ReadRecords(NamedTuple):
 
 
 class ReadWindow(NamedTuple):
-    """Read these columns of the records of `[start, stop)`, or of the first of them, then call `window_read` or
-    `window_not_read`.
-    """
+    """Read the records of `[start, stop)`, or the first of them, then call `window_read` or `window_not_read`."""
 
     group_id: int
     start: int
     stop: int
-    columns: Sequence[str]
 
 
 class Notify(NamedTuple):

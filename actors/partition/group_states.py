@@ -42,8 +42,8 @@ from callboard.actors.delivery.events import (
     load,
 )
 from callboard.actors.delivery.receipts import OFFSET_END, Lease, OffsetRange, Settlement
+from callboard.actors.partition.choice import KeyOrder
 from callboard.actors.partition.commands import DeliverySettings, Ranges, Token
-from callboard.actors.partition.group_window import GroupWindow
 from callboard.log.errors import JournalInvalid
 from callboard.log.format.fields import check_kind, unknown_fields
 
@@ -87,7 +87,7 @@ class Group:
     returning: dict[int, Token | None] = attrs.field(factory=dict)
     """Consumers that get nothing until their last lease has come back; the token, when one waits for that."""
     lost_records: int = 0
-    window: GroupWindow | None = None
+    choice: KeyOrder | None = None
     """Of a group whose records are looked at before they are leased."""
     unknown_fields: dict[str, Any] = attrs.field(factory=dict)
     """What a later version knows of the group."""

@@ -50,13 +50,13 @@ from callboard.log.errors import (
     InvalidArgument,
     StorageError,
     TopicFull,
+    lacks_space,
 )
 from callboard.log.format.columns import Columns
 from callboard.log.format.compression import Compression
 from callboard.log.journal.journal import Journal
 from callboard.log.limits import OPENING_BYTES_LEAST, OPENING_TURN_S, READ_BYTES_DEFAULT, Limits
 from callboard.log.partition.partition_log import PartitionLog
-from callboard.log.partition.recovery import lacks_space
 from callboard.log.partition.retention import LogSettings
 from callboard.log.segments.segments import Damage
 
@@ -558,9 +558,8 @@ class Partition(Actor[c.PartitionCommand]):
         self._perform()
 
     def _window_read(self, effect: e.ReadWindow, batches: list[Columns], next_offset: int) -> None:
-        group_id, start, stop, columns = effect
-        read_end = next_offset if next_offset > start else stop
-        records = window_records(start, read_end, batches, columns)
+        group_id, start, stop = effect
+        records = window_records(start, next_offset if next_offset > start else stop, batches)
         self._core.window_read(group_id, records, self.context.clock.monotonic())
 
     def _deliver(self, pending: PendingLease, reading: LeaseReading) -> None:
@@ -679,8 +678,7 @@ def _is_abandoned(token: Any) -> bool:
 
 def _group_statistics(group: Group, visible_end: int) -> c.GroupStatistics:
     delivery = group.delivery
-    choice = None if group.window is None else group.window.choice
-    fenced, records = (0, None) if choice is None else (choice.fenced, choice.records)
+    fenced, records = (0, None) if group.choice is None else (group.choice.fenced, group.choice.records)
     return c.GroupStatistics(
         group_id=group.group_id,
         durable=group.durable,

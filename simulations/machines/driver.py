@@ -445,14 +445,16 @@ class FastPathDriver:
 
     def passing(self, probe: str, subject: str) -> None:
         """A probe is passed: whatever waits for it strikes."""
-        struck, waiting = [], []
-        for index, left, strike in self.triggers.pop(probe, ()):
-            left -= strike.about in subject
-            (waiting if left > 0 else struck).append((index, left, strike))
+        passed = [
+            (index, left - (strike.about in subject), strike)
+            for index, left, strike in self.triggers.pop(probe, ())
+        ]
+        waiting = [waits for waits in passed if waits[1] > 0]
         if waiting:
             self.triggers[probe] = waiting
-        for index, _, strike in struck:
-            self._strike(index, strike)
+        for index, left, strike in passed:
+            if left <= 0:
+                self._strike(index, strike)
 
     def _strike(self, index: int, strike: Strike, _now: float = 0.0) -> None:
         if self.is_healed:

@@ -272,13 +272,13 @@ class ConsumerLeases:
             if crashed and valid and not message.again:
                 message = message._replace(again=True)
             try:
-                settlement = await port.ref.ask(message)
+                lost: c.Ranges = (await port.ref.ask(message)).lost
             except ActorCrashed:
                 crashed = True
                 continue
             except ActorStopped as error:
                 raise self.stopped(port) from error
-            return settlement.lost
+            return lost
 
     def give_back(self, parts: Iterable[LeasedPart]) -> None:
         """Release what did not reach the caller, without waiting."""

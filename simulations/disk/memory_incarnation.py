@@ -65,15 +65,12 @@ class MemoryMark:
         self._inode = None
 
 
-@attrs.frozen
+@attrs.define
 class MemoryFlight:
     """A plan that was run at once."""
 
     failure: PlanFailed | None
-
-    @property
-    def has_landed(self) -> bool:
-        return self.failure is None
+    has_landed: bool
 
 
 @attrs.define(eq=False, repr=False)
@@ -124,7 +121,8 @@ class MemoryIncarnation:
         disk = self._disk
         if not disk.is_quick or any(type(verb) is not Write for verb in plan):
             return None
-        return MemoryFlight(disk.run_at_once(self, plan))
+        failed = disk.run_at_once(self, plan)
+        return MemoryFlight(failed, failed is None)
 
     async def landed(self, flight: MemoryFlight) -> None:
         """A checkpoint. Raises `PlanFailed`."""

@@ -90,11 +90,11 @@ class LeaseState:
         return Lease(lease_id, ranges, self.consumer, self.deadline)
 
 
-def merged(ranges: Iterable[Sequence[int]]) -> tuple[OffsetRange, ...]:
-    """Sorted ranges with those that touch or overlap made one; whatever follows start and stop is dropped."""
+def merged(ranges: Iterable[Sequence[int]], apart: int = 0) -> tuple[OffsetRange, ...]:
+    """Sorted ranges; those that overlap, or are at most so far `apart`, made one. What follows a stop is dropped."""
     joined: list[OffsetRange] = []
     for row in ranges:
-        if joined and row[0] <= joined[-1][1]:
+        if joined and row[0] <= joined[-1][1] + apart:
             joined[-1] = (joined[-1][0], max(joined[-1][1], row[1]))
         else:
             joined.append((row[0], row[1]))

@@ -62,11 +62,9 @@ if TYPE_CHECKING:
 
 NOTICE_LASTS_S: Final = 0.05
 """How long a notified consumer may take to fetch before the next one is notified."""
+READERS_SIFT_AT: Final = 64
+"""Readers that gave up waiting are looked for when so many wait, or twice as many as were left."""
 DELAY_MAX_S: Final = 1e9
-
-
-def _nobody(_: Token) -> bool:
-    return False
 
 
 class PartitionCore:
@@ -80,7 +78,7 @@ class PartitionCore:
         label: str,
         start_offset: int = 0,
         visible_end: int = 0,
-        is_abandoned: Callable[[Token], bool] = _nobody,
+        is_abandoned: Callable[[Token], bool] = lambda _: False,
         limits: Limits = USUAL,
         windows: WindowBudget | None = None,
     ) -> None:
@@ -96,6 +94,7 @@ class PartitionCore:
         self.journal = JournalQueue()
         self.readers: dict[Token, None] = {}
         """Who waits for the visible end to move."""
+        self._readers_sift_at = READERS_SIFT_AT
         self._carried = carried
         self._groups = states.groups
         self._is_abandoned = is_abandoned
@@ -142,10 +141,6 @@ class PartitionCore:
             group.pending.clear()
             if group.choice is not None:
                 group.choice.close()
-
-    def forget_readers(self, is_gone: Callable[[Token], bool]) -> None:
-        """Leave out readers that wait no more."""
-        self.readers = {token: None for token in self.readers if not is_gone(token)}
 
     # -- appends --------------------------------------------------------------------------------------------
 
@@ -210,10 +205,6 @@ class PartitionCore:
             self.not_delivered(pending, now)
             tokens.append(pending.token)
         self.effects.append(Refuse(tokens, error))
-
-    def snapshot(self, wall_offset_s: float) -> bytes:
-        """The delivery state of all groups. It covers what waits for the journal."""
-        return self.states.snapshot(wall_offset_s)
 
     # -- groups ---------------------------------------------------------------------------------------------
 
@@ -296,24 +287,10 @@ class PartitionCore:
             self.effects.append(Answer([(group.waiting.pop(message.consumer), True)]))
         self._release_consumer(message.group_id, message.consumer, token, now)
 
-    def _group(self, group_id: int, token: Token) -> Group | None:
-        """The group's state; None, and the asker told, when there is none."""
-        group = self._groups.get(group_id)
-        if group is None and token is not None:
-            self._refuse_unknown(group_id, token)
-        return group
-
     def _refuse_unknown(self, group_id: int, token: Token) -> None:
-        self.effects.append(
-            Refuse(
-                [token],
-                GroupNotFound(
-                    f"partition {self.label} knows no group with id {group_id}: it was deleted or expired."
-                    " Subscribe again.",
-                    group=group_id,
-                ),
-            )
-        )
+        told = f"partition {self.label} knows no group with id {group_id}: it was deleted or expired. Subscribe again."
+        if token is not None:
+            self.effects.append(Refuse([token], GroupNotFound(told, group=group_id)))
 
     # -- leases ---------------------------------------------------------------------------------------------
 
@@ -331,7 +308,12 @@ class PartitionCore:
             return None
         fences = self._carried.fences
         if fences and generation < fences.get((group_id, consumer), 0):
-            self.effects.append(Refuse([token], self._fenced(consumer, generation)))
+            told = (
+                f"partition {self.label}: consumer {consumer} is no longer the member of generation {generation} that"
+                " it was; its leases are released. Nothing was leased. Join again."
+            )
+            fenced = ConsumerFenced(told, consumer=consumer, generation=generation)
+            self.effects.append(Refuse([token], fenced))
             return None
         last = group.fetching.get(consumer)
         if last is not None and self._is_abandoned(last.token):
@@ -339,7 +321,16 @@ class PartitionCore:
             self.effects.append(Answer([(token, None)]))
             return None
         deadline = now + group.settings.visibility_timeout
-        lease = self._leased(group, consumer, max_records, now, deadline)
+        if group.choice is not None:
+            lease = group.choice.lease(now, deadline, consumer, max_records)
+        else:
+            lease = group.delivery.lease(
+                now=now,
+                deadline=deadline,
+                consumer=consumer,
+                max_records=max_records,
+                visible_end=self.visible_end,
+            )
         if lease is None:
             if group.choice is not None and self._reads_window(group):
                 group.choice.fetches.append((message, token))
@@ -362,28 +353,6 @@ class PartitionCore:
         if group.waiting:
             self._notify(group, now)
         return lease
-
-    def _fenced(self, consumer: int, generation: int) -> ConsumerFenced:
-        return ConsumerFenced(
-            f"partition {self.label}: consumer {consumer} is no longer the member of generation {generation} that it"
-            " was; its leases are released. Nothing was leased. Join again.",
-            consumer=consumer,
-            generation=generation,
-        )
-
-    def _leased(
-        self, group: Group, consumer: int, max_records: int, now: float, deadline: float
-    ) -> Lease | None:
-        """Lease candidates: in a group without order or filters those are the lowest ready offsets."""
-        if group.choice is not None:
-            return group.choice.lease(now, deadline, consumer, max_records)
-        return group.delivery.lease(
-            now=now,
-            deadline=deadline,
-            consumer=consumer,
-            max_records=max_records,
-            visible_end=self.visible_end,
-        )
 
     # -- records before leases ------------------------------------------------------------------------------
 
@@ -509,8 +478,7 @@ class PartitionCore:
         group_id, verb, lease_id, ranges, _delay_s, _reason, lazy = message
         group = self._groups.get(group_id)
         if group is None:
-            if token is not None:
-                self._refuse_unknown(group_id, token)
+            self._refuse_unknown(group_id, token)
             return None
         delivery = group.delivery
         if verb == "ack":
@@ -558,8 +526,9 @@ class PartitionCore:
 
         Returns whether the lease is still there.
         """
-        group = self._group(message.group_id, token)
+        group = self._groups.get(message.group_id)
         if group is None:
+            self._refuse_unknown(message.group_id, token)
             return False
         if not 0 <= message.seconds <= DELAY_MAX_S:
             raise InvalidArgument(f"a lease is extended by {message.seconds!r:.40}, not seconds from 0 on.")
@@ -621,10 +590,15 @@ class PartitionCore:
 
     def wait_for_visible(self, message: c.WaitForVisible, token: Token, now: float) -> None:
         """Answer when the visible end lies beyond an offset."""
+        if token is None:
+            return
         if message.offset < self.visible_end:
             self.effects.append(Answer([(token, True)]))
-        else:
-            self.readers[token] = None
+            return
+        self.readers[token] = None
+        if len(self.readers) >= self._readers_sift_at:
+            self.readers = {reader: None for reader in self.readers if not self._is_abandoned(reader)}
+            self._readers_sift_at = max(READERS_SIFT_AT, 2 * len(self.readers))
 
     def notify_all(self) -> None:
         """Tell everybody who waits to look again: the partition will say nothing more."""

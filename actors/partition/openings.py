@@ -16,36 +16,22 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 
+import attrs
 import trio
 
 from callboard.log.limits import OPENING_BYTES_MAX, OPENINGS_MAX
 
 
+@attrs.define(eq=False)
 class Turn:
     """One partition's recovery: waiting, counted, overdue or ended."""
 
-    __slots__ = ("_openings", "begun", "is_counted", "is_ended", "size_bytes", "topic_id")
-
-    def __init__(self, openings: Openings, topic_id: str) -> None:
-        self._openings = openings
-        self.topic_id = topic_id
-        self.begun = trio.Event()
-        self.size_bytes = 0
-        """What it holds."""
-        self.is_counted = False
-        self.is_ended = False
-
-    async def hold(self, size_bytes: int) -> None:
-        """Wait until that much memory may be held. Call it once."""
-        await self._openings.hold(self, size_bytes)
-
-    def overdue(self) -> None:
-        """It takes long: it no longer counts, and what it holds is not counted either."""
-        self._openings.discount(self)
-
-    def end(self) -> None:
-        """It is over. Ending twice is ending once."""
-        self._openings.end(self)
+    topic_id: str
+    begun: trio.Event = attrs.field(factory=trio.Event)
+    size_bytes: int = 0
+    """What it holds."""
+    is_counted: bool = False
+    is_ended: bool = False
 
 
 class Openings:
@@ -67,7 +53,7 @@ class Openings:
 
     async def wait_turn(self, topic_id: str) -> Turn:
         """A turn that has begun: `end` it. Cancelled: there is none."""
-        turn = Turn(self, topic_id)
+        turn = Turn(topic_id)
         self._waiting.setdefault(topic_id, deque()).append(turn)
         self._admit()
         try:
@@ -81,7 +67,7 @@ class Openings:
         return turn
 
     async def hold(self, turn: Turn, size_bytes: int) -> None:
-        """See `Turn.hold`."""
+        """Wait until that much memory may be held. Call it once for a turn."""
         entry = (turn, size_bytes, trio.Event())
         self._holding.append(entry)
         self._admit_memory()
@@ -93,8 +79,8 @@ class Openings:
                 self._admit_memory()
             raise
 
-    def discount(self, turn: Turn) -> None:
-        """See `Turn.overdue`."""
+    def overdue(self, turn: Turn) -> None:
+        """A turn takes long: it no longer counts, and what it holds is not counted either."""
         if turn.is_counted:
             turn.is_counted = False
             self.counted -= 1
@@ -103,14 +89,14 @@ class Openings:
             self._admit()
 
     def end(self, turn: Turn) -> None:
-        """See `Turn.end`."""
+        """A turn is over. Ending it twice is ending it once."""
         if turn.is_ended:
             return
         turn.is_ended = True
         self._running[turn.topic_id] -= 1
         if not self._running[turn.topic_id]:
             del self._running[turn.topic_id]
-        self.discount(turn)
+        self.overdue(turn)
         self._admit()
 
     def _forget(self, turn: Turn) -> None:

@@ -35,23 +35,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from callboard.actors.delivery.receipts import Lease, OffsetRange, Settlement
+from callboard.actors.delivery.receipts import Lease, OffsetRange, Settlement, between
 from callboard.actors.partition import commands as c
+from callboard.actors.partition import effects as e
 from callboard.actors.partition.choice import KeyOrder
 from callboard.actors.partition.commands import Token
-from callboard.actors.partition.effects import (
-    Answer,
-    AppendsFailed,
-    AppendsStored,
-    Arm,
-    Effect,
-    Journalled,
-    Notify,
-    ReadRecords,
-    ReadWindow,
-    Refuse,
-)
-from callboard.actors.partition.group_states import Carried, Group, GroupStates, PendingLease
+from callboard.actors.partition.group_states import DELAY_MAX_S, Carried, Group, GroupStates, PendingLease
 from callboard.actors.partition.queues import LINGER_S, NEVER, Appends, JournalQueue, JournalWork, Sequencer
 from callboard.actors.partition.record_window import RecordRange, WindowBudget, WindowRecords
 from callboard.log.errors import CallboardError, ConsumerFenced, GroupNotFound, InvalidArgument
@@ -64,7 +53,6 @@ NOTICE_LASTS_S: Final = 0.05
 """How long a notified consumer may take to fetch before the next one is notified."""
 READERS_SIFT_AT: Final = 64
 """Readers that gave up waiting are looked for when so many wait, or twice as many as were left."""
-DELAY_MAX_S: Final = 1e9
 
 
 class PartitionCore:
@@ -89,7 +77,7 @@ class PartitionCore:
         self.publish_many = self.sequencer.add_many
         self.start_offset = start_offset
         self.visible_end = self.durable_end = visible_end
-        self.effects: list[Effect] = []
+        self.effects: list[e.Effect] = []
         """What to do, in order."""
         self.journal = JournalQueue()
         self.readers: dict[Token, None] = {}
@@ -148,7 +136,7 @@ class PartitionCore:
         """Answer once all that was published before is durable, or has failed; acks are answered by themselves."""
         self.journal.sync_lazy()
         if token is not None and message.acks_only:
-            self.effects.append(Answer([(token, None)]))
+            self.effects.append(e.Answer([(token, None)]))
         elif token is not None:
             self.sequencer.add_flush(token)
 
@@ -156,13 +144,13 @@ class PartitionCore:
         """`appends` are not stored, or may not be. Flushes try again; with a log that takes nothing now they fail, if
         something visible is not durable.
         """
-        self.effects.append(AppendsFailed(appends, error))
+        self.effects.append(e.AppendsFailed(appends, error))
         if appends.flushes and not refused:
             self.sequencer.put_back(appends.flushes)
         elif appends.flushes and self.visible_end > self.durable_end:
-            self.effects.append(Refuse(appends.flushes, error))
+            self.effects.append(e.Refuse(appends.flushes, error))
         elif appends.flushes:
-            self.effects.append(Answer([(token, None) for token in appends.flushes]))
+            self.effects.append(e.Answer([(token, None) for token in appends.flushes]))
 
     def log_moved(
         self,
@@ -176,9 +164,9 @@ class PartitionCore:
         """The log begins, ends or is durable elsewhere than before; `appends` were written, and synced if durable."""
         effects = self.effects
         if appends is not None:
-            effects.append(AppendsStored(appends, base_offsets))
+            effects.append(e.AppendsStored(appends, base_offsets))
             if appends.flushes:
-                effects.append(Answer([(token, None) for token in appends.flushes]))
+                effects.append(e.Answer([(token, None) for token in appends.flushes]))
         self.durable_end = durable_end
         if start_offset > self.start_offset:
             self.start_offset = start_offset
@@ -186,7 +174,7 @@ class PartitionCore:
             self.visible_end = visible_end
             if self.readers:
                 readers, self.readers = self.readers, {}
-                effects.append(Answer([(token, True) for token in readers]))
+                effects.append(e.Answer([(token, True) for token in readers]))
             for group in self._groups.values():
                 if group.waiting:
                     self._notify(group, now)
@@ -196,7 +184,7 @@ class PartitionCore:
     def journalled(self, work: JournalWork) -> None:
         """`work` is written, and synced if it was to be: tell those who wait, and have leased records read (P2)."""
         if work.answers or work.leases:
-            self.effects.append(Journalled(work.answers, work.leases))
+            self.effects.append(e.Journalled(work.answers, work.leases))
 
     def journal_failed(self, work: JournalWork, error: CallboardError, now: float) -> None:
         """`work` is not written, or may not be; in memory it stands (P3)."""
@@ -204,7 +192,7 @@ class PartitionCore:
         for pending in work.leases:
             self.not_delivered(pending, now)
             tokens.append(pending.token)
-        self.effects.append(Refuse(tokens, error))
+        self.effects.append(e.Refuse(tokens, error))
 
     # -- groups ---------------------------------------------------------------------------------------------
 
@@ -230,7 +218,7 @@ class PartitionCore:
         """From now on the group has these settings, also when it is not open here yet."""
         self._set(message.group_id, message.settings, now)
         if token is not None:
-            self.effects.append(Answer([(token, None)]))
+            self.effects.append(e.Answer([(token, None)]))
 
     def _set(self, group_id: int, settings: c.DeliverySettings, now: float) -> None:
         latest = self._carried.set(group_id, settings, now)
@@ -246,7 +234,7 @@ class PartitionCore:
         group = self._groups.get(message.group_id)
         if group is not None:
             self.journal.close(group)
-            self.effects.append(Answer([(token, True) for token in group.stop_waiting()]))
+            self.effects.append(e.Answer([(token, True) for token in group.stop_waiting()]))
             if group.choice is not None:
                 for token in group.choice.close():
                     self._refuse_unknown(group.group_id, token)
@@ -269,7 +257,7 @@ class PartitionCore:
             group.returning.pop(consumer, None)
             if group.choice is not None:
                 tokens = group.choice.take_fetches_of(consumer)
-                self.effects.append(Answer([(token, None) for token in tokens]))
+                self.effects.append(e.Answer([(token, None) for token in tokens]))
             if group.delivery.release_consumer(consumer):
                 self._has_changed(group, now)
             if group.waiting:
@@ -284,13 +272,13 @@ class PartitionCore:
         if group is not None and message.generation > fences.get(key, 0):
             fences[key] = message.generation
         if group is not None and message.consumer in group.waiting:
-            self.effects.append(Answer([(group.waiting.pop(message.consumer), True)]))
+            self.effects.append(e.Answer([(group.waiting.pop(message.consumer), True)]))
         self._release_consumer(message.group_id, message.consumer, token, now)
 
     def _refuse_unknown(self, group_id: int, token: Token) -> None:
         told = f"partition {self.label} knows no group with id {group_id}: it was deleted or expired. Subscribe again."
         if token is not None:
-            self.effects.append(Refuse([token], GroupNotFound(told, group=group_id)))
+            self.effects.append(e.Refuse([token], GroupNotFound(told, group=group_id)))
 
     # -- leases ---------------------------------------------------------------------------------------------
 
@@ -313,12 +301,12 @@ class PartitionCore:
                 " it was; its leases are released. Nothing was leased. Join again."
             )
             fenced = ConsumerFenced(told, consumer=consumer, generation=generation)
-            self.effects.append(Refuse([token], fenced))
+            self.effects.append(e.Refuse([token], fenced))
             return None
         last = group.fetching.get(consumer)
         if last is not None and self._is_abandoned(last.token):
             group.returning.setdefault(consumer, None)
-            self.effects.append(Answer([(token, None)]))
+            self.effects.append(e.Answer([(token, None)]))
             return None
         deadline = now + group.settings.visibility_timeout
         if group.choice is not None:
@@ -335,7 +323,7 @@ class PartitionCore:
             if group.choice is not None and self._reads_window(group):
                 group.choice.fetches.append((message, token))
                 return None
-            self.effects.append(Answer([(token, None)]))
+            self.effects.append(e.Answer([(token, None)]))
             self._arm(group.delivery.next_deadline())
         else:
             pending = PendingLease(token, group, lease, max_bytes)
@@ -363,7 +351,7 @@ class PartitionCore:
             return False
         span = choice.begin_reading(self.visible_end)
         if span is not None:
-            self.effects.append(ReadWindow(group.group_id, *span))
+            self.effects.append(e.ReadWindow(group.group_id, *span))
         return choice.is_reading
 
     def window_read(self, group_id: int, records: WindowRecords, now: float) -> None:
@@ -377,7 +365,7 @@ class PartitionCore:
         self._has_changed(group, now, urgent=False)
         for message, token in group.choice.take_fetches():
             if self._is_abandoned(token):
-                self.effects.append(Answer([(token, None)]))
+                self.effects.append(e.Answer([(token, None)]))
             else:
                 self.fetch(message, token, now)
         if group.waiting:
@@ -388,8 +376,8 @@ class PartitionCore:
         group = self._groups.get(group_id)
         if group is not None and group.choice is not None:
             tokens = [token for _, token in group.choice.take_fetches()]
-            self.effects.append(Refuse(tokens, error))
-            self.effects.append(Answer([(token, True) for token in group.stop_waiting()]))
+            self.effects.append(e.Refuse(tokens, error))
+            self.effects.append(e.Answer([(token, True) for token in group.stop_waiting()]))
 
     def _settled_in(self, group: Group, ranges: Sequence[OffsetRange], now: float) -> None:
         """Offsets of a group with a choice are settled: others may be free now."""
@@ -422,7 +410,7 @@ class PartitionCore:
     def lease_not_read(self, pending: PendingLease, error: CallboardError, now: float) -> None:
         """The records of a lease cannot be read now: it is taken back."""
         self.not_delivered(pending, now)
-        self.effects.append(Refuse([pending.token], error))
+        self.effects.append(e.Refuse([pending.token], error))
 
     def delivered(self, pending: PendingLease) -> None:
         """The lease is no longer pending: the consumer has the records, or it was taken back."""
@@ -450,13 +438,9 @@ class PartitionCore:
         """The log holds nothing at these offsets: settle them for every group, except where a consumer has them."""
         for group in self._groups.values():
             kept = group.delivery.leased_in(start, stop, besides=group.pending)
-            at = start
-            for first, last in (*kept, (stop, stop)):
-                if at < first:
-                    skipped = group.delivery.skip(at, first)
-                    group.lost_records += skipped
-                    self._settled_in(group, [(at, first)], now)
-                at = max(at, last)
+            for first, last in between(start, stop, kept):
+                group.lost_records += group.delivery.skip(first, last)
+                self._settled_in(group, [(first, last)], now)
             if group.delivery.events:
                 self._has_changed(group, now, urgent=False)
 
@@ -475,7 +459,7 @@ class PartitionCore:
 
         Returns what the asker will hear.
         """
-        group_id, verb, lease_id, ranges, _delay_s, _reason, lazy = message
+        group_id, verb, lease_id, ranges, delay_s, reason, lazy = message
         group = self._groups.get(group_id)
         if group is None:
             self._refuse_unknown(group_id, token)
@@ -486,7 +470,7 @@ class PartitionCore:
             if group.choice is not None:
                 self._settled_in(group, settlement.accepted, now)
         elif verb == "nack":
-            settlement = self._nack(group, message, now, chance)
+            settlement = group.nack(lease_id, ranges, delay_s, reason, now, chance)
         elif verb == "release":
             settlement = delivery.release(lease_id, ranges, now)
         else:
@@ -511,16 +495,6 @@ class PartitionCore:
                 self._notify(group, now)
         return settlement
 
-    def _nack(self, group: Group, message: c.Settle, now: float, chance: float) -> Settlement:
-        reason = message.reason
-        if reason is not None and not isinstance(reason, str):
-            raise InvalidArgument(
-                f"the reason of a nack is {type(reason).__name__}, not text. Nothing was settled."
-            )
-        if message.delay_s is not None and not 0 <= message.delay_s <= DELAY_MAX_S:
-            raise InvalidArgument(f"a nack's delay is {message.delay_s!r:.40}, not seconds from 0 on.")
-        return group.nack(message.lease_id, message.ranges, message.delay_s, reason, now, chance)
-
     def extend(self, message: c.Extend, token: Token, now: float) -> bool:
         """Move a lease's deadline; a successor must not end it earlier than its consumer was told.
 
@@ -542,7 +516,7 @@ class PartitionCore:
             else:
                 self._carried.extended.pop(key, None)
         if token is not None:
-            self.effects.append(Answer([(token, kept)]))
+            self.effects.append(e.Answer([(token, kept)]))
         return kept
 
     # -- waiting --------------------------------------------------------------------------------------------
@@ -553,7 +527,7 @@ class PartitionCore:
             return
         group = self._groups.get(message.group_id)
         if group is None or group.settings is None:
-            self.effects.append(Answer([(token, True)]))  # it asks, and hears why
+            self.effects.append(e.Answer([(token, True)]))  # it asks, and hears why
             return
         group.notified.pop(message.consumer, None)
         group.waiting.pop(message.consumer, None)
@@ -578,7 +552,7 @@ class PartitionCore:
         while waiting and len(notified) < ready:
             consumer = next(iter(waiting))
             notified[consumer] = now + NOTICE_LASTS_S
-            self.effects.append(Notify(waiting.pop(consumer), group.group_id, consumer))
+            self.effects.append(e.Notify(waiting.pop(consumer), group.group_id, consumer))
         if waiting and notified:
             self._arm(next(iter(notified.values())))
 
@@ -593,7 +567,7 @@ class PartitionCore:
         if token is None:
             return
         if message.offset < self.visible_end:
-            self.effects.append(Answer([(token, True)]))
+            self.effects.append(e.Answer([(token, True)]))
             return
         self.readers[token] = None
         if len(self.readers) >= self._readers_sift_at:
@@ -607,22 +581,10 @@ class PartitionCore:
             *(token for group in self._groups.values() for token in group.stop_waiting()),
         ]
         self.readers = {}
-        self.effects.append(Answer([(token, True) for token in tokens]))
+        self.effects.append(e.Answer([(token, True) for token in tokens]))
         for group in self._groups.values():
             if group.choice is not None:
-                self.effects.append(Answer([(token, None) for token in group.choice.close()]))
-
-    # -- reading without a group ----------------------------------------------------------------------------
-
-    def read(self, message: c.Read, token: Token, now: float) -> None:
-        """Records from an offset on; None at the visible end."""
-        if token is None:
-            return
-        offset, max_records, max_bytes = message
-        if offset >= self.visible_end:
-            self.effects.append(Answer([(token, None)]))
-        else:
-            self.effects.append(ReadRecords(token, max(offset, self.start_offset), max_records, max_bytes))
+                self.effects.append(e.Answer([(token, None) for token in group.choice.close()]))
 
     # -- time -----------------------------------------------------------------------------------------------
 
@@ -657,7 +619,7 @@ class PartitionCore:
     def _arm(self, at: float | None) -> None:
         if at is not None and at < self._armed:
             self._armed = at
-            self.effects.append(Arm(at))
+            self.effects.append(e.Arm(at))
 
     # -- parts of the above ---------------------------------------------------------------------------------
 

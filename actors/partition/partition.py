@@ -21,15 +21,8 @@ from typing import Any, TypeVar
 
 import trio
 
+from callboard.actors import notices
 from callboard.actors.kernel import Actor, Batch, Reply
-from callboard.actors.notices import (
-    DamageFound,
-    OpeningLacksSpace,
-    OpeningOverdue,
-    PartitionFull,
-    PartitionStuck,
-    UnreadDropped,
-)
 from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
 from callboard.actors.partition.committer import Committer, DiskEngine
@@ -131,7 +124,7 @@ class Partition(Actor[c.PartitionCommand]):
             c.Extend: core.extend,
             c.ReleaseConsumer: core.release_consumer,
             c.FenceConsumer: core.fence_consumer,
-            c.Read: core.read,
+            c.Read: self._read,
             c.WaitForVisible: core.wait_for_visible,
             c.OffsetAt: self._offset_at,
             c.OpenGroup: self._open_group,
@@ -147,7 +140,6 @@ class Partition(Actor[c.PartitionCommand]):
             e.AppendsStored: self._appends_stored,
             e.AppendsFailed: self._appends_failed,
             e.Journalled: self._journalled,
-            e.ReadRecords: self._read_records,
             e.ReadWindow: self._read_window,
             e.Notify: self._notify,
             e.Arm: self._arm,
@@ -191,18 +183,12 @@ class Partition(Actor[c.PartitionCommand]):
                 self._port.state = "full"
             if self._port.opening_lacks_space is not None:
                 self._port.opening_lacks_space(error)
-            self.context.emit(OpeningLacksSpace(self.context.path, str(error)))
+            self.context.emit(notices.OpeningLacksSpace(self.context.path, str(error)))
 
     def _tell_damage(self, damage: Damage, *, is_new: bool) -> None:
-        told = f"{damage.path}, bytes {damage.start} to {damage.end}, cannot be read"
-        if damage.reason:
-            told = f"{damage.path}: {damage.reason}"
-        if damage.first_offset <= damage.last_offset:
-            told += f"; offsets {damage.first_offset} to {damage.last_offset} are lost"
+        offsets = damage.first_offset, damage.last_offset
         self.context.emit(
-            DamageFound(
-                self.context.path, damage.path, damage.first_offset, damage.last_offset, told, is_new=is_new
-            )
+            notices.DamageFound(self.context.path, damage.path, *offsets, str(damage), is_new=is_new)
         )
 
     def _tell_new_damage(self) -> None:
@@ -213,7 +199,7 @@ class Partition(Actor[c.PartitionCommand]):
         """A recovery that takes long keeps nobody waiting but those who use the partition."""
         await trio.sleep(OPENING_TURN_S)
         self._spec.openings.overdue(turn)
-        self.context.emit(OpeningOverdue(self.context.path, OPENING_TURN_S))
+        self.context.emit(notices.OpeningOverdue(self.context.path, OPENING_TURN_S))
 
     async def _recover(self, turn: Turn) -> None:
         spec, context = self._spec, self.context
@@ -294,7 +280,7 @@ class Partition(Actor[c.PartitionCommand]):
             self._port.state = "stuck" if stuck else "running"
         if stuck:
             self._port.budget.interrupt()
-        self.context.emit(PartitionStuck(self.context.path, stuck))
+        self.context.emit(notices.PartitionStuck(self.context.path, stuck))
 
     # -- the loop
 
@@ -364,6 +350,26 @@ class Partition(Actor[c.PartitionCommand]):
         offset = await self._from_disk(self._log.offset_at(time_us), fails)
         if offset is not None:
             found(offset)
+
+    def _read(self, message: c.Read, reply: Reply | None, now: float) -> None:
+        """Records from an offset on, without a group; None at the visible end."""
+        offset, max_records, max_bytes = message
+        if reply is None:
+            return
+        if offset >= self._core.visible_end:
+            reply.answer(None)
+        elif hot := self._read_hot(max(offset, self._core.start_offset), max_records, max_bytes):
+            reply.answer((hot, hot[-1].last_offset + 1))
+        else:
+            self.context.start_task(self._read_cold, message, reply, name="cold read")
+
+    async def _read_cold(self, message: c.Read, reply: Reply) -> None:
+        offset, max_records, max_bytes = message
+        log = self._log
+        reading = log.read(max(offset, log.start_offset), max_records=max_records, max_bytes=max_bytes)
+        found = await self._from_disk(reading, reply.fail)
+        if found is not None:
+            reply.answer((found.batches, found.next_offset))
 
     def _alter(self, message: c.Alter, reply: Reply | None, now: float) -> None:
         if message.settings.partitions != self._spec.settings.partitions:
@@ -551,22 +557,6 @@ class Partition(Actor[c.PartitionCommand]):
         else:
             core.not_delivered(pending, now)
 
-    def _read_records(self, effect: e.ReadRecords) -> None:
-        token, offset, max_records, max_bytes = effect
-        hot = self._read_hot(offset, max_records, max_bytes)
-        if hot:
-            token.answer((hot, hot[-1].last_offset + 1))
-        else:
-            self.context.start_task(self._read_records_cold, effect, name="cold read")
-
-    async def _read_records_cold(self, effect: e.ReadRecords) -> None:
-        token, offset, max_records, max_bytes = effect
-        log = self._log
-        reading = log.read(max(offset, log.start_offset), max_records=max_records, max_bytes=max_bytes)
-        found = await self._from_disk(reading, token.fail)
-        if found is not None:
-            token.answer((found.batches, found.next_offset))
-
     async def _from_disk(
         self, reading: Awaitable[Found], fails: Callable[[StorageError], object]
     ) -> Found | None:
@@ -625,7 +615,9 @@ class Partition(Actor[c.PartitionCommand]):
         if is_full != port.is_full:
             port.is_full = is_full
             self.context.emit(
-                PartitionFull(self.context.path, log.size_bytes, 0 if limit is None else limit, is_full)
+                notices.PartitionFull(
+                    self.context.path, log.size_bytes, 0 if limit is None else limit, is_full
+                )
             )
 
     async def _make_room(self) -> TopicFull | None:
@@ -642,7 +634,7 @@ class Partition(Actor[c.PartitionCommand]):
         for group in core.states:
             if group.delivery.floor < log.start_offset:
                 dropped = core.drop_unread(group, now)
-                self.context.emit(UnreadDropped(self.context.path, group.group_id, dropped))
+                self.context.emit(notices.UnreadDropped(self.context.path, group.group_id, dropped))
         self._perform()
         if not log.is_over_limit:
             return None

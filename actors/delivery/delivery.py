@@ -190,6 +190,10 @@ class Delivery(DeliveryState):
             self.events.append(("A", lease_id, tuple(chain.from_iterable(accepted))))
         return self._settlement(named, accepted)
 
+    def unsettled(self, ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
+        """The parts of `ranges` that are not settled."""
+        return tuple([part for start, stop in ranges for part in self.unsettled_ranges(start, stop)])
+
     def nack(
         self,
         lease_id: int,
@@ -426,7 +430,7 @@ class Delivery(DeliveryState):
         return accepted
 
     def _skip(self, start: int, stop: int) -> int:
-        parts = self._settled.missing(max(start, self.floor), stop)
+        parts = self.unsettled_ranges(start, stop)
         for part_start, part_stop in parts:
             self._skip_part(part_start, part_stop)
         self.skipped += (count := length_of(parts))

@@ -455,11 +455,8 @@ class PartitionCore:
     # -- settling -------------------------------------------------------------------------------------------
 
     def settle(self, message: c.Settle, token: Token, now: float, chance: float = 0.0) -> Settlement | None:
-        """Settle leased ranges; the asker hears when that is journalled. `chance` is from 0 to 1, for a backoff.
-
-        Returns what the asker will hear.
-        """
-        group_id, verb, lease_id, ranges, delay_s, reason, lazy = message
+        """Settle leased ranges. Returns what the asker hears when it is journalled. `chance`: 0 to 1, for a backoff."""
+        group_id, verb, lease_id, ranges, delay_s, reason, lazy, again = message
         group = self._groups.get(group_id)
         if group is None:
             self._refuse_unknown(group_id, token)
@@ -475,6 +472,10 @@ class PartitionCore:
             settlement = delivery.release(lease_id, ranges, now)
         else:
             raise InvalidArgument(f"{verb!r:.40} settles nothing. Ack, nack or release.")
+        if again and settlement.lost:
+            settlement = settlement._replace(
+                lost=delivery.unsettled(settlement.lost) if verb == "ack" else ()
+            )
         journal = self.journal
         if delivery.events:
             journal.changed[group_id] = group

@@ -43,13 +43,13 @@ from callboard.log.errors import (
     InvalidArgument,
     StorageError,
     TopicFull,
+    lacks_space,
 )
 from callboard.log.format.columns import Columns
 from callboard.log.format.compression import Compression
 from callboard.log.journal.journal import Journal
 from callboard.log.limits import OPENING_BYTES_LEAST, OPENING_TURN_S, READ_BYTES_DEFAULT, Limits
 from callboard.log.partition.partition_log import PartitionLog
-from callboard.log.partition.recovery import lacks_space
 from callboard.log.partition.retention import LogSettings
 from callboard.log.segments.segments import Damage
 

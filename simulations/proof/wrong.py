@@ -11,8 +11,9 @@ from typing import Any
 
 from callboard.actors.partition.commands import Level
 from callboard.log.errors import PlanFailed
-from callboard.log.format.frame import CHECKSUM, FRAME_HEADER_BYTES, SEALED_BYTES
+from callboard.log.format.frame import FRAME_HEADER_BYTES, SEALED_BYTES
 from callboard.log.format.frame_walk import NOTHING
+from callboard.log.format.layout import CHECKSUM
 from callboard.log.seams.disk import Sync
 from callboard.log.seams.plans import path_of
 

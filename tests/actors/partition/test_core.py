@@ -75,6 +75,20 @@ def test_a_nack_without_a_delay_waits_as_the_settings_of_its_group_say() -> None
     assert core.next_deadline() == pytest.approx(now + 0.5)
 
 
+def test_an_ack_that_is_asked_again_loses_only_what_is_not_settled() -> None:
+    """After a crash it hears of success for what is settled, and of the loss of what somebody else has leased."""
+    core = core_with(2, visibility_timeout=10.0)
+    lease = leased(core, count=2)[2]
+    core.settle(c.Settle(1, "ack", lease.lease_id, [(0, 1)]), "acks", 1.0)
+    core.time_has_come(11.0)
+    assert core.fetch(c.Fetch(1, 8, 1, 1000), "fetches", 11.0) is not None
+    for again, lost in ((False, ((0, 2),)), (True, ((1, 2),))):
+        settlement = core.settle(c.Settle(1, "ack", lease.lease_id, [(0, 2)], again=again), "acks", 11.0)
+        assert settlement is not None
+        assert settlement.accepted == ()
+        assert settlement.lost == lost
+
+
 def test_messages_of_one_nack_wait_each_by_its_own_attempt() -> None:
     """In a batch of new and redelivered messages, those that failed more often wait longer."""
     core = core_with(2, backoff=1.0, max_backoff=60.0)

@@ -306,12 +306,16 @@ class Consumer:
                 self.give_back_buffer()
 
     async def _pass(self) -> None:
-        """A checkpoint for cancellation, and now and then one that lets other tasks run."""
+        """A checkpoint for cancellation, and one that lets other tasks run unless they have run a moment ago."""
         self._messages_in_pass += 1
-        if self._messages_in_pass < PASS_MESSAGES and self.runtime.clock.monotonic() < self._pass_until:
+        if self.leases.has_waited:
+            await trio.lowlevel.checkpoint_if_cancelled()
+        elif self._messages_in_pass < PASS_MESSAGES and self.runtime.clock.monotonic() < self._pass_until:
             await trio.lowlevel.checkpoint_if_cancelled()
             return
-        await trio.lowlevel.checkpoint()
+        else:
+            await trio.lowlevel.checkpoint()
+        self.leases.has_waited = False
         self._messages_in_pass = 0
         self._pass_until = self.runtime.clock.monotonic() + PASS_S
 

@@ -370,7 +370,9 @@ class Consumer:
 
     async def get_batch(self, max_records: int, max_wait: float) -> ReceivedBatch:
         """One batch; see `batches`."""
-        self._check_open()
+        self.runtime.check_open()
+        if not self._open:
+            raise self._closed()
         if self._given_at is not None:
             self._took_s = self.runtime.clock.monotonic() - self._given_at
         is_quick = self._took_s < min(0.1, self.settings.visibility_timeout / 8)

@@ -322,11 +322,11 @@ def encode_values(
     values: Sequence[bytes], *, segment_id: int, base_offset: int, append_time_us: int
 ) -> bytes:
     """The uncompressed frame of records that have a value and nothing else; quicker than by way of `Columns`."""
-    ends = array("I", accumulate(map(len, values), initial=0))
-    ends_bytes, count = ends.tobytes(), len(values)
-    body = b"".join(
-        (VALUES_HEAD, bytes_head(ends[-1]), *values, COLUMN_HEADS[1], bytes_head(len(ends_bytes)), ends_bytes)
-    )
+    ends, count = array("I", accumulate(map(len, values), initial=0)), len(values)
+    length, ends_length = ends[-1], 4 * count + 4
+    head = SHORT_HEADS[length] if length < 256 else bytes_head(length)
+    ends_head = SHORT_HEADS[ends_length] if ends_length < 256 else bytes_head(ends_length)
+    body = b"".join((VALUES_HEAD, head, *values, COLUMN_HEADS[1], ends_head, ends))
     size = len(body)
     if size > limits.FRAME_BODY_BYTES_MAX:
         raise InvalidArgument(f"a batch of {size} bytes: at most {limits.FRAME_BODY_BYTES_MAX}. Split it.")

@@ -30,7 +30,7 @@ from callboard.actors.partition.effects import (
 )
 from callboard.actors.partition.group_states import Carried, GroupStates, PendingLease
 from callboard.actors.partition.lease_reading import LeaseReading
-from callboard.actors.partition.queues import Appends, JournalWork, Singles
+from callboard.actors.partition.queues import Appends, JournalWork
 from callboard.log.errors import PublishFailed
 from callboard.simulations.checkers import offsets
 from callboard.simulations.machines.ledger import Ledger
@@ -245,12 +245,9 @@ class PartitionModel:
     @staticmethod
     def _stored(appends: Appends, base_offsets: Sequence[int]) -> None:
         for part, base in zip(appends.parts, base_offsets, strict=True):
-            if isinstance(part, Singles):
-                for offset, token in enumerate(part.tokens, base):
-                    if token is not None:
-                        token.answer(offset)
-            elif part.token is not None:
-                part.token.answer(base)
+            for offset, token in enumerate(part.tokens, base):
+                if token is not None:
+                    token.answer(offset)
 
     # -- commits --------------------------------------------------------------------------------------------
 
@@ -345,7 +342,7 @@ class PartitionModel:
     def _snapshot(self, now: float, wall_offset_s: float) -> None:
         """The state in memory, synced, takes the place of all records; what waits to be written is in it."""
         covered = self.core.journal.take()
-        self.base = self.core.snapshot(wall_offset_s)
+        self.base = self.core.states.snapshot(wall_offset_s)
         self.written, self.synced, self.told, self.events = [], 0, [], 0
         self.durable_end = self.visible_end
         self.core.log_moved(0, self.visible_end, self.durable_end, now)
@@ -494,6 +491,6 @@ def leases_in(records: Sequence[Record]) -> dict[int, set[int]]:
 def _fail(appends: Appends) -> None:
     """Tell every publisher that it failed."""
     for part in appends.parts:
-        for token in part.tokens if isinstance(part, Singles) else (part.token,):
+        for token in part.tokens:
             if token is not None:
                 token.fail()

@@ -256,7 +256,8 @@ class HostHandle:
     def pin(self) -> int:
         """The descriptor, kept open until `unpin` (F1), as in `with handle as descriptor`.
 
-        Opens a file that was put away: call it in a thread. Raises OSError: EBADF when closed, ESTALE when somebody replaced the file.
+        Opens a file that was put away: call it in a thread. Raises OSError: EBADF when closed, ESTALE when
+        somebody replaced the file.
         """
         while True:
             with self._guard:

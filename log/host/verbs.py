@@ -64,9 +64,8 @@ def _total(buffers: Sequence[Buffer]) -> int:
     return sum([part.nbytes if type(part) is memoryview else len(part) for part in buffers])
 
 
-def _write_all(descriptor: int, buffers: Sequence[Buffer], offset: int, flags: int = 0) -> None:
-    """Write everything, however little the system takes at a time."""
-    total = _total(buffers)
+def _write_all(descriptor: int, buffers: Sequence[Buffer], total: int, offset: int, flags: int = 0) -> None:
+    """Write everything, `total` bytes, however little the system takes at a time."""
     if not total:
         return
     if offset < 0:
@@ -237,18 +236,19 @@ class Executor:
         handle: Any = verb.handle
         with handle as descriptor, (file := handle.file).guard:
             file.begin_write()
-            _write_all(descriptor, verb.buffers, verb.offset)
+            _write_all(descriptor, verb.buffers, _total(verb.buffers), verb.offset)
 
     def _write_synced(self, verb: Write) -> bool:
         """Write and sync in one call; False when it has to be done in two."""
         handle: Any = verb.handle
         with handle as descriptor, (file := handle.file).guard:
             buffers = verb.buffers
-            if file.unsynced or len(buffers) > IOV_MAX or not _total(buffers):
+            total = _total(buffers)
+            if file.unsynced or len(buffers) > IOV_MAX or not total:
                 return False
             file.begin_write()
             try:
-                _write_all(descriptor, buffers, verb.offset, RWF_DSYNC)
+                _write_all(descriptor, buffers, total, verb.offset, RWF_DSYNC)
             except OSError as error:
                 if self._proven or error.errno not in UNSUPPORTED:
                     raise
@@ -268,7 +268,7 @@ class Executor:
                 raise OSError(errno.EINVAL, "negative offset or length", handle.path)
             while missing:
                 step = min(missing, len(ZEROS))
-                _write_all(descriptor, (memoryview(ZEROS)[:step],), offset)
+                _write_all(descriptor, (memoryview(ZEROS)[:step],), step, offset)
                 offset, missing = offset + step, missing - step
 
     def _sync(self, verb: Sync) -> None:

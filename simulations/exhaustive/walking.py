@@ -64,8 +64,7 @@ class HistoryWalk:
                 await self._recover(error)
             self.disk.power_on()
         self.disk.heal()
-        self._life.lose_power()
-        await self._life.reopen()
+        await self._life.lose_power()
 
     def _arm(self, words: str) -> None:
         """Let power fail after some verbs."""

@@ -94,14 +94,13 @@ class ColumnType:
     name: str
     tag: int | None
     code: str
-    item_bytes: int
 
 
-BYTES: Final = ColumnType("bytes", None, "B", 1)
-U8: Final = ColumnType("u8 array", 64, "B", 1)
-U32: Final = ColumnType("u32 array", 70, "I", 4)
-U64: Final = ColumnType("u64 array", 71, "Q", 8)
-I64: Final = ColumnType("i64 array", 79, "q", 8)
+BYTES: Final = ColumnType("bytes", None, "B")
+U8: Final = ColumnType("u8 array", 64, "B")
+U32: Final = ColumnType("u32 array", 70, "I")
+U64: Final = ColumnType("u64 array", 71, "Q")
+I64: Final = ColumnType("i64 array", 79, "q")
 
 
 @attrs.frozen

@@ -46,7 +46,7 @@ from callboard.log.seams.plans import (
 
 from .files import HostHandle, Mapping, map_file
 from .lock import HostLock, acquire, make_root
-from .place import NetworkFileSystemWarning, check_platform, file_system_type, is_network_type
+from .place import NETWORK_TYPES, NetworkFileSystemWarning, check_platform, file_system_type
 from .threads import Job, ThreadPool, no_upkeep
 from .verbs import Executor, read_fully
 
@@ -352,7 +352,7 @@ class HostDisk:
             )
         found, kind = await self.pool.run(_lock, self.root, holder)
         self._lock = found
-        if kind is not None and is_network_type(kind) and not self._warned:
+        if kind in NETWORK_TYPES and not self._warned:
             self._warned = True
             warnings.warn(
                 f"{self.root!r} lies on a network file system ({kind}): locks and syncs there promise less than on "

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import trio
@@ -27,10 +27,7 @@ from callboard.actors.partition.spec import PartitionSpec
 from callboard.actors.settings import TopicSettings
 from callboard.log.errors import CallboardError, StorageError
 from callboard.log.limits import USUAL, Limits
-from callboard.supervision import Backoff, ChildSpec, SupervisorSpec
-
-if TYPE_CHECKING:
-    from callboard.supervision import SupervisorRef
+from callboard.supervision import Backoff, ChildSpec, Supervisor, SupervisorSpec
 
 PARTITION_INTENSITY = 20
 PARTITION_PERIOD_S = 10.0
@@ -71,8 +68,8 @@ class Directory:
 
     def __init__(self, limits: Limits = USUAL) -> None:
         self._limits = limits
-        self._topics: SupervisorRef
-        self._groups: SupervisorRef
+        self._topics: Supervisor
+        self._groups: Supervisor
         self._by_id: dict[str, LiveTopic] = {}
         self._by_name: dict[str, LiveTopic] = {}
         self._live_groups: dict[int, LiveGroup] = {}
@@ -81,7 +78,7 @@ class Directory:
         self.windows = WindowBudget(limits.window_bytes)
         self.catalog: ActorRef[Any]
 
-    def attach(self, topics: SupervisorRef, groups: SupervisorRef) -> None:
+    def attach(self, topics: Supervisor, groups: Supervisor) -> None:
         """Name the supervisors below which topics and coordinators are started."""
         self._topics = topics
         self._groups = groups

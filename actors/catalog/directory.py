@@ -84,11 +84,9 @@ class Directory:
         self._groups = groups
 
     def find(self, name: str) -> LiveTopic | None:
-        """The live topic of that name."""
         return self._by_name.get(name)
 
     def by_id(self, topic_id: str) -> LiveTopic | None:
-        """The live topic of that id."""
         return self._by_id.get(topic_id)
 
     def topics(self) -> Iterable[LiveTopic]:
@@ -130,7 +128,19 @@ class Directory:
             )
             for port in ports
         )
-        children = tuple(_child_spec(spec, self._limits) for spec in partitions)
+        children = [
+            ChildSpec(
+                name=str(spec.index),
+                start=partial(Partition, spec),
+                mailbox=MailboxSpec(capacity=self._limits.partition_mailbox),
+                significant=False,
+                awaited=False,
+                backoff=PARTITION_BACKOFF,
+                shutdown_grace=30.0,
+                on_failed=partial(_partition_failed, spec.port),
+            )
+            for spec in partitions
+        ]
         supervisor = self._topics.add_child(
             SupervisorSpec(
                 name=record.name,
@@ -208,19 +218,6 @@ class Directory:
                 await self._groups.stop_child(record.name)
             del self._live_groups[record.group_id]
         self._memberships.pop(record.group_id, None)
-
-
-def _child_spec(spec: PartitionSpec, limits: Limits) -> ChildSpec:
-    return ChildSpec(
-        name=str(spec.index),
-        start=partial(Partition, spec),
-        mailbox=MailboxSpec(capacity=limits.partition_mailbox),
-        significant=False,
-        awaited=False,
-        backoff=PARTITION_BACKOFF,
-        shutdown_grace=30.0,
-        on_failed=partial(_partition_failed, spec.port),
-    )
 
 
 def _partition_failed(port: PartitionPort, path: str, cause: BaseException | None) -> CallboardError:

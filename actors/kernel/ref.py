@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable
 from contextlib import suppress
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar, overload
 
 import trio
 
@@ -39,6 +39,13 @@ class Question(Generic[A_co]):
     __slots__ = ()
 
 
+class LateReplies(Protocol):
+    """The object that counts late answers, and the path of its actor."""
+
+    path: str
+    late_replies: int
+
+
 class Reply:
     """The answer to one question, given by the actor and awaited by the asker.
 
@@ -59,7 +66,7 @@ class Reply:
         "unawaited",
     )
 
-    def __init__(self, cell: Cell[Any]) -> None:
+    def __init__(self, cell: LateReplies) -> None:
         self._cell = cell
         self._task: trio.lowlevel.Task | None = None
         self._value: Any = None

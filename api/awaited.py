@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from callboard.actors.kernel import ActorRef
     from callboard.actors.partition.commands import PartitionCommand, WaitForReady, WaitForVisible
 
-__all__ = ["AwaitedPartitions"]
-
 P = TypeVar("P")
 """What the asker knows a partition by: its port, or its index."""
 

@@ -34,8 +34,6 @@ from callboard.log.errors import CallboardError, ControlError, InternalError
 from callboard.supervision import TreeNode
 from callboard.topic import Topic
 
-__all__ = ["ControlClient", "ControlServer", "plain", "socket_problem"]
-
 NAME: Final = "control.sock"
 VERSION: Final = 1
 CONNECTIONS_MAX: Final = 16

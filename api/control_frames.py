@@ -17,16 +17,6 @@ from callboard.log.errors import ControlError
 from callboard.log.format.fields import CBOR_ERRORS
 from callboard.log.limits import KIB, MIB
 
-__all__ = [
-    "ANSWER_BYTES_MAX",
-    "REQUEST_BYTES_MAX",
-    "decode",
-    "encode",
-    "load_plain",
-    "receive_frame",
-    "send_frame",
-]
-
 HEAD: Final = struct.Struct("<I")
 REQUEST_BYTES_MAX: Final = 64 * KIB
 ANSWER_BYTES_MAX: Final = 64 * MIB

@@ -265,18 +265,20 @@ class ConsumerLeases:
     ) -> c.Ranges:
         """Settle, through restarts of the partition; returns what was lost.
 
-        `valid`: the lease had not run out when this began. If the partition crashed in between and nothing is left to
-        settle, it was the first try that settled it: leases are renewed when a partition restarts.
+        `valid`: the lease had not run out when this began. If the partition crashed in between, it may be the first try
+        that has settled it.
         """
         while True:
+            if crashed and valid and not message.again:
+                message = message._replace(again=True)
             try:
-                settlement = await port.ref.ask(message)
+                lost: c.Ranges = (await port.ref.ask(message)).lost
             except ActorCrashed:
                 crashed = True
                 continue
             except ActorStopped as error:
                 raise self.stopped(port) from error
-            return () if crashed and valid else settlement.lost
+            return lost
 
     def give_back(self, parts: Iterable[LeasedPart]) -> None:
         """Release what did not reach the caller, without waiting."""

@@ -12,9 +12,8 @@ from collections.abc import Callable
 from callboard.log.format.columns import Columns
 from callboard.log.format.compression import NONE, Compression
 from callboard.log.format.frame import decode_frame, encode_frame
-from callboard.log.format.frame_walk import EVERYTHING, NOTHING
-from callboard.log.format.segment import encode_segment_header
-from callboard.log.format.walk_drivers import walk_buffer
+from callboard.log.format.frame_walk import EVERYTHING, NOTHING, FrameWalk
+from callboard.log.format.segment import SEGMENT_HEADER_BYTES, encode_segment_header
 
 SEGMENT = 7
 VALUE_BYTES = 100
@@ -84,7 +83,12 @@ def main() -> None:
         )
     segment = b"".join(parts)
     for check_from in (EVERYTHING, NOTHING):
-        took = seconds(lambda check_from=check_from: walk_buffer(segment, SEGMENT, 0, check_from=check_from))
+
+        def scan(check_from: int = check_from) -> None:
+            walk = FrameWalk(SEGMENT, 0, file_end=len(segment), check_from=check_from)
+            walk.feed(memoryview(segment)[SEGMENT_HEADER_BYTES:])
+
+        took = seconds(scan)
         what = "headers only" if check_from else "frames with bodies"
         print(f"scan, {what}: {FRAMES / took / 1e6:.2f} M frames/s of {len(segment) // FRAMES} B")
 

@@ -267,16 +267,19 @@ class Catalog(Actor[CatalogCommand]):
         self._state = draft
         for decision in decisions:
             decision.is_stored = True
-        if self._journal.bytes_since_snapshot > self.context.limits.catalog_snapshot_every_bytes:
-            await self._shorten_journal()
+        await self._maintain_journal()
 
-    async def _shorten_journal(self) -> None:
-        """A snapshot, and nothing before it. What the disk refuses now is tried again at the next decision."""
+    async def _maintain_journal(self) -> None:
+        """Keep the journal short, and its reserve. What the disk refuses now is tried again at the next decision."""
+        journal = self._journal
         try:
-            await self._journal.snapshot(self._state.snapshot())
-            await self._journal.prune()
+            if journal.bytes_since_snapshot > self.context.limits.catalog_snapshot_every_bytes:
+                await journal.snapshot(self._state.snapshot())
+                await journal.prune()
+            elif journal.needs_maintenance:
+                await journal.maintain()
         except StorageError as error:
-            self.context.emit(f"the catalog's journal could not be shortened: {error}")
+            self.context.emit(f"the catalog's journal could not be maintained: {error}")
 
     def _begin(self, subject: str, operation: Operation, reply: Reply | None = None) -> None:
         self._operations.begin(subject, operation, reply)

@@ -2,7 +2,7 @@
 
 A pure state machine: no clock, no I/O. Times are monotonic seconds that come in as arguments; what must be durable
 comes out as events, which the partition journals before it delivers a lease's records. `state` tells what states
-an offset has and which invariants hold; `rules` lists every transition.
+an offset has and which invariants hold; `docs/principles/delivery.md` lists every transition.
 
 Vocabulary: a *lease* gives one consumer some ranges until a deadline. Its `lease_id` is the *receipt* that every
 settlement names. *Ack* settles; *nack* asks for another attempt, now or later;
@@ -27,6 +27,7 @@ from itertools import chain
 from typing import Any, Self
 
 from callboard.actors.delivery.events import FIELDS, REASON_CHARACTERS_MAX, DeliveryEventInvalid, Event
+from callboard.actors.delivery.intervals import length_of
 from callboard.actors.delivery.receipts import (
     OFFSET_END,
     HistoryRow,
@@ -34,11 +35,12 @@ from callboard.actors.delivery.receipts import (
     LeaseState,
     OffsetRange,
     Settlement,
+    between,
     merged,
     normal_ranges,
 )
 from callboard.actors.delivery.snapshot import restore_snapshot, take_snapshot
-from callboard.actors.delivery.state import HEAP_SLACK, UNANCHORED, DeliveryState, length_of
+from callboard.actors.delivery.state import HEAP_SLACK, UNANCHORED, DeliveryState
 from callboard.log.errors import InternalError, InvalidArgument
 
 
@@ -79,7 +81,7 @@ class Delivery(DeliveryState):
         room = max_records
         if self._ready.rows and room > 0:
             rows = _joined((row[0], row[1], row[3]) for row in self._ready.take_front(room, visible_end))
-            room -= sum([stop - start for start, stop, _ in rows])
+            room -= length_of(rows)
         while room > 0 and self.next < visible_end:
             start = self.next
             stop = min(start + room, visible_end)
@@ -137,14 +139,10 @@ class Delivery(DeliveryState):
 
     def leased_in(self, start: int, stop: int, *, besides: Container[int] = ()) -> list[OffsetRange]:
         """What of `[start, stop)` is leased, `besides` these leases, sorted. Costs as many steps as leases."""
-        found = []
+        found: list[OffsetRange] = []
         for lease_id, lease in self._leases.items():
             if lease.rows[0][0] < stop and lease.rows[-1][1] > start and lease_id not in besides:
-                found += [
-                    (max(row[0], start), min(row[1], stop))
-                    for row in lease.rows
-                    if row[0] < stop and row[1] > start
-                ]
+                found += [row[:2] for row in lease.overlapping(start, stop)]
         return sorted(found)
 
     def by_attempt(self, lease_id: int, ranges: Sequence[OffsetRange]) -> list[tuple[int, list[OffsetRange]]]:
@@ -153,22 +151,14 @@ class Delivery(DeliveryState):
         found: dict[int, list[OffsetRange]] = {}
         for start, stop in normal_ranges(ranges):
             if lease is not None:
-                rows = [
-                    (row[0], row[1], (row[2] >> 1) + 1)
-                    for row in lease.rows
-                    if row[0] < stop and row[1] > start
-                ]
+                rows = [(row[0], row[1], (row[2] >> 1) + 1) for row in lease.overlapping(start, stop)]
             else:
                 late = self._ready.overlapping(start, stop)
                 rows = [(row[0], row[1], row[3] >> 1) for row in late if row[2] == lease_id]
-            at = start
             for first, last, attempt in rows:
-                if at < first:
-                    found.setdefault(1, []).append((at, first))
-                found.setdefault(attempt, []).append((max(first, at), min(last, stop)))
-                at = min(last, stop)
-            if at < stop:
-                found.setdefault(1, []).append((at, stop))
+                found.setdefault(attempt, []).append((first, last))
+            if lacking := between(start, stop, rows):
+                found.setdefault(1, []).extend(lacking)
         return list(found.items())
 
     def _step_over(self, stop: int) -> int:
@@ -199,6 +189,10 @@ class Delivery(DeliveryState):
         if accepted:
             self.events.append(("A", lease_id, tuple(chain.from_iterable(accepted))))
         return self._settlement(named, accepted)
+
+    def unsettled(self, ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
+        """The parts of `ranges` that are not settled."""
+        return tuple([part for start, stop in ranges for part in self.unsettled_ranges(start, stop)])
 
     def nack(
         self,
@@ -391,7 +385,8 @@ class Delivery(DeliveryState):
         if settled.rows:
             first = settled.first()
             if first is not None and first[0] == stop:
-                stop = settled.pop_first()[1]
+                stop = first[1]
+                settled.carve(first[0], stop)
         self.floor = stop
         if self.next < stop:
             self.next = stop
@@ -417,7 +412,7 @@ class Delivery(DeliveryState):
         else:
             self._make_delayed(rows, not_before)
         accepted = merged(rows)
-        self.nacked += sum([stop - start for start, stop in accepted])
+        self.nacked += length_of(rows)
         return accepted
 
     def _release(self, lease_id: int, ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
@@ -425,7 +420,7 @@ class Delivery(DeliveryState):
         self._make_ready(rows, 0)
         self._drop_if_empty(lease_id)
         accepted = merged(rows)
-        self.released += sum([stop - start for start, stop in accepted])
+        self.released += length_of(rows)
         return accepted
 
     def _released(self, lease_id: int, ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
@@ -435,22 +430,17 @@ class Delivery(DeliveryState):
         return accepted
 
     def _skip(self, start: int, stop: int) -> int:
-        count = 0
-        for part_start, part_stop in self._settled.missing(max(start, self.floor), stop):
+        parts = self.unsettled_ranges(start, stop)
+        for part_start, part_stop in parts:
             self._skip_part(part_start, part_stop)
-            count += part_stop - part_start
-        self.skipped += count
+        self.skipped += (count := length_of(parts))
         return count
 
     def _skip_part(self, start: int, stop: int) -> None:
         """Settle offsets of which none is settled yet, whatever state they are in."""
         wanted = max(0, min(stop, self.next) - start)
-        if self._passed.rows:
-            wanted -= self._passed.remove(start, stop)
-        for row in self._ready.carve(start, stop):
-            wanted -= row[1] - row[0]
-        for row in self._delayed.carve(start, stop):
-            wanted -= row[1] - row[0]
+        for intervals in (self._passed, self._ready, self._delayed):
+            wanted -= length_of(intervals.carve(start, stop))
         emptied = []
         if wanted:
             # The newest lease first: a gap is found, and skipped, when its lease has just been granted.
@@ -490,7 +480,7 @@ class Delivery(DeliveryState):
                 index += 1
             if start < stop:
                 lost.append((start, stop))
-        self.lost += sum(stop - start for start, stop in lost)
+        self.lost += length_of(lost)
         return Settlement(accepted, tuple(lost))
 
 

@@ -17,17 +17,23 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, pairwise
 from operator import le, lt
 from typing import Any, Final
 
+from callboard.actors.delivery.receipts import between
 from callboard.log.errors import InternalError
 
 Row = tuple[Any, ...]
 """(start, stop, *values)"""
 
 CHUNK_ROWS_MAX: Final = 1024
+
+
+def length_of(rows: Iterable[Sequence[int]]) -> int:
+    """How many offsets are in disjoint ranges."""
+    return sum([row[1] - row[0] for row in rows])
 
 
 class IntervalMap:
@@ -53,13 +59,6 @@ class IntervalMap:
     def __len__(self) -> int:
         """The number of ranges."""
         return self.rows
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, IntervalMap):
-            return NotImplemented
-        return self.rows == other.rows and self.count == other.count and list(self) == list(other)
-
-    __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         shown = ", ".join(map(str, islice(self, 8)))
@@ -99,7 +98,7 @@ class IntervalMap:
         """How many offsets of `[start, stop)` are in some range. The cost grows with the ranges in between."""
         if not self._chunks or start >= self.last_stop or stop <= start:
             return 0
-        return sum(row[1] - row[0] for row in self.overlapping(start, stop))
+        return length_of(self.overlapping(start, stop))
 
     def _locate(self, offset: int) -> tuple[int, int]:
         """Chunk and index of the first row that ends after `offset`; (number of chunks, 0) past the end."""
@@ -161,7 +160,7 @@ class IntervalMap:
             if last[1] > stop:
                 kept.append((stop, *last[1:]))
                 rows[-1] = (rows[-1][0], stop, *last[2:])
-            self.count -= sum(row[1] - row[0] for row in rows)
+            self.count -= length_of(rows)
             taken += rows
             self._splice(at, index, end, kept)
             if end < length or last[1] > stop:
@@ -283,7 +282,7 @@ class IntervalMap:
             raise InternalError("a chunk is empty or too long", invariant="I3")
         if self._heads != [chunk[0][0] for chunk in self._chunks]:
             raise InternalError("chunk heads differ from the chunks", invariant="I3")
-        if self.rows != len(rows) or self.count != sum(row[1] - row[0] for row in rows):
+        if self.rows != len(rows) or self.count != length_of(rows):
             raise InternalError("counters differ from the ranges", invariant="I4")
 
 
@@ -291,9 +290,6 @@ class IntervalSet(IntervalMap):
     """A set of offsets as disjoint ranges that do not touch; iterating yields `(start, stop)`."""
 
     __slots__ = ()
-
-    def __init__(self) -> None:
-        super().__init__()
 
     def add(self, start: int, stop: int) -> int:
         """Add `[start, stop)`, of which any part may be present; returns how many offsets are new."""
@@ -310,29 +306,6 @@ class IntervalSet(IntervalMap):
         self.put(start, stop)
         return self.count - before
 
-    def remove(self, start: int, stop: int) -> int:
-        """Remove `[start, stop)`, of which any part may be absent; returns how many offsets went."""
-        return sum(row[1] - row[0] for row in self.carve(start, stop))
-
-    def covers(self, start: int, stop: int) -> bool:
-        """Is every offset of `[start, stop)` in the set?"""
-        row = self.first_from(start)
-        return start >= stop or (row is not None and row[0] <= start and row[1] >= stop)
-
-    def pop_first(self) -> tuple[int, int]:
-        """Remove and return the first range. Raises IndexError when there is none."""
-        start, stop = self._chunks[0][0][0], self._chunks[0][1][0]
-        self.count -= stop - start
-        self._splice(0, 0, 1, [])
-        return start, stop
-
     def missing(self, start: int, stop: int) -> list[tuple[int, int]]:
         """The parts of `[start, stop)` that are not in the set."""
-        holes = []
-        for row in self.overlapping(start, stop):
-            if start < row[0]:
-                holes.append((start, row[0]))
-            start = row[1]
-        if start < stop:
-            holes.append((start, stop))
-        return holes
+        return between(start, stop, self.overlapping(start, stop))

@@ -32,7 +32,7 @@ from heapq import heapify, heappop, heappush, heapreplace
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from callboard.actors.delivery.intervals import IntervalMap, IntervalSet
+from callboard.actors.delivery.intervals import IntervalMap, IntervalSet, length_of
 from callboard.actors.delivery.receipts import HistoryRow, LeaseState, OffsetRange
 from callboard.log.errors import InternalError
 
@@ -126,11 +126,6 @@ class DeliveryState:
         return list(self._settled)
 
     @property
-    def ready_again(self) -> int:
-        """Offsets that wait to be redelivered now."""
-        return self._ready.count
-
-    @property
     def passed(self) -> int:
         """Offsets that were passed over, and not leased since."""
         return self._passed.count
@@ -139,16 +134,6 @@ class DeliveryState:
     def delayed(self) -> int:
         """Offsets that wait for their `not_before`."""
         return self._delayed.count
-
-    def counters(self) -> dict[str, int]:
-        """Every number worth showing, by name."""
-        now = {
-            name: getattr(self, name)
-            for name in ("floor", "next", "leased", "passed", "ready_again", "delayed", "lost")
-        }
-        now["settled_above_floor"] = self._settled.count
-        now["leases"] = len(self._leases)
-        return now | {name: getattr(self, name) for name in COUNTERS}
 
     def pending_count(self, visible_end: int) -> int:
         """Offsets below `visible_end` that are not settled."""
@@ -241,16 +226,12 @@ class DeliveryState:
 
     def _hold(self, lease_id: int, consumer: int, deadline: float, rows: list[HistoryRow]) -> LeaseState:
         """Offsets just taken out of ready, delayed or untouched become leased."""
-        count = again = 0
-        for start, stop, history in rows:
-            count += stop - start
-            if history > 1:
-                again += stop - start
+        count = length_of(rows)
         lease = self._leases[lease_id] = LeaseState(consumer, deadline, count == 1, rows)
         self.next_lease_id = lease_id + 1
         self.leased += count
         self.delivered += count
-        self.redelivered += again
+        self.redelivered += length_of([row for row in rows if row[2] > 1])
         self._watch(deadline, lease_id)
         return lease
 
@@ -403,7 +384,3 @@ class DeliveryState:
                     due.add(row[0], row[1])
         if due.count != self._delayed.count:
             raise InternalError("a delayed offset may never fall due", invariant="D5")
-
-
-def length_of(rows: Iterable[Sequence[int]]) -> int:
-    return sum([row[1] - row[0] for row in rows])

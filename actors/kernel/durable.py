@@ -14,12 +14,13 @@ U3  When `persist` fails, nothing is applied and the incarnation crashes: the ne
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 import cbor2
 
 from callboard.actors.kernel.actor import Actor
-from callboard.log.errors import InvalidArgument
+from callboard.log.errors import InvalidArgument, StorageError
 from callboard.log.journal.journal import Journal
 
 M = TypeVar("M")
@@ -78,8 +79,12 @@ class DurableActor(Actor[M], Generic[M, E]):
         for event in events:
             self.apply(event)
         self._events_since_snapshot += len(events)
-        if self._events_since_snapshot >= self.snapshot_every:
-            await self.save_snapshot()
+        # The events are stored: what the upkeep of the journal meets is no failure of theirs, and is met again.
+        with suppress(StorageError):
+            if self._events_since_snapshot >= self.snapshot_every:
+                await self.save_snapshot()
+            elif self._journal.needs_maintenance:
+                await self._journal.maintain()
 
     async def save_snapshot(self) -> None:
         """Write a snapshot now, and remove journal segments that are no longer needed."""

@@ -1,11 +1,8 @@
-"""How a group chooses what it leases next: the protocol, and the choice by key.
+"""How a group with order per key chooses what it leases next: at most one record of a key is out at a time. Pure.
 
-A group without order or filters has no choice: it leases the lowest ready offsets, and no record is read before it is
-leased. A mode is a `Choice`: it looks at the records of its group's range (`record_window`) and at the delivery state,
-and names the offsets to lease. It reads nothing and leases nothing itself: the core asks it, has the `span` that it
-lacks read, and tells it what is settled.
-
-`KeyOrder` keeps the order of each key: at most one record of a key is out at a time.
+A group without order has no choice: it leases the lowest ready offsets, and no record is read before it is leased. A
+choice looks at the records of its group's range (`record_window`) and at the delivery state, and leases the offsets
+that it chooses. It reads nothing itself: the core has the span that it lacks read, and tells it what is settled.
 
 Vocabulary
 ----------
@@ -26,10 +23,11 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from heapq import heappop, heappush
-from typing import ClassVar, Final, Protocol
+from typing import Final
 
 from callboard.actors.delivery.delivery import Delivery
-from callboard.actors.delivery.receipts import OffsetRange, merged
+from callboard.actors.delivery.receipts import Lease, OffsetRange, merged
+from callboard.actors.partition.commands import Fetch, Token
 from callboard.actors.partition.record_window import NO_KEY, RecordRange, WindowRecords
 
 SPAN_RECORDS_MAX: Final = 4096
@@ -41,46 +39,28 @@ KEY_BYTES: Final = 200
 FENCED_BYTES: Final = 8
 
 
-class Choice(Protocol):
-    """A mode of a group: what it leases next."""
-
-    columns: ClassVar[Sequence[str]]
-    """What it looks at, of `record_window.COLUMNS`."""
-    records: RecordRange
-    fenced: int
-    """Records that were seen, and wait for others."""
-
-    def span(self, visible_end: int) -> OffsetRange | None:
-        """The offsets to read next; None when there is nothing to read, or no room."""
-        ...
-
-    def add(self, records: WindowRecords) -> None:
-        """These records were read; passed over when the range goes on elsewhere meanwhile."""
-        ...
-
-    def settled(self, ranges: Sequence[OffsetRange]) -> None:
-        """These offsets are settled: what waited for them may be free."""
-        ...
-
-    def ready_count(self, now: float, wanted: int) -> int:
-        """How many records may be leased now, of those that were read; counting ends at `wanted`."""
-        ...
-
-    def choose(self, now: float, max_records: int) -> list[OffsetRange]:
-        """The offsets to lease now, sorted, as ranges that do not touch."""
-        ...
-
-
 class KeyOrder:
-    """The choice of `ordering="key"`. See the module."""
+    """The choice of `ordering="key"` in one partition, and the fetches that wait until records are read for it."""
 
-    __slots__ = ("_delivery", "_fenced", "_free", "_heads", "_lives", "fenced", "records")
-
-    columns: ClassVar[Sequence[str]] = ("key_hash",)
+    __slots__ = (
+        "_delivery",
+        "_fenced",
+        "_free",
+        "_heads",
+        "_lives",
+        "fenced",
+        "fetches",
+        "is_reading",
+        "records",
+    )
 
     def __init__(self, delivery: Delivery, records: RecordRange) -> None:
         self._delivery = delivery
         self.records = records
+        self.fetches: list[tuple[Fetch, Token]] = []
+        """Those that wait for records to be read, with the tokens of who asked."""
+        self.is_reading = False
+        """Records are being read."""
         self._forget()
 
     def _forget(self) -> None:
@@ -104,7 +84,10 @@ class KeyOrder:
     # -- reading
 
     def span(self, visible_end: int) -> OffsetRange | None:
-        """See `Choice`. What was leased or passed before is read whatever room there is."""
+        """The offsets to read next; None when there is nothing to read, or no room.
+
+        What was leased or passed before is read whatever room there is.
+        """
         records, delivery = self._catch_up(), self._delivery
         span = delivery.unsettled_span(records.end, visible_end, SPAN_RECORDS_MAX, join=JOIN_MAX)
         if span is None or span[1] <= delivery.next:
@@ -113,13 +96,40 @@ class KeyOrder:
         stop = min(stop, max(start, delivery.next) + records.room())
         return (start, stop) if start < stop else None
 
+    def begin_reading(self, visible_end: int) -> OffsetRange | None:
+        """What is to be read now; None when that is nothing, or something is being read already."""
+        span = None if self.is_reading else self.span(visible_end)
+        if span is not None:
+            self.is_reading = self.records.in_use = True
+        return span
+
     def add(self, records: WindowRecords) -> None:
-        """See `Choice`."""
-        held = self._catch_up()
+        """Records were read: settle where there are none, and keep the others, unless the range went on elsewhere."""
         delivery = self._delivery
+        for start, stop in records.absent:
+            delivery.skip(start, stop)
+        self.settled(records.absent)
+        held = self._catch_up()
         if held.end <= records.start and not delivery.unsettled_ranges(held.end, records.start):
             held.add(records, delivery.unsettled_ranges(records.start, records.next_offset))
             self._charge()
+
+    def take_fetches(self) -> list[tuple[Fetch, Token]]:
+        """The reading has ended: what waited for it."""
+        self.is_reading = self.records.in_use = False
+        fetches, self.fetches = self.fetches, []
+        return fetches
+
+    def take_fetches_of(self, consumer: int) -> list[Token]:
+        """The tokens of a consumer that leaves."""
+        tokens = [token for fetch, token in self.fetches if fetch.consumer == consumer]
+        self.fetches = [waits for waits in self.fetches if waits[0].consumer != consumer]
+        return tokens
+
+    def close(self) -> list[Token]:
+        """Hold nothing any more; the tokens of those who waited."""
+        self.records.clear()
+        return [token for _, token in self.take_fetches()]
 
     def _charge(self) -> None:
         self.records.charge(KEY_BYTES * len(self._heads) + FENCED_BYTES * self.fenced)
@@ -127,9 +137,9 @@ class KeyOrder:
     # -- choosing
 
     def settled(self, ranges: Sequence[OffsetRange]) -> None:
-        """See `Choice`."""
+        """These offsets are settled: what waited for them may be free."""
         records = self._catch_up()
-        offsets, hashes, seen = records.offsets, records.columns["key_hash"], records.seen
+        offsets, hashes, seen = records.offsets, records.hashes, records.seen
         for start, stop in ranges:
             for index in records.settle(start, stop):
                 key = hashes[index]
@@ -163,7 +173,7 @@ class KeyOrder:
     def _see(self, wanted: int) -> None:
         """Look at further records until so many are free."""
         records, heads, free = self.records, self._heads, self._free
-        offsets, hashes = records.offsets, records.columns["key_hash"]
+        offsets, hashes = records.offsets, records.hashes
         index, count, known_end = records.seen, len(offsets), self._delivery.next
         while index < count and (len(free) < wanted or offsets[index] < known_end):
             offset, key = offsets[index], hashes[index]
@@ -186,7 +196,7 @@ class KeyOrder:
         What the range passed because the log holds nothing there is leased too: its reading settles it.
         """
         records, found = self.records, list[int]()
-        hashes = records.columns["key_hash"]
+        hashes = records.hashes
         for start, stop in self._delivery.ready_ranges(now, records.end):
             for offset in range(start, stop):
                 if len(found) >= most:
@@ -197,7 +207,7 @@ class KeyOrder:
         return found
 
     def ready_count(self, now: float, wanted: int) -> int:
-        """See `Choice`."""
+        """How many records may be leased now, of those that were read; counting ends at `wanted`."""
         self._catch_up()
         self._see(wanted)
         self._drop_settled()
@@ -210,8 +220,18 @@ class KeyOrder:
         while free and index_of(free[0]) < 0:
             heappop(free)
 
+    def lease(self, now: float, deadline: float, consumer: int, max_records: int) -> Lease | None:
+        """Lease what is chosen; None when that is nothing."""
+        ranges = self.choose(now, max_records)
+        if not ranges:
+            return None
+        return self._delivery.lease_chosen(now=now, deadline=deadline, consumer=consumer, ranges=ranges)
+
     def choose(self, now: float, max_records: int) -> list[OffsetRange]:
-        """See `Choice`. What was leased before comes first, then what is free, each by offset."""
+        """The offsets to lease now, sorted, as ranges that do not touch.
+
+        What was leased before comes first, then what is free, each by offset.
+        """
         records = self._catch_up()
         self._see(0)
         chosen = self._may_go_again(now, max_records)

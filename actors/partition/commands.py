@@ -101,6 +101,8 @@ class Settle(NamedTuple):
     reason: str | None = None
     lazy: bool = False
     """The journal may wait a little for company."""
+    again: bool = False
+    """The partition crashed with it in hand, and may have settled then: an ack loses nothing that is settled."""
 
 
 class Extend(NamedTuple):

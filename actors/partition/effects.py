@@ -48,24 +48,12 @@ class Journalled(NamedTuple):
     leases: Sequence[PendingLease]
 
 
-class ReadRecords(NamedTuple):
-    """Read from `offset` on and answer with what is found."""
-
-    token: Token
-    offset: int
-    max_records: int
-    max_bytes: int
-
-
 class ReadWindow(NamedTuple):
-    """Read these columns of the records of `[start, stop)`, or of the first of them, then call `window_read` or
-    `window_not_read`.
-    """
+    """Read the records of `[start, stop)`, or the first of them, then call `window_read` or `window_not_read`."""
 
     group_id: int
     start: int
     stop: int
-    columns: Sequence[str]
 
 
 class Notify(NamedTuple):
@@ -82,6 +70,4 @@ class Arm(NamedTuple):
     at: float
 
 
-Effect = (
-    Answer | Refuse | AppendsStored | AppendsFailed | Journalled | ReadRecords | ReadWindow | Notify | Arm
-)
+Effect = Answer | Refuse | AppendsStored | AppendsFailed | Journalled | ReadWindow | Notify | Arm

@@ -13,7 +13,7 @@ longest ago are *evicted*: they are empty again, and what they held is read agai
 
 Invariants
 ----------
-W1  Offsets rise strictly, are below `end`, and every column has one value for each.
+W1  Offsets rise strictly, are below `end`, and each has one hash of a key.
 W2  `count` is the number of records that are not settled; `dead` that of the others, which `compact` drops.
 W3  The budget's `size_bytes` is the sum of what its ranges take, and exceeds `bytes_max` only by ranges in use.
 """
@@ -22,10 +22,10 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
 from itertools import compress, pairwise
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from callboard.actors.delivery.receipts import OffsetRange
 from callboard.log.errors import InternalError
@@ -33,7 +33,8 @@ from callboard.log.format.columns import Columns
 
 NO_KEY: Final = 0
 """Stands for the hash of no key."""
-NEVER: Final = 2**63 - 1
+RECORD_BYTES: Final = 17
+"""What a record takes: its offset, the hash of its key, and whether it is settled."""
 COMPACT_AT: Final = 256
 """So many settled records are dropped at the earliest."""
 RECORDS_LEAST: Final = 16
@@ -53,41 +54,22 @@ def _key_hashes(columns: Columns) -> Sequence[int]:
     return [hashes[key] for key in keys]
 
 
-def _priorities(columns: Columns) -> Sequence[int]:
-    return bytes(columns.count) if columns.priorities is None else bytes(columns.priorities)
-
-
-def _expiries(columns: Columns) -> Sequence[int]:
-    return [NEVER if expiry is None else expiry for expiry in map(columns.expiry, range(columns.count))]
-
-
-COLUMNS: Final[dict[str, tuple[str, Callable[[Columns], Sequence[int]]]]] = {
-    "key_hash": ("Q", _key_hashes),
-    "priority": ("B", _priorities),
-    "expiry_us": ("q", _expiries),
-}
-"""What a choice may look at besides offsets: how it is stored, and how it is read from a batch."""
-
-
 class WindowRecords(NamedTuple):
-    """What a read from `start` to `next_offset` found: the columns of its records, and where there are none."""
+    """What a read from `start` to `next_offset` found: its records' offsets and keys, and where there are none."""
 
     start: int
     next_offset: int
     offsets: array[int]
-    columns: dict[str, array[Any]]
+    hashes: array[int]
     absent: list[OffsetRange]
     """Offsets inside a batch that compaction has removed."""
     lost: list[OffsetRange]
     """Offsets that no batch covers."""
 
 
-def window_records(
-    start: int, next_offset: int, batches: Sequence[Columns], names: Sequence[str]
-) -> WindowRecords:
-    """The records of `batches`, which a read from `start` found, in the columns that are named."""
-    offsets = array("q")
-    columns = {name: array(COLUMNS[name][0]) for name in names}
+def window_records(start: int, next_offset: int, batches: Sequence[Columns]) -> WindowRecords:
+    """The records of `batches`, which a read from `start` found."""
+    offsets, hashes = array("q"), array("Q")
     absent: list[OffsetRange] = []
     lost: list[OffsetRange] = []
     at = start
@@ -102,24 +84,21 @@ def window_records(
                     absent.append((at, offset))
                 at = offset + 1
         offsets.extend(found)
-        for name, column in columns.items():
-            column.extend(COLUMNS[name][1](batch))
+        hashes.extend(_key_hashes(batch))
         at = batch.last_offset + 1
     if at < next_offset:
         lost.append((at, next_offset))
-    return WindowRecords(start, max(at, next_offset), offsets, columns, absent, lost)
+    return WindowRecords(start, max(at, next_offset), offsets, hashes, absent, lost)
 
 
 class WindowBudget:
     """What the ranges of a runtime may take together."""
 
-    __slots__ = ("_sizes", "bytes_max", "evictions", "size_bytes")
+    __slots__ = ("_sizes", "bytes_max", "size_bytes")
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self.size_bytes = 0
-        self.evictions = 0
-        """Ranges that were evicted so far."""
         self._sizes: dict[RecordRange, int] = {}
         """By range, the one used longest ago first."""
 
@@ -135,7 +114,6 @@ class WindowBudget:
         limit = self.bytes_max - least
         if self.size_bytes > limit:
             for other in [other for other in self._sizes if other is not records and not other.in_use]:
-                self.evictions += 1
                 other.clear()
                 if self.size_bytes <= limit:
                     break
@@ -153,23 +131,22 @@ class RecordRange:
         "_budget",
         "_live",
         "_records_max",
-        "_values",
-        "columns",
         "dead",
         "end",
+        "hashes",
         "in_use",
         "lives",
         "offsets",
         "seen",
     )
 
-    def __init__(self, budget: WindowBudget, records_max: int, names: Sequence[str]) -> None:
+    def __init__(self, budget: WindowBudget, records_max: int) -> None:
         self._budget = budget
         self._records_max = records_max
         self._live = bytearray()
         self.offsets = array("q")
-        self.columns = {name: array(COLUMNS[name][0]) for name in names}
-        self._values = 9 + sum([column.itemsize for column in self.columns.values()])
+        self.hashes = array("Q")
+        """Of the records' keys; `NO_KEY` for none."""
         self.end = 0
         """Where reading goes on. Below the group's floor, it begins there."""
         self.dead = 0
@@ -187,7 +164,7 @@ class RecordRange:
     @property
     def size_bytes(self) -> int:
         """What its columns take."""
-        return len(self.offsets) * self._values
+        return len(self.offsets) * RECORD_BYTES
 
     @property
     def is_full(self) -> bool:
@@ -205,10 +182,8 @@ class RecordRange:
         self._budget.release(self)
         self.lives += 1
         self.end = self.seen = self.dead = 0
-        del self.offsets[:]
+        del self.offsets[:], self.hashes[:]
         self._live.clear()
-        for column in self.columns.values():
-            del column[:]
 
     def charge(self, more_bytes: int) -> None:
         """The range is used, and its choice takes so many bytes besides."""
@@ -223,8 +198,7 @@ class RecordRange:
             first = bisect_left(offsets, start)
             last = bisect_left(offsets, stop, first)
             self.offsets += offsets[first:last]
-            for name, column in self.columns.items():
-                column += records.columns[name][first:last]
+            self.hashes += records.hashes[first:last]
             self._live += b"\x01" * (last - first)
         self.end = records.next_offset
 
@@ -258,18 +232,16 @@ class RecordRange:
         live = self._live
         self.seen = sum(live[: self.seen])
         self.offsets = array("q", compress(self.offsets, live))
-        self.columns = {
-            name: array(column.typecode, compress(column, live)) for name, column in self.columns.items()
-        }
+        self.hashes = array("Q", compress(self.hashes, live))
         self._live = bytearray(b"\x01") * len(self.offsets)
         self.dead = 0
 
     def check(self) -> None:
         """Raise InternalError when an invariant does not hold. Costs as many steps as records."""
         offsets = self.offsets
-        lengths = [len(self._live), *map(len, self.columns.values())]
         rising = all(first < second for first, second in pairwise(offsets))
-        if not rising or (offsets and offsets[-1] >= self.end) or any(n != len(offsets) for n in lengths):
+        is_whole = len(offsets) == len(self.hashes) == len(self._live)
+        if not rising or (offsets and offsets[-1] >= self.end) or not is_whole:
             raise InternalError("the columns of a range are not whole", invariant="W1")
         if self.dead != self._live.count(0) or not 0 <= self.seen <= len(offsets):
             raise InternalError("the counts of a range differ from its columns", invariant="W2")

@@ -134,21 +134,39 @@ class DemoHistory:
             return
         self._seen.add(event)
         if key is not None:
-            last = self._last_of_key.setdefault(key, event)
+            last = self._last_of_key.get(key, event)
             if last > event:
                 self._blame("out_of_order", f"A3: {where} holds event {event} after a later one of its key")
             self._last_of_key[key] = max(event, last)
 
-    def add_fact(self, fact: Fact) -> None:
-        """One recorded fact, in the order in which they were recorded."""
+    def add_process(self, lines: Iterable[str], *, killed: bool) -> None:
+        """All that one process recorded. What a killed one had under way is in doubt."""
+        for line in lines:
+            try:
+                self._add_fact(parse_line(line))
+            except ValueError:
+                self._problem(f"a record cannot be read: {line[:60]!r}")
+        if killed:
+            self._in_doubt |= self._open
+            self._sums.published_before_kill += len(self._receipts)
+        self._open.clear()
+
+    def _add_fact(self, fact: Fact) -> None:
         sums = self._sums
         match fact:
             case ("D" | "X" | "H" | "K") as tag, [partition, *offsets]:
                 for offset in offsets:
-                    self._message(tag, partition, offset)
+                    self._add_message(tag, (partition, offset), f"{partition}@{offset}")
             case "P", [partition, *places]:
                 for offset, event in zip(places[::2], places[1::2], strict=False):
-                    self._receipt(partition, offset, event)
+                    self._open.discard(event)
+                    if not 0 <= event < len(self._digests):
+                        self._problem(f"A1: event {event} was acknowledged and never was in the input")
+                        continue
+                    self._receipts.add(event)
+                    if self._stored.get((partition, offset)) != event:
+                        where = f"{partition}@{offset}"
+                        self._blame("lost", f"A1: event {event} was acknowledged at {where}, is not there")
             case "S", events:
                 self._open.update(events)
             case "E", events:
@@ -162,88 +180,55 @@ class DemoHistory:
             case tag, times_us:
                 (self._handled_us if tag == "L" else self._publish_us).extend(times_us)
 
-    def add_unreadable(self, line: str) -> None:
-        """Count a recorded line that cannot be read."""
-        self._problem(f"a record cannot be read: {line[:60]!r}")
-
-    def end_process(self, *, killed: bool) -> None:
-        """The facts of one process are complete. What a killed one had under way is in doubt."""
-        if killed:
-            self._in_doubt |= self._open
-            self._sums.published_before_kill += len(self._receipts)
-        self._open.clear()
-
-    def add_unsettled(self, messages: int) -> None:
-        """So many messages are not settled by the group at the end."""
-        self._sums.unsettled += messages
-
-    def _receipt(self, partition: int, offset: int, event: int) -> None:
-        self._open.discard(event)
-        if not 0 <= event < len(self._digests):
-            self._problem(f"A1: event {event} was acknowledged and never was in the input")
-            return
-        self._receipts.add(event)
-        if self._stored.get((partition, offset)) != event:
-            self._blame("lost", f"A1: event {event} was acknowledged at {partition}@{offset}, is not there")
-
-    def _message(self, tag: str, partition: int, offset: int) -> None:
-        sums, place = self._sums, (partition, offset)
+    def _add_message(self, tag: str, place: tuple[int, int], where: str) -> None:
         mark = self._marks.get(place, 0)
         if place not in self._stored:
-            self._blame("lost", f"A4: {partition}@{offset} was with a worker and is not in the log")
+            self._blame("lost", f"A4: {where} was with a worker and is not in the log")
         elif tag == "D":
-            sums.delivered += 1
-            sums.redelivered += mark & _DELIVERED
+            self._sums.delivered += 1
+            self._sums.redelivered += mark & _DELIVERED
             if mark & _ACKNOWLEDGED:
-                self._blame(
-                    "delivered_after_acknowledgement",
-                    f"A5: {partition}@{offset} was delivered after its acknowledgement",
-                )
+                words = f"A5: {where} was delivered after its acknowledgement"
+                self._blame("delivered_after_acknowledgement", words)
             self._marks[place] = mark | _DELIVERED
         elif tag == "X":
-            self._blame("altered", f"A2: {partition}@{offset} was altered when it reached a worker")
+            self._blame("altered", f"A2: {where} was altered when it reached a worker")
         else:
             self._marks[place] = mark | (_HANDLED if tag == "H" else _ACKNOWLEDGED)
 
-    def account(self) -> Account:
-        """Add everything up. Call it once, at the end."""
+    def account(self, unsettled: int) -> Account:
+        """Add everything up, where `unsettled` messages are not settled by the group. Call it once, at the end."""
         sums = self._sums
-        for place, event in self._stored.items():
-            mark = self._marks.get(place, 0)
-            if event is not None and mark & (_HANDLED | _ACKNOWLEDGED):
+        in_doubt_stored = set()
+        for (partition, offset), event in self._stored.items():
+            if event is None:
+                continue
+            mark = self._marks.get((partition, offset), 0)
+            if mark & (_HANDLED | _ACKNOWLEDGED):
                 sums.handled += 1
                 sums.acknowledged += bool(mark & _ACKNOWLEDGED)
-            elif event is not None:
-                self._blame("lost", f"A4: {place[0]}@{place[1]} was never handled")
+            else:
+                self._blame("lost", f"A4: {partition}@{offset} was never handled")
+            if event in self._in_doubt and offset < self._reopened_at.get(partition, 0):
+                in_doubt_stored.add(event)
+        sums.unsettled = unsettled
         sums.acknowledged_in_doubt = sums.handled - sums.acknowledged
         sums.acknowledged_publishes = len(self._receipts)
-        if sums.acknowledged_publishes < sums.events:
-            unpublished = sums.events - sums.acknowledged_publishes
+        sums.in_doubt_at_kill = len(self._in_doubt)
+        sums.in_doubt_stored = len(in_doubt_stored)
+        sums.publish_ms_p50, sums.publish_ms_p99 = percentiles(self._publish_us)
+        sums.handled_ms_p50, sums.handled_ms_p99 = percentiles(self._handled_us)
+        if unpublished := sums.events - sums.acknowledged_publishes:
             self._problem(f"A1: {unpublished:,} events were never acknowledged to their publisher")
-        missing = sums.events - len(self._seen)
-        if missing:
+        if missing := sums.events - len(self._seen):
             sums.lost += missing
             self._problem(f"A1: {missing:,} events are not in the log")
-        if sums.unsettled:
-            self._problem(f"A4: {sums.unsettled:,} messages are not settled")
+        if unsettled:
+            self._problem(f"A4: {unsettled:,} messages are not settled")
         if sums.crashes and not sums.restarts:
             self._problem(f"{sums.crashes} partitions were made to crash and none was restarted")
         if self._problem_count > len(sums.problems):
             sums.problems.append(f"and {self._problem_count - len(sums.problems):,} problems more")
-        sums.in_doubt_at_kill = len(self._in_doubt)
-        sums.in_doubt_stored = len(
-            {
-                event
-                for (partition, offset), event in self._stored.items()
-                if event in self._in_doubt and offset < self._reopened_at.get(partition, 0)
-            }
-        )
-        sums.publish_ms_p50, sums.publish_ms_p99 = (
-            percentile(self._publish_us, part) for part in (0.5, 0.99)
-        )
-        sums.handled_ms_p50, sums.handled_ms_p99 = (
-            percentile(self._handled_us, part) for part in (0.5, 0.99)
-        )
         return sums
 
     def _blame(self, counter: str, problem: str) -> None:
@@ -256,12 +241,12 @@ class DemoHistory:
             self._sums.problems.append(problem)
 
 
-def percentile(values_us: Sequence[int], share: float) -> float | None:
-    """The value below which `share` of the values lie, in milliseconds; None of none."""
+def percentiles(values_us: Sequence[int]) -> tuple[float | None, float | None]:
+    """The values below which half, and 99 of 100, of the values lie, in milliseconds; None of none."""
     if not values_us:
-        return None
+        return None, None
     ordered = sorted(values_us)
-    return ordered[min(int(len(ordered) * share), len(ordered) - 1)] / 1000
+    return ordered[len(ordered) // 2] / 1000, ordered[len(ordered) * 99 // 100] / 1000
 
 
 def table(title: str, account: Account, bad_lines: int, timings: Sequence[dict[str, Any]]) -> Table:

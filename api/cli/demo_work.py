@@ -1,4 +1,4 @@
-"""One act of the demo: publishers, workers and crashes in one runtime, until every message is settled.
+"""One act of the demo, in a process of its own: publishers, workers and crashes, until every message is settled.
 
 Events of one key always go through the same publisher, which has one publish under way at a time and repeats what
 failed before it continues: so the first appearances of a key's events in the log are in the order of the input.
@@ -10,17 +10,23 @@ it was awaited. An acknowledgement that fails is not repeated: the message comes
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import itertools
+import json
 import zlib
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
 import attrs
+import click
 import trio
 
 from callboard.actors.kernel.events import ActorRestarted
-from callboard.cli.demo_account import DemoHistory
+from callboard.cli.demo_account import acknowledged_events
+from callboard.cli.files import RecordFile, read_lines, read_record_lines
+from callboard.cli.group import first_error, run
+from callboard.cli.processes import wait_for_parent_to_go
 from callboard.log.errors import (
     ActorCrashed,
     AskTimeout,
@@ -33,23 +39,31 @@ from callboard.log.errors import (
 )
 from callboard.log.seams.entropy import Entropy
 from callboard.message import Message
-from callboard.recordings import Event, digest_of
-from callboard.runtime import Runtime
+from callboard.recordings.event import Event, digest_of
+from callboard.recordings.lines import LineColumns
+from callboard.recordings.profile import load_profile
+from callboard.recordings.reading import LINE_BYTES_MAX, Format, Tally, read_events
+from callboard.recordings.synthesis import synthesise
+from callboard.recordings.times import TimeFormat
+from callboard.runtime import Runtime, open_runtime
+from callboard.simulations.entropy import SeededEntropy
 
+ONE, TWO, THREE = "act one", "act two", "act three"
+EVENTS_DEFAULT: Final = 30_000
 TOPIC, GROUP = "traffic", "workers"
-HEADER = "n"
+HEADER: Final = "n"
 """The header that names the event: its number in the input and its digest, as text."""
-PUBLISHERS = 2
+PUBLISHERS: Final = 2
 SINGLES, BATCHES = 10, 8
 """So many messages are published singly, then so many batches, and so on."""
-TRIES_MAX = 100
-AHEAD_MAX = 2_000
+TRIES_MAX: Final = 100
+AHEAD_MAX: Final = 2_000
 """Publishers wait while so many of their messages are not acknowledged by workers: this bounds memory."""
-VISIBILITY_S = 1.0
-HANG_S = 1.3 * VISIBILITY_S
-STALLED_S = 90.0
-PAUSE_S = 0.02
-SUBSCRIPTION: dict[str, Any] = {
+VISIBILITY_S: Final = 1.0
+HANG_S: Final = 1.3 * VISIBILITY_S
+STALLED_S: Final = 90.0
+PAUSE_S: Final = 0.02
+SUBSCRIPTION: Final[dict[str, Any]] = {
     "visibility_timeout": VISIBILITY_S,
     "max_in_flight": 256,
     "backoff": 0.02,
@@ -65,132 +79,179 @@ class DemoFailure(Exception):
 
 
 class WorkFailure(enum.Enum):
-    """How a worker fails on the first delivery of an event."""
+    """How a worker fails on the first delivery of an event: each time the message comes again, to it or to another."""
 
-    RAISE = "raise"
-    """The handler raises: the message is refused and comes again."""
-    CANCEL = "cancel"
-    """The handler is cancelled: the message is given back and comes again."""
-    HANG = "hang"
-    """The handler hangs for longer than the message is visible to it alone: somebody else gets it."""
+    RAISE = "the handler raises"
+    CANCEL = "the handler is cancelled"
+    HANG = "the handler hangs for longer than the message is visible to it alone"
 
 
-@attrs.frozen
-class FailurePlan:
-    """The faults of one act over the events `first` to `last` (exclusive), decided beforehand.
+class FailurePlan(NamedTuple):
+    """What goes wrong in one act, decided beforehand."""
 
-    `crashes` holds (after so many events of this act were acknowledged, partition), in order. `kill_after` is the
-    number of acknowledged events of the act after which its process is killed, where it is to be killed.
-    """
-
-    first: int
-    last: int
     failures: dict[int, WorkFailure]
-    crashes: tuple[tuple[int, int], ...]
+    """By event."""
+    crashes: list[tuple[int, int]]
+    """(after so many publishes of this act, partition), in order."""
     kill_after: int
+    """So many publishes."""
 
 
 def plan_failures(entropy: Entropy, *, first: int, last: int, partitions: int) -> FailurePlan:
     """The plan for the events from `first` to `last` (exclusive); the same for the same entropy."""
-    events = last - first
+    events, random = last - first, entropy.random
+    kinds = [WorkFailure.RAISE] * min(events, max(2, round(events * 0.004)))
+    kinds += [WorkFailure.CANCEL] * max(1, round(events * 0.002))
+    kinds += [WorkFailure.HANG] * max(1, round(events / 10_000))
+    failures = {first + int(events * random()): kind for kind in kinds}
+    moments = sorted(int(events * (0.1 + 0.8 * random())) for _ in range(4))
+    crashes = [(moment, int(partitions * random())) for moment in moments]
+    return FailurePlan(failures, crashes, int(events * (0.3 + 0.3 * random())))
 
-    def between(low: float, high: float) -> int:
-        return int(events * (low + entropy.random() * (high - low)))
 
-    wanted = {
-        WorkFailure.RAISE: max(2, round(events * 0.004)),
-        WorkFailure.CANCEL: max(1, round(events * 0.002)),
-        WorkFailure.HANG: max(1, round(events / 10_000)),
-    }
-    failures = {
-        first + between(0, 1): failure for failure, count in wanted.items() for _ in range(min(count, events))
-    }
-    moments = sorted(between(0.1, 0.9) for _ in range(4))
-    crashes = tuple((moment, int(entropy.random() * partitions)) for moment in moments)
-    return FailurePlan(first, last, failures, crashes, between(0.3, 0.6))
+@attrs.frozen(kw_only=True)
+class Stage:
+    """What all acts share. Traffic comes from `path`, or is made from `seed` if it is None."""
+
+    seed: int = 1
+    path: str | None = None
+    events: int | None = None
+    """How many to make, or to take of the file; None takes all."""
+    form: str | None = None
+    time_column: str | None = None
+    key_column: str | None = None
+    value_column: str | None = None
+    time_format: str = "auto"
+    partitions: int = 4
+    workers: int = 4
+    directory: str = ""
+    quiet: bool = True
+    total: int = 0
+    """How many events there are."""
+
+    def traffic(
+        self, *, first: int = 0, last: int | None = None, tally: Tally | None = None
+    ) -> Iterator[Event]:
+        """The events numbered from `first` to `last` (exclusive): the same whenever they are asked for."""
+        if self.path is None:
+            entropy = SeededEntropy(self.seed).fork("traffic")
+            every = synthesise(load_profile(), self.events or EVENTS_DEFAULT, entropy)
+        else:
+            columns = LineColumns(
+                self.time_column, self.key_column, self.value_column, TimeFormat(self.time_format)
+            )
+            lines = read_lines(self.path, line_bytes_max=LINE_BYTES_MAX)
+            form = None if self.form is None else Format(self.form)
+            every = read_events(lines, form=form, columns=columns, tally=tally)
+        return itertools.islice(itertools.islice(every, self.events), first, last)
+
+    def span(self, act: str) -> tuple[int, int]:
+        """The events of an act: act one has the first half, the others have the second."""
+        middle = self.total // 2
+        return (0, middle) if act == ONE else (middle, self.total)
+
+    def recorded(self, act: str) -> str:
+        """The file in which an act's facts are recorded."""
+        return f"{self.directory}/records/{act.replace(' ', '-')}.txt"
+
+    def runtime(self) -> Runtime:
+        """The runtime of one process."""
+        return open_runtime(f"{self.directory}/data")
 
 
 class Act:
-    """One act. `report(published, acknowledged, is_ripe)` is called as it continues; it is ripe for a kill when much is
-    published and more under way, or when nothing more will be.
+    """One act. Act two is to be killed: it keeps the last tenth unpublished, so that it never finishes, and act three
+    publishes what the records of act two show no receipt for.
+
+    Prints [published, acknowledged, is over] on standard output as it continues. Act two is over, and ripe for its
+    kill, when much is published and more under way, or when nothing more will be; the others when all is settled.
     """
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        plan: FailurePlan,
-        write: Callable[[str], None],
-        report: Callable[[int, int, bool], None],
-    ) -> None:
+    def __init__(self, stage: Stage, act: str, runtime: Runtime, write: Callable[[str], None]) -> None:
+        self._stage = stage
+        self._act = act
         self._runtime = runtime
         self._topic = runtime.topic(TOPIC)
-        self._plan = plan
         self._write = write
-        self._report = report
-        self._crashes = list(plan.crashes)
-        self._failures = dict(plan.failures)
+        self._first, self._last = stage.span(act)
+        entropy = SeededEntropy(stage.seed).fork(TWO if act == THREE else act)
+        plan = plan_failures(entropy, first=self._first, last=self._last, partitions=stage.partitions)
+        self._failures, self._crashes, self._kill_after = plan
+        if act == THREE:
+            self._crashes.clear()
+        self._stalled = trio.CancelScope()
+        """Ends the act when nothing has happened for so long that it never will."""
         self._sent: dict[int, float] = {}
         """When each event was first handed over, until it is handled."""
         self._published = self._acknowledged = self._under_way = self._busy = 0
 
-    async def run(self, events: Iterable[Numbered], workers: int, *, wait_for_kill: bool = False) -> None:
+    async def run(self) -> None:
         """Publish the events and have all that is stored handled and settled."""
+        done: set[int] = set()
+        last = self._last
+        if self._act == TWO:
+            last -= max(1, (last - self._first) // 10)
+        elif self._act == THREE:
+            done.update(acknowledged_events(read_record_lines(self._stage.recorded(TWO))))
+            for found in await self._topic.describe():
+                self._note("O", found.partition, found.visible_end)
+        numbered = enumerate(self._stage.traffic(first=self._first, last=last), self._first)
         async with trio.open_nursery() as nursery:
             self._runtime.subscribe_events(self._on_event)
-            for index in range(workers):
+            for index in range(self._stage.workers):
                 nursery.start_soon(self._work, index)
-            await self._publish_all(events)
-            if wait_for_kill:
-                self._report(self._published, self._acknowledged, True)
+            await self._publish_all(pair for pair in numbered if pair[0] not in done)
+            if self._act == TWO:
+                self.show(is_over=True)
                 await trio.sleep_forever()
             await self._wait_until_settled()
             nursery.cancel_scope.cancel()
 
-    def note(self, tag: str, *numbers: int) -> None:
+    def show(self, *, is_over: bool = False) -> None:
+        """Print how far the act is."""
+        if (
+            self._act == TWO
+            and self._published >= self._kill_after
+            and self._acknowledged
+            and self._under_way
+        ):
+            is_over = True
+        click.echo(json.dumps([self._published, self._acknowledged, is_over]))
+
+    def _note(self, tag: str, *numbers: int) -> None:
         """Write down a fact."""
         self._write(" ".join((tag, *map(str, numbers))))
-
-    def _show(self) -> None:
-        far = self._published >= self._plan.kill_after
-        self._report(
-            self._published, self._acknowledged, bool(far and self._acknowledged and self._under_way)
-        )
 
     def _on_event(self, event: object) -> None:
         """Write down each restart that the supervisors report."""
         if isinstance(event, ActorRestarted) and event.path.startswith(f"topics/{TOPIC}/"):
-            self.note("R", int(event.path.rpartition("/")[2]))
+            self._note("R", int(event.path.rpartition("/")[2]))
 
     async def _wait_until_settled(self) -> None:
-        """Returns when all is settled, or when nothing has happened for so long that it never will: see the account."""
-        acknowledged, since = self._acknowledged, trio.current_time()
-        while trio.current_time() - since < STALLED_S:
-            try:
-                if not self._busy and not await unsettled(self._runtime):
-                    return
-            except (ActorCrashed, AskTimeout, PartitionUnavailable):
-                pass
-            await trio.sleep(PAUSE_S)
-            if self._acknowledged != acknowledged:
-                acknowledged, since = self._acknowledged, trio.current_time()
+        """Returns when all is settled, or never will be: see the account."""
+        self._stalled.deadline = trio.current_time() + STALLED_S
+        with self._stalled:
+            while True:
+                with contextlib.suppress(ActorCrashed, AskTimeout, PartitionUnavailable):
+                    if not self._busy and not await unsettled(self._runtime):
+                        return
+                await trio.sleep(PAUSE_S)
 
     # -- publishers
 
-    async def _publish_all(self, events: Iterable[Numbered]) -> None:
+    async def _publish_all(self, events: Iterator[Numbered]) -> None:
         async with trio.open_nursery() as nursery:
-            channels = []
-            for _ in range(PUBLISHERS):
-                send, receive = trio.open_memory_channel[Numbered](100)
-                channels.append(send)
+            channels = [trio.open_memory_channel[Numbered](100) for _ in range(PUBLISHERS)]
+            for _, receive in channels:
                 nursery.start_soon(self._publisher, receive)
             for number, event in events:
                 index = number if event.key is None else zlib.crc32(event.key)
-                await channels[index % PUBLISHERS].send((number, event))
-            for channel in channels:
-                channel.close()
+                await channels[index % PUBLISHERS][0].send((number, event))
+            for send, _ in channels:
+                send.close()
 
     async def _publisher(self, events: trio.MemoryReceiveChannel[Numbered]) -> None:
-        batch = max(4, min(200, (self._plan.last - self._plan.first) // 50))
+        batch = max(4, min(200, (self._last - self._first) // 50))
         sizes = itertools.cycle([1] * SINGLES + [batch] * BATCHES)
         size, pending = next(sizes), list[Numbered]()
         async for numbered in events:
@@ -208,10 +269,19 @@ class Act:
             started = trio.current_time()
             for number, _ in pending:
                 self._sent.setdefault(number, started)
-            self.note("S", *(number for number, _ in pending))
+            self._note("S", *(number for number, _ in pending))
             self._under_way += len(pending)
-            self._show()
-            outcomes = await self._attempt(pending)
+            self.show()
+            outcomes: Sequence[Any]
+            try:
+                if len(pending) == 1:
+                    outcomes = [await self._topic.publish(_message(*pending[0]))]
+                else:
+                    outcomes = await self._topic.publish_batch([_message(*pair) for pair in pending])
+            except PartialPublish as error:
+                outcomes = error.receipts
+            except _REPEATED as error:
+                outcomes = [error] * len(pending)
             self._under_way -= len(pending)
             stored: dict[int, list[int]] = {}
             failed, doubtful = list[Numbered](), list[int]()
@@ -223,11 +293,11 @@ class Act:
                 else:
                     stored.setdefault(outcome.partition, []).extend((outcome.offset, numbered[0]))
             for partition, places in stored.items():
-                self.note("P", partition, *places)
+                self._note("P", partition, *places)
             if doubtful:
-                self.note("E", *doubtful)
+                self._note("E", *doubtful)
             if stored:
-                self.note("Q", round((trio.current_time() - started) * 1e6))
+                self._note("Q", round((trio.current_time() - started) * 1e6))
                 await self._has_published(len(pending) - len(failed))
             if not failed:
                 return
@@ -237,49 +307,32 @@ class Act:
             await trio.sleep(min(PAUSE_S / 4 * 2**attempt, 0.25))
         raise PublishFailed(f"The demo could not publish in {TRIES_MAX} tries. The last error: {problem}")
 
-    async def _attempt(self, pending: Sequence[Numbered]) -> Sequence[Any]:
-        """A receipt or an error for each."""
-        messages = [
-            Message(event.value, event.key, {HEADER: b"%d %x" % (number, event.digest)}, event.time)
-            for number, event in pending
-        ]
-        try:
-            if len(messages) == 1:
-                return [await self._topic.publish(messages[0])]
-            return await self._topic.publish_batch(messages)
-        except PartialPublish as error:
-            return error.receipts
-        except _REPEATED as error:
-            return [error] * len(messages)
-
     async def _has_published(self, count: int) -> None:
         self._published += count
         while self._crashes and self._published >= self._crashes[0][0]:
             _, partition = self._crashes.pop(0)
             if self._runtime.crash(f"topics/{TOPIC}/{partition}", DemoFailure("partitions crash")):
-                self.note("C", partition)
-        self._show()
+                self._note("C", partition)
+        self.show()
         while self._published - self._acknowledged > AHEAD_MAX:  # noqa: ASYNC110 - numbers are compared
             await trio.sleep(PAUSE_S)
 
     # -- workers: one consumer group, three ways to consume
 
     async def _work(self, index: int) -> None:
-        style = (self._one_by_one, self._in_batches, self._held, self._in_batches)[index % 4]
         while True:
             try:
                 async with self._topic.subscribe(GROUP, **SUBSCRIPTION) as consumer:
-                    await style(consumer)
+                    if index % 4 == 0:
+                        async for message in consumer:
+                            await self._handle(consumer, [message], message.ack)
+                    elif index % 4 == 2:
+                        await self._held(consumer)
+                    else:
+                        async for batch in consumer.batches(max_records=64, max_wait=0.01):
+                            await self._handle(consumer, list(batch), batch.ack)
             except _NOT_SETTLED:
                 await trio.sleep(PAUSE_S)
-
-    async def _one_by_one(self, consumer: Any) -> None:
-        async for message in consumer:
-            await self._handle(consumer, [message], message.ack)
-
-    async def _in_batches(self, consumer: Any) -> None:
-        async for batch in consumer.batches(max_records=64, max_wait=0.01):
-            await self._handle(consumer, list(batch), batch.ack)
 
     async def _handle(
         self, consumer: Any, messages: Sequence[Any], ack_all: Callable[[], Awaitable[None]]
@@ -341,30 +394,35 @@ class Act:
 
     def _received(self, messages: Sequence[Any]) -> dict[int, WorkFailure]:
         """Write down the delivery (all of one partition), check each message; the planned failures by offset."""
-        self.note("D", messages[0].partition, *(message.offset for message in messages))
+        self._note("D", messages[0].partition, *(message.offset for message in messages))
         planned: dict[int, WorkFailure] = {}
         for message in messages:
             number, digest = identify(message.headers)
             if number is None or digest != digest_of(message.key, message.value):
-                self.note("X", message.partition, message.offset)
+                self._note("X", message.partition, message.offset)
             elif number in self._failures:
                 planned[message.offset] = self._failures.pop(number)
         return planned
 
     def _handled(self, messages: Sequence[Any]) -> None:
         if messages:
-            self.note("H", messages[0].partition, *(message.offset for message in messages))
+            self._note("H", messages[0].partition, *(message.offset for message in messages))
             now = trio.current_time()
             numbers = (identify(message.headers)[0] for message in messages)
             sent = [self._sent.pop(number) for number in numbers if number in self._sent]
             if sent:
-                self.note("L", *(round((now - at) * 1e6) for at in sent))
+                self._note("L", *(round((now - at) * 1e6) for at in sent))
 
     def _settled(self, messages: Sequence[Any]) -> None:
         if messages:
-            self.note("K", messages[0].partition, *(message.offset for message in messages))
+            self._note("K", messages[0].partition, *(message.offset for message in messages))
             self._acknowledged += len(messages)
-            self._show()
+            self._stalled.deadline = trio.current_time() + STALLED_S
+            self.show()
+
+
+def _message(number: int, event: Event) -> Message:
+    return Message(event.value, event.key, {HEADER: b"%d %x" % (number, event.digest)}, event.time)
 
 
 def identify(headers: dict[str, bytes]) -> tuple[int | None, int]:
@@ -385,12 +443,26 @@ async def unsettled(runtime: Runtime) -> int:
     )
 
 
-async def feed_log(runtime: Runtime, history: DemoHistory) -> None:
-    """Give the history everything that is in the log."""
-    topic = runtime.topic(TOPIC)
-    for partition in range(topic.partitions):
-        async for record in topic.read(partition=partition):
-            number, _ = identify(record.headers)
-            key = None if record.key is None else digest_of(record.key, b"")
-            digest = digest_of(record.key, record.value or b"")
-            history.add_stored(partition, record.offset, number, digest, key)
+async def _perform(stage: Stage, act: str) -> None:
+    async def leave_with_parent() -> None:
+        await wait_for_parent_to_go()
+        nursery.cancel_scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(leave_with_parent)
+        with contextlib.closing(RecordFile(stage.recorded(act))) as file:
+            async with stage.runtime() as runtime:
+                await runtime.create_topic(TOPIC, partitions=stage.partitions)
+                performed = Act(stage, act, runtime, file.write)
+                await performed.run()
+        performed.show(is_over=True)
+        nursery.cancel_scope.cancel()
+
+
+@click.command("demo-child", hidden=True)
+@click.argument("act")
+@click.argument("stage")
+def demo_child(act: str, stage: str) -> None:
+    """One act of `callboard demo`; not for people."""
+    with first_error():
+        run(lambda: _perform(Stage(**json.loads(stage)), act))

@@ -32,7 +32,7 @@ COMMANDS = {
     "bench": "callboard.cli.bench:bench",
     "consume": "callboard.cli.consume:consume",
     "demo": "callboard.cli.demo:demo",
-    "demo-child": "callboard.cli.demo:demo_child",
+    "demo-child": "callboard.cli.demo_work:demo_child",
     "group": "callboard.cli.groups:group",
     "peek": "callboard.cli.consume:peek",
     "publish": "callboard.cli.publish:publish",

@@ -12,8 +12,6 @@ from callboard.log.format.columns import Columns
 from callboard.log.limits import BATCH_BYTES_MAX, MIB
 from callboard.message import ATTRIBUTE_OF, ATTRIBUTES, Message, check_bytes
 
-__all__ = ["FRAME_BYTES_TARGET", "Unpacked", "chunked", "columns_of", "stored_attributes", "unpacked"]
-
 FRAME_BYTES_TARGET = 8 * MIB
 """A batch larger than this goes into several frames, so that readers need not hold all of it at once."""
 

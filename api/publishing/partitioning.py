@@ -15,16 +15,6 @@ from zlib import crc32
 
 from callboard.log.errors import InvalidArgument
 
-__all__ = [
-    "STICKY_BYTES",
-    "STICKY_RECORDS",
-    "Partitioner",
-    "StickyRoundRobin",
-    "checked",
-    "consistent",
-    "split",
-]
-
 STICKY_RECORDS: Final = 100
 """Messages without a key that one partition gets in a row."""
 

@@ -10,8 +10,8 @@ import csv
 import json
 import math
 import re
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import attrs
 
@@ -33,7 +33,7 @@ class BadLine(ValueError):
     """The line is not what its format promises; the text says why."""
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen
 class LineColumns:
     """Which columns (or JSON fields) hold what. A number counts from 1; None takes the first known name."""
 
@@ -43,56 +43,44 @@ class LineColumns:
     time_format: TimeFormat = TimeFormat.AUTO
 
 
-class LineParser(Protocol):
-    """Understands the lines of one format."""
-
-    def parse(self, line: bytes) -> Event | None:
-        """The event on this line, None for a line that is none by rights (a header). Raises `BadLine`."""
-        ...
+Parse = Callable[[bytes], Event | None]
+"""Gives the event on a line, None for a line that is none by rights (a header). Raises `BadLine`."""
 
 
-class AccessLog:
-    """The common log format, and the combined one that appends referer and user agent."""
+def access_log(pattern: re.Pattern[bytes], columns: LineColumns) -> Parse:
+    """For the common log format, and the combined one that appends referer and user agent."""
+    form = TimeFormat.CLF if columns.time_format is TimeFormat.AUTO else columns.time_format
 
-    def __init__(self, pattern: re.Pattern[bytes], time_format: TimeFormat = TimeFormat.AUTO) -> None:
-        self._match = pattern.fullmatch
-        self._time_format = TimeFormat.CLF if time_format is TimeFormat.AUTO else time_format
-
-    def parse(self, line: bytes) -> Event:
-        matched = self._match(line)
+    def parse(line: bytes) -> Event:
+        matched = pattern.fullmatch(line)
         if matched is None:
             raise BadLine("not an access log line (host ident user [time] request status bytes ...)")
-        return Event(_time(matched[2].decode("latin-1"), self._time_format), _key(matched[1]), line)
+        return Event(_time(matched[2].decode("latin-1"), form), _key(matched[1]), line)
+
+    return parse
 
 
-class JsonLines:
-    """One JSON object per line."""
+def json_lines(columns: LineColumns) -> Parse:
+    """For one JSON object per line."""
 
-    def __init__(self, columns: LineColumns) -> None:
-        self._columns = columns
-
-    def parse(self, line: bytes) -> Event:
+    def parse(line: bytes) -> Event:
         try:
             found = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise BadLine(f"not JSON: {str(error)[:80]}") from None
         if not isinstance(found, dict):
             raise BadLine("not a JSON object")
-        columns = self._columns
         time = _text(_field(found, columns.time, TIME_COLUMNS, "time"), "time")
         if time is None:
             raise BadLine("the time is null")
-        if columns.key is None:
-            key_name = next((name for name in KEY_COLUMNS if name in found), None)
-            key = None if key_name is None else _text(found[key_name], "key")
-        else:
-            key = _text(_field(found, columns.key, (), "key"), "key")
-        if columns.value is None:
-            value = line
-        else:
-            value = _json_value(_field(found, columns.value, (), "value"))
-        encoded = None if key is None else _key(key.encode("utf-8", "surrogatepass"))
-        return Event(_time(time, columns.time_format), encoded, value)
+        key = None
+        if columns.key is not None or any(name in found for name in KEY_COLUMNS):
+            text = _text(_field(found, columns.key, KEY_COLUMNS, "key"), "key")
+            key = None if text is None else _key(text.encode("utf-8", "surrogatepass"))
+        value = line if columns.value is None else _json_value(_field(found, columns.value, (), "value"))
+        return Event(_time(time, columns.time_format), key, value)
+
+    return parse
 
 
 class Table:
@@ -104,26 +92,25 @@ class Table:
     def __init__(self, columns: LineColumns, *, separator: str) -> None:
         self._columns = columns
         self._separator = separator
-        self._has_columns = False
-        self._time, self._key, self._value = 0, -1, -1
         self._width = 0
+        """How many fields a line has at least; 0 until the columns were found."""
+        self._time = 0
+        self._key: int | None = None
+        self._value: int | None = None
 
-    def parse(self, line: bytes) -> Event | None:
+    def __call__(self, line: bytes) -> Event | None:
+        """See `Parse`."""
         fields = self._split(line)
-        if not self._has_columns:
-            self._has_columns = True
-            if self._find_columns(fields):
-                return None
+        if not self._width and self._find_columns(fields):
+            return None
         if len(fields) < self._width:
             raise BadLine(f"{len(fields)} fields where column {self._width} is needed")
-        key = value = None
-        if self._key >= 0:
+        key, value = None, line
+        if self._key is not None:
             key = _key(fields[self._key].encode("utf-8", "surrogateescape"))
-        if self._value >= 0:
+        if self._value is not None:
             value = fields[self._value].encode("utf-8", "surrogateescape")
-        return Event(
-            _time(fields[self._time], self._columns.time_format), key, line if value is None else value
-        )
+        return Event(_time(fields[self._time], self._columns.time_format), key, value)
 
     def _split(self, line: bytes) -> list[str]:
         text = line.decode("utf-8", "surrogateescape")
@@ -142,15 +129,11 @@ class Table:
         if time is None:
             listed = ", ".join(fields)[:200]
             raise InvalidArgument(f"The first line names no time column ({listed}). Name one: --time-column.")
-        key, value = _find(columns.key, names, KEY_COLUMNS), _find(columns.value, names, ())
         self._time = time
-        self._key = -1 if key is None else key
-        self._value = -1 if value is None else value
-        self._width = max(self._time, self._key, self._value) + 1
+        self._key, self._value = _find(columns.key, names, KEY_COLUMNS), _find(columns.value, names, ())
+        self._width = max(time, self._key or 0, self._value or 0) + 1
         chosen = [name for name in (columns.time, columns.key, columns.value) if name is not None]
-        if columns.time is None or not all(name.isdecimal() for name in chosen):
-            return True
-        if len(fields) < self._width:
+        if columns.time is None or not all(name.isdecimal() for name in chosen) or len(fields) < self._width:
             return True
         try:
             parse_time(fields[self._time], columns.time_format)

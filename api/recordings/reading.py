@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 import attrs
 
@@ -17,12 +18,12 @@ from callboard.recordings.event import Event
 from callboard.recordings.lines import (
     COMBINED,
     COMMON,
-    AccessLog,
     BadLine,
-    JsonLines,
     LineColumns,
-    LineParser,
+    Parse,
     Table,
+    access_log,
+    json_lines,
 )
 
 LINE_BYTES_MAX = 65_536
@@ -58,12 +59,12 @@ class Tally:
             self.named.append((number, reason))
 
 
-_PARSERS: dict[Format, Callable[[LineColumns], LineParser]] = {
-    Format.COMMON: lambda columns: AccessLog(COMMON, columns.time_format),
-    Format.COMBINED: lambda columns: AccessLog(COMBINED, columns.time_format),
-    Format.JSONL: JsonLines,
-    Format.CSV: lambda columns: Table(columns, separator=","),
-    Format.TSV: lambda columns: Table(columns, separator="\t"),
+_PARSERS: dict[Format, Callable[[LineColumns], Parse]] = {
+    Format.COMMON: partial(access_log, COMMON),
+    Format.COMBINED: partial(access_log, COMBINED),
+    Format.JSONL: json_lines,
+    Format.CSV: partial(Table, separator=","),
+    Format.TSV: partial(Table, separator="\t"),
 }
 
 
@@ -103,7 +104,7 @@ def read_events(
     sample = list(itertools.islice(remaining, _SAMPLE_LINES))
     if not sample:
         return
-    parser = _PARSERS[form or detect(sample)](columns or LineColumns())
+    parse = _PARSERS[form or detect(sample)](columns or LineColumns())
     for number, raw in enumerate(itertools.chain(sample, remaining), start=1):
         tally.lines += 1
         if len(raw) > LINE_BYTES_MAX:
@@ -113,7 +114,7 @@ def read_events(
         if not line:
             continue
         try:
-            event = parser.parse(line)
+            event = parse(line)
         except BadLine as error:
             tally.reject(number, str(error))
             continue

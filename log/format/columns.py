@@ -36,6 +36,8 @@ from functools import lru_cache
 from itertools import accumulate, pairwise
 from struct import Struct
 
+import attrs
+
 from callboard.log import limits
 from callboard.log.errors import InvalidArgument, UnsupportedPlatform
 from callboard.log.seams.disk import Buffer
@@ -56,65 +58,36 @@ if sys.byteorder != "little":
     raise UnsupportedPlatform("Callboard's columns are little-endian in memory: this machine is big-endian.")
 
 
+@attrs.define(eq=False, repr=False)
 class Columns:
     """A batch of records. See the module's docstring; `build` makes one, `frame.decode_body` reads one."""
 
-    __slots__ = (
-        "append_time_us",
-        "append_times",
-        "base_offset",
-        "count",
-        "dedup_ends",
-        "dedup_ids",
-        "dedup_nulls",
-        "event_times",
-        "expiries",
-        "header_ends",
-        "header_name_ends",
-        "header_names",
-        "header_value_ends",
-        "header_values",
-        "key_ends",
-        "key_nulls",
-        "keys",
-        "offset_deltas",
-        "priorities",
-        "producers",
-        "span",
-        "value_ends",
-        "value_nulls",
-        "values",
-    )
-
-    def __init__(
-        self, count: int, values: Buffer, value_ends: Ends, value_nulls: Buffer | None = None
-    ) -> None:
-        self.count = count
-        self.values = values
-        self.value_ends = value_ends
-        self.value_nulls = value_nulls
-        self.keys: Buffer | None = None
-        self.key_ends: Ends | None = None
-        self.key_nulls: Buffer | None = None
-        self.header_ends: Ends | None = None
-        """Record i has headers header_ends[i] to header_ends[i + 1] of the four columns below."""
-        self.header_name_ends: Ends | None = None
-        self.header_names: Buffer | None = None
-        self.header_value_ends: Ends | None = None
-        self.header_values: Buffer | None = None
-        self.offset_deltas: Ends | None = None
-        self.append_times: Sequence[int] | None = None
-        """Each record's append time, only when they differ from `append_time_us`."""
-        self.event_times: Sequence[int] | None = None
-        self.priorities: Buffer | None = None
-        self.expiries: Sequence[int] | None = None
-        self.dedup_ids: Buffer | None = None
-        self.dedup_ends: Ends | None = None
-        self.dedup_nulls: Buffer | None = None
-        self.producers: Sequence[ProducerRun] | None = None
-        self.base_offset = 0
-        self.span = count - 1
-        self.append_time_us = 0
+    count: int
+    span: int
+    values: Buffer
+    value_ends: Ends
+    value_nulls: Buffer | None = None
+    keys: Buffer | None = None
+    key_ends: Ends | None = None
+    key_nulls: Buffer | None = None
+    header_ends: Ends | None = None
+    """Record i has headers header_ends[i] to header_ends[i + 1] of the four columns below."""
+    header_name_ends: Ends | None = None
+    header_names: Buffer | None = None
+    header_value_ends: Ends | None = None
+    header_values: Buffer | None = None
+    offset_deltas: Ends | None = None
+    append_times: Sequence[int] | None = None
+    """Each record's append time, only when they differ from `append_time_us`."""
+    event_times: Sequence[int] | None = None
+    priorities: Buffer | None = None
+    expiries: Sequence[int] | None = None
+    dedup_ids: Buffer | None = None
+    dedup_ends: Ends | None = None
+    dedup_nulls: Buffer | None = None
+    producers: Sequence[ProducerRun] | None = None
+    base_offset: int = 0
+    append_time_us: int = 0
 
     # -- making ----------------------------------------------------------------------------------------------
 
@@ -141,7 +114,7 @@ class Columns:
                 f"{count} records in a batch: at most {limits.BATCH_RECORDS_MAX}. Split the batch."
             )
         data, ends, nulls = join_items(values, "the value")
-        columns = cls(count, data, ends, nulls)
+        columns = cls(count, count - 1, data, ends, nulls)
         if keys is not None:
             if len(keys) != count:
                 raise lengths_differ("keys", keys, count)
@@ -324,6 +297,7 @@ class Columns:
             return self
         part = Columns(
             stop - start,
+            stop - start - 1,
             *cut(self.values, self.value_ends, start, stop),
             slice_bitmap(self.value_nulls, start, stop),
         )

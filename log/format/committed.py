@@ -6,7 +6,6 @@ reader always finds one whole slot, or reads again. Of two whole slots the one t
 
 from __future__ import annotations
 
-import struct
 import zlib
 from typing import Final
 
@@ -14,7 +13,7 @@ import attrs
 
 from callboard.log.errors import FormatTooNew
 from callboard.log.format.faults import CommittedInvalid, FaultReason
-from callboard.log.format.layout import Layout, LayoutField
+from callboard.log.format.layout import CHECKSUM, Layout, LayoutField
 from callboard.log.seams.disk import Buffer
 
 COMMITTED_NAME: Final = "committed"
@@ -31,10 +30,9 @@ COMMITTED_LAYOUT: Final = Layout(
 )
 COMMITTED_SLOT_BYTES: Final = COMMITTED_LAYOUT.size_bytes
 COMMITTED_BYTES: Final = 2 * COMMITTED_SLOT_BYTES
-CHECKSUM: Final = struct.Struct("<I")
 
 
-@attrs.frozen
+@attrs.frozen(order=True)
 class Committed:
     """The ends of a partition: offsets below them are visible, and durable."""
 
@@ -56,16 +54,16 @@ def decode_committed(buffer: Buffer) -> Committed:
     if len(view) < COMMITTED_BYTES:
         raise CommittedInvalid(FaultReason.SHORT)
     slots = [decode_slot(view[at : at + COMMITTED_SLOT_BYTES]) for at in (0, COMMITTED_SLOT_BYTES)]
-    whole = [(slot.visible_end, slot.durable_end) for slot in slots if slot is not None]
+    whole = [slot for slot in slots if slot is not None]
     if not whole:
         raise CommittedInvalid(FaultReason.CHECKSUM if any(view) else FaultReason.ZEROS)
-    return Committed(*max(whole))
+    return max(whole)
 
 
 def decode_slot(slot: memoryview) -> Committed | None:
     """What a slot holds, None when it is not whole."""
-    magic, version, _, visible_end, durable_end, _, checksum = COMMITTED_LAYOUT.struct.unpack(slot)
-    if magic != COMMITTED_MAGIC or zlib.crc32(slot[:-4]) != checksum:
+    magic, version, _, visible_end, durable_end, _, _ = COMMITTED_LAYOUT.struct.unpack(slot)
+    if magic != COMMITTED_MAGIC or not COMMITTED_LAYOUT.is_sealed(slot):
         return None
     if version != COMMITTED_VERSION:
         raise FormatTooNew(

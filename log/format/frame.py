@@ -40,7 +40,7 @@ from callboard.log.errors import FormatTooNew, InternalError, InvalidArgument
 from callboard.log.format.columns import Columns, Ends
 from callboard.log.format.compression import NONE, Codec, Compression, decompress
 from callboard.log.format.faults import FaultReason, FrameInvalid
-from callboard.log.format.layout import Layout, LayoutField
+from callboard.log.format.layout import CHECKSUM, Layout, LayoutField
 from callboard.log.seams.disk import Buffer
 
 FRAME_MAGIC: Final = b"\xf9CBF"
@@ -75,7 +75,6 @@ MAX_TIME: Final = 11
 """Places in the unpacked fields of a header."""
 HEADER: Final = FRAME_LAYOUT.struct
 SEALED: Final = struct.Struct(HEADER.format[:-1])
-CHECKSUM: Final = struct.Struct("<I")
 SEGMENT_ID: Final = struct.Struct("<Q")
 
 JOIN_BELOW_BYTES: Final = 16 * limits.KIB
@@ -119,49 +118,24 @@ BODY_COLUMNS: Final = tuple(
         (
             ("values", BYTES, "always", "all payloads, one after the other"),
             ("value_ends", U32, "always", "where each payload ends; count + 1 items with a leading 0"),
-            (
-                "value_nulls",
-                BYTES,
-                "some payload is None",
-                "bitmap, least significant bit first; set: None",
-            ),
+            ("value_nulls", BYTES, "some payload is None", "bitmap, least significant bit first; set: None"),
             ("keys", BYTES, "some record has a key", "all keys"),
             ("key_ends", U32, "with keys", "where each key ends; count + 1 items with a leading 0"),
             ("key_nulls", BYTES, "some record has no key", "bitmap; set: no key"),
-            (
-                "header_ends",
-                U32,
-                "some record has headers",
-                "record i has headers [i] to [i + 1]",
-            ),
+            ("header_ends", U32, "some record has headers", "record i has headers [i] to [i + 1]"),
             ("header_name_ends", U32, "with headers", "where each header's name ends; headers + 1 items"),
             ("header_names", BYTES, "with headers", "all header names, UTF-8"),
             ("header_value_ends", U32, "with headers", "where each header's value ends; headers + 1 items"),
             ("header_values", BYTES, "with headers", "all header values"),
-            (
-                "offset_deltas",
-                U32,
-                "offsets have gaps",
-                "offset minus base offset, rising; count items",
-            ),
+            ("offset_deltas", U32, "offsets have gaps", "offset minus base offset, rising; count items"),
             ("append_times", I64, "append times differ", "microseconds since 1970; count items"),
-            (
-                "event_times",
-                I64,
-                "some record has one",
-                "the publisher's, like append times; -2^63: none",
-            ),
+            ("event_times", I64, "some record has one", "the publisher's, like append times; -2^63: none"),
             ("priorities", U8, "one is not 0", "count items"),
             ("expiries", I64, "some record has one", "like append times; -2^63: never"),
             ("dedup_ids", BYTES, "some record has one", "all deduplication ids"),
             ("dedup_ends", U32, "with dedup_ids", "where each id ends; count + 1 items with a leading 0"),
             ("dedup_nulls", BYTES, "some record has none", "bitmap; set: no id"),
-            (
-                "producer_counts",
-                U32,
-                "some record has a producer",
-                "records in each run, at least 1",
-            ),
+            ("producer_counts", U32, "some record has a producer", "records in each run, at least 1"),
             ("producer_ids", U64, "with producer_counts", "the producer of each run; 0: none"),
             ("producer_epochs", U32, "with producer_counts", "the producer's epoch in each run"),
             ("producer_sequences", U64, "with producer_counts", "sequence of each run's first record"),
@@ -203,11 +177,18 @@ VALUES_ONLY: Final[list[memoryview | None]] = [None] * (len(BODY_COLUMNS) - 3)
 # -- headers
 
 
+FrameFields = tuple[Any, ...]
+"""What `HEADER` unpacks: the fields of a `FrameHeader`, not yet named."""
+
+
 @attrs.define
 class FrameHeader:
-    """A header whose checksum held. `seed` is what the segment's checksums begin with."""
+    """The fields of `FRAME_LAYOUT`."""
 
+    magic: bytes
+    version: int
     codec: int
+    flags: int
     count: int
     body_checksum: int
     body_bytes: int
@@ -216,22 +197,12 @@ class FrameHeader:
     last_offset: int
     base_time_us: int
     max_time_us: int
-    seed: int
+    header_checksum: int
 
     @property
     def frame_bytes(self) -> int:
         """Header and body together: the next frame begins this far on."""
         return FRAME_HEADER_BYTES + self.body_bytes
-
-
-FrameFields = tuple[Any, ...]
-"""What `HEADER` unpacks: the fields of `FRAME_LAYOUT`, in order."""
-
-
-def header_of(fields: FrameFields, seed: int) -> FrameHeader:
-    """The header of a frame that was found valid, from its unpacked fields."""
-    _, _, codec, _, count, body_sum, body_bytes, plain_bytes, base, last, first_us, max_us, _ = fields
-    return FrameHeader(codec, count, body_sum, body_bytes, plain_bytes, base, last, first_us, max_us, seed)
 
 
 def seed_of(segment_id: int) -> int:
@@ -341,35 +312,18 @@ def read_header(view: memoryview, at: int, seed: int) -> FrameHeader:
         raise FrameInvalid(
             FaultReason.ZEROS if zeros else FaultReason.SHORT, "the bytes end within the header"
         )
-    (
-        magic,
-        version,
-        codec,
-        flags,
-        count,
-        body_checksum,
-        body_bytes,
-        plain_bytes,
-        base,
-        last,
-        first_us,
-        max_us,
-        header_checksum,
-    ) = HEADER.unpack_from(view, at)
-    if magic != FRAME_MAGIC:
-        raise FrameInvalid(FaultReason.ZEROS if magic == bytes(4) else FaultReason.MAGIC)
-    if zlib.crc32(view[at : at + SEALED_BYTES], seed) != header_checksum:
+    header = FrameHeader(*HEADER.unpack_from(view, at))
+    if header.magic != FRAME_MAGIC:
+        raise FrameInvalid(FaultReason.ZEROS if header.magic == bytes(4) else FaultReason.MAGIC)
+    if zlib.crc32(view[at : at + SEALED_BYTES], seed) != header.header_checksum:
         raise FrameInvalid(FaultReason.HEADER_CHECKSUM)
-    if version != FRAME_VERSION or flags or codec > NEWEST_CODEC:
+    if header.version != FRAME_VERSION or header.flags or header.codec > NEWEST_CODEC:
         raise FormatTooNew(
-            f"a frame has version {version}, codec {codec}, flags {flags}: a newer Callboard wrote it. "
-            "Upgrade Callboard to read it.",
-            found=version,
+            f"a frame has version {header.version}, codec {header.codec}, flags {header.flags}: "
+            "a newer Callboard wrote it. Upgrade Callboard to read it.",
+            found=header.version,
             supported=FRAME_VERSION,
         )
-    header = FrameHeader(
-        codec, count, body_checksum, body_bytes, plain_bytes, base, last, first_us, max_us, seed
-    )
     check_fields(header)
     return header
 
@@ -390,29 +344,13 @@ def check_fields(header: FrameHeader) -> None:
         raise FrameInvalid(FaultReason.HEADER, "two lengths for an uncompressed body")
 
 
-def check_body(header: FrameHeader, body: Buffer) -> None:
-    """Compare length and checksum of the stored body."""
-    if len(body) != header.body_bytes:
-        raise FrameInvalid(FaultReason.SHORT, f"{len(body)} bytes of a body of {header.body_bytes}")
-    if zlib.crc32(body, header.seed) != header.body_checksum:
-        raise FrameInvalid(FaultReason.BODY_CHECKSUM)
+def decode_body(header: FrameHeader, body: Buffer) -> Columns:
+    """The columns of a frame whose checksums hold; `body` is what follows the header, `header.body_bytes` long.
 
-
-def plain_body(header: FrameHeader, body: Buffer) -> Buffer:
-    """The CBOR bytes of a stored body, decompressed."""
-    return decompress(header.codec, body, header.plain_bytes)
-
-
-def decode_body(header: FrameHeader, body: Buffer, *, verify: bool = True) -> Columns:
-    """The columns of a frame; `body` is what follows the header, exactly `header.body_bytes` long.
-
-    The columns are views of `body` (of its decompressed copy when compressed). `verify=False` leaves the
-    checksum out, for a body that was verified before. Raises `FrameInvalid`.
+    The columns are views of `body` (of its decompressed copy when compressed). Raises `FrameInvalid`.
     """
-    if verify:
-        check_body(header, body)
     if header.codec != Codec.NONE:
-        body = plain_body(header, body)
+        body = decompress(header.codec, body, header.plain_bytes)
     columns = read_body(memoryview(body), header.count, header.last_offset - header.base_offset)
     columns.base_offset = header.base_offset
     columns.append_time_us = header.base_time_us
@@ -424,10 +362,14 @@ def decode_body(header: FrameHeader, body: Buffer, *, verify: bool = True) -> Co
 
 
 def decode_frame(buffer: Buffer, at: int, segment_id: int) -> tuple[FrameHeader, Columns]:
-    """Header and columns of the frame that begins at byte `at` of `buffer`."""
+    """Header and columns of the frame that begins at byte `at` of `buffer`. Raises as `decode_header` does."""
     view = memoryview(buffer)
     header = decode_header(view, at, segment_id)
     body = view[at + FRAME_HEADER_BYTES : at + header.frame_bytes]
+    if len(body) != header.body_bytes:
+        raise FrameInvalid(FaultReason.SHORT, f"{len(body)} bytes of a body of {header.body_bytes}")
+    if zlib.crc32(body, seed_of(segment_id)) != header.body_checksum:
+        raise FrameInvalid(FaultReason.BODY_CHECKSUM)
     return header, decode_body(header, body)
 
 
@@ -497,8 +439,7 @@ def read_body(body: memoryview, count: int, span: int) -> Columns:
     values, value_ends, value_nulls = found[0], found[1], found[2]
     if values is None or value_ends is None:
         refuse("no values")
-    columns = Columns(count, values, read_ends(value_ends, count, len(values)), value_nulls)
-    columns.span = span
+    columns = Columns(count, span, values, read_ends(value_ends, count, len(values)), value_nulls)
     if value_nulls is not None:
         check_nulls(value_nulls, count, columns.value_ends)
     if span != count - 1 and found[KEY["offset_deltas"]] is None:

@@ -3,8 +3,8 @@
 Theory of operation
 -------------------
 A `FrameWalk` does no I/O. It says which bytes it needs next (`need`: so many, from this position on) and is fed them,
-until it needs none. `walk_drivers` has what feeds it: plain reads, awaited reads, reads that never wait. Whichever it
-is, and whatever the size of the chunks, the result is the same.
+until it needs none; `run_walk_async` and `run_walk_cached` feed it. However it is fed, and whatever the size of the
+chunks, the result is the same.
 
 It goes from frame to frame. Where no valid frame continues the segment it looks on for the next one:
 
@@ -49,7 +49,7 @@ import enum
 import re
 import zlib
 from array import array
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
 import attrs
@@ -57,14 +57,13 @@ import attrs
 from callboard.log import limits
 from callboard.log.errors import InternalError
 from callboard.log.format.columns import NO_TIME
-from callboard.log.format.compression import Codec
 from callboard.log.format.faults import FrameInvalid
 from callboard.log.format.frame import (
-    CHECKSUM,
     FRAME_HEADER_BYTES,
     FRAME_MAGIC,
     FRAME_VERSION,
     HEADER,
+    NEWEST_CODEC,
     SEALED_BYTES,
     FrameFields,
     FrameHeader,
@@ -72,13 +71,13 @@ from callboard.log.format.frame import (
     seed_of,
 )
 from callboard.log.format.index import SegmentIndex
+from callboard.log.format.layout import CHECKSUM
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
 from callboard.log.seams.disk import Buffer
 
 MAGIC_PATTERN: Final = re.compile(re.escape(FRAME_MAGIC), re.DOTALL)
 NOT_ZERO: Final = re.compile(rb"[^\x00]")
 ZEROS: Final = bytes(64 * limits.KIB)
-CODEC_MAX: Final = max(Codec)
 COUNT_LIMIT: Final = limits.BATCH_RECORDS_MAX
 CHUNK_BYTES: Final = 1 * limits.MIB
 FIRST_BYTES: Final = 64 * limits.KIB
@@ -305,7 +304,7 @@ class FrameWalk:
                 or crc32(view[at : at + SEALED_BYTES], seed) != own_sum
                 or version != FRAME_VERSION
                 or flags
-                or codec > CODEC_MAX
+                or codec > NEWEST_CODEC
                 or not 0 < count <= last - base + 1
                 or length > body_limit
                 or count > COUNT_LIMIT
@@ -515,3 +514,23 @@ def first_not_zero(view: memoryview, at: int) -> int:
             return at + match.start() if match else at
         at += len(block)
     return size
+
+
+async def run_walk_async(walk: FrameWalk, pread: Callable[[int, int], Awaitable[Buffer]]) -> FrameWalk:
+    """Walk to the end. `pread(position, length)` gives up to so many bytes of the file, none at its end."""
+    while (need := walk.need) is not None:
+        walk.feed(await pread(need.position, need.length))
+    return walk
+
+
+def run_walk_cached(walk: FrameWalk, pread: Callable[[int, int], Buffer | None]) -> bool:
+    """As `run_walk_async` with a `pread` that never waits, for which it gives None; the walk stands still then.
+
+    It also does once a chunk has given the visitor something. True when the walk is over.
+    """
+    while (need := walk.need) is not None and not walk.visited:
+        data = pread(need.position, need.length)
+        if data is None:
+            return False
+        walk.feed(data)
+    return walk.need is None

@@ -15,11 +15,12 @@ X2  Every entry lies within [first frame, end_position); the record at `next_off
 
 from __future__ import annotations
 
-import struct
 import zlib
 from array import array
 from bisect import bisect_left, bisect_right
 from typing import Final
+
+import attrs
 
 from callboard.log import limits
 from callboard.log.errors import FormatTooNew
@@ -32,7 +33,6 @@ from callboard.log.seams.disk import Buffer
 
 INDEX_MAGIC: Final = b"CALLIDX1"
 INDEX_VERSION: Final = 1
-INDEX_INTERVAL_BYTES: Final = 4 * limits.KIB
 ENTRY_BYTES: Final = 24
 ENTRIES_MAX: Final = limits.SEGMENT_BYTES_MAX // 64
 SEALED: Final = 1
@@ -55,43 +55,23 @@ INDEX_LAYOUT: Final = Layout(
     LayoutField("header_checksum", "I", "CRC-32 of the 60 bytes before, seeded likewise"),
 )
 INDEX_HEADER_BYTES: Final = INDEX_LAYOUT.size_bytes
-CHECKSUM: Final = struct.Struct("<I")
 
 
+@attrs.define(eq=False, repr=False)
 class SegmentIndex:
     """Grows by `note` for each frame written or found; see the module's docstring."""
 
-    __slots__ = (
-        "end_position",
-        "interval_bytes",
-        "max_time_us",
-        "next_offset",
-        "offsets",
-        "positions",
-        "records",
-        "sealed",
-        "segment_id",
-        "times",
-    )
-
-    def __init__(
-        self,
-        segment_id: int,
-        base_offset: int,
-        *,
-        start: int = SEGMENT_HEADER_BYTES,
-        interval_bytes: int = INDEX_INTERVAL_BYTES,
-    ) -> None:
-        self.segment_id = segment_id
-        self.next_offset = base_offset
-        self.end_position = start
-        self.interval_bytes = interval_bytes
-        self.records = 0
-        self.max_time_us = NO_TIME
-        self.sealed = False
-        self.offsets: array[int] = array("Q")
-        self.times: array[int] = array("q")
-        self.positions: array[int] = array("Q")
+    segment_id: int
+    next_offset: int
+    """The segment's base offset at first."""
+    end_position: int = SEGMENT_HEADER_BYTES
+    interval_bytes: int = limits.INDEX_INTERVAL_BYTES
+    records: int = 0
+    max_time_us: int = NO_TIME
+    sealed: bool = False
+    offsets: array[int] = attrs.Factory(lambda: array("Q"))
+    times: array[int] = attrs.Factory(lambda: array("q"))
+    positions: array[int] = attrs.Factory(lambda: array("Q"))
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -158,7 +138,7 @@ class SegmentIndex:
         """The bytes of the index file."""
         seed = seed_of(self.segment_id)
         entries = self.offsets.tobytes() + self.times.tobytes() + self.positions.tobytes()
-        sealed = INDEX_LAYOUT.struct.pack(
+        header = INDEX_LAYOUT.seal(
             INDEX_MAGIC,
             INDEX_VERSION,
             SEALED if self.sealed else 0,
@@ -169,13 +149,13 @@ class SegmentIndex:
             self.records,
             self.max_time_us,
             zlib.crc32(entries, seed),
-            0,
-        )[:-4]
-        return sealed + CHECKSUM.pack(zlib.crc32(sealed, seed)) + entries
+            seed=seed,
+        )
+        return header + entries
 
     @classmethod
     def decode(
-        cls, buffer: Buffer, segment_id: int, *, interval_bytes: int = INDEX_INTERVAL_BYTES
+        cls, buffer: Buffer, segment_id: int, *, interval_bytes: int = limits.INDEX_INTERVAL_BYTES
     ) -> SegmentIndex:
         """The index that `buffer` (the whole file) holds for the segment.
 
@@ -184,13 +164,13 @@ class SegmentIndex:
         view = memoryview(buffer)
         if len(view) < INDEX_HEADER_BYTES:
             raise IndexInvalid(FaultReason.SHORT)
-        magic, version, flags, count, found_id, next_offset, end, records, latest, entries_sum, header_sum = (
+        magic, version, flags, count, found_id, next_offset, end, records, latest, entries_sum, _ = (
             INDEX_LAYOUT.struct.unpack_from(view)
         )
         seed = seed_of(segment_id)
         if magic != INDEX_MAGIC:
             raise IndexInvalid(FaultReason.MAGIC)
-        if found_id != segment_id or zlib.crc32(view[: INDEX_HEADER_BYTES - 4], seed) != header_sum:
+        if found_id != segment_id or not INDEX_LAYOUT.is_sealed(view[:INDEX_HEADER_BYTES], seed):
             raise IndexInvalid(FaultReason.HEADER_CHECKSUM)
         if version > INDEX_VERSION or flags > SEALED:
             raise FormatTooNew(
@@ -203,8 +183,8 @@ class SegmentIndex:
             raise IndexInvalid(FaultReason.SHORT, f"{len(entries)} bytes for {count} entries")
         if zlib.crc32(entries, seed) != entries_sum:
             raise IndexInvalid(FaultReason.CHECKSUM)
-        index = cls(segment_id, next_offset, start=end, interval_bytes=interval_bytes)
-        index.records, index.max_time_us, index.sealed = records, latest, bool(flags & SEALED)
+        is_sealed = bool(flags & SEALED)
+        index = cls(segment_id, next_offset, end, interval_bytes, records, latest, is_sealed)
         index.offsets.frombytes(entries[: 8 * count])
         index.times.frombytes(entries[8 * count : 16 * count])
         index.positions.frombytes(entries[16 * count :])

@@ -15,7 +15,6 @@ it is in every segment that was written before headers told an identity; unbound
 from __future__ import annotations
 
 import enum
-import struct
 import zlib
 from typing import Final
 
@@ -53,8 +52,6 @@ SEGMENT_LAYOUT: Final = Layout(
 )
 COPY_BYTES: Final = SEGMENT_LAYOUT.size_bytes
 SEGMENT_HEADER_BYTES: Final = 2 * COPY_BYTES
-SEALED_BYTES: Final = COPY_BYTES - 4
-CHECKSUM: Final = struct.Struct("<I")
 
 UNBOUND: Final = 0
 CATALOG: Final = "catalog"
@@ -112,7 +109,7 @@ def encode_segment_header(
     identity: int = 0,
 ) -> bytes:
     """The first `SEGMENT_HEADER_BYTES` of a segment; by default it continues the one before, or is the first."""
-    packed = SEGMENT_LAYOUT.struct.pack(
+    copy = SEGMENT_LAYOUT.seal(
         SEGMENT_MAGIC,
         SEGMENT_VERSION,
         kind,
@@ -126,10 +123,8 @@ def encode_segment_header(
         gap,
         records_version,
         bytes(2),
-        0,
     )
-    sealed = packed[:SEALED_BYTES]
-    return (sealed + CHECKSUM.pack(zlib.crc32(sealed))) * 2
+    return copy * 2
 
 
 def decode_segment_header(buffer: Buffer) -> SegmentHeader:
@@ -174,11 +169,11 @@ def decode_copy(copy: memoryview) -> SegmentHeader:
         gap,
         records_version,
         rest,
-        checksum,
+        _,
     ) = SEGMENT_LAYOUT.struct.unpack(copy)
     if magic != SEGMENT_MAGIC:
         raise SegmentHeaderInvalid(FaultReason.MAGIC)
-    if zlib.crc32(copy[:SEALED_BYTES]) != checksum:
+    if not SEGMENT_LAYOUT.is_sealed(copy):
         raise SegmentHeaderInvalid(FaultReason.HEADER_CHECKSUM)
     known = kind in (1, 2) and gap <= max(GapReason) and not flags and not any(rest)
     known = known and (kind == SegmentKind.JOURNAL or not records_version)

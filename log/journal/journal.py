@@ -46,17 +46,22 @@ from typing import Final
 import attrs
 
 from callboard.log import limits
-from callboard.log.errors import DiskFull, InternalError, InvalidArgument, PlanFailed, StorageError
+from callboard.log.errors import (
+    DiskFull,
+    InternalError,
+    InvalidArgument,
+    PlanFailed,
+    StorageError,
+    lacks_space,
+)
 from callboard.log.format.columns import Columns
 from callboard.log.format.committed import COMMITTED_BYTES, COMMITTED_NAME, decode_committed, encode_committed
 from callboard.log.format.faults import CommittedInvalid
 from callboard.log.format.frame import encode_frame, frame_length
 from callboard.log.journal.journal_disk import (
-    JournalFailure,
-    classify,
     close_quietly,
     error_of,
-    is_full,
+    is_among,
     leave_segment,
     make_directory,
     may_have_named,
@@ -272,14 +277,14 @@ class Journal:
         try:
             await make_directory(self._files, self.directory)
         except PlanFailed as error:
-            if not is_full(error):
+            if not lacks_space(error):
                 raise error_of(self.directory, "opening", error) from error
             self._lacks_directory = True
             return
         try:
             self._mark = await self._files.mark(f"{self.directory}/{COMMITTED_NAME}", COMMITTED_BYTES)
         except StorageError as error:
-            if not is_full(error):
+            if not lacks_space(error):
                 raise
             return
         end = self._end
@@ -394,10 +399,9 @@ class Journal:
         The error is indefinite when the events may be found at the next open, unless the journal is healed before.
         """
         self.withdraw(staged)
-        failure = classify(error, staged.verbs)
-        if failure is JournalFailure.ELSEWHERE:
+        if not is_among(error.verb, staged.verbs):
             return error_of(self.directory, "appending", error, "Nothing was stored in it.")
-        if failure is JournalFailure.FULL and isinstance(error.verb, Zero):
+        if isinstance(error.verb, Zero) and lacks_space(error):
             self.is_short_of_space = True
             return error_of(
                 self.directory,
@@ -417,7 +421,11 @@ class Journal:
         return found
 
     async def append(self, records: Sequence[bytes], *, sync: bool = True) -> None:
-        """Stage, submit and apply `records`, and keep the reserve. Raises what `failed` returns."""
+        """Stage, submit and apply `records`. Raises what `failed` returns: then the owner's state stays as it was.
+
+        When `needs_maintenance` is set then, call `maintain`, but only after the owner's state has changed too: the
+        events are stored, whatever becomes of the upkeep.
+        """
         staged = self.stage(records, sync=sync)
         try:
             await self._files.submit(staged.verbs)
@@ -428,8 +436,6 @@ class Journal:
             self._staged = None
             raise
         self.applied(staged)
-        if self.needs_maintenance:
-            await self.maintain()
 
     def withdraw(self, staged: StagedJournal) -> None:
         """The plan was never submitted: forget the staged append."""
@@ -490,7 +496,7 @@ class Journal:
         try:
             await self._files.submit((zeros, Sync(segment.handle)))
         except PlanFailed as error:
-            if classify(error, (zeros,)) is not JournalFailure.FULL:
+            if error.verb is not zeros or not lacks_space(error):
                 self.needs_healing = True
             raise error_of(self.directory, "topping up the reserve", error) from error
         finally:
@@ -579,9 +585,9 @@ class Journal:
                 first=first,
             )
         except PlanFailed as error:
-            if classify(error, first) is not JournalFailure.ELSEWHERE or may_have_named(error):
+            if is_among(error.verb, first) or may_have_named(error):
                 self.needs_healing = True
-            advice = "Free space: the journal goes on by itself." if is_full(error) else ""
+            advice = "Free space: the journal goes on by itself." if lacks_space(error) else ""
             raise error_of(self.directory, doing, error, advice) from error
         finally:
             self._busy = None

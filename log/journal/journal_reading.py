@@ -8,7 +8,7 @@ from itertools import zip_longest
 from callboard.log.format.columns import Columns
 from callboard.log.format.faults import FrameInvalid, SegmentHeaderInvalid
 from callboard.log.format.fields import too_new
-from callboard.log.format.frame import FrameFields, FrameHeader, decode_body, header_of
+from callboard.log.format.frame import FrameFields, FrameHeader, decode_body
 from callboard.log.journal.journal_disk import segment_bases
 from callboard.log.journal.journal_records import Kind, decode_control
 from callboard.log.journal.journal_recovery import Owner
@@ -56,11 +56,11 @@ class JournalReading:
         await scan_file(self._files, segment, visit=partial(self._visit, successor))
 
     def _visit(self, successor: int | None, position: int, fields: FrameFields, body: memoryview) -> bool:
-        header = header_of(fields, 0)
+        header = FrameHeader(*fields)
         if successor is not None and header.base_offset >= successor:
             return True
         try:
-            columns = decode_body(header, body, verify=False)
+            columns = decode_body(header, body)
         except FrameInvalid as fault:
             self.faults.append(f"the frame at byte {position} cannot be decoded ({fault})")
         else:

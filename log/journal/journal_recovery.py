@@ -25,16 +25,15 @@ from itertools import pairwise
 
 import attrs
 
-from callboard.log.errors import LogCorrupt, PlanFailed
+from callboard.log.errors import LogCorrupt, PlanFailed, lacks_space
 from callboard.log.format.columns import Columns
 from callboard.log.format.faults import SegmentHeaderInvalid
 from callboard.log.format.fields import too_new
-from callboard.log.format.frame import FrameFields, FrameHeader, decode_body, header_of
+from callboard.log.format.frame import FrameFields, FrameHeader, decode_body
 from callboard.log.format.frame_walk import CHUNK_BYTES, Tail
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
 from callboard.log.journal.journal_disk import (
     error_of,
-    is_full,
     remove_unfinished,
     segment_bases,
 )
@@ -285,10 +284,10 @@ class Replay:
         self, segment: OpenSegment, until: int | None, position: int, fields: FrameFields, body: memoryview
     ) -> bool:
         """Apply a frame; one behind a hole only tells what had been proven. True at the first that is superseded."""
-        header = header_of(fields, 0)
+        header = FrameHeader(*fields)
         if until is not None and header.base_offset >= until:
             return True
-        columns = decode_body(header, body, verify=False)
+        columns = decode_body(header, body)
         path = segment.handle.path
         if header.base_offset == self.next + 1 and self.next - 1 in self.skipped:
             self.next += 1
@@ -361,7 +360,7 @@ class Replay:
         try:
             await quarantine.copy(segment.handle, self.next, start, end - start, segment.header.segment_id)
         except PlanFailed as error:
-            if not is_full(error):
+            if not lacks_space(error):
                 raise
         return tuple(quarantine.kept)
 
@@ -408,7 +407,7 @@ async def first_frames(files: Incarnation, segment: OpenSegment, count: int) -> 
 
     def visit(position: int, fields: FrameFields, body: memoryview) -> bool:
         del position
-        found.append(decode_body(header_of(fields, 0), body, verify=False))
+        found.append(decode_body(FrameHeader(*fields), body))
         return len(found) == count
 
     await scan_file(files, segment, visit=visit, resync=False)

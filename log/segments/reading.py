@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 
 from callboard.log.format.columns import Columns
-from callboard.log.format.frame import FrameFields, decode_body, header_of
+from callboard.log.format.frame import FrameFields, FrameHeader, decode_body
 
 
 @attrs.frozen
@@ -38,8 +38,8 @@ class ReadRequest:
     def visit(self, position: int, fields: FrameFields, body: memoryview) -> bool:
         """For a walk: take a frame that reaches `offset`; True when that was enough."""
         del position
-        header = header_of(fields, 0)
-        columns = decode_body(header, body, verify=False)
+        header = FrameHeader(*fields)
+        columns = decode_body(header, body)
         if header.base_offset > self.offset:
             self.lose(self.offset, header.base_offset - 1)
         self.take(columns)
@@ -83,10 +83,10 @@ class TimeSearch:
     def visit(self, position: int, fields: FrameFields, body: memoryview) -> bool:
         """For a walk: True when the frame has such a record, whose offset is `offset` then."""
         del position
-        header = header_of(fields, 0)
+        header = FrameHeader(*fields)
         if header.max_time_us < self.time_us:
             return False
-        columns = decode_body(header, body, verify=False)
+        columns = decode_body(header, body)
         places = (place for place in range(columns.count) if columns.append_time(place) >= self.time_us)
         self.offset = columns.offset(next(places))
         return True

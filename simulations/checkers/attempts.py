@@ -4,7 +4,8 @@ The number that a consumer sees starts at 1 and never falls; after a nack that c
 most one per delivery, but for leases that nobody saw: those that ran out before they were handed on, one per
 visibility timeout at most, and those that opening the runtime voided, one per boot, and one per time that it ended and
 was opened again: when it ends for a full disk, nobody can write that a lease was released. Leases and nacks are given
-to the system and not synced, so a power cut may take them, and the number starts where the disk says.
+to the system and not synced, so a power cut may take them, and the number starts where the disk says; so may a sync
+that failed, for whoever reads the disk afterwards.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ PROMISE = "attempts are numbered and bounded"
 VISIBILITY_S = 30.0
 REOPENED = "the runtime ended"
 """A remark of scenarios: the runtime is opened again on the same machine."""
+
+SYNC_FAILS = "FailVerb:sync"
+"""How the labels of faults begin that may drop what was written."""
 
 
 class _Last(NamedTuple):
@@ -40,13 +44,20 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     salvaged = terms.salvaged(history)
     found: list[Violation] = []
     last: dict[tuple[str, str, int, int], _Last] = {}
-    opening = 0
-    for entry in history.of("delivered", "nacked", "power cut", "booted", "note"):
-        if entry.kind in ("booted", "note"):
-            opening += entry.kind == "booted" or entry.detail.startswith(REOPENED)
+    opening, sync_failed = 0, False
+    for entry in history.of(
+        "delivered", "nacked", "power cut", "booted", "note", "fault", "IncarnationCrashed"
+    ):
+        if entry.kind == "fault":
+            sync_failed = sync_failed or entry.who.startswith(SYNC_FAILS)
             continue
-        if entry.kind == "power cut":
-            last = {place: before._replace(least=0, is_nacked=False) for place, before in last.items()}
+        if entry.kind == "note" and not entry.detail.startswith(REOPENED):
+            continue
+        if entry.kind not in ("delivered", "nacked"):
+            opening += entry.kind in ("booted", "note")
+            if entry.kind == "power cut" or sync_failed:
+                last = {place: before._replace(least=0, is_nacked=False) for place, before in last.items()}
+            sync_failed = sync_failed and entry.kind == "IncarnationCrashed"
             continue
         group, topic, partition = entry.group, entry.topic, entry.partition
         if f"{topic}/{partition}" in salvaged:

@@ -81,7 +81,6 @@ _TABLE: Final = (
         "bytes that the disk has garbled are served as messages",
         "the checksum of a frame's body is not compared",
         (
-            Patch(f"{LOG}.format.frame.check_body", wrong.never),
             Patch(f"{LOG}.format.frame_walk.FrameWalk._body_holds", wrong.believes_bodies),
             Patch(f"{LOG}.format.frame_walk.FrameWalk.__init__", wrong.leaves_out_scanned_bodies),
         ),
@@ -94,7 +93,6 @@ _TABLE: Final = (
         (
             Patch(f"{LOG}.format.frame_walk.zlib", wrong.believes_any_checksum),
             Patch(f"{LOG}.format.frame.read_header", wrong.believes_headers),
-            Patch(f"{LOG}.format.frame.check_body", wrong.never),
         ),
         ("smuggled-frames",),
     ),

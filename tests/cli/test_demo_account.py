@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.cli.demo_account import DemoHistory, acknowledged_events, parse_line, percentile
+from callboard.cli.demo_account import DemoHistory, acknowledged_events, parse_line, percentiles
 from callboard.cli.demo_work import WorkFailure, plan_failures
 from callboard.simulations.entropy import SeededEntropy
 
@@ -31,12 +31,9 @@ def _account(stored=STORED, record=RECORD, later="", *, killed=False, unsettled=
     history = DemoHistory(DIGESTS)
     for place in stored:
         history.add_stored(*place)
-    for text, was_killed in ((record, killed), (later, False)):
-        for line in text.splitlines():
-            history.add_fact(parse_line(line))
-        history.end_process(killed=was_killed)
-    history.add_unsettled(unsettled)
-    return history.account()
+    history.add_process(record.splitlines(), killed=killed)
+    history.add_process(later.splitlines(), killed=False)
+    return history.account(unsettled)
 
 
 def test_an_untouched_history_balances():
@@ -192,6 +189,7 @@ def test_the_plan_comes_from_the_seed_and_lies_within_the_act(seed, events, part
         for _ in range(2)
     ]
     assert plans[0] == plans[1]
+    assert plans[0].failures
     assert all(10 <= event < 10 + events for event in plans[0].failures)
     assert all(0 <= moment < events and 0 <= where < partitions for moment, where in plans[0].crashes)
     assert 0 <= plans[0].kill_after < events
@@ -199,8 +197,14 @@ def test_the_plan_comes_from_the_seed_and_lies_within_the_act(seed, events, part
         assert set(plans[0].failures.values()) == set(WorkFailure)
 
 
+def test_a_line_that_is_no_fact_does_not_balance():
+    """A foreign line in a record is named."""
+    account = _account(later="Z 1")
+    assert account.problems == ["a record cannot be read: 'Z 1'"]
+
+
 def test_percentiles_are_of_the_sorted_values():
     """Half of the values lie below the median; of nothing there is none."""
-    assert percentile(list(range(1000, 0, -1)), 0.5) == 0.501
-    assert percentile([5000], 0.99) == 5.0
-    assert percentile([], 0.5) is None
+    assert percentiles(list(range(1000, 0, -1))) == (0.501, 0.991)
+    assert percentiles([5000]) == (5.0, 5.0)
+    assert percentiles([]) == (None, None)

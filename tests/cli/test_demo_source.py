@@ -4,9 +4,10 @@ import gzip
 
 import pytest
 
-from callboard.cli.demo import Stage
+from callboard.cli.demo import digests_of
+from callboard.cli.demo_work import Stage
 from callboard.cli.files import RecordFile, read_lines, read_record_lines
-from callboard.recordings import Tally
+from callboard.recordings.reading import Tally
 
 
 def _source(path=None, limit=None):
@@ -19,7 +20,7 @@ def test_a_synthetic_source_gives_the_same_events_each_time():
     everything = list(source.traffic())
     assert len(everything) == 50
     assert list(source.traffic(first=20, last=30)) == everything[20:30]
-    assert list(source.digests(Tally())) == [event.digest for event in everything]
+    assert list(digests_of(source, Tally())) == [event.digest for event in everything]
 
 
 def test_a_file_is_taken_up_to_the_limit(tmp_path):

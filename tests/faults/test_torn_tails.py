@@ -8,8 +8,8 @@ import pytest
 
 from callboard.log.format.columns import Columns
 from callboard.log.format.frame import encode_frame
-from callboard.log.format.segment import decode_segment_header
-from callboard.log.format.walk_drivers import walk_buffer
+from callboard.log.format.frame_walk import FrameWalk
+from callboard.log.format.segment import SEGMENT_HEADER_BYTES, decode_segment_header
 
 BEFORE = {0: b"first", 1: b"second"}
 
@@ -26,6 +26,13 @@ def frame(value: bytes, segment_id: int, offset: int) -> bytes:
     )
 
 
+def walked(data: bytes) -> FrameWalk:
+    """A walk over the whole segment."""
+    walk = FrameWalk(id_of(data), 0, file_end=len(data))
+    walk.feed(data[SEGMENT_HEADER_BYTES:])
+    return walk
+
+
 async def torn(world: Any, payload: Any) -> tuple[str, bytes, bytes]:
     """A disk with two records; returns (segment's path, its content, the frame that a third append would write).
 
@@ -37,7 +44,7 @@ async def torn(world: Any, payload: Any) -> tuple[str, bytes, bytes]:
             await topic.publish(value)
     (path,) = world.segments()
     data = world.disk.files()[path]
-    end = walk_buffer(data, id_of(data), 0).end
+    end = walked(data).end
     return path, data[:end], frame(payload(data[:end]), id_of(data), 2)
 
 
@@ -61,7 +68,7 @@ def ordinary(_: bytes) -> bytes:
 
 def own_frame(data: bytes) -> bytes:
     """A payload that is an earlier frame of the same segment, byte for byte."""
-    return data[walk_buffer(data, id_of(data), 0).positions[-1] :]
+    return data[walked(data).positions[-1] :]
 
 
 def foreign_frame(data: bytes) -> bytes:

@@ -10,7 +10,7 @@ import trio
 import callboard
 from callboard.actors.partition.commands import OpenGroup
 from callboard.log.limits import Limits
-from callboard.log.seams.disk import Sync
+from callboard.log.seams.disk import Create, Sync
 
 
 async def test_group_ids_are_never_used_twice(autojump_clock: Any, in_memory: Any) -> None:
@@ -114,6 +114,23 @@ async def test_decisions_that_wait_together_share_a_sync(autojump_clock: Any, in
         assert sorted(ids) == list(range(1, 101))
     async with in_memory.open() as runtime:
         assert [group.group_id for group in await runtime.groups()] == ids
+
+
+async def test_what_the_upkeep_of_the_journal_meets_fails_no_decision(
+    autojump_clock: Any, in_memory: Any
+) -> None:
+    """A disk that refuses the journal's next segment undoes no decision, and nothing is decided twice."""
+    names = [f"jobs-{number}" for number in range(8)]
+    async with in_memory.open(limits=Limits(journal_segment_bytes=512)) as runtime:
+        refused = in_memory.disk.fail_next(Create, "EIO", path_contains="catalog", times=10)
+        for name in names:
+            topic = await runtime.create_topic(name)
+            async with topic.subscribe(name):
+                pass
+        assert refused.hits
+    async with in_memory.open() as runtime:
+        assert [topic.name for topic in runtime.topics()] == names
+        assert sorted(group.name for group in await runtime.groups()) == names
 
 
 async def test_a_decision_that_is_refused_fails_none_that_share_its_sync(

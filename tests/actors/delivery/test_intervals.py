@@ -24,11 +24,11 @@ def test_adjacent_ranges_merge() -> None:
     assert kept.count == 15
 
 
-def test_remove_splits() -> None:
-    """Removing the middle of a range leaves its two ends."""
+def test_carving_splits() -> None:
+    """Carving the middle of a range leaves its two ends."""
     kept = IntervalSet()
     kept.add(0, 10)
-    assert kept.remove(4, 6) == 2
+    assert kept.carve(4, 6) == [(4, 6)]
     assert list(kept) == [(0, 4), (6, 10)]
 
 
@@ -49,7 +49,7 @@ def test_putting_over_a_range_is_a_bug() -> None:
         kept.put(3, 4, 2)
 
 
-@given(st.lists(st.tuples(st.sampled_from(["add", "remove"]), RANGES), max_size=40), RANGES)
+@given(st.lists(st.tuples(st.sampled_from(["add", "carve"]), RANGES), max_size=40), RANGES)
 def test_set_agrees_with_a_python_set(
     steps: list[tuple[str, tuple[int, int]]], probe: tuple[int, int]
 ) -> None:
@@ -60,19 +60,19 @@ def test_set_agrees_with_a_python_set(
             assert len(set(range(start, stop)) - model) == kept.add(start, stop)
             model |= set(range(start, stop))
         else:
-            assert len(set(range(start, stop)) & model) == kept.remove(start, stop)
+            carved = kept.carve(start, stop)
+            assert set(range(start, stop)) & model == {o for first, end in carved for o in range(first, end)}
             model -= set(range(start, stop))
         kept.check()
     assert model == {offset for start, stop in kept for offset in range(start, stop)}
     probed = set(range(*probe))
-    assert (probed <= model) == kept.covers(*probe)
     assert len(probed & model) == kept.count_in(*probe)
     assert probed - model == {offset for start, stop in kept.missing(*probe) for offset in range(start, stop)}
     assert (probe[0] in model) == kept.contains(probe[0])
     copy = IntervalSet()
     copy.load(kept.columns())
     copy.check()
-    assert kept == copy
+    assert list(kept) == list(copy)
 
 
 @given(st.lists(st.tuples(RANGES, st.integers(0, 2)), max_size=30), st.integers(0, 80))
@@ -105,7 +105,7 @@ def test_many_chunks(seed: int) -> None:
         kept.add(offset, offset + 1)
     kept.check()
     kept.add(100, 9_000)
-    kept.remove(200, 8_000)
+    kept.carve(200, 8_000)
     kept.check()
     for offset in offsets:
         kept.add(offset, offset + 1)

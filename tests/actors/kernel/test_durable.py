@@ -6,6 +6,8 @@ import trio
 from callboard.actors.kernel import Actor, DurableActor
 from callboard.log.errors import ActorCrashed, ActorStopped, InvalidArgument
 from callboard.log.host.disk import HostDisk
+from callboard.log.seams.disk import Create
+from callboard.simulations.disk.memory_disk import MemoryDisk
 from callboard.supervision import ChildSpec
 
 
@@ -129,6 +131,18 @@ async def test_a_failing_disk_applies_nothing(autojump_clock, stage, disk):
             await system.actor("account").ask(5)
         assert applied == []
         assert await system.actor("account").ask(6) == 6
+
+
+async def test_what_the_upkeep_of_the_journal_meets_is_no_failure_of_the_event(autojump_clock, stage):
+    """A disk that refuses a snapshot fails nobody whose event is stored, and the actor goes on."""
+    disk = MemoryDisk()
+    async with stage(disk=disk, account=Account) as system:
+        account = system.actor("account")
+        refused = disk.fail_next(Create, "EIO", path_contains="actors/account", times=3)
+        assert [await account.ask(1) for _ in range(20)] == list(range(1, 21))
+        assert refused.hits
+    async with stage(disk=disk, account=Account) as system:
+        assert await system.actor("account").ask(0) == 20
 
 
 async def test_a_durable_actor_needs_a_disk(autojump_clock, stage):

@@ -75,6 +75,20 @@ def test_a_nack_without_a_delay_waits_as_the_settings_of_its_group_say() -> None
     assert core.next_deadline() == pytest.approx(now + 0.5)
 
 
+def test_an_ack_that_is_asked_again_loses_only_what_is_not_settled() -> None:
+    """After a crash it hears of success for what is settled, and of the loss of what somebody else has leased."""
+    core = core_with(2, visibility_timeout=10.0)
+    lease = leased(core, count=2)[2]
+    core.settle(c.Settle(1, "ack", lease.lease_id, [(0, 1)]), "acks", 1.0)
+    core.time_has_come(11.0)
+    assert core.fetch(c.Fetch(1, 8, 1, 1000), "fetches", 11.0) is not None
+    for again, lost in ((False, ((0, 2),)), (True, ((1, 2),))):
+        settlement = core.settle(c.Settle(1, "ack", lease.lease_id, [(0, 2)], again=again), "acks", 11.0)
+        assert settlement is not None
+        assert settlement.accepted == ()
+        assert settlement.lost == lost
+
+
 def test_messages_of_one_nack_wait_each_by_its_own_attempt() -> None:
     """In a batch of new and redelivered messages, those that failed more often wait longer."""
     core = core_with(2, backoff=1.0, max_backoff=60.0)
@@ -172,10 +186,10 @@ def test_what_is_no_settlement_is_refused_before_anything_changes(command: Any) 
     core = core_with(1)
     core.fetch(c.Fetch(1, 7, 1, 1000), "fetches", 0.0)
     commit(core)
-    before = core.snapshot(0.0)
+    before = core.states.snapshot(0.0)
     with pytest.raises(InvalidArgument):
         (core.extend if isinstance(command, c.Extend) else core.settle)(command, "asks", 0.0)
-    assert (core.snapshot(0.0), core.states.groups[1].delivery.events) == (before, [])
+    assert (core.states.snapshot(0.0), core.states.groups[1].delivery.events) == (before, [])
 
 
 def test_a_consumer_whose_last_lease_has_not_come_back_waits_without_being_notified() -> None:
@@ -199,7 +213,7 @@ def test_a_crash_at_the_opening_gives_no_time_to_leases_of_the_process_before() 
 
     def successor(restarted: bool) -> PartitionCore:
         states = GroupStates()
-        states.restore(core.snapshot(0.0))
+        states.restore(core.states.snapshot(0.0))
         later = PartitionCore(states, carried, label="orders/0", visible_end=3)
         later.begin(100.0, restarted=restarted)
         return later
@@ -225,7 +239,7 @@ def window_of(core: PartitionCore, *keys: bytes | None, start: int = 0) -> None:
     columns = Columns.build([b""] * len(keys), keys)
     columns.base_offset = start
     stop = start + len(keys)
-    core.window_read(wanted.group_id, window_records(start, stop, [columns], wanted.columns), 0.0)
+    core.window_read(wanted.group_id, window_records(start, stop, [columns]), 0.0)
 
 
 def fetched(core: PartitionCore, count: int = 10, consumer: int = 7, token: str = "fetches") -> Any:
@@ -308,7 +322,7 @@ def test_who_has_gone_while_records_were_read_gets_no_lease() -> None:
     fetched(closing)
     closing.close_group(c.CloseGroup(1), "closes", 0.0)
     assert [effect.tokens for effect in of_kind(closing, e.Refuse)] == [["fetches"]]
-    closing.window_read(1, window_records(0, 1, [], ("key_hash",)), 0.0)
+    closing.window_read(1, window_records(0, 1, []), 0.0)
     assert closing.effects == []
 
 
@@ -316,10 +330,10 @@ def test_where_the_log_holds_nothing_a_choice_waits_for_nothing() -> None:
     """Lost and compacted offsets settle without delivery; only lost ones are counted."""
     core = keyed_core(*[b"a"] * 6)
     fetched(core)
-    [wanted] = of_kind(core, e.ReadWindow)
+    assert of_kind(core, e.ReadWindow)
     sparse = Columns.build([b""], [b"a"])
     sparse.base_offset, sparse.span, sparse.offset_deltas = 2, 2, array("I", [1])
-    core.window_read(1, window_records(0, 6, [sparse], wanted.columns), 0.0)
+    core.window_read(1, window_records(0, 6, [sparse]), 0.0)
     group = core.states.groups[1]
     assert (group.delivery.floor, group.lost_records) == (3, 3)
     [lease] = group.pending.values()
@@ -330,5 +344,5 @@ def test_a_group_without_order_has_no_window() -> None:
     """Untouched records of a group that needs no choice are never read before they are leased."""
     core = core_with(1_000_000)
     assert fetched(core).ranges == ((0, 10, 1),)
-    assert core.states.groups[1].window is None
+    assert core.states.groups[1].choice is None
     assert of_kind(core, e.ReadWindow) == []

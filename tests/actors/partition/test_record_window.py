@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from array import array
-from typing import Any
 
 import pytest
 
@@ -17,20 +16,18 @@ from callboard.actors.partition.record_window import (
 from callboard.log.errors import InternalError
 from callboard.log.format.columns import Columns
 
-NAMES = ("key_hash",)
 
-
-def batch(base: int, *keys: bytes | None, **columns: Any) -> Columns:
+def batch(base: int, *keys: bytes | None) -> Columns:
     """A batch at an offset."""
-    built = Columns.build([b"value"] * len(keys), keys, **columns)
+    built = Columns.build([b"value"] * len(keys), keys)
     built.base_offset = base
     return built
 
 
 def filled(budget: WindowBudget, count: int, records_max: int = 1000) -> RecordRange:
     """A range with so many records."""
-    records = RecordRange(budget, records_max, NAMES)
-    records.add(window_records(0, count, [batch(0, *[b"k"] * count)], NAMES), [(0, count)])
+    records = RecordRange(budget, records_max)
+    records.add(window_records(0, count, [batch(0, *[b"k"] * count)]), [(0, count)])
     records.charge(0)
     return records
 
@@ -42,17 +39,11 @@ def test_a_key_has_the_same_hash_in_every_process_and_no_key_has_one_of_its_own(
     assert key_hash(b"") != NO_KEY
 
 
-def test_columns_are_read_from_batches_by_name() -> None:
-    """Key hash, priority and expiry of each record, and what stands for none of them."""
-    batches = [
-        batch(3, b"a", None, priorities=[7, 0], expiries=[5_000, None]),
-        batch(5, None),
-    ]
-    found = window_records(3, 6, batches, ("key_hash", "priority", "expiry_us"))
+def test_offsets_and_keys_are_read_from_batches() -> None:
+    """Each record has its offset and the hash of its key, or what stands for no key."""
+    found = window_records(3, 6, [batch(3, b"a", None), batch(5, None)])
     assert list(found.offsets) == [3, 4, 5]
-    assert list(found.columns["key_hash"]) == [key_hash(b"a"), NO_KEY, NO_KEY]
-    assert list(found.columns["priority"]) == [7, 0, 0]
-    assert list(found.columns["expiry_us"]) == [5_000, 2**63 - 1, 2**63 - 1]
+    assert list(found.hashes) == [key_hash(b"a"), NO_KEY, NO_KEY]
     assert (found.absent, found.lost) == ([], [])
 
 
@@ -60,7 +51,7 @@ def test_a_read_tells_where_there_are_no_records() -> None:
     """What no batch covers is lost; what compaction took out of a batch is absent."""
     sparse = batch(4, b"b")
     sparse.span, sparse.offset_deltas = 2, array("I", [1])
-    found = window_records(2, 12, [sparse, batch(9, b"d")], NAMES)
+    found = window_records(2, 12, [sparse, batch(9, b"d")])
     assert list(found.offsets) == [5, 9]
     assert found.absent == [(4, 5), (6, 7)]
     assert found.lost == [(2, 4), (7, 9), (10, 12)]
@@ -85,23 +76,23 @@ def test_a_range_holds_what_is_unsettled_and_drops_the_rest_in_time() -> None:
 
 def test_what_was_settled_meanwhile_is_not_added() -> None:
     """Of a read only what is still unsettled goes into the range."""
-    records = RecordRange(WindowBudget(10**6), 100, NAMES)
-    records.add(window_records(0, 6, [batch(0, *[b"k"] * 6)], NAMES), [(1, 3), (5, 6)])
+    records = RecordRange(WindowBudget(10**6), 100)
+    records.add(window_records(0, 6, [batch(0, *[b"k"] * 6)]), [(1, 3), (5, 6)])
     assert (list(records.offsets), records.end, records.count) == ([1, 2, 5], 6, 3)
     with pytest.raises(InternalError, match="read again"):
-        records.add(window_records(5, 6, [batch(5, b"k")], NAMES), [(5, 6)])
+        records.add(window_records(5, 6, [batch(5, b"k")]), [(5, 6)])
 
 
 def test_the_range_used_longest_ago_is_evicted_first() -> None:
     """When the budget is exhausted, idle ranges are emptied, oldest use first; those in use stay."""
     budget = WindowBudget(50 * 17)
     first, second, third = filled(budget, 20), filled(budget, 20), filled(budget, 10)
-    assert (budget.size_bytes, budget.evictions) == (50 * 17, 0)
+    assert (budget.size_bytes, first.lives) == (50 * 17, 0)
     first.charge(0)
     third.in_use = True
     fourth = filled(budget, 20)
     assert [each.count for each in (first, second, third, fourth)] == [20, 0, 10, 20]
-    assert (second.lives, second.end, budget.evictions, budget.size_bytes) == (1, 0, 1, 50 * 17)
+    assert (second.lives, second.end, budget.size_bytes) == (1, 0, 50 * 17)
     fifth = filled(budget, 30)
     assert [each.count for each in (first, third, fourth, fifth)] == [0, 10, 0, 30]
 

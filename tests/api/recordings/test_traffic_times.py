@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.recordings import Event, TimeFormat, parse_time
+from callboard.recordings.event import Event
+from callboard.recordings.times import TimeFormat, parse_time
 
 SAME = 807_249_600_250_000
 

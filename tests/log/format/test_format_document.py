@@ -15,7 +15,7 @@ from callboard.log import limits
 from callboard.log.format.columns import Columns
 from callboard.log.format.committed import COMMITTED_LAYOUT
 from callboard.log.format.frame import BODY_COLUMNS, FRAME_LAYOUT, encode_frame
-from callboard.log.format.index import INDEX_INTERVAL_BYTES, INDEX_LAYOUT
+from callboard.log.format.index import INDEX_LAYOUT
 from callboard.log.format.layout import Layout
 from callboard.log.format.segment import SEGMENT_LAYOUT, encode_segment_header
 
@@ -48,7 +48,7 @@ def limit_table() -> str:
         ("records in a frame", limits.BATCH_RECORDS_MAX),
         ("bytes of a stored body", limits.FRAME_BODY_BYTES_MAX),
         ("bytes of a body when uncompressed", limits.FRAME_DECOMPRESSED_BYTES_MAX),
-        ("bytes between two entries of an index", INDEX_INTERVAL_BYTES),
+        ("bytes between two entries of an index", limits.INDEX_INTERVAL_BYTES),
     ]
     return "\n".join(["| what | limit |", "|---|---|", *(f"| {what} | {limit:,} |" for what, limit in rows)])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tracemalloc
 from array import array
 from collections.abc import Callable
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +17,9 @@ from callboard.log.format.compression import NONE, Codec, Compression, decompres
 from callboard.log.format.faults import FormatFault
 from callboard.log.format.frame import (
     FRAME_HEADER_BYTES,
+    FRAME_MAGIC,
     HEADER,
+    FrameFields,
     FrameHeader,
     decode_body,
     decode_frame,
@@ -25,9 +28,9 @@ from callboard.log.format.frame import (
     reseal,
     seed_of,
 )
+from callboard.log.format.frame_walk import FrameWalk
 from callboard.log.format.index import SegmentIndex
 from callboard.log.format.segment import decode_segment_header, encode_segment_header
-from callboard.log.format.walk_drivers import read_frames, walk_buffer
 
 SEGMENT = 0xFEEDFACE
 DOCUMENTED = (FormatFault, FormatTooNew)
@@ -153,6 +156,14 @@ def test_every_slice_is_the_records_it_covers(columns: Columns, data: st.DataObj
             assert expected[start:stop] == records_of(again)
 
 
+def walked(file: bytes, **settings: Any) -> FrameWalk:
+    """A walk that was fed the whole file at once."""
+    walk = FrameWalk(SEGMENT, 0, file_end=len(file), **settings)
+    if walk.need is not None:
+        walk.feed(file[walk.need.position :])
+    return walk
+
+
 @given(st.lists(batches(), max_size=5), st.data())
 def test_segments_survive_any_single_wound(parts: list[Columns], data: st.DataObject) -> None:
     """Whatever stretch is overwritten, cut out or inserted, frames before it and whole frames after it are found."""
@@ -170,11 +181,15 @@ def test_segments_survive_any_single_wound(parts: list[Columns], data: st.DataOb
     expected = {first for (_, first), end in zip(places, ends, strict=True) if end <= at}
     expected |= {first for place, first in places if place >= at + removed}
 
-    scan = walk_buffer(wounded, SEGMENT, 0)
-    found = [
-        header.base_offset
-        for _, header, _ in read_frames(lambda at, size: wounded[at : at + size], SEGMENT, 0)
-    ]
+    found: list[int] = []
+
+    def take(_: int, fields: FrameFields, body: memoryview) -> bool:
+        header = FrameHeader(*fields)
+        assert decode_body(header, body).count == header.count
+        found.append(header.base_offset)
+        return False
+
+    scan = walked(wounded, visit=take)
     assert expected <= set(found) <= {first for _, first in places}
     assert sorted(set(found)) == found
     for damage in scan.damages:
@@ -189,7 +204,7 @@ decoders: dict[str, Callable[[bytes], object]] = {
     "committed": decode_committed,
     "gzip": lambda data: decompress(Codec.GZIP, data, 5000),
     "zstd": lambda data: decompress(Codec.ZSTD, data, 5000),
-    "scan": lambda data: walk_buffer(data, SEGMENT, 0),
+    "scan": walked,
 }
 
 
@@ -248,6 +263,11 @@ def mutated_bodies(draw: st.DrawFn) -> tuple[int, bytes]:
     return columns.span, bytes(body)
 
 
+def header_of(count: int, body: bytes, last: int, time_us: int) -> FrameHeader:
+    """A header that nobody has checked."""
+    return FrameHeader(FRAME_MAGIC, 1, 0, 0, count, 0, len(body), len(body), 0, last, time_us, time_us, 0)
+
+
 @given(st.integers(1, 14), st.none() | st.integers(0, 20), st.binary(max_size=100) | mutated_bodies())
 @settings(max_examples=500)
 def test_bodies_whose_checksums_hold_are_still_not_believed(
@@ -256,9 +276,9 @@ def test_bodies_whose_checksums_hold_are_still_not_believed(
     """A body under a forged header is refused as a whole, or every record of it can be read without surprises."""
     own_span, body = made if isinstance(made, tuple) else (count - 1, made)
     last = own_span if span is None else span
-    header = FrameHeader(0, count, 0, len(body), len(body), 0, last, 1234, 1234, 0)
+    header = header_of(count, body, last, 1234)
     try:
-        columns = decode_body(header, body, verify=False)
+        columns = decode_body(header, body)
     except DOCUMENTED:
         return
     exercise(columns)
@@ -270,12 +290,12 @@ def test_claims_of_length_allocate_nothing(noise: bytes, codec: Codec, claimed: 
     """Small bytes that claim to be huge are refused with little memory: lengths are compared, not believed."""
     zstd_claim = b"\x28\xb5\x2f\xfd\xa0" + claimed.to_bytes(4, "little") + noise
     body_claim = b"\xa2\x00\x5a" + claimed.to_bytes(4, "big") + noise
-    header = FrameHeader(0, 100_000, 0, len(body_claim), len(body_claim), 0, 2**40, 0, 0, 0)
+    header = header_of(100_000, body_claim, 2**40, 0)
     tracemalloc.start()
     try:
         for attempt in (
             lambda: decompress(codec, zstd_claim, 5000),
-            lambda: decode_body(header, body_claim, verify=False),
+            lambda: decode_body(header, body_claim),
         ):
             try:
                 attempt()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import trio
@@ -15,7 +16,14 @@ from callboard.log.errors import FormatTooNew, InternalError
 from callboard.log.format import frame as frames
 from callboard.log.format.columns import Columns
 from callboard.log.format.faults import FaultReason, FrameInvalid
-from callboard.log.format.frame import FRAME_HEADER_BYTES, FrameFields, decode_header, encode_frame
+from callboard.log.format.frame import (
+    FRAME_HEADER_BYTES,
+    FrameFields,
+    FrameHeader,
+    decode_body,
+    decode_header,
+    encode_frame,
+)
 from callboard.log.format.frame_walk import (
     EVERYTHING,
     LOOK_AHEAD_BYTES,
@@ -23,16 +31,11 @@ from callboard.log.format.frame_walk import (
     DamagedRange,
     FrameWalk,
     Tail,
+    run_walk_async,
+    run_walk_cached,
 )
 from callboard.log.format.index import SegmentIndex
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES, decode_segment_header, encode_segment_header
-from callboard.log.format.walk_drivers import (
-    read_frames,
-    run_walk,
-    run_walk_async,
-    run_walk_cached,
-    walk_buffer,
-)
 
 SEGMENT = 0xABCDEF0123456789
 OTHER = 0x55
@@ -59,6 +62,34 @@ def segment_of(
     return data, places
 
 
+def walked(file: bytes, base_offset: int = 7, **settings: Any) -> FrameWalk:
+    """A walk that was fed the whole file at once."""
+    walk = FrameWalk(SEGMENT, base_offset, file_end=len(file), **settings)
+    if walk.need is not None:
+        walk.feed(file[walk.need.position :])
+    return walk
+
+
+def fed(walk: FrameWalk, pread: Callable[[int, int], bytes]) -> FrameWalk:
+    """The walk, fed by plain reads to its end."""
+    while (need := walk.need) is not None:
+        walk.feed(pread(need.position, need.length))
+    return walk
+
+
+def frames_in(file: bytes, pieces: int = 1 << 30) -> list[tuple[int, FrameHeader, Columns]]:
+    """Position, header and records of every valid frame."""
+    found: list[tuple[int, FrameHeader, Columns]] = []
+
+    def take(position: int, fields: FrameFields, body: memoryview) -> bool:
+        header = FrameHeader(*fields)
+        found.append((position, header, decode_body(header, body)))
+        return False
+
+    fed(FrameWalk(SEGMENT, 7, visit=take), pread_of(file, pieces))
+    return found
+
+
 NESTED = frame_of([b"inner"], 8, OTHER) + frame_of([b"earlier"], 7)
 BATCHES: tuple[list[bytes | None], ...] = (
     [b"a", b"b"],
@@ -72,7 +103,7 @@ BATCHES: tuple[list[bytes | None], ...] = (
 def test_a_whole_segment_is_found_frame_by_frame() -> None:
     """All frames are found with their records, and the scan knows where and at which offset to go on."""
     data, places = segment_of(*BATCHES)
-    scan = walk_buffer(data, SEGMENT, 7)
+    scan = walked(data)
 
     assert [position for position, _, _ in places] == list(scan.positions)
     assert (Tail.CLEAN, len(data), len(data), 16, 9, []) == (
@@ -83,9 +114,7 @@ def test_a_whole_segment_is_found_frame_by_frame() -> None:
         scan.records,
         scan.damages,
     )
-    assert list(BATCHES) == [
-        columns.value_list() for _, _, columns in read_frames(pread_of(data), SEGMENT, 7)
-    ]
+    assert list(BATCHES) == [columns.value_list() for _, _, columns in frames_in(data)]
     assert 14 == scan.max_time_us
 
 
@@ -93,7 +122,7 @@ def test_a_whole_segment_is_found_frame_by_frame() -> None:
 def test_zeros_after_the_last_frame_are_a_clean_end(zeros: int) -> None:
     """A preallocated segment ends where its zeros begin."""
     data, _ = segment_of(*BATCHES)
-    scan = walk_buffer(data + bytes(zeros), SEGMENT, 7)
+    scan = walked(data + bytes(zeros))
 
     assert (Tail.CLEAN, len(data), len(data)) == (scan.tail, scan.end, scan.tail_end)
 
@@ -103,7 +132,7 @@ def test_a_segment_without_frames_is_clean() -> None:
     data, _ = segment_of()
 
     for padding in (b"", bytes(1000)):
-        scan = walk_buffer(data + padding, SEGMENT, 7)
+        scan = walked(data + padding)
         assert (Tail.CLEAN, SEGMENT_HEADER_BYTES, 7) == (scan.tail, scan.end, scan.next_offset)
 
 
@@ -114,7 +143,7 @@ def test_a_frame_torn_at_any_byte_is_a_torn_tail(padding: int) -> None:
     start, first, last = places[-1]
 
     for length in range(1, len(data.rstrip(b"\0")) - start):  # zeros missing from zeros are not missing
-        scan = walk_buffer(data[: start + length] + bytes(padding), SEGMENT, 7)
+        scan = walked(data[: start + length] + bytes(padding))
         assert (Tail.TORN, start, first, 2, []) == (
             scan.tail,
             scan.end,
@@ -133,7 +162,7 @@ def test_a_torn_frame_whose_head_was_not_written_is_torn() -> None:
     start = places[-1][0]
 
     for length in range(1, len(data.rstrip(b"\0")) - start):
-        scan = walk_buffer(data[:start] + bytes(length) + data[start + length :], SEGMENT, 7)
+        scan = walked(data[:start] + bytes(length) + data[start + length :])
         assert (Tail.TORN, start, 2) == (scan.tail, scan.end, len(scan.positions)), length
         assert len(data.rstrip(b"\0")) == scan.tail_end
 
@@ -151,7 +180,7 @@ def test_a_flipped_byte_costs_only_the_frame_it_lies_in() -> None:
             header.base_offset,
             header.intact,
         )
-        scan = walk_buffer(damaged, header.segment_id, header.base_offset)
+        scan = walked(damaged, header.base_offset)
         hit = [place for place in places if place[0] <= at][-1:]
         assert [place[0] for place in places if place not in hit] == list(scan.positions), at
         if hit == places[-1:]:
@@ -173,7 +202,7 @@ def test_damaged_frames_side_by_side_are_one_range() -> None:
     assert [
         DamagedRange(places[1][0], places[3][0], 8, 9),
         DamagedRange(places[5][0], places[6][0], 12, 12),
-    ] == walk_buffer(damaged, SEGMENT, 7).damages
+    ] == walked(damaged).damages
 
 
 def test_gaps_between_offsets_are_not_taken_for_losses() -> None:
@@ -183,7 +212,7 @@ def test_gaps_between_offsets_are_not_taken_for_losses() -> None:
     bad[-1] ^= 1
     data = head + frame_of([b"a"], 7) + bytes(bad) + frame_of([b"c"], 30)
 
-    scan = walk_buffer(data, SEGMENT, 7)
+    scan = walked(data)
     assert [(20, 20)] == [(damage.first_offset_lost, damage.last_offset_lost) for damage in scan.damages]
     assert (2, 31) == (len(scan.positions), scan.next_offset)
 
@@ -192,7 +221,7 @@ def test_offsets_that_do_not_continue_are_not_served() -> None:
     """A valid frame whose offsets lie below the next one expected is not a record again."""
     data, _ = segment_of([b"a", b"b"])
 
-    scan = walk_buffer(data + frame_of([b"again"], 8), SEGMENT, 7)
+    scan = walked(data + frame_of([b"again"], 8))
     assert (Tail.TORN, 1, len(data)) == (scan.tail, len(scan.positions), scan.end)
 
 
@@ -223,7 +252,7 @@ def misdirected_segments(draw: st.DrawFn) -> tuple[bytes, set[int]]:
 def test_a_misdirected_write_costs_no_frame_that_it_did_not_overwrite(case: tuple[bytes, set[int]]) -> None:
     """Every record whose frame is whole in its place is found, whichever frames lie valid in a wrong one."""
     file, whole = case
-    found = [columns.offset_list() for _, _, columns in read_frames(pread_of(file), SEGMENT, 7)]
+    found = [columns.offset_list() for _, _, columns in frames_in(file)]
     offsets = [offset for batch in found for offset in batch]
     assert whole <= set(offsets)
     assert offsets == sorted(set(offsets))
@@ -239,18 +268,18 @@ def test_a_frame_that_jumps_ahead_gives_way_to_a_lower_one_behind_it() -> None:
     damaged[places[2][0] + 9 : places[2][0] + 9 + size] = moved
     damaged[places[7][0] :] = bytes(len(moved))
 
-    scan = walk_buffer(damaged, SEGMENT, 7)
+    scan = walked(damaged)
     assert [DamagedRange(places[1][0] + size, places[4][0], 9, 10)] == scan.damages
     assert [7, 8, 11, 12, 13] == offsets_of(damaged)
 
     damaged[places[4][0] :] = bytes(len(damaged) - places[4][0])
-    scan = walk_buffer(damaged, SEGMENT, 7)
+    scan = walked(damaged)
     assert [DamagedRange(places[2][0], places[2][0] + 9, 9, 13)] == scan.damages
     assert [7, 8, 14] == offsets_of(damaged)
 
 
 def offsets_of(file: bytes) -> list[int]:
-    found = read_frames(pread_of(file), SEGMENT, 7)
+    found = frames_in(file)
     return [offset for _, _, columns in found for offset in columns.offset_list()]
 
 
@@ -260,7 +289,7 @@ def test_overwritten_stretches_are_damage_when_frames_follow() -> None:
 
     for start, length, filler in ((places[3][0] + 10, 300, b"\xa5"), (places[8][0], 250, b"\0")):
         damaged = data[:start] + filler * length + data[start + length :]
-        scan = walk_buffer(damaged, SEGMENT, 7)
+        scan = walked(damaged)
         lost = [p for p in places if p[0] < start + length and p[0] + (places[1][0] - places[0][0]) > start]
         assert [p[0] for p in places if p not in lost] == list(scan.positions)
         assert [(lost[0][1], lost[-1][2])] == [
@@ -302,8 +331,8 @@ def test_chunks_of_any_size_give_the_same_walk(chunk_bytes: int, is_end_known: b
 
     for file in (data, bytes(damaged), data[:-3], zeroed, zeroed + b"x", data + bytes(100)):
         end = len(file) if is_end_known else None
-        parts = run_walk(FrameWalk(SEGMENT, 7, file_end=end, chunk_bytes=chunk_bytes), pread_of(file))
-        assert found_by(walk_buffer(file, SEGMENT, 7)) == found_by(parts)
+        parts = fed(FrameWalk(SEGMENT, 7, file_end=end, chunk_bytes=chunk_bytes), pread_of(file))
+        assert found_by(walked(file)) == found_by(parts)
 
 
 @st.composite
@@ -368,8 +397,8 @@ def test_all_drivers_find_the_same(
         await trio.lowlevel.checkpoint()
         return pread_of(file, pieces)(position, length)
 
-    plain = run_walk(new_walk(1 << 20), pread_of(file))
-    cut = run_walk(new_walk(), pread_of(file, pieces))
+    plain = fed(new_walk(1 << 20), pread_of(file))
+    cut = fed(new_walk(), pread_of(file, pieces))
     waiting = trio.run(run_walk_async, new_walk(), awaited)
     cached = new_walk()
     tries = itertools.count()
@@ -416,7 +445,7 @@ def test_a_length_beyond_the_end_of_the_file_is_not_asked_for() -> None:
         asked.append(length)
         return file[position : position + length]
 
-    walk = run_walk(FrameWalk(SEGMENT, 7, file_end=len(file)), pread)
+    walk = fed(FrameWalk(SEGMENT, 7, file_end=len(file)), pread)
     assert (Tail.TORN, (8, 8), 1) == (walk.tail, walk.torn_offsets, len(walk.positions))
     assert max(asked) <= len(file)
 
@@ -437,7 +466,7 @@ def test_bodies_that_nobody_wants_are_not_read() -> None:
         visited.append(position)
         return True
 
-    run_walk(
+    fed(
         FrameWalk(
             SEGMENT,
             7,
@@ -462,7 +491,7 @@ def test_a_frame_that_its_visitor_refuses_is_damage() -> None:
             raise FrameInvalid(FaultReason.BODY)
         return False
 
-    walk = run_walk(FrameWalk(SEGMENT, 7, visit=visit), pread_of(data))
+    walk = fed(FrameWalk(SEGMENT, 7, visit=visit), pread_of(data))
     assert [DamagedRange(places[1][0], places[2][0], 9, 9)] == walk.damages
     assert [places[0][0], places[2][0]] == list(walk.positions)
 
@@ -470,7 +499,7 @@ def test_a_frame_that_its_visitor_refuses_is_damage() -> None:
 def test_frames_are_read_with_a_plain_pread() -> None:
     """Positions, headers and records, one after the other, with nothing but a function that reads bytes."""
     data, places = segment_of(*BATCHES)
-    found = list(read_frames(pread_of(data, 100), SEGMENT, 7))
+    found = frames_in(data, pieces=100)
     assert [place[0] for place in places] == [position for position, _, _ in found]
     assert [place[1:] for place in places] == [(head.base_offset, head.last_offset) for _, head, _ in found]
     assert list(BATCHES) == [columns.value_list() for _, _, columns in found]
@@ -480,7 +509,7 @@ def test_a_scan_resumes_from_a_known_frame() -> None:
     """From a position that an index proved, only what follows is read."""
     data, places = segment_of(*BATCHES)
     position, first, _ = places[3]
-    scan = walk_buffer(data, SEGMENT, first, position=position)
+    scan = walked(data, first, position=position)
 
     assert [place[0] for place in places[3:]] == list(scan.positions)
     assert len(data) == scan.end
@@ -492,7 +521,7 @@ def test_walking_over_headers_does_not_read_bodies() -> None:
     damaged = bytearray(data)
     damaged[places[1][0] + FRAME_HEADER_BYTES + 3] ^= 1
 
-    assert len(places) == len(walk_buffer(damaged, SEGMENT, 7, check_from=NOTHING).positions)
+    assert len(places) == len(walked(damaged, check_from=NOTHING).positions)
 
 
 def test_a_scan_fills_an_index() -> None:
@@ -500,7 +529,7 @@ def test_a_scan_fills_an_index() -> None:
     data, places = segment_of(*BATCHES)
     found = SegmentIndex(SEGMENT, 7, interval_bytes=100)
     written = SegmentIndex(SEGMENT, 7, interval_bytes=100)
-    walk_buffer(data, SEGMENT, 7, index=found)
+    walked(data, index=found)
     for position, first, last in places:
         size = decode_header(data, position, SEGMENT).frame_bytes
         written.note(position, size, first, last, last - first + 1, first)
@@ -518,7 +547,7 @@ def test_a_newer_frame_stops_the_scan() -> None:
     checksum = frames.zlib.crc32(sealed, frames.seed_of(SEGMENT)).to_bytes(4, "little")
 
     with pytest.raises(FormatTooNew):
-        walk_buffer(data[:start] + bytes(sealed) + checksum + data[start + 60 :], SEGMENT, 7)
+        walked(data[:start] + bytes(sealed) + checksum + data[start + 60 :])
 
 
 @given(
@@ -544,8 +573,8 @@ def test_forged_headers_neither_hang_nor_break_a_scan(forged: list[tuple[int, ..
             frames.FRAME_MAGIC, 1, codec, 0, count, checksum, length, plain, base, last, first_us, latest_us
         )
         data += sealed + frames.CHECKSUM.pack(frames.zlib.crc32(sealed, seed)) + body
-    whole = walk_buffer(data, SEGMENT, 7)
-    parts = run_walk(FrameWalk(SEGMENT, 7, chunk_bytes=50), pread_of(data))
+    whole = walked(data)
+    parts = fed(FrameWalk(SEGMENT, 7, chunk_bytes=50), pread_of(data))
 
     assert 2 <= len(whole.positions)
     assert found_by(whole) == found_by(parts)

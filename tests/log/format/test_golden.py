@@ -15,16 +15,17 @@ import pytest
 from callboard.log.format.columns import Columns
 from callboard.log.format.committed import Committed, decode_committed, encode_committed
 from callboard.log.format.compression import NONE, Compression
-from callboard.log.format.frame import decode_frame, encode_frame
+from callboard.log.format.frame import FrameFields, FrameHeader, decode_body, decode_frame, encode_frame
+from callboard.log.format.frame_walk import FrameWalk
 from callboard.log.format.index import SegmentIndex
 from callboard.log.format.segment import (
+    SEGMENT_HEADER_BYTES,
     SegmentKind,
     belongs_to,
     decode_segment_header,
     encode_segment_header,
     identity_of,
 )
-from callboard.log.format.walk_drivers import read_frames, walk_buffer
 from callboard.log.journal.journal_records import (
     CONTROL,
     Control,
@@ -180,16 +181,27 @@ def test_golden_compressed_frames_are_read(name: str) -> None:
     assert SHRUNK.value_list() == columns.value_list()
 
 
+def walked(data: bytes, base_offset: int) -> tuple[FrameWalk, list[tuple[FrameHeader, Columns]]]:
+    """A walk over a whole segment, and header and records of its frames."""
+    found: list[tuple[FrameHeader, Columns]] = []
+
+    def take(_: int, fields: FrameFields, body: memoryview) -> bool:
+        header = FrameHeader(*fields)
+        found.append((header, decode_body(header, body)))
+        return False
+
+    walk = FrameWalk(SEGMENT, base_offset, file_end=len(data), visit=take)
+    walk.feed(data[SEGMENT_HEADER_BYTES:])
+    return walk, found
+
+
 def test_the_golden_segment_is_read() -> None:
     """A whole segment is scanned, and its records come back."""
     data = golden("segment")
-    scan = walk_buffer(data, SEGMENT, 42)
+    scan, frames = walked(data, 42)
 
     assert (45, len(data) - 40, []) == (scan.next_offset, scan.end, scan.damages)
-    assert [[b"hello", b"board"], [None]] == [
-        columns.value_list()
-        for _, _, columns in read_frames(lambda at, size: data[at : at + size], SEGMENT, 42)
-    ]
+    assert [[b"hello", b"board"], [None]] == [columns.value_list() for _, columns in frames]
 
 
 def test_the_golden_journal_is_read() -> None:
@@ -200,11 +212,11 @@ def test_the_golden_journal_is_read() -> None:
     assert belongs_to(header, "catalog")
     assert not belongs_to(header, "topics/00/0/delivery")
 
-    frames = list(read_frames(lambda at, size: data[at : at + size], SEGMENT, 40))
+    _, frames = walked(data, 40)
     assert [(40, 40), (41, 41), (42, 44), (45, 49), (50, 50), (51, 51), (52, 52)] == [
-        (frame.base_offset, frame.last_offset) for _, frame, _ in frames
+        (frame.base_offset, frame.last_offset) for frame, _ in frames
     ]
-    first = [decode_control(columns.value(0)) for _, _, columns in frames]
+    first = [decode_control(columns.value(0)) for _, columns in frames]
     assert [
         Control(Kind.SNAPSHOT, 42),
         None,
@@ -214,7 +226,7 @@ def test_the_golden_journal_is_read() -> None:
         None,
         Control(Kind.MARK, 52),
     ] == first
-    assert [b"one", b"two"] == frames[2][2].value_list(1)
+    assert [b"one", b"two"] == frames[2][1].value_list(1)
 
 
 def test_golden_index_and_committed_file_are_read() -> None:

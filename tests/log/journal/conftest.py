@@ -47,9 +47,11 @@ class Owner:
         return b",".join(self.state)
 
     async def append(self, journal: Journal, *events: bytes, sync: bool = True) -> None:
-        """Append, and apply what was appended."""
+        """Append, apply what was appended, and maintain the journal."""
         await journal.append(events, sync=sync)
         self.state.extend(events)
+        if journal.needs_maintenance:
+            await journal.maintain()
 
     async def keeps(self, state: list[bytes]) -> None:
         """After a power loss the journal opens with this state."""

@@ -7,10 +7,9 @@ import pytest
 import trio
 
 from callboard.log.errors import InvalidArgument, LogCorrupt, OffsetOutOfRange, StorageError
+from callboard.log.format.frame_walk import FrameWalk
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES, decode_segment_header
-from callboard.log.format.walk_drivers import walk_buffer
 from callboard.log.offline.reader import LogReader
-from callboard.simulations.disk.disk_faults import ReadVerb
 
 
 async def open_reader(writer):
@@ -137,7 +136,9 @@ async def test_the_last_frame_behind_damage_is_read(writer):
     await writer.fill()
     data = writer.disk.files()[writer.path(12)]
     header = decode_segment_header(data[:SEGMENT_HEADER_BYTES])
-    writer.disk.plant_file(writer.path(12), data[: walk_buffer(data, header.segment_id, 12).end])
+    walk = FrameWalk(header.segment_id, 12, file_end=len(data))
+    walk.feed(data[SEGMENT_HEADER_BYTES:])
+    writer.disk.plant_file(writer.path(12), data[: walk.end])
     writer.disk.flip(writer.path(12), data.index(b"value-19"))
     records, lost = await read_all(await open_reader(writer))
     assert expected(0, 18) + expected(21, 36) == records
@@ -173,7 +174,7 @@ async def test_refused_reads_come_out(writer):
     """An error of the disk comes out as a StorageError."""
     await writer.append()
     reader = await open_reader(writer)
-    writer.disk.fail_next(ReadVerb, OSError(errno.EIO, "Input/output error"))
+    writer.disk.fail_next("read", OSError(errno.EIO, "Input/output error"))
     with pytest.raises(StorageError):
         await reader.read(0)
 

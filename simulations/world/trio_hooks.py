@@ -72,7 +72,8 @@ class VirtualTrioClock(trio.abc.Clock):
         runner.deadlines = _ordered_deadlines()()
         runner.io_manager = _RarelyPolled(runner.io_manager, runner.runq)
         if not isinstance(runner.instruments, dict):
-            runner.instruments = _quick_instruments(type(runner.instruments))(runner.instruments)
+            slow: Any = type(runner.instruments)
+            runner.instruments = _quick_instruments(slow)(runner.instruments)
 
     def current_time(self) -> float:
         """Virtual seconds since the run began."""

@@ -175,15 +175,20 @@ class Delivery(DeliveryState):
     def ack(self, lease_id: int, ranges: Sequence[OffsetRange], now: float) -> Settlement:
         """The consumer is done with `ranges`. Late acks count until the message is leased again."""
         lease = self._leases.get(lease_id)
-        if lease is not None and len(lease.rows) == 1 == len(ranges) and lease.rows[0][:2] == ranges[0]:
-            # The common case: the range named is all that the lease has.
-            start, stop, _ = lease.rows[0]
-            del self._leases[lease_id]
-            self.leased -= stop - start
-            self._settle(start, stop)
-            self.acked += stop - start
-            self.events.append(("A", lease_id, (start, stop)))
-            return Settlement(((start, stop),), ())
+        if lease is not None and len(lease.rows) == 1 == len(ranges):
+            start, end, history = lease.rows[0]
+            stop = ranges[0][1]
+            if ranges[0][0] == start and type(stop) is int and start < stop <= end:
+                # The common case: the range named is all that the lease has, or its beginning.
+                if stop == end:
+                    del self._leases[lease_id]
+                else:
+                    lease.rows[0] = (stop, end, history)
+                self.leased -= stop - start
+                self._settle(start, stop)
+                self.acked += stop - start
+                self.events.append(("A", lease_id, (start, stop)))
+                return Settlement(((start, stop),), ())
         named = normal_ranges(ranges)
         accepted = self._ack(lease_id, named)
         if accepted:

@@ -30,7 +30,7 @@ from callboard.log.format.segment import (
 )
 from callboard.log.journal.journal_disk import segment_bases
 from callboard.log.journal.journal_records import Kind
-from callboard.log.journal.journal_recovery import snapshot_kind
+from callboard.log.journal.journal_recovery import announced_snapshot
 from callboard.log.offline.found import FramesFound, Inspection, Problem, SegmentState
 from callboard.log.seams.disk import Close, Incarnation
 from callboard.log.segments.damage_record import DamageRecord
@@ -134,7 +134,7 @@ class Inspector:
                 state.tell("header-copy", 0, None, None, message)
             if header.kind is SegmentKind.JOURNAL:
                 opened = OpenSegment(handle, header, state.size_bytes)
-                state.heals = await snapshot_kind(self.files, opened) is Kind.HEAL
+                state.heals = (await announced_snapshot(self.files, opened))[0] is Kind.HEAL
         await self.files.submit((Close(handle),))
         return state
 

@@ -64,18 +64,17 @@ class View:
         return best
 
 
+@attrs.define(eq=False)
 class LogReader:
     """Reads one partition directory. `open` makes one; one task uses it at a time."""
 
-    def __init__(self, files: Incarnation, directory: str) -> None:
-        """Describe a reader that is not open yet: use `open`."""
-        self.directory = directory
-        self._files = files
-        self._bases: list[int] = []
-        self._genuine: dict[int, bool] = {}
-        """Of the files seen so far: whether the header says what the name says. Others are no part of the log."""
-        self._visible_end = 0
-        self._views: OrderedDict[int, View] = OrderedDict()
+    _files: Incarnation
+    directory: str
+    _bases: list[int] = attrs.Factory(list)
+    _genuine: dict[int, bool] = attrs.Factory(dict)
+    """Of the files seen so far: whether the header says what the name says. Others are no part of the log."""
+    _visible_end: int = 0
+    _views: OrderedDict[int, View] = attrs.Factory(OrderedDict)
 
     @classmethod
     async def open(cls, files: Incarnation, directory: str) -> LogReader:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
+import attrs
 import trio
 
 from callboard.log.errors import LogCorrupt, PlanFailed
@@ -29,30 +30,22 @@ CHUNK_BYTES: Final = 256 * KIB
 HOT_CHUNK_BYTES: Final = 64 * KIB
 
 
+@attrs.define(eq=False)
 class LogReads:
     """The reading half of a partition log."""
 
-    def __init__(
-        self,
-        files: Incarnation,
-        segments: SegmentList,
-        tail: TailCache,
-        *,
-        open_segments: int,
-        is_recovered: bool = True,
-    ) -> None:
-        """Before it `is_recovered`, a file that is missing tells nothing: recovery may be moving it."""
-        self._files = files
-        self._open_segments = open_segments
-        self._is_recovered = is_recovered
-        self._segments = segments
-        self._tail = tail
-        self._frame: Columns | None = None
-        """The last frame of which a read wanted a part only: the next part is cut from it. No larger than the tail."""
-        self._opening = trio.Lock()
-        self._uses = 0
-        self._closing: list[StoredSegment] = []
-        """Dropped by retention while somebody reads them."""
+    _files: Incarnation
+    _segments: SegmentList
+    _tail: TailCache
+    _open_segments: int = attrs.field(kw_only=True)
+    _is_recovered: bool = attrs.field(kw_only=True)
+    """Before that, a file that is missing tells nothing: recovery may be moving it."""
+    _frame: Columns | None = None
+    """The last frame of which a read wanted a part only: the next part is cut from it. No larger than the tail."""
+    _opening: trio.Lock = attrs.Factory(trio.Lock)
+    _uses: int = 0
+    _closing: list[StoredSegment] = attrs.Factory(list)
+    """Dropped by retention while somebody reads them."""
 
     # -- without waiting ----------------------------------------------------------------------------------------
 

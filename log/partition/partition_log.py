@@ -69,13 +69,14 @@ from callboard.log.partition.recovery import (
 from callboard.log.partition.retention import LogSettings, retain
 from callboard.log.partition.tail_cache import TailCache
 from callboard.log.seams.clock import Clock
-from callboard.log.seams.disk import Buffer, Close, Handle, Incarnation, Sync, Verb, Write
+from callboard.log.seams.disk import Buffer, Close, Handle, Incarnation, Mark, Sync, Verb, Write
 from callboard.log.seams.entropy import Entropy
+from callboard.log.segments.damage_record import DamageRecord
 from callboard.log.segments.filling import make_segment, new_segment_id
 from callboard.log.segments.index_file import index_room_verbs, index_store_verbs
 from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.reading import Reading
-from callboard.log.segments.segments import Damage, Gap, StoredSegment
+from callboard.log.segments.segments import Damage, Gap, SegmentList, StoredSegment
 
 MICROSECONDS: Final = 1_000_000
 NEVER: Final = float("inf")
@@ -123,45 +124,49 @@ class StagedAppend:
         return len(self.verbs)
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class PartitionLog:
-    """See the module's docstring. One owner, one task that stages; reads may come from any task."""
+    """See the module's docstring; `open` makes one. One owner, one task that stages; reads may come from any task."""
 
-    def __init__(
-        self,
-        files: Incarnation,
-        directory: str,
-        settings: LogSettings,
-        opened: Opened,
-        *,
-        label: str,
-        clock: Clock,
-        entropy: Entropy,
-        named_end: int,
-        limits: Limits,
-        owed_for: StorageError | None = None,
-    ) -> None:
-        self.label = label
-        self.owed_for = owed_for
-        """Why recovery could not write; None once it could. Until then the log ends where it is proven."""
-        self.needs_healing = owed_for is not None
-        self._named_end = named_end
-        self._files = files
-        self._directory = directory
-        self._settings = settings
-        self._limits = limits
-        self._clock = clock
-        self._entropy = entropy
-        self._quarantine = Quarantine(files, label)
-        self._staged: StagedAppend | None = None
-        self._sync_target = 0
-        self._is_tainted = False
-        self._is_closed = False
-        self._unsettled_from, self._drops_unread = 0, False
-        self._use(opened)
+    label: str
+    _files: Incarnation
+    _directory: str
+    _settings: LogSettings
+    _clock: Clock
+    _entropy: Entropy
+    _named_end: int
+    _limits: Limits
+    owed_for: StorageError | None = None
+    """Why recovery could not write; None once it could. Until then the log ends where it is proven."""
+    needs_healing: bool = False
+    recovery: Recovery = attrs.field(init=False)
+    record: DamageRecord = attrs.field(init=False)
+    visible_end: int = attrs.field(init=False)
+    durable_end: int = attrs.field(init=False)
+    start_offset: int = attrs.field(init=False)
+    """The first offset that retention has not dropped."""
+    segment_count: int = attrs.field(init=False)
+    """Segments, the one in use included."""
+    is_over_limit: bool = attrs.field(init=False)
+    """Whether `retention_bytes` is reached while unsettled records keep the oldest segment.
+
+    Judged by what `retain` was told last: call that first when this is True.
+    """
+    _segments: SegmentList = attrs.field(init=False)
+    _tail: TailCache = attrs.field(init=False)
+    _reads: LogReads = attrs.field(init=False)
+    _mark: Mark | None = attrs.field(init=False)
+    _roll_at_us: float = attrs.field(init=False)
+    _staged: StagedAppend | None = None
+    _sync_target: int = 0
+    _is_tainted: bool = False
+    _is_closed: bool = False
+    _unsettled_from: int = 0
+    _drops_unread: bool = False
 
     def _use(self, opened: Opened) -> None:
         """Go on with what recovery found."""
-        self.recovery: Recovery = opened.recovery
+        self.recovery = opened.recovery
         self._segments = opened.segments
         self.record = opened.record
         self._mark = opened.mark
@@ -180,9 +185,7 @@ class PartitionLog:
         """Segments were begun or dropped, or are kept by other settings: know again what each append looks at."""
         segments, settings = self._segments, self._settings
         self.start_offset = segments[0].base_offset
-        """The first offset that retention has not dropped."""
         self.segment_count = len(segments)
-        """Segments, the one in use included."""
         age_s = settings.roll_age_s
         self._roll_at_us = NEVER if age_s is None else segments.active.created_us + age_s * MICROSECONDS
         self._judge_size()
@@ -194,10 +197,6 @@ class PartitionLog:
             and self._segments.size_bytes >= self._settings.retention_bytes
             and self._segments[0].end_offset > self._unsettled_from
         )
-        """Whether `retention_bytes` is reached while unsettled records keep the oldest segment.
-
-        Judged by what `retain` was told last: call that first when this is True.
-        """
 
     @classmethod
     async def open(
@@ -219,33 +218,35 @@ class PartitionLog:
         is opened as far as it is proven, and `owed_for` tells the obstacle; `heal` goes on with recovery. Raises
         `StorageError` and `FormatTooNew`.
         """
-        owed_for: StorageError | None = None
-        try:
-            opened = await open_partition(
-                files,
-                directory,
-                label=label,
-                segment_bytes=settings.segment_bytes,
-                clock=clock,
-                entropy=entropy,
-                named_end=named_end,
-            )
-        except StorageError as error:
-            if not lacks_space(error):
-                raise
-            opened = await open_proven(files, directory, segment_bytes=settings.segment_bytes)
-            owed_for = error
-        return cls(
-            files,
-            directory,
-            settings,
-            opened,
+        log = cls(
+            files=files,
+            directory=directory,
+            settings=settings,
             label=label,
             clock=clock,
             entropy=entropy,
             named_end=named_end,
             limits=limits,
-            owed_for=owed_for,
+        )
+        try:
+            opened = await log._recover()
+        except StorageError as error:
+            if not lacks_space(error):
+                raise
+            opened = await open_proven(files, directory, segment_bytes=settings.segment_bytes)
+            log.owed_for, log.needs_healing = error, True
+        log._use(opened)
+        return log
+
+    async def _recover(self) -> Opened:
+        return await open_partition(
+            self._files,
+            self._directory,
+            label=self.label,
+            segment_bytes=self._settings.segment_bytes,
+            clock=self._clock,
+            entropy=self._entropy,
+            named_end=self._named_end,
         )
 
     def __repr__(self) -> str:
@@ -502,7 +503,14 @@ class PartitionLog:
 
     async def _heal(self) -> None:
         if self.owed_for is not None:
-            await self._recover()
+            # Whoever reads meanwhile goes on in the files that it has.
+            opened = await self._recover()
+            reads, earlier = self._reads, list(self._segments)
+            self.owed_for, self.needs_healing = None, False
+            self._use(opened)
+            closing = reads.forget(earlier)
+            if closing:
+                await self._files.submit(closing)
             return
         await remove_leftovers(self._files, self._directory, self._segments.active)
         if not self._is_tainted:
@@ -518,28 +526,10 @@ class PartitionLog:
             now_us=self._clock.wall_us(),
             limit_bytes=self._settings.roll_bytes,
             compression=self._settings.compression,
-            quarantine=self._quarantine,
+            quarantine=Quarantine(self._files, self.label),
         )
         closing = self._go_on_in(made)
         self.needs_healing = self._is_tainted = False
-        if closing:
-            await self._files.submit(closing)
-
-    async def _recover(self) -> None:
-        """Do what recovery owes since the log was opened. Whoever reads meanwhile goes on in the files that it has."""
-        opened = await open_partition(
-            self._files,
-            self._directory,
-            label=self.label,
-            segment_bytes=self._settings.segment_bytes,
-            clock=self._clock,
-            entropy=self._entropy,
-            named_end=self._named_end,
-        )
-        reads, earlier = self._reads, list(self._segments)
-        self.owed_for, self.needs_healing = None, False
-        self._use(opened)
-        closing = reads.forget(earlier)
         if closing:
             await self._files.submit(closing)
 

@@ -58,6 +58,7 @@ from callboard.log.format.columns import Columns
 from callboard.log.format.committed import COMMITTED_BYTES, COMMITTED_NAME, decode_committed, encode_committed
 from callboard.log.format.faults import CommittedInvalid
 from callboard.log.format.frame import encode_frame, frame_length
+from callboard.log.format.segment import SegmentKind, encode_segment_header, identity_of
 from callboard.log.journal.journal_disk import (
     close_quietly,
     error_of,
@@ -566,16 +567,17 @@ class Journal:
             if self._lacks_directory:
                 await make_directory(self._files, self.directory)
                 self._lacks_directory = False
-            await start_segment(
-                self._files,
-                segment,
+            header = encode_segment_header(
+                segment_id=segment.segment_id,
+                kind=SegmentKind.JOURNAL,
+                base_offset=segment.base_offset,
                 created_us=self._clock.wall_us(),
                 records_version=self._version,
-                frames=frames,
-                reserve_bytes=self._topped_up_bytes,
-                reserve_or_fail=allocate_or_fail,
-                first=first,
+                identity=identity_of(self.directory),
             )
+            reserve_bytes = self._topped_up_bytes
+            reserves = (reserve_bytes,) if allocate_or_fail else (reserve_bytes, 0)
+            await start_segment(self._files, segment, header, frames, reserves, first)
         except PlanFailed as error:
             if is_among(error.verb, first) or may_have_named(error):
                 self.needs_healing = True

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from callboard.log.format.columns import Columns
-from callboard.log.format.compression import Compression
 from callboard.log.format.frame import encode_frame
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES, GapReason
+from callboard.log.partition.retention import LogSettings
 from callboard.log.partition.survey import leftovers
 from callboard.log.seams.disk import Incarnation, SyncDirectory, Unlink, Verb
 from callboard.log.segments.filling import SegmentFill, make_segment
 from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.segment_file import base_offset_of
-from callboard.log.segments.segments import StoredSegment
+from callboard.log.segments.segments import SegmentList, StoredSegment
 
 
 async def remove_leftovers(files: Incarnation, directory: str, active: StoredSegment) -> None:
@@ -38,25 +38,23 @@ async def remove_leftovers(files: Incarnation, directory: str, active: StoredSeg
 
 async def heal_segment(
     files: Incarnation,
-    active: StoredSegment,
+    segments: SegmentList,
     unsynced: Sequence[Columns],
+    settings: LogSettings,
     *,
-    earlier: StoredSegment | None,
     durable_end: int,
     segment_id: int,
     now_us: int,
-    limit_bytes: int,
-    compression: Compression,
     quarantine: Quarantine,
 ) -> StoredSegment:
     """Make the segment that goes on at `durable_end`, holding `unsynced`. All of it is synced at return.
 
-    It takes the place of `active` when nothing in that was synced; `earlier` is the segment before that.
+    It takes the place of the last one when nothing in that was synced, and follows what that followed.
     """
+    active = segments.active
     previous_base, previous_end, gap = active.base_offset, durable_end, GapReason.NONE
     if active.base_offset == durable_end:
-        # It follows what that followed, behind the same gap.
-        previous_base = durable_end if earlier is None else earlier.base_offset
+        previous_base = segments[-2].base_offset if len(segments) > 1 else durable_end
         previous_end, gap = active.previous_end, active.gap
     made, making = make_segment(
         files,
@@ -64,7 +62,7 @@ async def heal_segment(
         durable_end,
         segment_id=segment_id,
         now_us=now_us,
-        limit_bytes=limit_bytes,
+        limit_bytes=settings.roll_bytes,
         previous_base=previous_base,
         previous_end=previous_end,
         gap=gap,
@@ -78,7 +76,7 @@ async def heal_segment(
             segment_id=segment_id,
             base_offset=columns.base_offset,
             append_time_us=columns.append_time_us,
-            compression=compression,
+            compression=settings.compression,
         )
         fill.add(frame, columns.base_offset, columns.last_offset, columns.count, columns.append_time_us)
         verbs += fill.verbs()

@@ -516,26 +516,17 @@ class PartitionLog:
         if not self._is_tainted:
             self.needs_healing = False
             return
+        abandoned = self._segments.active
         made = await heal_segment(
             self._files,
-            self._segments.active,
+            self._segments,
             self._tail.from_offset(self.durable_end),
-            earlier=self._segments[-2] if len(self._segments) > 1 else None,
+            self._settings,
             durable_end=self.durable_end,
             segment_id=new_segment_id(self._entropy),
             now_us=self._clock.wall_us(),
-            limit_bytes=self._settings.roll_bytes,
-            compression=self._settings.compression,
             quarantine=Quarantine(self._files, self.label),
         )
-        closing = self._go_on_in(made)
-        self.needs_healing = self._is_tainted = False
-        if closing:
-            await self._files.submit(closing)
-
-    def _go_on_in(self, made: StoredSegment) -> list[Verb]:
-        """Take the healing segment into use; returns verbs that close the file whose name it took, if any."""
-        abandoned = self._segments.active
         abandoned.end_offset = self.durable_end
         abandoned.index, abandoned.is_indexed = None, False
         self._segments.append(made)
@@ -543,7 +534,10 @@ class PartitionLog:
         self.durable_end = self.visible_end
         if self._mark is not None:
             self._mark.store(encode_committed(self.visible_end, self.durable_end))
-        return self._reads.forget([abandoned]) if abandoned.base_offset == made.base_offset else []
+        closing = self._reads.forget([abandoned]) if abandoned.base_offset == made.base_offset else []
+        self.needs_healing = self._is_tainted = False
+        if closing:
+            await self._files.submit(closing)
 
     # -- reading ----------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from array import array
 from collections.abc import Sequence
+from contextlib import suppress
 
 import attrs
 
@@ -140,10 +141,7 @@ class Writer:
     async def _trim(self, segment: StoredSegment) -> None:
         """Cut off what was superseded or never used: tidiness only, so a refusal does not matter."""
         file = segment.file
-        if not segment.is_open or file.allocated_to <= file.position:
-            return
-        try:
-            await self._files.submit((Truncate(file.handle, file.position),))
-        except PlanFailed:
-            return
-        file.allocated_to = file.position
+        if segment.is_open and file.allocated_to > file.position:
+            with suppress(PlanFailed):
+                await self._files.submit((Truncate(file.handle, file.position),))
+                file.allocated_to = file.position

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, Final
 
 import attrs
@@ -109,10 +110,8 @@ class DamageRecord:
     async def note(self, damages: Iterable[Damage], now_us: int) -> None:
         """As `add`, and store it. A disk that refuses is no reason not to serve the rest."""
         self.add(damages, now_us)
-        try:
+        with suppress(PlanFailed):
             await self.store()
-        except PlanFailed:
-            return
 
     def accept(self) -> bool:
         """Mark all as acknowledged; whether there were any to mark."""

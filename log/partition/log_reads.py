@@ -199,7 +199,15 @@ class LogReads:
             try:
                 if not await self._open(segment):
                     continue
-                found = await self._first_at(segment, time_us, min(durable_end, segment.end_offset))
+                found = await first_at(
+                    self._files,
+                    segment.file.handle,
+                    segment.segment_id,
+                    (await index_stored(self._files, segment)).find_time(time_us),
+                    time_us,
+                    limit=min(durable_end, segment.end_offset),
+                    file_end=segment.file.position,
+                )
             finally:
                 segment.readers -= 1
             if found is not None:
@@ -223,19 +231,6 @@ class LogReads:
         if segment is not self._segments.active:
             segment.newest_us = newest_us
         return newest_us
-
-    async def _first_at(self, segment: StoredSegment, time_us: int, limit: int) -> int | None:
-        """The first offset at or after `time_us`, below `limit`."""
-        index = await index_stored(self._files, segment)
-        return await first_at(
-            self._files,
-            segment.file.handle,
-            segment.segment_id,
-            index.find_time(time_us),
-            time_us,
-            limit=limit,
-            file_end=segment.file.position,
-        )
 
     # -- open files -----------------------------------------------------------------------------------------------
 

@@ -67,6 +67,7 @@ from callboard.log.partition.recovery import (
     open_proven,
 )
 from callboard.log.partition.retention import LogSettings, retain
+from callboard.log.partition.rewriting import Writer
 from callboard.log.partition.tail_cache import TailCache
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Buffer, Close, Handle, Incarnation, Mark, Sync, Verb, Write
@@ -239,15 +240,10 @@ class PartitionLog:
         return log
 
     async def _recover(self) -> Opened:
-        return await open_partition(
-            self._files,
-            self._directory,
-            label=self.label,
-            segment_bytes=self._settings.segment_bytes,
-            clock=self._clock,
-            entropy=self._entropy,
-            named_end=self._named_end,
-        )
+        quarantine = Quarantine(self._files, self.label)
+        segment_bytes = self._settings.segment_bytes
+        writer = Writer(self._files, self._directory, quarantine, self._clock, self._entropy, segment_bytes)
+        return await open_partition(writer, self._named_end)
 
     def __repr__(self) -> str:
         return f"<PartitionLog {self.label!r} {self.start_offset} to {self.visible_end}>"

@@ -39,14 +39,14 @@ class RewrittenRun:
 
 @attrs.define(eq=False)
 class Writer:
-    """Makes the new segments of one recovery."""
+    """Makes the new segments of one recovery, in a partition's directory."""
 
-    _files: Incarnation
-    _directory: str
-    _quarantine: Quarantine
-    _clock: Clock
-    _entropy: Entropy
-    _segment_bytes: int
+    files: Incarnation
+    directory: str
+    quarantine: Quarantine
+    clock: Clock
+    entropy: Entropy
+    segment_bytes: int
     rewritten_records: int = 0
     made: list[StoredSegment] = attrs.Factory(list)
 
@@ -68,7 +68,7 @@ class Writer:
         survivors = [segment for segment in segments if segment.base_offset not in made]
         for segment in segments:
             if segment.base_offset in made:
-                await self._files.submit((Close(segment.file.handle),))
+                await self.files.submit((Close(segment.file.handle),))
         for segment in survivors[max(len(before) - 1, 0) :]:
             await self._trim(segment)
         everything = sorted((*survivors, *made.values()), key=lambda segment: segment.base_offset)
@@ -81,21 +81,21 @@ class Writer:
         self, run: RewrittenRun, previous_base: int, segments: Sequence[StoredSegment]
     ) -> StoredSegment:
         made, verbs = make_segment(
-            self._files,
-            self._directory,
+            self.files,
+            self.directory,
             run.base_offset,
-            segment_id=new_segment_id(self._entropy),
-            now_us=self._clock.wall_us(),
-            limit_bytes=self._segment_bytes,
+            segment_id=new_segment_id(self.entropy),
+            now_us=self.clock.wall_us(),
+            limit_bytes=self.segment_bytes,
             previous_base=previous_base,
             previous_end=run.previous_end,
             gap=run.gap,
         )
-        await self._files.submit(verbs)
+        await self.files.submit(verbs)
         if run.source is not None and run.positions:
             await self._copy(run, run.source, made)
         keep = await self._keep_replaced(run, segments)
-        await self._files.submit(made.file.naming_verbs(before_naming=keep))
+        await self.files.submit(made.file.naming_verbs(before_naming=keep))
         made.end_offset = made.index_in_use.next_offset
         made.is_open = True
         self.made.append(made)
@@ -103,7 +103,7 @@ class Writer:
 
     async def _copy(self, run: RewrittenRun, source: StoredSegment, made: StoredSegment) -> None:
         """Reseal the frames of `run` into the file of `made`."""
-        fill = SegmentFill(self._files, made.file, made.index_in_use)
+        fill = SegmentFill(self.files, made.file, made.index_in_use)
         walk = FrameWalk(
             source.segment_id,
             run.base_offset,
@@ -129,7 +129,7 @@ class Writer:
             return ()
         for segment in segments:
             if segment.base_offset == run.base_offset:
-                return await self._quarantine.link_verbs(
+                return await self.quarantine.link_verbs(
                     segment.file.path,
                     segment.base_offset,
                     SEGMENT_HEADER_BYTES,
@@ -143,5 +143,5 @@ class Writer:
         file = segment.file
         if segment.is_open and file.allocated_to > file.position:
             with suppress(PlanFailed):
-                await self._files.submit((Truncate(file.handle, file.position),))
+                await self.files.submit((Truncate(file.handle, file.position),))
                 file.allocated_to = file.position

@@ -57,7 +57,6 @@ from callboard.log.limits import (
     USUAL,
     Limits,
 )
-from callboard.log.partition.healing import heal_segment, remove_leftovers
 from callboard.log.partition.log_reads import LogReads
 from callboard.log.partition.recovery import (
     Opened,
@@ -66,14 +65,14 @@ from callboard.log.partition.recovery import (
     open_partition,
     open_proven,
 )
-from callboard.log.partition.retention import LogSettings, retain
+from callboard.log.partition.retention import LogSettings, unlink_segments
 from callboard.log.partition.rewriting import Writer
+from callboard.log.partition.survey import remove_leftovers
 from callboard.log.partition.tail_cache import TailCache
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Buffer, Close, Handle, Incarnation, Mark, Sync, Verb, Write
 from callboard.log.seams.entropy import Entropy
 from callboard.log.segments.damage_record import DamageRecord
-from callboard.log.segments.filling import make_segment, new_segment_id
 from callboard.log.segments.index_file import index_room_verbs, index_store_verbs
 from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.reading import Reading
@@ -240,10 +239,12 @@ class PartitionLog:
         return log
 
     async def _recover(self) -> Opened:
+        return await open_partition(self._writer(self._settings.segment_bytes), self._named_end)
+
+    def _writer(self, segment_bytes: int) -> Writer:
+        """Makes new segments, with zeros ahead up to `segment_bytes`."""
         quarantine = Quarantine(self._files, self.label)
-        segment_bytes = self._settings.segment_bytes
-        writer = Writer(self._files, self._directory, quarantine, self._clock, self._entropy, segment_bytes)
-        return await open_partition(writer, self._named_end)
+        return Writer(self._files, self._directory, quarantine, self._clock, self._entropy, segment_bytes)
 
     def __repr__(self) -> str:
         return f"<PartitionLog {self.label!r} {self.start_offset} to {self.visible_end}>"
@@ -356,16 +357,8 @@ class PartitionLog:
 
     def _roll(self, runs: list[StagedRun], offset: int, now_us: int) -> StagedRun:
         """Go on in a new segment that begins at `offset`; the one before is sealed, synced."""
-        made, starting = make_segment(
-            self._files,
-            self._directory,
-            offset,
-            segment_id=new_segment_id(self._entropy),
-            now_us=now_us,
-            limit_bytes=self._settings.roll_bytes,
-            previous_base=runs[-1].segment.base_offset,
-            previous_end=offset,
-        )
+        writer = self._writer(self._settings.roll_bytes)
+        made, starting = writer.begin(offset, runs[-1].segment.base_offset, offset, now_us)
         making = (*starting, *made.file.naming_verbs())
         runs.append(StagedRun(made, made.file.position, made.file.allocated_to, making))
         return runs[-1]
@@ -513,15 +506,11 @@ class PartitionLog:
             self.needs_healing = False
             return
         abandoned = self._segments.active
-        made = await heal_segment(
-            self._files,
+        made = await self._writer(self._settings.roll_bytes).heal(
             self._segments,
             self._tail.from_offset(self.durable_end),
-            self._settings,
-            durable_end=self.durable_end,
-            segment_id=new_segment_id(self._entropy),
-            now_us=self._clock.wall_us(),
-            quarantine=Quarantine(self._files, self.label),
+            self.durable_end,
+            self._settings.compression,
         )
         abandoned.end_offset = self.durable_end
         abandoned.index, abandoned.is_indexed = None, False
@@ -587,16 +576,27 @@ class PartitionLog:
         Raises `StorageError`; what was dropped until then is gone.
         """
         self._unsettled_from, self._drops_unread = unsettled_from, drop_unread
+        segments, settings = self._segments, self._settings
+        total, age_s = segments.size_bytes, settings.retention_age_s
+        droppable: list[StoredSegment] = []
         try:
-            await retain(
-                self._files,
-                self._segments,
-                self._reads,
-                self._settings,
-                now_us=now_us,
-                unsettled_from=unsettled_from,
-                drop_unread=drop_unread,
-            )
+            for segment in tuple(segments)[:-1]:
+                goes = settings.retention_bytes is not None and total > settings.retention_bytes
+                if not goes and age_s is not None:
+                    goes = now_us - await self._reads.newest_time(segment) > age_s * MICROSECONDS
+                if not goes or (segment.end_offset > unsettled_from and not drop_unread):
+                    break
+                total -= segment.size_bytes
+                droppable.append(segment)
+            if not droppable:
+                return
+            gone, failure = await unlink_segments(self._files, droppable)
+            segments.drop_first(gone)
+            closing = self._reads.forget(droppable[:gone])
+            if closing:
+                await self._files.submit(closing)
+            if failure is not None:
+                raise failure
         finally:
             self._segments_changed()
 

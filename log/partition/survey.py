@@ -106,6 +106,22 @@ def leftovers(directory: str, entries: Sequence[Entry], bases: Collection[int] |
     ]
 
 
+async def remove_leftovers(files: Incarnation, directory: str, active: StoredSegment) -> None:
+    """Remove what a failed plan left: half-made files, and segments past the one in use.
+
+    The latter would supersede whatever is appended from now on; nothing in them was acknowledged.
+    """
+    entries = await files.list(directory)
+    stale = leftovers(directory, entries, None)
+    stale += [
+        f"{directory}/{entry.name}"
+        for entry in entries
+        if (base_offset_of(entry.name) or 0) > active.base_offset
+    ]
+    if stale:
+        await files.submit([*(Unlink(path) for path in stale), SyncDirectory(directory)])
+
+
 @attrs.define
 class Visited:
     """A file named like a segment."""

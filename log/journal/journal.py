@@ -39,7 +39,7 @@ J4  After a plan failed in a way that may have left bytes behind, nothing is sta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -66,12 +66,13 @@ from callboard.log.journal.journal_disk import (
     leave_segment,
     make_directory,
     may_have_named,
+    remove_unfinished,
     segment_bases,
     start_segment,
 )
 from callboard.log.journal.journal_reading import JournalReading
 from callboard.log.journal.journal_records import CONTROL, Kind, columns_of_control
-from callboard.log.journal.journal_recovery import JournalRecovery, Owner, ignore, prune_segments, recover
+from callboard.log.journal.journal_recovery import JournalRecovery, Owner, Replay, prune_segments
 from callboard.log.limits import USUAL, Limits
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Buffer, Close, Incarnation, Mark, Sync, Verb, Write, Zero
@@ -149,24 +150,15 @@ class Journal:
         cls,
         files: Incarnation,
         directory: str,
+        owner: Owner,
         *,
         clock: Clock,
         entropy: Entropy,
-        restore: Callable[[bytes], None],
-        apply: Callable[[bytes], None],
-        version: int = 0,
-        versioned: Callable[[int], None] = ignore,
-        written: Callable[[int], None] = ignore,
-        lost: Callable[[int, int], None] = ignore,
         is_damaged: bool = False,
         proven_end: ProvenEnd | None = None,
         limits: Limits = USUAL,
     ) -> Journal:
-        """Replay the journal in `directory`, made when missing: `restore(snapshot)`, then `apply(event)` for each.
-
-        Before these, `versioned` hears in which form they are (`version` is the newest that the owner reads, and the
-        one it writes), `written` when they were written (microseconds since 1970, by the clock of that time), and
-        `lost` the first and last sequence of what repair had to give up before them.
+        """Replay the journal in `directory`, made when missing: `owner` hears the snapshot, then each event.
 
         A torn tail is moved to quarantine; events that no sync has proven are written anew and synced before this
         returns. When that fails, or the last segment is of an older version, the journal opens all the same, with
@@ -175,19 +167,18 @@ class Journal:
 
         Raises `LogCorrupt` when events are damaged that no later snapshot replaces, or when events are missing that
         `proven_end` or the `committed` file proves; `FormatTooNew` when a newer Callboard wrote something;
-        `StorageError` when the disk fails. Errors of `restore` and `apply` come out as they are.
+        `StorageError` when the disk fails. Errors of the owner come out as they are.
         """
         journal = cls(
             files=files,
             directory=directory,
             clock=clock,
             entropy=entropy,
-            version=version,
+            version=owner.version,
             end=ProvenEnd() if proven_end is None else proven_end,
             limits=limits,
         )
         try:
-            owner = Owner(restore, apply, version, versioned, written, lost)
             await (journal._read(owner) if is_damaged else journal._recover(owner))
         except BaseException:
             journal._close_mark()
@@ -235,7 +226,12 @@ class Journal:
 
     async def _recover(self, owner: Owner) -> None:
         await self._open_mark()
-        found = await recover(self._files, self.directory, owner, self._end.sequence)
+        found = Replay(self._files, self.directory, owner, self._end.sequence)
+        try:
+            await remove_unfinished(self._files, self.directory)
+            await found.run()
+        except PlanFailed as error:
+            raise error_of(self.directory, "opening", error) from error
         self.recovery = found.recovery
         self._next = self._proven = found.next
         if found.segment is None:

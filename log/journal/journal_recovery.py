@@ -32,11 +32,7 @@ from callboard.log.format.fields import too_new
 from callboard.log.format.frame import FrameFields, FrameHeader, decode_body
 from callboard.log.format.frame_walk import CHUNK_BYTES, Tail
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
-from callboard.log.journal.journal_disk import (
-    error_of,
-    remove_unfinished,
-    segment_bases,
-)
+from callboard.log.journal.journal_disk import segment_bases
 from callboard.log.journal.journal_records import Kind, decode_control
 from callboard.log.limits import JOURNAL_SEGMENT_BYTES
 from callboard.log.seams.disk import (
@@ -57,7 +53,7 @@ from callboard.log.segments.segment_file import SegmentFile, segment_path, segme
 Sink = Callable[[bytes], None]
 
 
-def ignore(*_: int) -> None:
+def ignore(*_: object) -> None:
     """For owners that do not want to know."""
 
 
@@ -83,29 +79,11 @@ class Owner:
 class JournalRecovery:
     """What opening a journal found and did."""
 
-    segments: int = 0
     skipped_snapshots: tuple[int, ...] = ()
     """Snapshots that were damaged and passed over."""
-    events: int = 0
-    gaps: tuple[tuple[int, int], ...] = ()
-    """First and last sequence of what repair had to give up."""
     torn_bytes: int = 0
     rewritten_bytes: int = 0
     quarantined: tuple[str, ...] = ()
-
-
-async def recover(files: Incarnation, directory: str, owner: Owner, committed: int) -> Replay:
-    """Replay the journal and make its end fit to be appended to. See `Journal.open` for the errors.
-
-    `committed`: below this sequence every record is known to have survived a sync.
-    """
-    try:
-        await remove_unfinished(files, directory)
-        replay = Replay(files, directory, owner, committed)
-        await replay.run()
-    except PlanFailed as error:
-        raise error_of(directory, "opening", error) from error
-    return replay
 
 
 def check_version(segment: OpenSegment, owner: Owner) -> None:
@@ -159,7 +137,6 @@ class Replay:
                     offsets=(0, top),
                 )
             return
-        self.recovery.segments = len(bases)
         start = await self._start(bases)
         for place in range(start, len(bases) - 1):
             segment = await self._open(bases[place])
@@ -307,13 +284,11 @@ class Replay:
         if control.kind in (Kind.EVENTS, Kind.GAP):
             self.replayed_bytes += header.frame_bytes  # a mark says nothing that a snapshot could replace
         if control.kind is Kind.EVENTS:
-            self.recovery.events += len(events)
             for event in events:
                 self.owner.apply(event or b"")
         elif control.kind is Kind.MARK:
             self.mark_at = position
         elif control.kind is Kind.GAP:
-            self.recovery.gaps += ((header.base_offset, header.last_offset),)
             self.owner.lost(header.base_offset, header.last_offset)
         elif header.base_offset not in self.recovery.skipped_snapshots:
             self.snapshot_at = header.base_offset

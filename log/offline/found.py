@@ -178,10 +178,3 @@ class FramesFound:
             message = "a gap, recorded by repair"
             self.found.note(self.state.path, "gap", position, header.base_offset, header.last_offset, message)
         return True
-
-    def check_snapshot(self) -> None:
-        """At the end: a snapshot that was announced must have come."""
-        state = self.state
-        if state.lost_snapshot:
-            message = "the snapshot that the segment begins with cannot be read"
-            state.tell("snapshot", None, state.base + 1, state.base + 1, message)

@@ -153,7 +153,9 @@ class Inspector:
         frames = FramesFound(self.found, state, following, state.size_bytes + 1, entries)
         opened = OpenSegment(handle, header, state.size_bytes)
         walk = await scan_file(self.files, opened, visit=frames.visit, progress=self.progress)
-        frames.check_snapshot()
+        if state.lost_snapshot:
+            message = "the snapshot that the segment begins with cannot be read"
+            state.tell("snapshot", None, state.base + 1, state.base + 1, message)
         self._check_damages(walk, frames)
         self._check_end(walk, frames)
         if index is not None:
@@ -294,11 +296,8 @@ class Inspector:
             first, last = damage.first_offset, damage.last_offset
             words = damage.reason or f"bytes {damage.start} to {damage.end} could not be read"
             message = f"{words}: found earlier; `callboard repair --accept` acknowledges it"
-            offsets = (first, last) if first <= last else (None, None)
-            self.found.note(record.path, "recorded", None, offsets[0], offsets[1], message)
-
-    def _top(self) -> int:
-        return self.found.segments[-1].base if self.found.segments else 0
+            lost: tuple[int | None, int | None] = (first, last) if first <= last else (None, None)
+            self.found.note(record.path, "recorded", None, *lost, message)
 
 
 def gap_name(following: SegmentState) -> str:

@@ -31,14 +31,7 @@ from callboard.log.offline.forking import Fork, plan_journal, plan_partition, wr
 from callboard.log.offline.found import Inspection, SegmentState
 from callboard.log.offline.inspection import inspect_log
 from callboard.log.offline.verify import LogReport, Meter, Progress, find_logs, report_of
-from callboard.log.seams.disk import (
-    Disk,
-    Incarnation,
-    Rename,
-    SyncDirectory,
-    Unlink,
-    Verb,
-)
+from callboard.log.seams.disk import Disk, Incarnation, Rename, SyncDirectory, Unlink, Verb
 from callboard.log.segments.damage_record import DamageRecord
 from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.segment_file import INDEX_SUFFIX, SEGMENT_SUFFIX, index_path, segment_path

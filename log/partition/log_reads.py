@@ -9,6 +9,7 @@ has removed it.
 from __future__ import annotations
 
 from functools import partial
+from operator import attrgetter
 from typing import Final
 
 import attrs
@@ -258,7 +259,7 @@ class LogReads:
     def close_idle(self, opening: int) -> list[Verb]:
         """Verbs, to be run first, that close what was not read lately, so that `opening` more may be opened."""
         idle = [other for other in tuple(self._segments)[:-1] if other.is_open and not other.readers]
-        idle.sort(key=last_used)
+        idle.sort(key=attrgetter("last_used"))
         closing: list[Verb] = []
         for other in idle[: max(0, len(idle) + opening - self._open_segments)]:
             closing.append(Close(other.file.handle))
@@ -273,7 +274,3 @@ class LogReads:
         dropped = self._closing + [segment for segment in segments if segment.is_open]
         self._closing = [segment for segment in dropped if segment.readers]
         return [Close(segment.file.handle) for segment in dropped if not segment.readers]
-
-
-def last_used(segment: StoredSegment) -> int:
-    return segment.last_used

@@ -51,20 +51,9 @@ from callboard.log.format.columns import Columns
 from callboard.log.format.committed import encode_committed
 from callboard.log.format.frame import encode_frame
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
-from callboard.log.limits import (
-    INDEX_INTERVAL_BYTES,
-    READ_BYTES_DEFAULT,
-    USUAL,
-    Limits,
-)
+from callboard.log.limits import INDEX_INTERVAL_BYTES, READ_BYTES_DEFAULT, USUAL, Limits
 from callboard.log.partition.log_reads import LogReads
-from callboard.log.partition.recovery import (
-    Opened,
-    Recovery,
-    gaps_between,
-    open_partition,
-    open_proven,
-)
+from callboard.log.partition.recovery import Opened, Recovery, gaps_between, open_partition, open_proven
 from callboard.log.partition.retention import LogSettings, unlink_segments
 from callboard.log.partition.rewriting import Writer
 from callboard.log.partition.survey import remove_leftovers

@@ -2,8 +2,8 @@
 
 Theory of operation
 -------------------
-1. Survey: read every segment's header. Half-made files (`.new`) are removed, unknown names are left alone and
-   reported, a segment whose header and index are both lost goes to quarantine.
+1. Survey: read every segment's header. Half-made files (`.new`) are removed, unknown names are left alone, a
+   segment whose header and index are both lost goes to quarantine.
 2. Scan the last segment, from where its stored index reaches. Sealed segments are trusted until read: they were synced
    before their successors were made. An exception is a segment before a gap: its successor may have been made by a
    recovery that was interrupted before it had rewritten what lies before the gap.
@@ -65,12 +65,8 @@ from callboard.log.segments.small_files import read_whole
 class Recovery:
     """What opening found and did."""
 
-    segments: int
     torn_bytes: int
     damages: tuple[Damage, ...]
-    gaps: tuple[Gap, ...]
-    ignored: tuple[str, ...]
-    """Names in the directory that are not Callboard's."""
     rewritten_records: int = 0
     quarantined: tuple[str, ...] = ()
 
@@ -120,11 +116,8 @@ async def open_partition(writer: Writer, named_end: int) -> Opened:
     mark.store(encode_committed(top, top))
     listed.active.end_offset = top
     recovery = Recovery(
-        segments=len(listed),
         torn_bytes=tail.torn_bytes,
         damages=(*damages, *tail.damages),
-        gaps=gaps_between(listed),
-        ignored=found.ignored,
         rewritten_records=writer.rewritten_records,
         quarantined=tuple(quarantine.kept),
     )
@@ -156,15 +149,9 @@ async def open_proven(files: Incarnation, directory: str, *, segment_bytes: int)
             end = max(committed.visible_end, committed.durable_end)
         kept = [empty_segment(files, directory, end, segment_bytes)]
     kept[-1].end_offset = end
-    segments = SegmentList(kept)
-    recovery = Recovery(
-        segments=len(segments),
-        torn_bytes=tail.torn_bytes,
-        damages=(*tail.without_doubtful(found.damages), *tail.damages),
-        gaps=gaps_between(segments),
-        ignored=found.ignored,
-    )
-    return Opened(segments, None, end, recovery, await DamageRecord.load(files, directory))
+    damages = (*tail.without_doubtful(found.damages), *tail.damages)
+    record = await DamageRecord.load(files, directory)
+    return Opened(SegmentList(kept), None, end, Recovery(tail.torn_bytes, damages), record)
 
 
 def empty_segment(files: Incarnation, directory: str, base: int, segment_bytes: int) -> StoredSegment:

@@ -79,11 +79,7 @@ class Writer:
         return made, file.start_verbs(header)
 
     async def heal(
-        self,
-        segments: SegmentList,
-        unsynced: Sequence[Columns],
-        durable_end: int,
-        compression: Compression,
+        self, segments: SegmentList, unsynced: Sequence[Columns], durable_end: int, compression: Compression
     ) -> StoredSegment:
         """Make the segment that goes on at `durable_end`, holding `unsynced`. All of it is synced at return.
 
@@ -109,11 +105,7 @@ class Writer:
         keep: tuple[Verb, ...] = ()
         if active.base_offset == durable_end and active.file.position > SEGMENT_HEADER_BYTES:
             keep = await self.quarantine.link_verbs(
-                active.file.path,
-                durable_end,
-                SEGMENT_HEADER_BYTES,
-                active.file.position,
-                active.segment_id,
+                active.file.path, durable_end, SEGMENT_HEADER_BYTES, active.file.position, active.segment_id
             )
         verbs += made.file.naming_verbs(before_naming=keep)
         await self.files.submit(verbs)

@@ -57,7 +57,7 @@ from callboard.log.errors import (
 from callboard.log.format.columns import Columns
 from callboard.log.format.committed import COMMITTED_BYTES, COMMITTED_NAME, decode_committed, encode_committed
 from callboard.log.format.faults import CommittedInvalid
-from callboard.log.format.frame import encode_frame, frame_length
+from callboard.log.format.frame import encode_frame, encode_values, frame_length
 from callboard.log.format.segment import SegmentKind, encode_segment_header, identity_of
 from callboard.log.journal.journal_disk import (
     close_quietly,
@@ -338,11 +338,13 @@ class Journal:
             control, now_us = CONTROL.pack(Kind.EVENTS, self._proven), self._clock.wall_us()
             per_frame = max(1, self._limits.frame_records - 1)
             for first in range(0, len(records), per_frame):
-                columns = Columns.build([control, *records[first : first + per_frame]])
-                buffers += encode_frame(
-                    columns, segment_id=segment.segment_id, base_offset=sequence, append_time_us=now_us
+                values = [control, *records[first : first + per_frame]]
+                buffers.append(
+                    encode_values(
+                        values, segment_id=segment.segment_id, base_offset=sequence, append_time_us=now_us
+                    )
                 )
-                sequence += columns.count
+                sequence += len(values)
         size = sum(map(len, buffers))
         verbs: list[Verb] = []
         if buffers:

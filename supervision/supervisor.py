@@ -204,6 +204,7 @@ class Supervisor:
         self._state = "starting"
 
     def stop(self, *, final: bool) -> None:
+        """End the life gracefully; a `final` stop is for good."""
         self._state = "stopping"
         self._roster.close(final=final)
         self._wake()

@@ -44,9 +44,9 @@ from callboard.actors.catalog.commands import (
     ListGroups,
 )
 from callboard.actors.catalog.directory import Directory, LiveTopic
-from callboard.actors.catalog.operations import Afterwards, CatalogOperations, Operation
+from callboard.actors.catalog.operations import Afterwards, CatalogOperations
 from callboard.actors.catalog.state import CatalogState, GroupRecord, TopicRecord
-from callboard.actors.kernel import Actor, Reply
+from callboard.actors.kernel import Actor
 from callboard.actors.names import check_name
 from callboard.actors.notices import OperationFailed, SettingsDiffer
 from callboard.actors.partition import commands as c
@@ -75,6 +75,7 @@ from callboard.log.errors import (
     TopicNotFound,
 )
 from callboard.log.journal.journal import Journal
+from callboard.log.journal.journal_recovery import Owner
 from callboard.log.limits import GROUPS_MAX, TOPICS_MAX
 from callboard.log.removal import remove_tree
 from callboard.log.seams.disk import Disk, Incarnation, MakeDirectory, SyncDirectory
@@ -133,16 +134,19 @@ class Catalog(Actor[CatalogCommand]):
         self._operations = CatalogOperations(context, self._operation_failed)
         self._files = await context.disk.incarnate("catalog")
         await self._files.submit((MakeDirectory("topics"), SyncDirectory("topics"), SyncDirectory("")))
+        owner = Owner(
+            self._state.restore,
+            self._state.replay,
+            state.RECORDS_VERSION,
+            versioned=self._state.versioned,
+            lost=self._state.lost,
+        )
         self._journal = await Journal.open(
             self._files,
             "catalog",
+            owner,
             clock=context.clock,
             entropy=context.entropy,
-            restore=self._state.restore,
-            apply=self._state.replay,
-            version=state.RECORDS_VERSION,
-            versioned=self._state.versioned,
-            lost=self._state.lost,
             limits=context.limits,
         )
         for passed_over in self._state.passed_over:
@@ -161,15 +165,15 @@ class Catalog(Actor[CatalogCommand]):
         await self._end_ephemeral_groups()
         for topic in list(self._state.topics.values()):
             if topic.deleting:
-                self._begin(f"topic {topic.name}", partial(self._finish_deleting, topic))
+                self._operations.begin(f"topic {topic.name}", partial(self._finish_deleting, topic))
             elif self._directory.is_launchable(topic):
                 self._launch(topic)
             else:
-                self._begin(f"topic {topic.name}", partial(self._launch_later, topic))
+                self._operations.begin(f"topic {topic.name}", partial(self._launch_later, topic))
         for group in self._state.groups.values():
             await self._directory.launch_coordinator(group)
             if self._directory.membership(group).told != group.settings:
-                self._begin(f"group {group.name}", partial(self._tell_settings, group))
+                self._operations.begin(f"group {group.name}", partial(self._tell_settings, group))
 
     async def _end_ephemeral_groups(self) -> None:
         """Those of an earlier run have no members any more."""
@@ -220,7 +224,7 @@ class Catalog(Actor[CatalogCommand]):
                 subject = f"group {message.name}"
         reply = self.context.defer_reply()
         try:
-            self._begin(subject, partial(self._handlers[type(message)], message), reply)
+            self._operations.begin(subject, partial(self._handlers[type(message)], message), reply)
         except MailboxFull as error:
             reply.fail(error)
         return None
@@ -280,9 +284,6 @@ class Catalog(Actor[CatalogCommand]):
                 await journal.maintain()
         except StorageError as error:
             self.context.emit(f"the catalog's journal could not be maintained: {error}")
-
-    def _begin(self, subject: str, operation: Operation, reply: Reply | None = None) -> None:
-        self._operations.begin(subject, operation, reply)
 
     def _operation_failed(self, subject: str, error: CallboardError) -> None:
         self.context.emit(OperationFailed(subject, str(error)))
@@ -355,7 +356,7 @@ class Catalog(Actor[CatalogCommand]):
         record = self._known(message.name)
         altered = topic_settings(message.given, f"topic {message.name!r}", record.settings)
         await self._decide(
-            lambda _: [(state.TOPIC_ALTERED, record.topic_id, record.stored_settings(altered))]
+            lambda _: [(state.TOPIC_ALTERED, record.topic_id, state.stored_settings(record, altered))]
         )
         live = self._launch(record)
         live.alter(altered)
@@ -450,7 +451,7 @@ class Catalog(Actor[CatalogCommand]):
         record = self._known_group(message.name)
         altered = group_settings(message.given, f"group {message.name!r}", record.settings)
         await self._decide(
-            lambda _: [(state.GROUP_ALTERED, record.group_id, record.stored_settings(altered))]
+            lambda _: [(state.GROUP_ALTERED, record.group_id, state.stored_settings(record, altered))]
         )
         await self._tell_settings(self._known_group(message.name))
         return altered

@@ -39,13 +39,11 @@ LINGER_S: Final = 0.01
 NEVER: Final = float("inf")
 
 
+@attrs.define(eq=False)
 class Due:
     """When somebody next has something to write, in monotonic seconds. Whoever has it keeps `at` right."""
 
-    __slots__ = ("at",)
-
-    def __init__(self) -> None:
-        self.at = NEVER
+    at: float = NEVER
 
 
 @attrs.define(eq=False)
@@ -143,22 +141,6 @@ class Sequencer:
 
     `is_abandoned` tells whether somebody who waited has given up.
     """
-
-    __slots__ = (
-        "_commit_bytes",
-        "_flushes",
-        "_frame_records",
-        "_is_awaited",
-        "_is_abandoned",
-        "_parts",
-        "_since",
-        "_singles",
-        "_taken",
-        "cancelled",
-        "due",
-        "records",
-        "size_bytes",
-    )
 
     def __init__(self, limits: Limits = USUAL, is_abandoned: Callable[[Token], bool] | None = None) -> None:
         self._commit_bytes = limits.commit_bytes
@@ -291,8 +273,6 @@ class JournalQueue:
 
     Whoever adds something keeps `due` right.
     """
-
-    __slots__ = ("_lazy_acks", "_lazy_until", "answers", "changed", "due", "entries", "leases", "must_sync")
 
     def __init__(self) -> None:
         self.due = Due()

@@ -50,7 +50,6 @@ class ObservedTopic:
         key: bytes | None = None,
         headers: dict[str, bytes] | None = None,
         timestamp: datetime | None = None,
-        partition: int | None = None,
         acks: str = "all",
     ) -> str:
         """Publish; returns how it ended: "published", "refused" or "unsure".
@@ -58,7 +57,7 @@ class ObservedTopic:
         After an indefinite error it is tried again while the world's `retry_budget` lasts.
         """
         number = self._history.message(value, key, headers, timestamp)
-        message = Message(value, key, headers, timestamp, partition)
+        message = Message(value, key, headers, timestamp)
         while True:
             end = await self._publish(number, message, acks)
             if end != "unsure" or acks == "none" or not await self._may_retry():
@@ -71,13 +70,13 @@ class ObservedTopic:
         except CallboardError as error:
             return self._failed(operation, (number,), error)
         except trio.Cancelled:
-            self._end("unsure", operation, (number,), detail="cancelled")
+            self._record("unsure", operation, (number,), detail="cancelled")
             raise
         if receipt.offset is None:
             self._unawaited.append(number)
-            return self._end("unsure", operation, (number,), detail="not waited for")
+            return self._record("unsure", operation, (number,), detail="not waited for")
         self._history.stored.add(number)
-        return self._end("published", operation, (number,), receipt.partition, (receipt.offset,), acks)
+        return self._record("published", operation, (number,), receipt.partition, (receipt.offset,), acks)
 
     async def publish_batch(
         self,
@@ -86,7 +85,6 @@ class ObservedTopic:
         keys: Sequence[bytes | None] | None = None,
         headers: Sequence[dict[str, bytes] | None] | None = None,
         timestamps: Sequence[datetime | None] | None = None,
-        partition: int | None = None,
         acks: str = "all",
     ) -> str:
         """Publish a batch; "published" or "refused" when that holds for all of it, else "unsure".
@@ -95,7 +93,7 @@ class ObservedTopic:
         """
         columns = {"keys": keys, "headers": headers, "timestamps": timestamps}
         while True:
-            end = await self._publish_batch(values, columns, partition, acks)
+            end = await self._publish_batch(values, columns, acks)
             if end != "doubtful":
                 return end
             if not await self._may_retry():
@@ -110,16 +108,14 @@ class ObservedTopic:
         await trio.sleep(RETRY_AFTER_S)
         return True
 
-    async def _publish_batch(
-        self, values: Sequence[bytes], columns: dict[str, Any], partition: int | None, acks: str
-    ) -> str:
+    async def _publish_batch(self, values: Sequence[bytes], columns: dict[str, Any], acks: str) -> str:
         """One try; "doubtful" when it failed as a whole and may have happened."""
         history = self._history
         beside = [column or [None] * len(values) for column in columns.values()]
         numbers = tuple(map(history.message, values, *beside))
         operation = self._begin(numbers, acks)
         try:
-            receipts = await self.topic.publish_batch(values, **columns, partition=partition, acks=acks)
+            receipts = await self.topic.publish_batch(values, **columns, acks=acks)
         except PartialPublish as partial:
             self._fates(operation, numbers, partial.receipts, acks)
             return "unsure"
@@ -127,17 +123,17 @@ class ObservedTopic:
             end = self._failed(operation, numbers, error)
             return "doubtful" if end == "unsure" else end
         except trio.Cancelled:
-            self._end("unsure", operation, numbers, detail="cancelled")
+            self._record("unsure", operation, numbers, detail="cancelled")
             raise
         for stored in receipts.stored:
             first = stored.first_offset
             if first is None:
                 self._unawaited.extend(numbers)
-                return self._end("unsure", operation, numbers, detail="not waited for")
+                return self._record("unsure", operation, numbers, detail="not waited for")
             here = tuple([numbers[index] for index in stored.indexes])
             history.stored.update(here)
             offsets = tuple(range(first, first + len(here)))
-            self._end("published", operation, here, stored.partition, offsets, acks)
+            self._record("published", operation, here, stored.partition, offsets, acks)
         return "published"
 
     def _fates(self, operation: int, numbers: tuple[int, ...], fates: Sequence[Any], acks: str) -> None:
@@ -147,9 +143,9 @@ class ObservedTopic:
                 self._failed(operation, (number,), fate)
             elif isinstance(fate, Receipt) and fate.offset is not None:
                 self._history.stored.add(number)
-                self._end("published", operation, (number,), fate.partition, (fate.offset,), acks)
+                self._record("published", operation, (number,), fate.partition, (fate.offset,), acks)
             else:
-                self._end("unsure", operation, (number,), detail="not waited for")
+                self._record("unsure", operation, (number,), detail="not waited for")
 
     async def flush(self) -> None:
         """Wait until everything is synced; only then what was not waited for is known to be stored."""
@@ -158,48 +154,34 @@ class ObservedTopic:
         try:
             await self.topic.flush()
         except CallboardError as error:
-            self._history.record(
-                self._machine, "flush failed", self.who, topic=self.topic.name, detail=type(error).__name__
-            )
+            self._record("flush failed", 0, detail=type(error).__name__)
             return
         if unawaited:
             self._history.stored.update(unawaited)
-            self._history.record(
-                self._machine, "flushed", self.who, topic=self.topic.name, ids=unawaited, detail="all"
-            )
+            self._record("flushed", 0, unawaited, detail="all")
 
     def _begin(self, numbers: tuple[int, ...], acks: str) -> int:
-        history = self._history
-        operation = history.operation()
-        history.record(
-            self._machine, "publish", self.who, operation, self.topic.name, ids=numbers, detail=acks
-        )
+        operation = self._history.operation()
+        self._record("publish", operation, numbers, detail=acks)
         self._world.probe("publish", self.who)
         return operation
 
     def _failed(self, operation: int, numbers: tuple[int, ...], error: CallboardError) -> str:
         kind = "unsure" if error.indefinite else "refused"
-        return self._end(kind, operation, numbers, detail=type(error).__name__)
+        return self._record(kind, operation, numbers, detail=type(error).__name__)
 
-    def _end(
+    def _record(
         self,
         kind: str,
         operation: int,
-        numbers: tuple[int, ...],
+        ids: tuple[int, ...] = (),
         partition: int = -1,
         offsets: tuple[int, ...] = (),
         detail: str = "",
     ) -> str:
+        topic = self.topic.name
         self._history.record(
-            self._machine,
-            kind,
-            self.who,
-            operation,
-            self.topic.name,
-            partition,
-            ids=numbers,
-            offsets=offsets,
-            detail=detail,
+            self._machine, kind, self.who, operation, topic, partition, "", ids, offsets, detail=detail
         )
         return kind
 
@@ -253,29 +235,20 @@ class ObservedConsumer:
         batch: ReceivedBatch = await self.inner.batches(
             max_records=max_records, max_wait=max_wait
         ).__anext__()
-        identify, columns = self._history.identify, (batch.keys(), batch.headers(), batch.timestamps())
-        self._record(
-            "delivered",
-            self.life,
-            batch,
-            tuple(batch.offsets()),
-            ids=tuple(map(identify, batch.values(), *columns)),
-            attempts=tuple(batch.attempts()),
-            until=next(iter(batch)).deadline,
-        )
-        self._world.probe("deliver", self.who)
+        self._delivered(batch)
         return batch
 
-    def _delivered(self, message: ReceivedMessage) -> None:
-        self._record(
-            "delivered",
-            self.life,
-            message,
-            (message.offset,),
-            ids=(self._history.identify(message.value, message.key, message.headers, message.timestamp),),
-            attempts=(message.attempt,),
-            until=message.deadline,
-        )
+    def _delivered(self, held: ReceivedMessage | ReceivedBatch) -> None:
+        identify = self._history.identify
+        if isinstance(held, ReceivedBatch):
+            columns = held.values(), held.keys(), held.headers(), held.timestamps()
+            ids = tuple(map(identify, *columns))
+            offsets, attempts = tuple(held.offsets()), tuple(held.attempts())
+            until = next(iter(held)).deadline
+        else:
+            ids = (identify(held.value, held.key, held.headers, held.timestamp),)
+            offsets, attempts, until = (held.offset,), (held.attempt,), held.deadline
+        self._record("delivered", self.life, held, offsets, ids=ids, attempts=attempts, until=until)
         self._world.probe("deliver", self.who)
 
     # -- settling
@@ -344,19 +317,10 @@ class ObservedConsumer:
         until: float = 0.0,
         detail: str = "",
     ) -> str:
+        topic, partition = (self.topic, -1) if held is None else (held.topic, held.partition)
+        place = topic, partition, self.inner.group
         self._history.record(
-            self._machine,
-            kind,
-            self.who,
-            operation,
-            self.topic if held is None else held.topic,
-            -1 if held is None else held.partition,
-            self.inner.group,
-            ids,
-            offsets,
-            attempts,
-            until,
-            detail,
+            self._machine, kind, self.who, operation, *place, ids, offsets, attempts, until, detail
         )
         return kind
 

@@ -46,6 +46,7 @@ from callboard.log.format.columns import Columns
 from callboard.log.host.clock import HostClock
 from callboard.log.host.disk import HostDisk
 from callboard.log.journal.journal import Journal
+from callboard.log.journal.journal_recovery import Owner, ignore
 from callboard.log.limits import COMMIT_BYTES_MAX, USUAL
 from callboard.log.partition.partition_log import LogSettings, PartitionLog
 from callboard.log.seams.disk import Close, Create, MakeDirectory, Sync, Write
@@ -133,6 +134,8 @@ class Bench:
     log_part: Any = None
     journal_part: Any = None
     committer: Any = None
+    ran: list[tuple[str, str]] = attrs.Factory(list)
+    """Verbs and their paths."""
 
     def perform(self) -> None:
         """Carry out what the core wants done."""
@@ -201,10 +204,10 @@ class Bench:
 
     def syncs(self) -> list[str]:
         """What was synced, in order: the log, the journal or the outbox."""
-        found = [executed for executed in self.disk.plans if executed.verb == "Sync"]
         return [
-            "journal" if "/delivery" in executed.path else "outbox" if "outbox" in executed.path else "log"
-            for executed in found
+            "journal" if "/delivery" in path else "outbox" if "outbox" in path else "log"
+            for verb, path in self.ran
+            if verb == "sync"
         ]
 
 
@@ -214,9 +217,7 @@ async def on_bench(*, running: bool = True, outbox: str = "") -> AsyncIterator[B
     clock, entropy = VirtualClock(), SeededEntropy(1)
     disk = MemoryDisk(clock=clock)
     files = await disk.incarnate("p")
-    journal = await Journal.open(
-        files, "p/delivery", clock=clock, entropy=entropy, restore=lambda _: None, apply=lambda _: None
-    )
+    journal = await Journal.open(files, "p/delivery", Owner(ignore, ignore), clock=clock, entropy=entropy)
     log = await PartitionLog.open(
         files,
         "p",
@@ -241,7 +242,7 @@ async def on_bench(*, running: bool = True, outbox: str = "") -> AsyncIterator[B
     if outbox:
         participants.insert(0 if outbox == "first" else 2, Outbox(files))
     bench.committer = Committer(participants, DiskEngine(files), clock)
-    disk.plans.clear()
+    disk.observer = lambda _, verb, path: bench.ran.append((verb, path))
     async with trio.open_nursery() as nursery:
         if running:
             nursery.start_soon(bench.committer.run)

@@ -243,7 +243,9 @@ class BrokerWorkload:
                     topic = topics[index % len(topics)]
                     nursery.start_soon(self._read, machine, topic, f"reader-{index + 1}", index)
                 if traffic.passing > 0:
-                    nursery.start_soon(passing.pass_by, machine, runtime, self, name="passer-by")
+                    nursery.start_soon(
+                        passing.pass_by, self.world, runtime, self.settings, traffic.passing, name="passer-by"
+                    )
                 async with trio.open_nursery() as publishing:
                     for index in range(len(self._waiting)):
                         publishing.start_soon(self._publisher, machine, topics, index, name=f"p{index + 1}")

@@ -72,12 +72,24 @@ from callboard.log.journal.journal_disk import (
 )
 from callboard.log.journal.journal_reading import JournalReading
 from callboard.log.journal.journal_records import CONTROL, Kind, columns_of_control
-from callboard.log.journal.journal_recovery import JournalRecovery, Owner, Replay, prune_segments
+from callboard.log.journal.journal_recovery import JournalRecovery, Owner, Replay, announced_snapshot
 from callboard.log.limits import USUAL, Limits
 from callboard.log.seams.clock import Clock
-from callboard.log.seams.disk import Buffer, Close, Incarnation, Mark, Sync, Verb, Write, Zero
+from callboard.log.seams.disk import (
+    Buffer,
+    Close,
+    Incarnation,
+    Mark,
+    Sync,
+    SyncDirectory,
+    Unlink,
+    Verb,
+    Write,
+    Zero,
+)
 from callboard.log.seams.entropy import Entropy
-from callboard.log.segments.segment_file import SegmentFile
+from callboard.log.segments.scanning import open_segment
+from callboard.log.segments.segment_file import SegmentFile, segment_path, segment_sizes
 
 TOP_UPS_PER_RESERVE: Final = 2
 """What part of the reserve is written beyond it each time that it is topped up."""
@@ -500,14 +512,45 @@ class Journal:
         self._check_idle("prune")
         self._busy = "pruning"
         try:
-            pruned = await prune_segments(self._files, self.directory, keep_from_us, keep_bytes)
-            self.history_bytes = pruned.kept_bytes
-            self.dropped_history_bytes += pruned.excess_bytes
-            return pruned.segments
+            return await self._prune(keep_from_us, keep_bytes)
         except PlanFailed as error:
             raise error_of(self.directory, "pruning", error) from error
         finally:
             self._busy = None
+
+    async def _prune(self, keep_from_us: int | None, keep_bytes: int | None) -> int:
+        files, directory = self._files, self.directory
+        sizes = segment_sizes(await files.list(directory))
+        bases = list(sizes)
+        superfluous: list[int] = []
+        created_us: dict[int, int] = {}
+        for base in reversed(bases):
+            segment = await open_segment(files, segment_path(directory, base))
+            created_us[base] = segment.header.created_us
+            kind, _ = await announced_snapshot(files, segment)
+            await files.submit((Close(segment.handle),))
+            if kind is not None:
+                superfluous = bases[: bases.index(base)]
+                break
+        verbs: list[Verb] = []
+        kept = sum(sizes[base] for base in superfluous)
+        excess = 0
+        for base, successor in zip(superfluous, bases[1:], strict=False):
+            if successor not in created_us:
+                segment = await open_segment(files, segment_path(directory, successor))
+                created_us[successor] = segment.header.created_us
+                await files.submit((Close(segment.handle),))
+            if keep_from_us is not None and created_us[successor] > keep_from_us:
+                if keep_bytes is None or kept <= keep_bytes:
+                    break
+                excess += sizes[base]
+            verbs.append(Unlink(segment_path(directory, base)))
+            kept -= sizes[base]
+        if verbs:
+            await files.submit((*verbs, SyncDirectory(directory)))
+        self.history_bytes = kept
+        self.dropped_history_bytes += excess
+        return len(verbs)
 
     # -- state --------------------------------------------------------------------------------------------------
 

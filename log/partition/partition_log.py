@@ -53,7 +53,7 @@ from callboard.log.format.frame import encode_frame
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
 from callboard.log.limits import INDEX_INTERVAL_BYTES, READ_BYTES_DEFAULT, USUAL, Limits
 from callboard.log.partition.log_reads import LogReads
-from callboard.log.partition.recovery import Opened, Recovery, gaps_between, open_partition, open_proven
+from callboard.log.partition.recovery import Opened, Recovery, open_partition, open_proven
 from callboard.log.partition.retention import LogSettings, unlink_segments
 from callboard.log.partition.rewriting import Writer
 from callboard.log.partition.survey import remove_leftovers
@@ -269,7 +269,11 @@ class PartitionLog:
     @property
     def gaps(self) -> tuple[Gap, ...]:
         """Offsets that no record has, and why."""
-        return gaps_between(self._segments)
+        return tuple(
+            Gap(segment.previous_end, segment.base_offset - 1, segment.gap.name.lower())
+            for segment in self._segments
+            if segment.previous_end < segment.base_offset
+        )
 
     @property
     def damages(self) -> tuple[Damage, ...]:

@@ -62,7 +62,6 @@ from callboard.log.format.segment import SegmentKind, encode_segment_header, ide
 from callboard.log.journal.journal_disk import (
     close_quietly,
     error_of,
-    is_among,
     leave_segment,
     make_directory,
     may_have_named,
@@ -396,24 +395,16 @@ class Journal:
         The error is indefinite when the events may be found at the next open, unless the journal is healed before.
         """
         self.withdraw(staged)
-        if not is_among(error.verb, staged.verbs):
+        if not any(verb is error.verb for verb in staged.verbs):
             return error_of(self.directory, "appending", error, "Nothing was stored in it.")
         if isinstance(error.verb, Zero) and lacks_space(error):
             self.is_short_of_space = True
-            return error_of(
-                self.directory,
-                "appending",
-                error,
-                "Nothing was stored. Free space: the journal continues by itself.",
-            )
+            advice = "Nothing was stored. Free space: the journal continues by itself."
+            return error_of(self.directory, "appending", error, advice)
         self._next = staged.end_sequence
         self.needs_healing = True
-        found = error_of(
-            self.directory,
-            "appending",
-            error,
-            "The events may or may not be stored. The journal must be healed.",
-        )
+        advice = "The events may or may not be stored. The journal must be healed."
+        found = error_of(self.directory, "appending", error, advice)
         found.indefinite = True
         return found
 
@@ -620,7 +611,7 @@ class Journal:
             reserves = (reserve_bytes,) if allocate_or_fail else (reserve_bytes, 0)
             await start_segment(self._files, segment, header, frames, reserves, first)
         except PlanFailed as error:
-            if is_among(error.verb, first) or may_have_named(error):
+            if any(verb is error.verb for verb in first) or may_have_named(error):
                 self.needs_healing = True
             advice = "Free space: the journal goes on by itself." if lacks_space(error) else ""
             raise error_of(self.directory, doing, error, advice) from error

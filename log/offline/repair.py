@@ -154,7 +154,12 @@ class LogRepair:
             name = segment_path(found.directory, state.base).rpartition("/")[2]
             self.actions.append(RepairAction(state.path, "rename", f"named {name}, as its header says"))
         for fork in forks:
-            self._say(fork)
+            message = f"offsets {fork.base} to {fork.end - 1} are kept in a new segment"
+            if fork.end == fork.base:
+                message = "a new, empty segment"
+            path = found.directory if fork.source is None else fork.source.path
+            self.actions.append(RepairAction(path, "fork", message))
+            self.lost += [(found.directory, first, last) for first, last in fork.lost]
         self.actions += [
             RepairAction(state.path, "quarantine", "moved to quarantine whole")
             for state in (*found.refused, *gone)
@@ -186,14 +191,6 @@ class LogRepair:
             self.actions.append(RepairAction(record.path, "accept", message))
         if not self.dry_run:
             await record.store()
-
-    def _say(self, fork: Fork) -> None:
-        source = fork.source.path if fork.source is not None else self.found.directory
-        message = f"offsets {fork.base} to {fork.end - 1} are kept in a new segment"
-        self.actions.append(
-            RepairAction(source, "fork", message if fork.end > fork.base else "a new, empty segment")
-        )
-        self.lost += [(self.found.directory, first, last) for first, last in fork.lost]
 
     async def _fork(self, fork: Fork) -> None:
         """Write one new segment and give it its name; what had the name goes to quarantine in the same plan (P1)."""

@@ -103,15 +103,6 @@ class StagedAppend:
     index_before: tuple[int, int, Handle | None]
     """What was known of the index of the segment in use."""
 
-    @property
-    def first_write(self) -> int:
-        """The index of the first verb that stores a byte of a record."""
-        handles = {id(run.segment.file.handle) for run in self.runs if run.buffers}
-        for place, verb in enumerate(self.verbs):
-            if type(verb) is Write and id(verb.handle) in handles:
-                return place
-        return len(self.verbs)
-
 
 @attrs.define(eq=False, repr=False, kw_only=True)
 class PartitionLog:
@@ -398,10 +389,13 @@ class PartitionLog:
 
         `DiskFull` when there is no space, else `PublishFailed`; `indefinite` tells whether the records may turn up.
         """
-        first_write = staged.first_write
-        place = next((at for at, verb in enumerate(staged.verbs) if verb is error.verb), len(staged.verbs))
+        handles = {id(run.segment.file.handle) for run in staged.runs if run.buffers}
+        is_certain = False
+        for verb in staged.verbs:
+            if type(verb) is Write and id(verb.handle) in handles:
+                break  # the first that stores a byte of a record
+            is_certain = is_certain or verb is error.verb
         is_full = lacks_space(error)
-        is_certain = place < first_write
         if is_certain and is_full and len(staged.runs) == 1:
             # Not a byte of the records was written (F3): the file is as good as before.
             self._withdraw(staged)
@@ -490,9 +484,7 @@ class PartitionLog:
             reads, earlier = self._reads, list(self._segments)
             self.owed_for, self.needs_healing = None, False
             self._use(opened)
-            closing = reads.forget(earlier)
-            if closing:
-                await self._files.submit(closing)
+            await reads.close_dropped(earlier)
             return
         await remove_leftovers(self._files, self._directory, self._segments.active)
         if not self._is_tainted:
@@ -512,10 +504,8 @@ class PartitionLog:
         self.durable_end = self.visible_end
         if self._mark is not None:
             self._mark.store(encode_committed(self.visible_end, self.durable_end))
-        closing = self._reads.forget([abandoned]) if abandoned.base_offset == made.base_offset else []
         self.needs_healing = self._is_tainted = False
-        if closing:
-            await self._files.submit(closing)
+        await self._reads.close_dropped([abandoned] if abandoned.base_offset == made.base_offset else ())
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
@@ -585,9 +575,7 @@ class PartitionLog:
                 return
             gone, failure = await unlink_segments(self._files, droppable)
             segments.drop_first(gone)
-            closing = self._reads.forget(droppable[:gone])
-            if closing:
-                await self._files.submit(closing)
+            await self._reads.close_dropped(droppable[:gone])
             if failure is not None:
                 raise failure
         finally:

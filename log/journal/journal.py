@@ -26,7 +26,6 @@ proven      records below this sequence survived a sync (see `journal_records`).
             ahead of it, so what lies below and is missing is damage.
 version     the form in which the owner writes its records; each segment's header says which form is in it.
 dirty       events were handed to the OS that no sync has proven: they survive a crash of the process only.
-reserve     zeros ahead of the last frame.
 
 Invariants
 ----------

@@ -113,13 +113,11 @@ class LogReader:
             await self.refresh()
         request = ReadRequest(offset, max_records, max_bytes)
         for is_retry in (False, True):
-            try:
+            with suppress(MovedError):
                 await self._read(request, is_retry=is_retry)
-            except MovedError:
-                # Rolled, forked or removed since the directory was listed: look again, once.
-                await self._list()
-                continue
-            break
+                break
+            # Rolled, forked or removed since the directory was listed: look again, once.
+            await self._list()
         return request.reading()
 
     async def offset_at(self, time_us: int) -> int:

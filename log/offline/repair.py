@@ -164,20 +164,18 @@ class LogRepair:
             RepairAction(state.path, "quarantine", "moved to quarantine whole")
             for state in (*found.refused, *gone)
         ]
-        if self.dry_run:
-            await self._mend_rest(taken | {state.base for state in gone})
-            return
-        await remove_unfinished(self.files, found.directory)
-        for state in found.refused:
-            await self._set_aside(state)
-        for state in misnamed:
-            target = segment_path(found.directory, state.base)
-            await self.files.submit((Rename(state.path, target), SyncDirectory(found.directory)))
-            state.path, state.is_misnamed = target, False
-        for fork in reversed(forks):
-            await self._fork(fork)
-        for state in gone:
-            await self._set_aside(state)
+        if not self.dry_run:
+            await remove_unfinished(self.files, found.directory)
+            for state in found.refused:
+                await self._set_aside(state)
+            for state in misnamed:
+                target = segment_path(found.directory, state.base)
+                await self.files.submit((Rename(state.path, target), SyncDirectory(found.directory)))
+                state.path, state.is_misnamed = target, False
+            for fork in reversed(forks):
+                await self._fork(fork)
+            for state in gone:
+                await self._set_aside(state)
         await self._mend_rest(taken | {state.base for state in gone})
 
     async def record(self, *, accept: bool, now_us: int) -> None:

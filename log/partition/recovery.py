@@ -221,14 +221,8 @@ class TailRecovery:
         segment.index, segment.is_indexed = index, True
         segment.index_stored_to = index.end_position
         file, earlier_runs = segment.file, len(self.runs)
-        scan = await scan_from(
-            self._files,
-            segment,
-            index,
-            limit=limit,
-            visit=partial(self._take_unproven, segment),
-            visit_from=self.proven,
-        )
+        take = partial(self._take_unproven, segment)
+        scan = await scan_from(self._files, segment, index, limit=limit, visit=take, visit_from=self.proven)
         segment.damages = tuple(damages_of(file.path, scan))
         self.damages += segment.damages
         is_torn = limit == NOTHING and scan.tail is Tail.TORN

@@ -505,7 +505,8 @@ class PartitionLog:
         if self._mark is not None:
             self._mark.store(encode_committed(self.visible_end, self.durable_end))
         self.needs_healing = self._is_tainted = False
-        await self._reads.close_dropped([abandoned] if abandoned.base_offset == made.base_offset else ())
+        if abandoned.base_offset == made.base_offset:
+            await self._reads.close_dropped([abandoned])
 
     # -- reading ----------------------------------------------------------------------------------------------------
 

@@ -6,15 +6,11 @@ from callboard.supervision.policies import (
     RESTARTS,
     STRATEGIES,
     Backoff,
-    Restart,
     RestartWindow,
-    Strategy,
 )
 from callboard.supervision.spec import ChildSpec, SupervisorSpec
 from callboard.supervision.supervisor import Supervisor
 from callboard.supervision.system import System, open_system
-
-SupervisorRef = Supervisor
 
 __all__ = [
     "IMMEDIATE",
@@ -22,11 +18,8 @@ __all__ = [
     "STRATEGIES",
     "Backoff",
     "ChildSpec",
-    "Restart",
     "RestartWindow",
-    "Strategy",
     "Supervisor",
-    "SupervisorRef",
     "SupervisorSpec",
     "System",
     "TreeNode",

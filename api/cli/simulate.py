@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -24,11 +25,11 @@ from callboard.cli.simulate_scenes import (
     weights,
 )
 from callboard.cli.simulate_show import scenario_table, searched_lines, searched_to_dict
-from callboard.cli.simulate_sweep import Searched, SweepLimits, search
+from callboard.cli.simulate_sweep import Search
 from callboard.cli.streams import check_directory
 from callboard.log.errors import InvalidArgument, StorageError
 from callboard.simulations.machines import MACHINES
-from callboard.simulations.search.coverage import STANDARD_SEEDS, Row, table, uncovered
+from callboard.simulations.search.coverage import STANDARD_SEEDS, table, uncovered
 from callboard.simulations.search.replay import Verdict
 from callboard.simulations.search.shrink import RUNS_MAX
 from callboard.simulations.search.stored_failure import StaleFailure
@@ -154,21 +155,20 @@ def _swept() -> list[str]:
 
 
 def _list(as_json: bool) -> int:
+    found = {}
+    for name in check_names(()):
+        weight, faults = weights().scenarios[name], len(expected_faults([name]))
+        found[name] = {
+            "share": weight.share,
+            "seconds": weight.cost_s,
+            "least": weight.least,
+            "faults": faults,
+        }
     if as_json:
-        print_json({name: _about(name) for name in check_names(())})
+        print_json(found)
     else:
-        show(scenario_table({name: _about(name) for name in check_names(())}))
+        show(scenario_table(found))
     return exits.OK
-
-
-def _about(name: str) -> dict[str, Any]:
-    weight = weights().scenarios[name]
-    return {
-        "share": weight.share,
-        "seconds": weight.cost_s,
-        "least": weight.least,
-        "faults": len(expected_faults([name])),
-    }
 
 
 # -- sweeping
@@ -177,65 +177,9 @@ def _about(name: str) -> dict[str, Any]:
 def _sweep(scenarios: tuple[str, ...], jobs: int, as_json: bool, given: dict[str, Any]) -> int:
     if given["machines"] and scenarios:
         raise InvalidArgument("--machines takes no scenario. Nothing was run.")
-    seeds = given["seeds"] or SEEDS
+    seeds, known = given["seeds"] or SEEDS, weights().scenarios
     is_standard = not scenarios and not given["machines"] and seeds >= STANDARD_SEEDS
-    sweep, sizes = _planned(
-        scenarios, seeds, given["first_seed"], machines=given["machines"], is_standard=is_standard
-    )
-    limits = SweepLimits(
-        jobs=min(jobs, sweep.seeds),
-        time_limit_s=given["time_limit"],
-        keep_going=given["keep_going"],
-        shrink_runs=given["shrink_runs"],
-        shrink_s=given["shrink_seconds"],
-        sizes=sizes,
-        costs_s={name: weight.cost_s for name, weight in weights().scenarios.items()},
-    )
-    try:
-        found = run(partial(search, sweep, limits, given["state"], fresh=given["fresh"], quiet=as_json))
-    except SystemExit:  # a signal
-        _say_interrupted(sweep, fresh=given["fresh"])
-        raise
-    names = list(sweep.tallies)
-    rare = {rare.point: rare.reason for rare in weights().rare}
-    rows = table(expected_faults(names), sweep.faults, sweep.probes, rare, expected_points(names))
-    if as_json:
-        print_json(searched_to_dict(found, rows))
-    else:
-        show(*searched_lines(found, rows))
-    if given["report"] is not None and found.failures and found.failures[0].report:
-        _copy_report(found.failures[0].report, given["report"])
-    if found.failures or sweep.failures:
-        return exits.VIOLATED
-    if not sweep.done:
-        say(
-            f"callboard: no seed ended within {given['time_limit']:g} s: nothing is known. Give it more time."
-        )
-        return exits.UNFINISHED
-    return _covered(found, rows, is_standard=is_standard)
-
-
-def _say_interrupted(sweep: Sweep, *, fresh: bool) -> None:
-    """Print how far the sweep came and how to continue. A closed pipe does not change the exit code."""
-    same = "the same command without --fresh" if fresh else "the same command"
-    with suppress(OSError):
-        say(f"callboard: interrupted after {sweep.done:,} of {sweep.seeds:,} seeds: {same} continues there.")
-
-
-def _copy_report(report: str, target: str) -> None:
-    """A failed copy must not hide what the sweep found."""
-    try:
-        copy_file(report, target)
-    except StorageError as error:
-        say(f"callboard: {error} The report is in {report}.")
-
-
-def _planned(
-    scenarios: tuple[str, ...], seeds: int, first_seed: int, *, machines: bool, is_standard: bool
-) -> tuple[Sweep, dict[str, int]]:
-    """The sweep that was asked for, and how many seeds of each scenario take about a second."""
-    known = weights().scenarios
-    if machines:
+    if given["machines"]:
         dealt, sizes = {MACHINES: seeds}, {MACHINES: 20}
     else:
         names = check_names(scenarios)
@@ -245,21 +189,56 @@ def _planned(
         elif not is_standard:
             shared = {name: share for name, share in shared.items() if known[name].cost_s <= SLOW_S}
         dealt = shares(seeds, shared, {name: known[name].least for name in names} if is_standard else None)
+        # So many seeds of a scenario take about a second.
         sizes = {name: min(50, max(1, round(1.0 / max(known[name].cost_s, 0.01)))) for name in names}
-    code = f"{callboard.__version__} {code_fingerprint()}"
-    return Sweep(dealt, first_seed, code), sizes
-
-
-def _covered(found: Searched, rows: list[Row], *, is_standard: bool) -> int:
-    """Exit code of a sweep without broken promises. Small sweeps need not meet everything."""
-    missing = uncovered(rows)
-    if not (found.sweep.is_complete and is_standard and missing):
-        return exits.OK
+    sweep = Sweep(dealt, given["first_seed"], f"{callboard.__version__} {code_fingerprint()}")
+    search = Search(
+        sweep=sweep,
+        folder=given["state"],
+        quiet=as_json,
+        jobs=min(jobs, sweep.seeds),
+        time_limit_s=given["time_limit"] or math.inf,
+        keep_going=given["keep_going"],
+        shrink_runs=given["shrink_runs"],
+        shrink_s=given["shrink_seconds"],
+        sizes=sizes,
+        costs_s={name: weight.cost_s for name, weight in known.items()},
+    )
+    try:
+        run(partial(search.run, fresh=given["fresh"]))
+    except SystemExit:  # a signal
+        same = "the same command without --fresh" if given["fresh"] else "the same command"
+        with suppress(OSError):  # a closed pipe does not change the exit code
+            say(
+                f"callboard: interrupted after {sweep.done:,} of {sweep.seeds:,} seeds: {same} continues there."
+            )
+        raise
+    names = list(sweep.tallies)
+    rare = {rare.point: rare.reason for rare in weights().rare}
+    rows = table(expected_faults(names), sweep.faults, sweep.probes, rare, expected_points(names))
+    if as_json:
+        print_json(searched_to_dict(search, rows))
+    else:
+        show(*searched_lines(search, rows))
+    report = search.failures[0].report if search.failures else ""
+    if given["report"] is not None and report:
+        try:
+            copy_file(report, given["report"])
+        except StorageError as error:  # it must not hide what the sweep found
+            say(f"callboard: {error} The report is in {report}.")
+    if search.failures or sweep.failures:
+        return exits.VIOLATED
+    if not sweep.done:
+        say(
+            f"callboard: no seed ended within {given['time_limit']:g} s: nothing is known. Give it more time."
+        )
+        return exits.UNFINISHED
+    missing = uncovered(rows) if sweep.is_complete and is_standard else []
     for row in missing:
         say(
             f"callboard: a whole sweep never met the {row.kind} {row.name!r}: correct the scenarios, or call it rare."
         )
-    return exits.UNCOVERED
+    return exits.UNCOVERED if missing else exits.OK
 
 
 # -- stored failures

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
-from callboard.cli.simulate_sweep import Searched
+from callboard.cli.simulate_sweep import Search
 from callboard.simulations.search.coverage import Row, uncovered
 
 
@@ -38,7 +38,7 @@ def proof_table(proofs: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def searched_lines(found: Searched, rows: Sequence[Row]) -> Iterator[Any]:
+def searched_lines(found: Search, rows: Sequence[Row]) -> Iterator[Any]:
     """Tables and lines for people."""
     sweep = found.sweep
     if found.resumed:
@@ -71,7 +71,7 @@ def searched_lines(found: Searched, rows: Sequence[Row]) -> Iterator[Any]:
             yield f"Its timeline: {failure.report}"
 
 
-def _summary(found: Searched) -> str:
+def _summary(found: Search) -> str:
     sweep = found.sweep
     virtual_s = sum(tally.virtual_s for tally in sweep.tallies.values())
     boots = sum(tally.boots for tally in sweep.tallies.values())
@@ -106,7 +106,7 @@ def _table(*heads: str, words: Collection[str] = ("",)) -> Table:
     return table
 
 
-def searched_to_dict(found: Searched, rows: Sequence[Row]) -> dict[str, Any]:
+def searched_to_dict(found: Search, rows: Sequence[Row]) -> dict[str, Any]:
     """The same for scripts."""
     sweep = found.sweep
     return {
@@ -136,11 +136,10 @@ def searched_to_dict(found: Searched, rows: Sequence[Row]) -> dict[str, Any]:
                 "seed": failure.result.seed,
                 "promise": failure.result.promise,
                 "words": failure.result.words,
-                "stored_in": failure.stored_in,
-                "report": failure.report,
-                "command": failure.command,
-                "story": failure.story,
-                "note": failure.note,
+                **{
+                    name: getattr(failure, name)
+                    for name in ("stored_in", "report", "command", "story", "note")
+                },
             }
             for failure in found.failures
         ],

@@ -11,14 +11,13 @@ from rich.table import Table
 from callboard.actors.names import check_name
 from callboard.actors.settings import TOPIC_FIELDS, check, topic_settings
 from callboard.cli.group import run
-from callboard.cli.inspect import live_or_opened
-from callboard.cli.offline import OfflineDirectory, topic_not_found
+from callboard.cli.inspect import ask_runtime
+from callboard.cli.offline import OfflineDirectory, find_topic
 from callboard.cli.options import directory_option, json_option, parse_settings
 from callboard.cli.output import print_json, say, show
 from callboard.cli.streams import is_interactive, require_directory
-from callboard.control import ControlClient, plain
 from callboard.log.errors import InvalidArgument
-from callboard.runtime import Runtime, open_runtime
+from callboard.runtime import open_runtime
 
 
 @click.group()
@@ -61,7 +60,7 @@ def alter(name: str, settings: tuple[str, ...], directory: str, as_json: bool) -
 
     async def work() -> dict[str, Any]:
         async with open_runtime(directory) as runtime:
-            _check_known(runtime, name)
+            find_topic(runtime, name)
             altered = await runtime.alter_topic(name, **given)
         return attrs.asdict(altered.settings)
 
@@ -84,7 +83,7 @@ def delete(name: str, yes: bool, directory: str, as_json: bool) -> None:
 
     async def work() -> None:
         async with open_runtime(directory) as runtime:
-            _check_known(runtime, name)
+            find_topic(runtime, name)
             await runtime.delete_topic(name)
 
     run(work)
@@ -109,15 +108,12 @@ def list_topics(directory: str, as_json: bool) -> None:
                     reader = await offline.reader(record, index)
                     records += reader.visible_end - reader.start_offset
                     size_bytes += await offline.file_bytes(record, index)
-                partitions = record.settings.partitions
-                found.append(
-                    {
-                        "name": record.name,
-                        "partitions": partitions,
-                        "records": records,
-                        "file_bytes": size_bytes,
-                    }
-                )
+                numbers = {
+                    "partitions": record.settings.partitions,
+                    "records": records,
+                    "file_bytes": size_bytes,
+                }
+                found.append({"name": record.name, **numbers})
             return found
 
     topics = run(work)
@@ -140,24 +136,8 @@ def list_topics(directory: str, as_json: bool) -> None:
 @json_option
 def describe(name: str, directory: str, as_json: bool) -> None:
     """Show a topic's settings, partitions and groups."""
-
-    async def asked(client: ControlClient) -> Any:
-        found = await client.request("describe", topic=name)
-        return {**found, "groups": (await client.request("stats"))["groups"]}
-
-    async def opened(runtime: Runtime) -> Any:
-        _check_known(runtime, name)
-        found = runtime.topic(name)
-        return {
-            "name": name,
-            "topic_id": found.topic_id,
-            "settings": plain(found.settings),
-            "partitions": plain(await found.describe()),
-            "groups": plain(await runtime.groups()),
-        }
-
-    found = live_or_opened(directory, asked, opened)
-    found["groups"] = [group for group in found["groups"] if name in group["topics"]]
+    found, statistics = ask_runtime(directory, {"verb": "describe", "topic": name}, {"verb": "stats"})
+    found["groups"] = [group for group in statistics["groups"] if name in group["topics"]]
     if as_json:
         print_json(found)
         return
@@ -183,12 +163,6 @@ def _show_topic(found: dict[str, Any]) -> None:
     for partition in found["partitions"]:
         for problem in (*partition["damages"], *partition["gaps"]):
             show(f"{name}/{partition['partition']}: {problem}")
-
-
-def _check_known(runtime: Runtime, name: str) -> None:
-    known = [topic.name for topic in runtime.topics()]
-    if name not in known:
-        raise topic_not_found(name, known, runtime.directory)
 
 
 def report_settings(kind: str, name: str, settings: dict[str, Any], as_json: bool, what: str) -> None:

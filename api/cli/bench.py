@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import click
 from rich.console import Console
@@ -11,7 +12,8 @@ from rich.table import Table
 from callboard.cli.bench_measures import KEY_BYTES, Bench, BenchPlan, Latency, Measured
 from callboard.cli.files import BareFile, temporary_directory
 from callboard.cli.group import run
-from callboard.cli.options import json_option, print_json
+from callboard.cli.options import json_option
+from callboard.cli.output import print_json, show
 from callboard.control import plain
 from callboard.log.errors import InvalidArgument
 from callboard.log.limits import BATCH_BYTES_MAX
@@ -19,16 +21,16 @@ from callboard.runtime import open_runtime
 
 SIZE_MAX = BATCH_BYTES_MAX // 1000 - KEY_BYTES
 """Bytes of a value, so that a batch of 1,000 is allowed."""
-NAMES = (
-    "publish_batch of 1,000",
-    "publish_batch of 100",
-    "single publishes, 1 task",
-    "single publishes, 64 tasks",
-    "single publishes, 512 tasks",
-    "consume in 1,000s",
-    "consume in 1s",
-    "end to end",
-)
+MEASURES: dict[str, Callable[[Bench], Awaitable[Measured | Latency]]] = {
+    "publish_batch of 1,000": partial(Bench.publish_batches, count=1000),
+    "publish_batch of 100": partial(Bench.publish_batches, count=100),
+    "single publishes, 1 task": partial(Bench.publish_singly, tasks=1),
+    "single publishes, 64 tasks": partial(Bench.publish_singly, tasks=64),
+    "single publishes, 512 tasks": partial(Bench.publish_singly, tasks=512),
+    "consume in 1,000s": partial(Bench.consume, count=1000),
+    "consume in 1s": partial(Bench.consume, count=1),
+    "end to end": Bench.latency,
+}
 
 
 @click.command()
@@ -57,32 +59,25 @@ def bench(
     as_json: bool,
 ) -> None:
     """Measure publishing, consuming and latency, compared with a bare write + fdatasync of the same bytes."""
-    console = Console(stderr=True)
-    unknown = [part for part in only if not any(part in name for name in NAMES)]
-    if unknown:
-        raise InvalidArgument(
-            f"no line's name contains {unknown[0]!r:.60}. The lines are: {'; '.join(NAMES)}."
-        )
+    for part in only:
+        if not any(part in name for name in MEASURES):
+            raise InvalidArgument(
+                f"no line's name contains {part!r:.60}. The lines are: {'; '.join(MEASURES)}."
+            )
+    wanted = [do for name, do in MEASURES.items() if not only or any(part in name for part in only)]
 
-    async def work() -> tuple[list[Measured], list[Latency]]:
-        measured: list[Measured] = []
-        latencies: list[Latency] = []
+    async def work() -> list[Measured | Latency]:
         with (
             temporary_directory(keep=False, parent=folder) as directory,
-            console.status("starting") as status,
+            Console(stderr=True).status("starting") as status,
         ):
             async with open_runtime(directory + "/runtime", sync_inline=inline) as runtime:
                 made = Bench(runtime, BareFile(directory), BenchPlan(pairs, seconds, size), status.update)
-                for name, measure in zip(NAMES, measures(made), strict=True):
-                    if not only or any(part in name for part in only):
-                        found = await measure()
-                        if isinstance(found, Measured):
-                            measured.append(found)
-                        else:
-                            latencies.append(found)
-        return measured, latencies
+                return [await measure(made) for measure in wanted]
 
-    measured, latencies = run(work)
+    found = run(work)
+    measured = [line for line in found if isinstance(line, Measured)]
+    latencies = [line for line in found if isinstance(line, Latency)]
     if as_json:
         print_json({"measured": plain(measured), "latency": plain(latencies)})
         return
@@ -91,30 +86,10 @@ def bench(
     )
     for line in measured:
         spread = f"{line.worst:.2f} to {line.best:.2f}"
-        table.add_row(
-            line.name,
-            f"{line.rate:,.0f}",
-            f"{line.of_bare:.2f}",
-            spread,
-            f"{line.of_overwrite:.2f}",
-            f"{line.bare_rate:,.0f}",
-        )
-    Console().print(table)
+        ratios = f"{line.of_bare:.2f}", spread, f"{line.of_overwrite:.2f}"
+        table.add_row(line.name, f"{line.rate:,.0f}", *ratios, f"{line.bare_rate:,.0f}")
+    show(table)
     for late in latencies:
-        click.echo(
+        show(
             f"{late.name}: p50 {late.p50 * 1e3:.2f} ms, p99 {late.p99 * 1e3:.2f} ms, worst {late.worst * 1e3:.1f} ms"
         )
-
-
-def measures(made: Bench) -> list[Callable[[], Awaitable[Measured | Latency]]]:
-    """Everything that can be measured, in the order of `NAMES`."""
-    return [
-        lambda: made.publish_batches(1000),
-        lambda: made.publish_batches(100),
-        lambda: made.publish_singly(1),
-        lambda: made.publish_singly(64),
-        lambda: made.publish_singly(512),
-        lambda: made.consume(1000),
-        lambda: made.consume(1),
-        made.latency,
-    ]

@@ -82,33 +82,21 @@ class Bench:
         values = [entropy.bytes(self._plan.size) for _ in range(count)]
         return values, [b"key%06d" % number for number in range(count)]
 
-    def bytes_of(self, count: int) -> int:
-        """What `count` records take on disk, nearly."""
-        return count * (self._plan.size + KEY_BYTES + RECORD_OVERHEAD_BYTES) + FRAME_OVERHEAD_BYTES
-
     async def paired(self, name: str, measure: Callable[[], Awaitable[float]], count: int) -> Measured:
         """Interleaved pairs of `measure` and the bare file, in writes of `count` records."""
-        rates, bares, ratios, overs = [], [], [], []
+        pairs = []
+        # What `count` records take on disk, nearly.
+        size = count * (self._plan.size + KEY_BYTES + RECORD_OVERHEAD_BYTES) + FRAME_OVERHEAD_BYTES
+        seconds = self._plan.seconds / 2
         for number in range(self._plan.pairs):
             self._say(f"{name}: pair {number + 1} of {self._plan.pairs}")
-            size = self.bytes_of(count)
-            before = self._bare.rate(size, self._plan.seconds / 2) * count
+            before = self._bare.rate(size, seconds) * count
             rate = await measure()
-            after = self._bare.rate(size, self._plan.seconds / 2) * count
-            over = self._bare.rate(size, self._plan.seconds / 2, overwrite=True) * count
-            rates.append(rate)
-            bares.append((before + after) / 2)
-            ratios.append(rate / bares[-1])
-            overs.append(rate / over)
-        return Measured(
-            name,
-            statistics.median(rates),
-            statistics.median(bares),
-            statistics.median(ratios),
-            statistics.median(overs),
-            min(ratios),
-            max(ratios),
-        )
+            bare = (before + self._bare.rate(size, seconds) * count) / 2
+            over = self._bare.rate(size, seconds, overwrite=True) * count
+            pairs.append((rate, bare, rate / bare, rate / over))
+        ratios = [pair[2] for pair in pairs]
+        return Measured(name, *map(statistics.median, zip(*pairs, strict=True)), min(ratios), max(ratios))
 
     # -- publishing
 

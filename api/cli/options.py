@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from callboard.actors.settings import TOPIC_FIELDS, SettingField
+from callboard.actors.settings import SettingField
 from callboard.cli.output import print_json as print_json
 from callboard.cli.streams import check_directory
 from callboard.log.errors import InvalidArgument
@@ -49,9 +49,7 @@ def parse_start(text: str) -> int | str | datetime:
     return instant if instant.tzinfo is not None else instant.replace(tzinfo=UTC)
 
 
-def parse_settings(
-    given: tuple[str, ...], fields: Mapping[str, SettingField] = TOPIC_FIELDS
-) -> dict[str, Any]:
+def parse_settings(given: tuple[str, ...], fields: Mapping[str, SettingField]) -> dict[str, Any]:
     """Settings from `name=value` arguments; unknown names and wrong values are left for the check that names all."""
     settings: dict[str, Any] = {}
     problems: list[str] = []

@@ -39,12 +39,18 @@ from callboard.log.errors import (
 )
 from callboard.log.seams.entropy import Entropy
 from callboard.message import Message
-from callboard.recordings.event import Event, digest_of
-from callboard.recordings.lines import LineColumns
-from callboard.recordings.profile import load_profile
-from callboard.recordings.reading import LINE_BYTES_MAX, Format, Tally, read_events
-from callboard.recordings.synthesis import synthesise
-from callboard.recordings.times import TimeFormat
+from callboard.recordings import (
+    LINE_BYTES_MAX,
+    Event,
+    Format,
+    LineColumns,
+    Tally,
+    TimeFormat,
+    digest_of,
+    load_profile,
+    read_events,
+    synthesise,
+)
 from callboard.runtime import Runtime, open_runtime
 from callboard.simulations.entropy import SeededEntropy
 

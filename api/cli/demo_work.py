@@ -15,8 +15,8 @@ import enum
 import itertools
 import json
 import zlib
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple, Never
 
 import attrs
 import click
@@ -27,6 +27,7 @@ from callboard.cli.demo_account import acknowledged_events
 from callboard.cli.files import RecordFile, read_lines, read_record_lines
 from callboard.cli.group import first_error, run
 from callboard.cli.processes import wait_for_parent_to_go
+from callboard.consumer import Consumer
 from callboard.log.errors import (
     ActorCrashed,
     AskTimeout,
@@ -39,6 +40,7 @@ from callboard.log.errors import (
 )
 from callboard.log.seams.entropy import Entropy
 from callboard.message import Message
+from callboard.received import ReceivedBatch, ReceivedMessage
 from callboard.recordings import (
     LINE_BYTES_MAX,
     Event,
@@ -157,11 +159,9 @@ class Stage:
         return (0, middle) if act == ONE else (middle, self.total)
 
     def recorded(self, act: str) -> str:
-        """The file in which an act's facts are recorded."""
         return f"{self.directory}/records/{act.replace(' ', '-')}.txt"
 
     def runtime(self) -> Runtime:
-        """The runtime of one process."""
         return open_runtime(f"{self.directory}/data")
 
 
@@ -225,8 +225,10 @@ class Act:
         click.echo(json.dumps([self._published, self._acknowledged, is_over]))
 
     def _note(self, tag: str, *numbers: int) -> None:
-        """Write down a fact."""
         self._write(" ".join((tag, *map(str, numbers))))
+
+    def _note_all(self, tag: str, messages: Sequence[ReceivedMessage]) -> None:
+        self._note(tag, messages[0].partition, *(message.offset for message in messages))
 
     def _on_event(self, event: object) -> None:
         """Write down each restart that the supervisors report."""
@@ -323,48 +325,37 @@ class Act:
         while self._published - self._acknowledged > AHEAD_MAX:  # noqa: ASYNC110 - numbers are compared
             await trio.sleep(PAUSE_S)
 
-    # -- workers: one consumer group, three ways to consume
+    # -- workers: one consumer group, two ways to consume
 
     async def _work(self, index: int) -> None:
         while True:
             try:
                 async with self._topic.subscribe(GROUP, **SUBSCRIPTION) as consumer:
-                    if index % 4 == 0:
-                        async for message in consumer:
-                            await self._handle(consumer, [message], message.ack)
-                    elif index % 4 == 2:
+                    if index % 3 == 2:
                         await self._held(consumer)
-                    else:
-                        async for batch in consumer.batches(max_records=64, max_wait=0.01):
-                            await self._handle(consumer, list(batch), batch.ack)
+                    async for batch in consumer.batches(max_records=1 if index % 3 else 64):
+                        await self._handle(batch)
             except _NOT_SETTLED:
                 await trio.sleep(PAUSE_S)
 
-    async def _handle(
-        self, consumer: Any, messages: Sequence[Any], ack_all: Callable[[], Awaitable[None]]
-    ) -> None:
-        """Settle messages by hand, together where none of them fails."""
+    async def _handle(self, batch: ReceivedBatch) -> None:
+        """Settle the messages that fail by hand, and the others together."""
         self._busy += 1
         try:
+            messages = list(batch)
             planned = self._received(messages)
             if WorkFailure.HANG in planned.values():
                 await trio.sleep(HANG_S)
-            done = []
             for message in messages:
                 failure = planned.get(message.offset)
                 if failure is WorkFailure.RAISE:
                     await message.nack(delay=PAUSE_S, reason="the demo's worker fails now and then")
                 elif failure is WorkFailure.CANCEL:
                     await message.release()
-                else:
-                    done.append(message)
+            done = [message for message in messages if not message.settled]
             self._handled(done)
-            if len(done) < len(messages):
-                for message in done:
-                    await message.ack(wait=False)
-                ack_all = consumer.flush
             try:
-                await ack_all()
+                await batch.ack()
             except LeaseLost as error:
                 lost = [range(start, stop) for start, stop in error.fields["lost"]]
                 done = [message for message in done if not any(message.offset in span for span in lost)]
@@ -374,9 +365,10 @@ class Act:
         finally:
             self._busy -= 1
 
-    async def _held(self, consumer: Any) -> None:
+    async def _held(self, consumer: Consumer) -> Never:
+        """Handle one message after the other in the body of `receive`, which settles it by how it ends."""
         while True:
-            taken: list[Any] = []
+            taken: list[ReceivedMessage] = []
             try:
                 with trio.CancelScope() as scope:
                     async with consumer.receive() as message:
@@ -398,9 +390,9 @@ class Act:
             finally:
                 self._busy -= len(taken)
 
-    def _received(self, messages: Sequence[Any]) -> dict[int, WorkFailure]:
+    def _received(self, messages: Sequence[ReceivedMessage]) -> dict[int, WorkFailure]:
         """Write down the delivery (all of one partition), check each message; the planned failures by offset."""
-        self._note("D", messages[0].partition, *(message.offset for message in messages))
+        self._note_all("D", messages)
         planned: dict[int, WorkFailure] = {}
         for message in messages:
             number, digest = identify(message.headers)
@@ -410,18 +402,18 @@ class Act:
                 planned[message.offset] = self._failures.pop(number)
         return planned
 
-    def _handled(self, messages: Sequence[Any]) -> None:
+    def _handled(self, messages: Sequence[ReceivedMessage]) -> None:
         if messages:
-            self._note("H", messages[0].partition, *(message.offset for message in messages))
+            self._note_all("H", messages)
             now = trio.current_time()
             numbers = (identify(message.headers)[0] for message in messages)
             sent = [self._sent.pop(number) for number in numbers if number in self._sent]
             if sent:
                 self._note("L", *(round((now - at) * 1e6) for at in sent))
 
-    def _settled(self, messages: Sequence[Any]) -> None:
+    def _settled(self, messages: Sequence[ReceivedMessage]) -> None:
         if messages:
-            self._note("K", messages[0].partition, *(message.offset for message in messages))
+            self._note_all("K", messages)
             self._acknowledged += len(messages)
             self._stalled.deadline = trio.current_time() + STALLED_S
             self.show()

@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from callboard.actors.settings import SettingField
-from callboard.cli.output import print_json as print_json
 from callboard.cli.streams import check_directory
 from callboard.log.errors import InvalidArgument
 from callboard.reading import check_start

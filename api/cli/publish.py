@@ -13,8 +13,8 @@ from callboard.actors.names import check_name
 from callboard.cli.group import run
 from callboard.cli.messages import FIELDS, message_from_json
 from callboard.cli.offline import find_topic
-from callboard.cli.options import bytes_of, directory_option, json_option, print_json
-from callboard.cli.output import Advance, progress, say
+from callboard.cli.options import bytes_of, directory_option, json_option
+from callboard.cli.output import Advance, print_json, progress, say
 from callboard.cli.streams import LineReader, is_interactive, require_directory
 from callboard.log.errors import InvalidArgument, MessageTooLarge, TopicNotFound
 from callboard.log.limits import BATCH_RECORDS_MAX, MESSAGE_BYTES_MAX

@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final
 
 import click
 
 import callboard
 from callboard.cli import exits
+from callboard.cli.files import check_target, code_fingerprint, copy_file, cores
 from callboard.cli.group import run
 from callboard.cli.options import json_option
 from callboard.cli.output import print_json, say, show
 from callboard.cli.simulate_checks import check_determinism, explore, prove
-from callboard.cli.simulate_files import check_target, code_fingerprint, copy_file, cores
 from callboard.cli.simulate_pool import one_worker
-from callboard.cli.simulate_scenes import (
-    check_names,
-    expected_faults,
-    expected_points,
-    weights,
-)
 from callboard.cli.simulate_show import scenario_table, searched_lines, searched_to_dict
 from callboard.cli.simulate_sweep import Search
 from callboard.cli.streams import check_directory
 from callboard.log.errors import InvalidArgument, StorageError
 from callboard.simulations.machines import MACHINES
+from callboard.simulations.scenarios import registry
+from callboard.simulations.scenarios.points import POINTS
+from callboard.simulations.scenarios.registry import Weights
 from callboard.simulations.search.coverage import STANDARD_SEEDS, table, uncovered
 from callboard.simulations.search.replay import Verdict
 from callboard.simulations.search.shrink import RUNS_MAX
@@ -139,7 +136,9 @@ def simulate(scenarios: tuple[str, ...], as_json: bool, **given: Any) -> int:
     if given["repro"] is not None:
         return _reproduce(given["repro"], given["report"], given["adopt"], as_json)
     if given["check_determinism"]:
-        names = check_names(scenarios) if scenarios else _swept()
+        known = _weights().scenarios
+        quick = [name for name, weight in known.items() if weight.cost_s <= SLOW_S]
+        names = _check_names(scenarios) if scenarios else quick
         seeds = range(given["first_seed"], given["first_seed"] + (given["seeds"] or 1))
         return check_determinism(names, seeds, jobs, given["state"], as_json=as_json)
     if given["exhaustive"] is not None:
@@ -149,15 +148,33 @@ def simulate(scenarios: tuple[str, ...], as_json: bool, **given: Any) -> int:
     return _sweep(scenarios, jobs, as_json, given)
 
 
-def _swept() -> list[str]:
-    """The scenarios that are looked at when none is named: not those that take very long."""
-    return [name for name, weight in weights().scenarios.items() if weight.cost_s <= SLOW_S]
+@cache
+def _weights() -> Weights:
+    """What `weights.toml` says."""
+    return registry.load_weights()
+
+
+def _check_names(names: Iterable[str]) -> list[str]:
+    """The names, each once; of all scenarios without any. Raises `InvalidArgument` for unknown ones."""
+    known = registry.SCENARIOS
+    wanted = list(dict.fromkeys(names))
+    unknown = [name for name in wanted if name not in known]
+    if unknown:
+        raise InvalidArgument(
+            f"there is no scenario {', '.join(map(repr, unknown)):.200}. Nothing was run. There are {', '.join(known)}."
+        )
+    return wanted or list(known)
+
+
+def _expected_faults(names: Iterable[str]) -> set[str]:
+    """The labels of all faults that these scenarios can draw."""
+    return {label for name in names if name != MACHINES for label in registry.SCENARIOS[name].space.labels()}
 
 
 def _list(as_json: bool) -> int:
     found = {}
-    for name in check_names(()):
-        weight, faults = weights().scenarios[name], len(expected_faults([name]))
+    for name in _check_names(()):
+        weight, faults = _weights().scenarios[name], len(_expected_faults([name]))
         found[name] = {
             "share": weight.share,
             "seconds": weight.cost_s,
@@ -177,12 +194,12 @@ def _list(as_json: bool) -> int:
 def _sweep(scenarios: tuple[str, ...], jobs: int, as_json: bool, given: dict[str, Any]) -> int:
     if given["machines"] and scenarios:
         raise InvalidArgument("--machines takes no scenario. Nothing was run.")
-    seeds, known = given["seeds"] or SEEDS, weights().scenarios
+    seeds, known = given["seeds"] or SEEDS, _weights().scenarios
     is_standard = not scenarios and not given["machines"] and seeds >= STANDARD_SEEDS
     if given["machines"]:
         dealt, sizes = {MACHINES: seeds}, {MACHINES: 20}
     else:
-        names = check_names(scenarios)
+        names = _check_names(scenarios)
         shared = {name: known[name].share for name in names}
         if scenarios:
             shared = {name: share or 1.0 for name, share in shared.items()}
@@ -214,8 +231,9 @@ def _sweep(scenarios: tuple[str, ...], jobs: int, as_json: bool, given: dict[str
             )
         raise
     names = list(sweep.tallies)
-    rare = {rare.point: rare.reason for rare in weights().rare}
-    rows = table(expected_faults(names), sweep.faults, sweep.probes, rare, expected_points(names))
+    rare = {rare.point: rare.reason for rare in _weights().rare}
+    points = {point for name in names for point in POINTS.get(name, ())}
+    rows = table(_expected_faults(names), sweep.faults, sweep.probes, rare, points)
     if as_json:
         print_json(searched_to_dict(search, rows))
     else:

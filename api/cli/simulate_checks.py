@@ -11,9 +11,9 @@ from typing import Any, Final
 import attrs
 
 from callboard.cli import exits
+from callboard.cli.files import prepare_folder, remove_file, trace_lines
 from callboard.cli.group import run
 from callboard.cli.output import Advance, print_json, progress, say, show
-from callboard.cli.simulate_files import prepare_folder, remove_file, trace_lines
 from callboard.cli.simulate_pool import one_worker, run_all
 from callboard.cli.simulate_show import proof_table
 from callboard.log.host.entropy import HostEntropy

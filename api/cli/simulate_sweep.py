@@ -10,9 +10,9 @@ from typing import Any, Final
 import attrs
 import trio
 
+from callboard.cli.files import find_file, prepare_folder, write_whole
 from callboard.cli.group import first_error
 from callboard.cli.output import Advance, progress, say
-from callboard.cli.simulate_files import find_file, prepare_folder, write_whole
 from callboard.cli.simulate_pool import WorkerGone, WorkerProcess, one_worker, run_all
 from callboard.log.errors import InvalidArgument
 from callboard.simulations.machines import MACHINES

@@ -16,6 +16,7 @@ import json
 import shlex
 import sys
 import traceback
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -23,17 +24,17 @@ import attrs
 import click
 
 import callboard
+from callboard.cli.files import TraceFile, read_whole, seconds_now, write_whole
 from callboard.cli.output import to_json
 from callboard.cli.processes import live_as_long_as_parent
-from callboard.cli.simulate_files import TraceFile, read_whole, seconds_now, write_whole
-from callboard.cli.simulate_scenes import drive_machines, find_scenario
 from callboard.cli.streams import input_lines
 from callboard.log.errors import CallboardError
 from callboard.log.host.entropy import HostEntropy
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.exhaustive.exploring import Exploration, explore
-from callboard.simulations.machines import MACHINES
+from callboard.simulations.machines import MACHINES, drive
 from callboard.simulations.proof import prove
+from callboard.simulations.scenarios import registry
 from callboard.simulations.scenarios.scenario import Scenario, draw, run_scenario
 from callboard.simulations.search.redrawing import Drawing
 from callboard.simulations.search.replay import (
@@ -106,12 +107,43 @@ def perturb_heap() -> None:
 # -- seeds
 
 
+def _find_scenario(name: str) -> Scenario:
+    """The scenario of that name. Raises `StaleFailure`: names come from checked arguments and stored failures."""
+    found = registry.SCENARIOS.get(name)
+    if found is None:
+        raise StaleFailure(
+            f"there is no scenario {name!r:.60} in this version. Nothing was run. callboard simulate --list names them."
+        )
+    return found
+
+
 def run_seeds(answer: Answer, *, scenario: str, first: int, count: int, folder: str) -> None:
     """Run `count` seeds from `first` on, an answer each; failures are stored in `folder`."""
-    found = None if scenario == MACHINES else find_scenario(scenario)
+    found = None if scenario == MACHINES else _find_scenario(scenario)
     for seed in range(first, first + count):
-        answer(**(drive_machines(seed) if found is None else _run_seed(found, seed, folder)))
+        answer(**(_drive_machines(seed) if found is None else _run_seed(found, seed, folder)))
     answer(done=True)
+
+
+def _drive_machines(seed: int) -> dict[str, Any]:
+    """One seed of the pure state machines, as the result of a seed."""
+    driven = drive(seed)
+    found: dict[str, Any] = {
+        "scenario": MACHINES,
+        "seed": seed,
+        "virtual_s": driven.virtual_s,
+        "events": driven.events,
+        "boots": 1,
+        "faults": Counter(),
+        "probes": {"crashes of machines": driven.crashes, "messages settled": driven.settled},
+    }
+    if driven.violation is not None:
+        tale = "\n".join(driven.tale)
+        found |= {
+            "promise": driven.violation.promise,
+            "words": f"{driven.violation.words}\nThe last operations:\n{tale}",
+        }
+    return found
 
 
 def _run_seed(scenario: Scenario, seed: int, folder: str) -> dict[str, Any]:
@@ -166,7 +198,7 @@ def _runner(scenario: Scenario, seed: int) -> RunCase:
 def shrink_stored(answer: Answer, *, file: str, runs: int, seconds: float) -> None:
     """Make a stored failure small, store it beside with its story and report, and tell the story."""
     stored = read_stored_failure(read_whole(file, STORED_BYTES_MAX))
-    scenario = find_scenario(stored.scenario)
+    scenario = _find_scenario(stored.scenario)
     run_case = _runner(scenario, stored.seed)
     end = seconds_now() + seconds
     budget = RunBudget(runs, lambda: seconds_now() > end)
@@ -219,7 +251,7 @@ def reproduction(path: str) -> str:
 def repro(answer: Answer, *, file: str, report: str | None, adopt: str | None) -> None:
     """Run a stored failure again, and say what it says about this version."""
     stored = read_stored_failure(read_whole(file, STORED_BYTES_MAX))
-    scenario = find_scenario(stored.scenario)
+    scenario = _find_scenario(stored.scenario)
     case = case_of(stored, _workload_type(scenario, stored.seed))
     run = _runner(scenario, stored.seed)(case, QUIET)
     found = judge(stored, run)
@@ -264,7 +296,7 @@ def _text(run: Run, story: Story) -> str:
 
 def trace_seed(answer: Answer, *, scenario: str, seed: int, path: str) -> None:
     """Run one seed, its whole trace into a file."""
-    found = find_scenario(scenario)
+    found = _find_scenario(scenario)
     with TraceFile(path) as file:
         run_scenario(found, seed, settings=Settings(trace="full", sink=file.write))
     answer(done=True)

@@ -306,12 +306,16 @@ class Consumer:
                 self.give_back_buffer()
 
     async def _pass(self) -> None:
-        """A checkpoint for cancellation, and now and then one that lets other tasks run."""
+        """A checkpoint for cancellation, and one that lets other tasks run unless they have run a moment ago."""
         self._messages_in_pass += 1
-        if self._messages_in_pass < PASS_MESSAGES and self.runtime.clock.monotonic() < self._pass_until:
+        if self.leases.has_waited:
+            await trio.lowlevel.checkpoint_if_cancelled()
+        elif self._messages_in_pass < PASS_MESSAGES and self.runtime.clock.monotonic() < self._pass_until:
             await trio.lowlevel.checkpoint_if_cancelled()
             return
-        await trio.lowlevel.checkpoint()
+        else:
+            await trio.lowlevel.checkpoint()
+        self.leases.has_waited = False
         self._messages_in_pass = 0
         self._pass_until = self.runtime.clock.monotonic() + PASS_S
 
@@ -366,7 +370,9 @@ class Consumer:
 
     async def get_batch(self, max_records: int, max_wait: float) -> ReceivedBatch:
         """One batch; see `batches`."""
-        self._check_open()
+        self.runtime.check_open()
+        if not self._open:
+            raise self._closed()
         if self._given_at is not None:
             self._took_s = self.runtime.clock.monotonic() - self._given_at
         is_quick = self._took_s < min(0.1, self.settings.visibility_timeout / 8)

@@ -111,8 +111,12 @@ class ConsumerLease:
         if self.untaken:
             self._batches, self._at = batches[place:], at
             end = batches[place].offset(at)
-            self._ranges = tuple([(max(row[0], end), row[1], row[2]) for row in ranges if row[1] > end])
-            ranges = tuple([(row[0], min(row[1], end), row[2]) for row in ranges if row[0] < end])
+            if len(ranges) == 1:
+                ((start, stop, attempt),) = ranges
+                self._ranges, ranges = ((end, stop, attempt),), ((start, end, attempt),)
+            else:
+                self._ranges = tuple([(max(row[0], end), row[1], row[2]) for row in ranges if row[1] > end])
+                ranges = tuple([(row[0], min(row[1], end), row[2]) for row in ranges if row[0] < end])
         return LeasedPart(self, ranges, spans)
 
 
@@ -154,6 +158,8 @@ class ConsumerLeases:
         self.group_id = 0
         self.is_over = False
         """The consumer has left: all that it had leased is released."""
+        self.has_waited = False
+        """Something was settled, and waited for, since the consumer looked last: other tasks have run meanwhile."""
         self._runtime = runtime
         self._group = group
         self._leases: dict[ConsumerLease, None] = {}
@@ -273,6 +279,7 @@ class ConsumerLeases:
                 message = message._replace(again=True)
             try:
                 lost: c.Ranges = (await port.ref.ask(message)).lost
+                self.has_waited = True
             except ActorCrashed:
                 crashed = True
                 continue

@@ -7,7 +7,8 @@ repeat the operation if repeating it is harmless.
 
 from __future__ import annotations
 
-from typing import Any, Self
+import errno
+from typing import Any, Final, Self
 
 __all__ = [
     "ActorCrashed",
@@ -43,6 +44,9 @@ __all__ = [
     "UnsupportedPlatform",
     "WrongRun",
 ]
+
+
+NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
 
 
 class CallboardError(Exception):
@@ -254,3 +258,12 @@ def join_problems(what: str, problems: list[str] | tuple[str, ...]) -> Configura
     """One error for all `problems` found in `what`."""
     listed = "; ".join(problems)
     return ConfigurationError(f"{what}: {listed}. Nothing was changed.", problems=tuple(problems))
+
+
+def lacks_space(error: BaseException | None) -> bool:
+    """Whether a full disk is the cause of `error`."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in NO_SPACE:
+            return True
+        error = error.error if isinstance(error, PlanFailed) else error.__cause__
+    return False

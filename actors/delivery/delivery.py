@@ -35,6 +35,7 @@ from callboard.actors.delivery.receipts import (
     LeaseState,
     OffsetRange,
     Settlement,
+    between,
     merged,
     normal_ranges,
 )
@@ -138,14 +139,10 @@ class Delivery(DeliveryState):
 
     def leased_in(self, start: int, stop: int, *, besides: Container[int] = ()) -> list[OffsetRange]:
         """What of `[start, stop)` is leased, `besides` these leases, sorted. Costs as many steps as leases."""
-        found = []
+        found: list[OffsetRange] = []
         for lease_id, lease in self._leases.items():
             if lease.rows[0][0] < stop and lease.rows[-1][1] > start and lease_id not in besides:
-                found += [
-                    (max(row[0], start), min(row[1], stop))
-                    for row in lease.rows
-                    if row[0] < stop and row[1] > start
-                ]
+                found += [row[:2] for row in lease.overlapping(start, stop)]
         return sorted(found)
 
     def by_attempt(self, lease_id: int, ranges: Sequence[OffsetRange]) -> list[tuple[int, list[OffsetRange]]]:
@@ -154,22 +151,14 @@ class Delivery(DeliveryState):
         found: dict[int, list[OffsetRange]] = {}
         for start, stop in normal_ranges(ranges):
             if lease is not None:
-                rows = [
-                    (row[0], row[1], (row[2] >> 1) + 1)
-                    for row in lease.rows
-                    if row[0] < stop and row[1] > start
-                ]
+                rows = [(row[0], row[1], (row[2] >> 1) + 1) for row in lease.overlapping(start, stop)]
             else:
                 late = self._ready.overlapping(start, stop)
                 rows = [(row[0], row[1], row[3] >> 1) for row in late if row[2] == lease_id]
-            at = start
             for first, last, attempt in rows:
-                if at < first:
-                    found.setdefault(1, []).append((at, first))
-                found.setdefault(attempt, []).append((max(first, at), min(last, stop)))
-                at = min(last, stop)
-            if at < stop:
-                found.setdefault(1, []).append((at, stop))
+                found.setdefault(attempt, []).append((first, last))
+            if lacking := between(start, stop, rows):
+                found.setdefault(1, []).extend(lacking)
         return list(found.items())
 
     def _step_over(self, stop: int) -> int:
@@ -186,15 +175,20 @@ class Delivery(DeliveryState):
     def ack(self, lease_id: int, ranges: Sequence[OffsetRange], now: float) -> Settlement:
         """The consumer is done with `ranges`. Late acks count until the message is leased again."""
         lease = self._leases.get(lease_id)
-        if lease is not None and len(lease.rows) == 1 == len(ranges) and lease.rows[0][:2] == ranges[0]:
-            # The common case: the range named is all that the lease has.
-            start, stop, _ = lease.rows[0]
-            del self._leases[lease_id]
-            self.leased -= stop - start
-            self._settle(start, stop)
-            self.acked += stop - start
-            self.events.append(("A", lease_id, (start, stop)))
-            return Settlement(((start, stop),), ())
+        if lease is not None and len(lease.rows) == 1 == len(ranges):
+            start, end, history = lease.rows[0]
+            stop = ranges[0][1]
+            if ranges[0][0] == start and type(stop) is int and start < stop <= end:
+                # The common case: the range named is all that the lease has, or its beginning.
+                if stop == end:
+                    del self._leases[lease_id]
+                else:
+                    lease.rows[0] = (stop, end, history)
+                self.leased -= stop - start
+                self._settle(start, stop)
+                self.acked += stop - start
+                self.events.append(("A", lease_id, (start, stop)))
+                return Settlement(((start, stop),), ())
         named = normal_ranges(ranges)
         accepted = self._ack(lease_id, named)
         if accepted:
@@ -203,9 +197,7 @@ class Delivery(DeliveryState):
 
     def unsettled(self, ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
         """The parts of `ranges` that are not settled."""
-        return tuple(
-            part for start, stop in ranges for part in self._settled.missing(max(start, self.floor), stop)
-        )
+        return tuple([part for start, stop in ranges for part in self.unsettled_ranges(start, stop)])
 
     def nack(
         self,
@@ -443,7 +435,7 @@ class Delivery(DeliveryState):
         return accepted
 
     def _skip(self, start: int, stop: int) -> int:
-        parts = self._settled.missing(max(start, self.floor), stop)
+        parts = self.unsettled_ranges(start, stop)
         for part_start, part_stop in parts:
             self._skip_part(part_start, part_stop)
         self.skipped += (count := length_of(parts))

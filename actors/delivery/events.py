@@ -61,8 +61,10 @@ class GroupEvents(NamedTuple):
     def record(self, wall_offset_s: float) -> bytes:
         """The journal record. `wall_offset_s` is wall minus monotonic time: delays outlive the process."""
         events = self.events
-        if any(event[0] == "N" for event in events):
-            events = _shifted(events, wall_offset_s)
+        for event in events:
+            if event[0] == "N":
+                events = _shifted(events, wall_offset_s)
+                break
         return cbor2.dumps([EVENTS, self.group_id, events])
 
 

@@ -22,6 +22,7 @@ from itertools import islice, pairwise
 from operator import le, lt
 from typing import Any, Final
 
+from callboard.actors.delivery.receipts import between
 from callboard.log.errors import InternalError
 
 Row = tuple[Any, ...]
@@ -307,11 +308,4 @@ class IntervalSet(IntervalMap):
 
     def missing(self, start: int, stop: int) -> list[tuple[int, int]]:
         """The parts of `[start, stop)` that are not in the set."""
-        holes = []
-        for row in self.overlapping(start, stop):
-            if start < row[0]:
-                holes.append((start, row[0]))
-            start = row[1]
-        if start < stop:
-            holes.append((start, stop))
-        return holes
+        return between(start, stop, self.overlapping(start, stop))

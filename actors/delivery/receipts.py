@@ -33,11 +33,6 @@ class Lease(NamedTuple):
     deadline: float
     """Monotonic seconds."""
 
-    @property
-    def size(self) -> int:
-        """How many offsets it has."""
-        return sum(stop - start for start, stop, _ in self.ranges)
-
 
 class Settlement(NamedTuple):
     """What became of the ranges that a receipt named."""
@@ -57,6 +52,14 @@ class LeaseState:
     """The lease held one record when it began."""
     rows: list[HistoryRow]
     """Histories as they were before this lease."""
+
+    def overlapping(self, start: int, stop: int) -> list[HistoryRow]:
+        """The rows that share an offset with `[start, stop)`, cut to it."""
+        return [
+            (max(row[0], start), min(row[1], stop), row[2])
+            for row in self.rows
+            if row[0] < stop and row[1] > start
+        ]
 
     def carve(self, start: int, stop: int) -> list[HistoryRow]:
         """Take `[start, stop)` out; returns the rows that were in it, cut to it."""
@@ -90,15 +93,27 @@ class LeaseState:
         return Lease(lease_id, ranges, self.consumer, self.deadline)
 
 
-def merged(ranges: Iterable[Sequence[int]]) -> tuple[OffsetRange, ...]:
-    """Sorted ranges with those that touch or overlap made one; whatever follows start and stop is dropped."""
+def merged(ranges: Iterable[Sequence[int]], apart: int = 0) -> tuple[OffsetRange, ...]:
+    """Sorted ranges; those that overlap, or are at most so far `apart`, made one. What follows a stop is dropped."""
     joined: list[OffsetRange] = []
     for row in ranges:
-        if joined and row[0] <= joined[-1][1]:
+        if joined and row[0] <= joined[-1][1] + apart:
             joined[-1] = (joined[-1][0], max(joined[-1][1], row[1]))
         else:
             joined.append((row[0], row[1]))
     return tuple(joined)
+
+
+def between(start: int, stop: int, ranges: Iterable[Sequence[int]]) -> list[OffsetRange]:
+    """The parts of `[start, stop)` that are in none of the sorted `ranges`, which lie inside it."""
+    parts = []
+    for row in ranges:
+        if start < row[0]:
+            parts.append((start, row[0]))
+        start = max(start, row[1])
+    if start < stop:
+        parts.append((start, stop))
+    return parts
 
 
 def normal_ranges(ranges: Sequence[OffsetRange]) -> tuple[OffsetRange, ...]:

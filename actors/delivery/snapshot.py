@@ -51,9 +51,9 @@ def restore_snapshot(state: DeliveryState, snapshot: Any, wall_offset_s: float) 
     state.unknown_fields = unknown_fields(snapshot, (*_FIELDS, _PASSED, _VERSION), "a delivery snapshot")
     if snapshot.get(_VERSION, 1) != 1 or not all(name in snapshot for name in _FIELDS):
         raise ValueError("not the fields of a delivery snapshot")
-    state.floor = _number(snapshot["floor"])
-    state.next = _number(snapshot["next"])
-    state.next_lease_id = _number(snapshot["next_lease_id"])
+    state.floor = number(snapshot["floor"])
+    state.next = number(snapshot["next"])
+    state.next_lease_id = number(snapshot["next_lease_id"])
     for intervals, name in (
         (state._settled, "settled"),
         (state._passed, _PASSED),
@@ -80,7 +80,7 @@ def restore_snapshot(state: DeliveryState, snapshot: Any, wall_offset_s: float) 
         raise ValueError("counters are not a list")
     # An older or newer version has others at the end.
     for name, count in zip(COUNTERS, counters, strict=False):
-        setattr(state, name, _number(count))
+        setattr(state, name, number(count))
 
 
 def _restore_leases(state: DeliveryState, leases: Any) -> None:
@@ -92,14 +92,14 @@ def _restore_leases(state: DeliveryState, leases: Any) -> None:
         lease_id, consumer, alone, flat = stored[:4]
         if type(alone) is not bool or type(flat) is not list or not flat or len(flat) % 3:
             raise ValueError("a lease has no ranges, or does not tell whether it held one record alone")
-        if _number(lease_id) in state._leases:
+        if number(lease_id) in state._leases:
             raise ValueError("a lease is stored twice")
         rows: list[HistoryRow] = []
         for start, stop, history in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
-            if _number(start) >= _number(stop) or (rows and rows[-1][1] > start):
+            if number(start) >= number(stop) or (rows and rows[-1][1] > start):
                 raise ValueError("ranges of a lease are empty, unsorted or overlap")
             rows.append((start, stop, _history(history)))
-        state._leases[lease_id] = LeaseState(_number(consumer), UNANCHORED, alone, rows)
+        state._leases[lease_id] = LeaseState(number(consumer), UNANCHORED, alone, rows)
         state.leased += length_of(rows)
     state._rebuild_expiry()
 
@@ -112,13 +112,14 @@ def _moved(delayed: IntervalMap, seconds: float) -> IntervalMap:
     return moved
 
 
-def _number(found: Any) -> int:
+def number(found: Any) -> int:
+    """`found`, when it is an offset or a number of such. Raises ValueError when it is not."""
     if type(found) is not int or not 0 <= found <= OFFSET_END:
         raise ValueError(f"{found!r:.40} is not a number from 0 to {OFFSET_END}")
     return found
 
 
 def _history(found: Any) -> int:
-    if _number(found) > HISTORY_MAX or found == 1:
+    if number(found) > HISTORY_MAX or found == 1:
         raise ValueError(f"{found} is no history")
     return int(found)

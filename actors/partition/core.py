@@ -35,23 +35,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from callboard.actors.delivery.receipts import Lease, OffsetRange, Settlement
+from callboard.actors.delivery.receipts import Lease, OffsetRange, Settlement, between
 from callboard.actors.partition import commands as c
+from callboard.actors.partition import effects as e
 from callboard.actors.partition.choice import KeyOrder
 from callboard.actors.partition.commands import Token
-from callboard.actors.partition.effects import (
-    Answer,
-    AppendsFailed,
-    AppendsStored,
-    Arm,
-    Effect,
-    Journalled,
-    Notify,
-    ReadRecords,
-    ReadWindow,
-    Refuse,
-)
-from callboard.actors.partition.group_states import Carried, Group, GroupStates, PendingLease
+from callboard.actors.partition.group_states import DELAY_MAX_S, Carried, Group, GroupStates, PendingLease
 from callboard.actors.partition.queues import LINGER_S, NEVER, Appends, JournalQueue, JournalWork, Sequencer
 from callboard.actors.partition.record_window import RecordRange, WindowBudget, WindowRecords
 from callboard.log.errors import CallboardError, ConsumerFenced, GroupNotFound, InvalidArgument
@@ -62,11 +51,8 @@ if TYPE_CHECKING:
 
 NOTICE_LASTS_S: Final = 0.05
 """How long a notified consumer may take to fetch before the next one is notified."""
-DELAY_MAX_S: Final = 1e9
-
-
-def _nobody(_: Token) -> bool:
-    return False
+READERS_SIFT_AT: Final = 64
+"""Readers that gave up waiting are looked for when so many wait, or twice as many as were left."""
 
 
 class PartitionCore:
@@ -80,7 +66,7 @@ class PartitionCore:
         label: str,
         start_offset: int = 0,
         visible_end: int = 0,
-        is_abandoned: Callable[[Token], bool] = _nobody,
+        is_abandoned: Callable[[Token], bool] = lambda _: False,
         limits: Limits = USUAL,
         windows: WindowBudget | None = None,
     ) -> None:
@@ -91,11 +77,12 @@ class PartitionCore:
         self.publish_many = self.sequencer.add_many
         self.start_offset = start_offset
         self.visible_end = self.durable_end = visible_end
-        self.effects: list[Effect] = []
+        self.effects: list[e.Effect] = []
         """What to do, in order."""
         self.journal = JournalQueue()
         self.readers: dict[Token, None] = {}
         """Who waits for the visible end to move."""
+        self._readers_sift_at = READERS_SIFT_AT
         self._carried = carried
         self._groups = states.groups
         self._is_abandoned = is_abandoned
@@ -143,17 +130,13 @@ class PartitionCore:
             if group.choice is not None:
                 group.choice.close()
 
-    def forget_readers(self, is_gone: Callable[[Token], bool]) -> None:
-        """Leave out readers that wait no more."""
-        self.readers = {token: None for token in self.readers if not is_gone(token)}
-
     # -- appends --------------------------------------------------------------------------------------------
 
     def flush(self, message: c.Flush, token: Token, _now: float = 0.0) -> None:
         """Answer once all that was published before is durable, or has failed; acks are answered by themselves."""
         self.journal.sync_lazy()
         if token is not None and message.acks_only:
-            self.effects.append(Answer([(token, None)]))
+            self.effects.append(e.Answer([(token, None)]))
         elif token is not None:
             self.sequencer.add_flush(token)
 
@@ -161,13 +144,13 @@ class PartitionCore:
         """`appends` are not stored, or may not be. Flushes try again; with a log that takes nothing now they fail, if
         something visible is not durable.
         """
-        self.effects.append(AppendsFailed(appends, error))
+        self.effects.append(e.AppendsFailed(appends, error))
         if appends.flushes and not refused:
             self.sequencer.put_back(appends.flushes)
         elif appends.flushes and self.visible_end > self.durable_end:
-            self.effects.append(Refuse(appends.flushes, error))
+            self.effects.append(e.Refuse(appends.flushes, error))
         elif appends.flushes:
-            self.effects.append(Answer([(token, None) for token in appends.flushes]))
+            self.effects.append(e.Answer([(token, None) for token in appends.flushes]))
 
     def log_moved(
         self,
@@ -181,9 +164,9 @@ class PartitionCore:
         """The log begins, ends or is durable elsewhere than before; `appends` were written, and synced if durable."""
         effects = self.effects
         if appends is not None:
-            effects.append(AppendsStored(appends, base_offsets))
+            effects.append(e.AppendsStored(appends, base_offsets))
             if appends.flushes:
-                effects.append(Answer([(token, None) for token in appends.flushes]))
+                effects.append(e.Answer([(token, None) for token in appends.flushes]))
         self.durable_end = durable_end
         if start_offset > self.start_offset:
             self.start_offset = start_offset
@@ -191,7 +174,7 @@ class PartitionCore:
             self.visible_end = visible_end
             if self.readers:
                 readers, self.readers = self.readers, {}
-                effects.append(Answer([(token, True) for token in readers]))
+                effects.append(e.Answer([(token, True) for token in readers]))
             for group in self._groups.values():
                 if group.waiting:
                     self._notify(group, now)
@@ -201,7 +184,7 @@ class PartitionCore:
     def journalled(self, work: JournalWork) -> None:
         """`work` is written, and synced if it was to be: tell those who wait, and have leased records read (P2)."""
         if work.answers or work.leases:
-            self.effects.append(Journalled(work.answers, work.leases))
+            self.effects.append(e.Journalled(work.answers, work.leases))
 
     def journal_failed(self, work: JournalWork, error: CallboardError, now: float) -> None:
         """`work` is not written, or may not be; in memory it stands (P3)."""
@@ -209,11 +192,7 @@ class PartitionCore:
         for pending in work.leases:
             self.not_delivered(pending, now)
             tokens.append(pending.token)
-        self.effects.append(Refuse(tokens, error))
-
-    def snapshot(self, wall_offset_s: float) -> bytes:
-        """The delivery state of all groups. It covers what waits for the journal."""
-        return self.states.snapshot(wall_offset_s)
+        self.effects.append(e.Refuse(tokens, error))
 
     # -- groups ---------------------------------------------------------------------------------------------
 
@@ -239,7 +218,7 @@ class PartitionCore:
         """From now on the group has these settings, also when it is not open here yet."""
         self._set(message.group_id, message.settings, now)
         if token is not None:
-            self.effects.append(Answer([(token, None)]))
+            self.effects.append(e.Answer([(token, None)]))
 
     def _set(self, group_id: int, settings: c.DeliverySettings, now: float) -> None:
         latest = self._carried.set(group_id, settings, now)
@@ -255,7 +234,7 @@ class PartitionCore:
         group = self._groups.get(message.group_id)
         if group is not None:
             self.journal.close(group)
-            self.effects.append(Answer([(token, True) for token in group.stop_waiting()]))
+            self.effects.append(e.Answer([(token, True) for token in group.stop_waiting()]))
             if group.choice is not None:
                 for token in group.choice.close():
                     self._refuse_unknown(group.group_id, token)
@@ -278,7 +257,7 @@ class PartitionCore:
             group.returning.pop(consumer, None)
             if group.choice is not None:
                 tokens = group.choice.take_fetches_of(consumer)
-                self.effects.append(Answer([(token, None) for token in tokens]))
+                self.effects.append(e.Answer([(token, None) for token in tokens]))
             if group.delivery.release_consumer(consumer):
                 self._has_changed(group, now)
             if group.waiting:
@@ -293,27 +272,13 @@ class PartitionCore:
         if group is not None and message.generation > fences.get(key, 0):
             fences[key] = message.generation
         if group is not None and message.consumer in group.waiting:
-            self.effects.append(Answer([(group.waiting.pop(message.consumer), True)]))
+            self.effects.append(e.Answer([(group.waiting.pop(message.consumer), True)]))
         self._release_consumer(message.group_id, message.consumer, token, now)
 
-    def _group(self, group_id: int, token: Token) -> Group | None:
-        """The group's state; None, and the asker told, when there is none."""
-        group = self._groups.get(group_id)
-        if group is None and token is not None:
-            self._refuse_unknown(group_id, token)
-        return group
-
     def _refuse_unknown(self, group_id: int, token: Token) -> None:
-        self.effects.append(
-            Refuse(
-                [token],
-                GroupNotFound(
-                    f"partition {self.label} knows no group with id {group_id}: it was deleted or expired."
-                    " Subscribe again.",
-                    group=group_id,
-                ),
-            )
-        )
+        told = f"partition {self.label} knows no group with id {group_id}: it was deleted or expired. Subscribe again."
+        if token is not None:
+            self.effects.append(e.Refuse([token], GroupNotFound(told, group=group_id)))
 
     # -- leases ---------------------------------------------------------------------------------------------
 
@@ -331,20 +296,34 @@ class PartitionCore:
             return None
         fences = self._carried.fences
         if fences and generation < fences.get((group_id, consumer), 0):
-            self.effects.append(Refuse([token], self._fenced(consumer, generation)))
+            told = (
+                f"partition {self.label}: consumer {consumer} is no longer the member of generation {generation} that"
+                " it was; its leases are released. Nothing was leased. Join again."
+            )
+            fenced = ConsumerFenced(told, consumer=consumer, generation=generation)
+            self.effects.append(e.Refuse([token], fenced))
             return None
         last = group.fetching.get(consumer)
         if last is not None and self._is_abandoned(last.token):
             group.returning.setdefault(consumer, None)
-            self.effects.append(Answer([(token, None)]))
+            self.effects.append(e.Answer([(token, None)]))
             return None
         deadline = now + group.settings.visibility_timeout
-        lease = self._leased(group, consumer, max_records, now, deadline)
+        if group.choice is not None:
+            lease = group.choice.lease(now, deadline, consumer, max_records)
+        else:
+            lease = group.delivery.lease(
+                now=now,
+                deadline=deadline,
+                consumer=consumer,
+                max_records=max_records,
+                visible_end=self.visible_end,
+            )
         if lease is None:
             if group.choice is not None and self._reads_window(group):
                 group.choice.fetches.append((message, token))
                 return None
-            self.effects.append(Answer([(token, None)]))
+            self.effects.append(e.Answer([(token, None)]))
             self._arm(group.delivery.next_deadline())
         else:
             pending = PendingLease(token, group, lease, max_bytes)
@@ -363,28 +342,6 @@ class PartitionCore:
             self._notify(group, now)
         return lease
 
-    def _fenced(self, consumer: int, generation: int) -> ConsumerFenced:
-        return ConsumerFenced(
-            f"partition {self.label}: consumer {consumer} is no longer the member of generation {generation} that it"
-            " was; its leases are released. Nothing was leased. Join again.",
-            consumer=consumer,
-            generation=generation,
-        )
-
-    def _leased(
-        self, group: Group, consumer: int, max_records: int, now: float, deadline: float
-    ) -> Lease | None:
-        """Lease candidates: in a group without order or filters those are the lowest ready offsets."""
-        if group.choice is not None:
-            return group.choice.lease(now, deadline, consumer, max_records)
-        return group.delivery.lease(
-            now=now,
-            deadline=deadline,
-            consumer=consumer,
-            max_records=max_records,
-            visible_end=self.visible_end,
-        )
-
     # -- records before leases ------------------------------------------------------------------------------
 
     def _reads_window(self, group: Group) -> bool:
@@ -394,7 +351,7 @@ class PartitionCore:
             return False
         span = choice.begin_reading(self.visible_end)
         if span is not None:
-            self.effects.append(ReadWindow(group.group_id, *span))
+            self.effects.append(e.ReadWindow(group.group_id, *span))
         return choice.is_reading
 
     def window_read(self, group_id: int, records: WindowRecords, now: float) -> None:
@@ -408,7 +365,7 @@ class PartitionCore:
         self._has_changed(group, now, urgent=False)
         for message, token in group.choice.take_fetches():
             if self._is_abandoned(token):
-                self.effects.append(Answer([(token, None)]))
+                self.effects.append(e.Answer([(token, None)]))
             else:
                 self.fetch(message, token, now)
         if group.waiting:
@@ -419,8 +376,8 @@ class PartitionCore:
         group = self._groups.get(group_id)
         if group is not None and group.choice is not None:
             tokens = [token for _, token in group.choice.take_fetches()]
-            self.effects.append(Refuse(tokens, error))
-            self.effects.append(Answer([(token, True) for token in group.stop_waiting()]))
+            self.effects.append(e.Refuse(tokens, error))
+            self.effects.append(e.Answer([(token, True) for token in group.stop_waiting()]))
 
     def _settled_in(self, group: Group, ranges: Sequence[OffsetRange], now: float) -> None:
         """Offsets of a group with a choice are settled: others may be free now."""
@@ -453,7 +410,7 @@ class PartitionCore:
     def lease_not_read(self, pending: PendingLease, error: CallboardError, now: float) -> None:
         """The records of a lease cannot be read now: it is taken back."""
         self.not_delivered(pending, now)
-        self.effects.append(Refuse([pending.token], error))
+        self.effects.append(e.Refuse([pending.token], error))
 
     def delivered(self, pending: PendingLease) -> None:
         """The lease is no longer pending: the consumer has the records, or it was taken back."""
@@ -481,13 +438,9 @@ class PartitionCore:
         """The log holds nothing at these offsets: settle them for every group, except where a consumer has them."""
         for group in self._groups.values():
             kept = group.delivery.leased_in(start, stop, besides=group.pending)
-            at = start
-            for first, last in (*kept, (stop, stop)):
-                if at < first:
-                    skipped = group.delivery.skip(at, first)
-                    group.lost_records += skipped
-                    self._settled_in(group, [(at, first)], now)
-                at = max(at, last)
+            for first, last in between(start, stop, kept):
+                group.lost_records += group.delivery.skip(first, last)
+                self._settled_in(group, [(first, last)], now)
             if group.delivery.events:
                 self._has_changed(group, now, urgent=False)
 
@@ -503,11 +456,10 @@ class PartitionCore:
 
     def settle(self, message: c.Settle, token: Token, now: float, chance: float = 0.0) -> Settlement | None:
         """Settle leased ranges. Returns what the asker hears when it is journalled. `chance`: 0 to 1, for a backoff."""
-        group_id, verb, lease_id, ranges, _delay_s, _reason, lazy, again = message
+        group_id, verb, lease_id, ranges, delay_s, reason, lazy, again = message
         group = self._groups.get(group_id)
         if group is None:
-            if token is not None:
-                self._refuse_unknown(group_id, token)
+            self._refuse_unknown(group_id, token)
             return None
         delivery = group.delivery
         if verb == "ack":
@@ -515,7 +467,7 @@ class PartitionCore:
             if group.choice is not None:
                 self._settled_in(group, settlement.accepted, now)
         elif verb == "nack":
-            settlement = self._nack(group, message, now, chance)
+            settlement = group.nack(lease_id, ranges, delay_s, reason, now, chance)
         elif verb == "release":
             settlement = delivery.release(lease_id, ranges, now)
         else:
@@ -544,23 +496,14 @@ class PartitionCore:
                 self._notify(group, now)
         return settlement
 
-    def _nack(self, group: Group, message: c.Settle, now: float, chance: float) -> Settlement:
-        reason = message.reason
-        if reason is not None and not isinstance(reason, str):
-            raise InvalidArgument(
-                f"the reason of a nack is {type(reason).__name__}, not text. Nothing was settled."
-            )
-        if message.delay_s is not None and not 0 <= message.delay_s <= DELAY_MAX_S:
-            raise InvalidArgument(f"a nack's delay is {message.delay_s!r:.40}, not seconds from 0 on.")
-        return group.nack(message.lease_id, message.ranges, message.delay_s, reason, now, chance)
-
     def extend(self, message: c.Extend, token: Token, now: float) -> bool:
         """Move a lease's deadline; a successor must not end it earlier than its consumer was told.
 
         Returns whether the lease is still there.
         """
-        group = self._group(message.group_id, token)
+        group = self._groups.get(message.group_id)
         if group is None:
+            self._refuse_unknown(message.group_id, token)
             return False
         if not 0 <= message.seconds <= DELAY_MAX_S:
             raise InvalidArgument(f"a lease is extended by {message.seconds!r:.40}, not seconds from 0 on.")
@@ -574,7 +517,7 @@ class PartitionCore:
             else:
                 self._carried.extended.pop(key, None)
         if token is not None:
-            self.effects.append(Answer([(token, kept)]))
+            self.effects.append(e.Answer([(token, kept)]))
         return kept
 
     # -- waiting --------------------------------------------------------------------------------------------
@@ -585,7 +528,7 @@ class PartitionCore:
             return
         group = self._groups.get(message.group_id)
         if group is None or group.settings is None:
-            self.effects.append(Answer([(token, True)]))  # it asks, and hears why
+            self.effects.append(e.Answer([(token, True)]))  # it asks, and hears why
             return
         group.notified.pop(message.consumer, None)
         group.waiting.pop(message.consumer, None)
@@ -610,7 +553,7 @@ class PartitionCore:
         while waiting and len(notified) < ready:
             consumer = next(iter(waiting))
             notified[consumer] = now + NOTICE_LASTS_S
-            self.effects.append(Notify(waiting.pop(consumer), group.group_id, consumer))
+            self.effects.append(e.Notify(waiting.pop(consumer), group.group_id, consumer))
         if waiting and notified:
             self._arm(next(iter(notified.values())))
 
@@ -622,10 +565,15 @@ class PartitionCore:
 
     def wait_for_visible(self, message: c.WaitForVisible, token: Token, now: float) -> None:
         """Answer when the visible end lies beyond an offset."""
+        if token is None:
+            return
         if message.offset < self.visible_end:
-            self.effects.append(Answer([(token, True)]))
-        else:
-            self.readers[token] = None
+            self.effects.append(e.Answer([(token, True)]))
+            return
+        self.readers[token] = None
+        if len(self.readers) >= self._readers_sift_at:
+            self.readers = {reader: None for reader in self.readers if not self._is_abandoned(reader)}
+            self._readers_sift_at = max(READERS_SIFT_AT, 2 * len(self.readers))
 
     def notify_all(self) -> None:
         """Tell everybody who waits to look again: the partition will say nothing more."""
@@ -634,22 +582,10 @@ class PartitionCore:
             *(token for group in self._groups.values() for token in group.stop_waiting()),
         ]
         self.readers = {}
-        self.effects.append(Answer([(token, True) for token in tokens]))
+        self.effects.append(e.Answer([(token, True) for token in tokens]))
         for group in self._groups.values():
             if group.choice is not None:
-                self.effects.append(Answer([(token, None) for token in group.choice.close()]))
-
-    # -- reading without a group ----------------------------------------------------------------------------
-
-    def read(self, message: c.Read, token: Token, now: float) -> None:
-        """Records from an offset on; None at the visible end."""
-        if token is None:
-            return
-        offset, max_records, max_bytes = message
-        if offset >= self.visible_end:
-            self.effects.append(Answer([(token, None)]))
-        else:
-            self.effects.append(ReadRecords(token, max(offset, self.start_offset), max_records, max_bytes))
+                self.effects.append(e.Answer([(token, None) for token in group.choice.close()]))
 
     # -- time -----------------------------------------------------------------------------------------------
 
@@ -684,7 +620,7 @@ class PartitionCore:
     def _arm(self, at: float | None) -> None:
         if at is not None and at < self._armed:
             self._armed = at
-            self.effects.append(Arm(at))
+            self.effects.append(e.Arm(at))
 
     # -- parts of the above ---------------------------------------------------------------------------------
 

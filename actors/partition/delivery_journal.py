@@ -9,10 +9,9 @@ from callboard.actors.notices import JournalSalvaged
 from callboard.actors.partition.group_states import RECORDS_VERSION, GroupStates, invalid_journal
 from callboard.actors.partition.participants import wall_offset
 from callboard.actors.partition.spec import PartitionSpec
-from callboard.log.errors import JournalInvalid, LogCorrupt, StorageError
+from callboard.log.errors import JournalInvalid, LogCorrupt, StorageError, lacks_space
 from callboard.log.journal.journal import Journal
 from callboard.log.offline.repair import repair_journal
-from callboard.log.partition.recovery import lacks_space
 from callboard.log.seams.disk import Incarnation
 
 

@@ -82,7 +82,7 @@ class DeliveryReading:
     def _apply(self, record: bytes) -> None:
         states = self.states
         try:
-            kind, group_id, events = states.parsed(record)
+            stored = kind, group_id, events, _ = states.parsed(record)
             broken = self.broken.get(group_id)
             if kind != EVENTS:
                 self.broken.pop(group_id, None)  # opened or closed: its state does not come from before
@@ -90,7 +90,7 @@ class DeliveryReading:
                 broken.forgotten_records += 1
                 states.note_named(events)
                 return
-            states.apply(record)
+            states.replay(*stored)
         except JournalInvalid as error:
             self._break(error)
 

@@ -48,15 +48,6 @@ class Journalled(NamedTuple):
     leases: Sequence[PendingLease]
 
 
-class ReadRecords(NamedTuple):
-    """Read from `offset` on and answer with what is found."""
-
-    token: Token
-    offset: int
-    max_records: int
-    max_bytes: int
-
-
 class ReadWindow(NamedTuple):
     """Read the records of `[start, stop)`, or the first of them, then call `window_read` or `window_not_read`."""
 
@@ -79,6 +70,4 @@ class Arm(NamedTuple):
     at: float
 
 
-Effect = (
-    Answer | Refuse | AppendsStored | AppendsFailed | Journalled | ReadRecords | ReadWindow | Notify | Arm
-)
+Effect = Answer | Refuse | AppendsStored | AppendsFailed | Journalled | ReadWindow | Notify | Arm

@@ -41,10 +41,11 @@ from callboard.actors.delivery.events import (
     decode_events,
     load,
 )
-from callboard.actors.delivery.receipts import OFFSET_END, Lease, OffsetRange, Settlement
+from callboard.actors.delivery.receipts import Lease, OffsetRange, Settlement
+from callboard.actors.delivery.snapshot import number
 from callboard.actors.partition.choice import KeyOrder
 from callboard.actors.partition.commands import DeliverySettings, Ranges, Token
-from callboard.log.errors import JournalInvalid
+from callboard.log.errors import InvalidArgument, JournalInvalid
 from callboard.log.format.fields import check_kind, unknown_fields
 
 RECORDS_VERSION: Final = 1
@@ -60,11 +61,12 @@ SNAPSHOT_FIELDS: Final = ("groups", "named_end")
 GROUP_ID_END: Final = 2**32
 JITTER: Final = 0.1
 """The part of a backoff that chance may take off, so that what failed together is not tried again together."""
+DELAY_MAX_S: Final = 1e9
 EXTENDED_SIFT_AT: Final = 64
 LOST_LEASES_MAX: Final = 2**32
 """More leases than a lost part of a journal can have granted."""
 Stored = tuple[int, int, Any, dict[str, Any]]
-"""Kind, group id, body, and the fields that are not known here."""
+"""Kind, group id, body (the events, or whether a group is durable and where it starts), and fields not known here."""
 
 
 @attrs.define(eq=False)
@@ -101,8 +103,17 @@ class Group:
         now: float,
         chance: float,
     ) -> Settlement:
-        """Another attempt after `delay_s` or, when that is None, after the backoff of the attempt that failed."""
+        """Another attempt after `delay_s` or, when that is None, after the backoff of the attempt that failed.
+
+        Raises `InvalidArgument` for a reason that is no text, and for what is no delay.
+        """
         nack = self.delivery.nack
+        if reason is not None and not isinstance(reason, str):
+            raise InvalidArgument(
+                f"the reason of a nack is {type(reason).__name__}, not text. Nothing was settled."
+            )
+        if delay_s is not None and not 0 <= delay_s <= DELAY_MAX_S:
+            raise InvalidArgument(f"a nack's delay is {delay_s!r:.40}, not seconds from 0 on.")
         if delay_s is not None:
             return nack(lease_id, ranges, not_before=now + delay_s, reason=reason, now=now)
         settings = self.settings or DeliverySettings()
@@ -240,14 +251,25 @@ class GroupStates:
         """
         self._wall_offset_s = self._opened_offset_s + max(0, wall_us - self._opened_us) / 1e6
 
-    def parsed(self, record: bytes) -> tuple[int, int, list[Event]]:
-        """Kind and group of a record, and the events in it. Raises `JournalInvalid`, `FormatTooNew`."""
-        kind, group_id, body, _ = self._parse(record)
-        return kind, group_id, self._events(group_id, body) if kind == EVENTS else []
+    def parsed(self, record: bytes) -> Stored:
+        """What one journal record says. Raises `JournalInvalid`, `FormatTooNew`."""
+        try:
+            kind, group_id, body, unknown = _record(record) if self._version else _record_of_version_0(record)
+        except ValueError as error:
+            raise _invalid(f"a record does not parse: {error}", None) from error
+        if kind == EVENTS:
+            try:
+                body = decode_events(body, wall_offset_s=self._wall_offset_s)
+            except DeliveryEventInvalid as error:
+                raise _invalid(f"the events of group {group_id} do not parse: {error}", group_id) from error
+        return kind, group_id, body, unknown
 
     def apply(self, record: bytes) -> None:
         """Replay one journal record. Raises `JournalInvalid`, `FormatTooNew`."""
-        kind, group_id, body, unknown = self._parse(record)
+        self.replay(*self.parsed(record))
+
+    def replay(self, kind: int, group_id: int, body: Any, unknown: dict[str, Any]) -> None:
+        """Replay what a record says. Raises `JournalInvalid`."""
         if kind == OPEN:
             durable, start = body
             if group_id not in self.groups:
@@ -255,19 +277,7 @@ class GroupStates:
         elif kind == CLOSE:
             self.groups.pop(group_id, None)
         elif kind == EVENTS:
-            self._apply_events(group_id, self._events(group_id, body))
-
-    def _parse(self, record: bytes) -> Stored:
-        try:
-            return _record(record) if self._version else _record_of_version_0(record)
-        except ValueError as error:
-            raise _invalid(f"a record does not parse: {error}", None) from error
-
-    def _events(self, group_id: int, body: Any) -> list[Event]:
-        try:
-            return decode_events(body, wall_offset_s=self._wall_offset_s)
-        except DeliveryEventInvalid as error:
-            raise _invalid(f"the events of group {group_id} do not parse: {error}", group_id) from error
+            self._apply_events(group_id, body)
 
     def _apply_events(self, group_id: int, events: list[Event]) -> None:
         group = self.groups.get(group_id)
@@ -334,7 +344,7 @@ class GroupStates:
                     }
                 }
             self._unknown_fields = unknown_fields(decoded, SNAPSHOT_FIELDS, "a snapshot")
-            self.salvaged_end = _offset(decoded.get("named_end", 0))
+            self.salvaged_end = number(decoded.get("named_end", 0))
             groups: dict[Any, Any] = decoded["groups"]
             for group_id, stored in groups.items():
                 self.groups[_group_id(group_id)] = self._restored(group_id, stored)
@@ -384,7 +394,7 @@ def _record(record: bytes) -> Stored:
         unknown_fields(found, CLOSE_FIELDS, "the end of a group")
         return CLOSE, _group_id(found.get("group")), None, {}
     unknown = unknown_fields(found, OPEN_FIELDS, "the opening of a group")
-    opened = _flag(found.get("durable")), _offset(found.get("start"))
+    opened = _flag(found.get("durable")), number(found.get("start"))
     return OPEN, _group_id(found.get("group")), opened, unknown
 
 
@@ -400,7 +410,7 @@ def _record_of_version_0(record: bytes) -> Stored:
         return kind, group_id, body, {}
     if type(body) is not list or len(body) != 2:
         raise ValueError("the opening of a group has not two fields")
-    return kind, group_id, (_flag(body[0]), _offset(body[1])), {}
+    return kind, group_id, (_flag(body[0]), number(body[1])), {}
 
 
 def _group_id(found: Any) -> int:
@@ -412,12 +422,6 @@ def _group_id(found: Any) -> int:
 def _flag(found: Any) -> bool:
     if type(found) is not bool:
         raise ValueError(f"{found!r:.40} is not true or false")
-    return found
-
-
-def _offset(found: Any) -> int:
-    if type(found) is not int or not 0 <= found <= OFFSET_END:
-        raise ValueError(f"{found!r:.40} is no offset")
     return found
 
 

@@ -25,7 +25,7 @@ class LeaseReading:
         self._left_bytes = max_bytes
         self._leased = merged(lease.ranges)
         """Ranges that touch differ only by their attempt."""
-        self._spans = self._leased if len(self._leased) == 1 else _joined(self._leased)
+        self._spans = merged(self._leased, JOIN_MAX)
         self._span = 0
         self._at = self._spans[0][0]
 
@@ -63,9 +63,7 @@ class LeaseReading:
                 if at <= stop < start:
                     position = start
             at = max(end, start)
-        found = _below(stop, batches)
-        if self._spans is not self._leased:
-            found = _among(self._leased, found)
+        found = _among(self._leased, stop, batches)
         self._left_bytes -= sum([columns.size_bytes for columns in found])
         self.batches += found
         self._at = position if at >= stop else at
@@ -77,38 +75,18 @@ class LeaseReading:
         return [(max(start, self._at), stop) for start, stop in self._leased if self._at < stop]
 
 
-def _joined(ranges: Sequence[OffsetRange]) -> tuple[OffsetRange, ...]:
-    """Sorted ranges; those with few offsets between them made one."""
-    joined = [ranges[0]]
-    for start, stop in ranges[1:]:
-        if start - joined[-1][1] <= JOIN_MAX:
-            joined[-1] = (joined[-1][0], stop)
-        else:
-            joined.append((start, stop))
-    return tuple(joined)
+def _among(ranges: Sequence[OffsetRange], limit: int, batches: list[Columns]) -> list[Columns]:
+    """What of `batches` lies in one of the sorted `ranges` that begin below `limit`.
 
-
-def _among(ranges: Sequence[OffsetRange], batches: list[Columns]) -> list[Columns]:
-    """What of `batches` lies in one of the sorted `ranges`."""
+    A read finds more: what lies between ranges that it joins, and, when it passes damage, what lies behind them.
+    """
     found = []
     for columns in batches:
         for place in range(max(0, bisect_right(ranges, (columns.base_offset, 0)) - 1), len(ranges)):
             start, stop = ranges[place]
-            if start > columns.last_offset:
+            if start > columns.last_offset or start >= limit:
                 break
             first, end = columns.index_at(start), columns.index_at(stop)
             if first < end:
                 found.append(columns.select(first, end))
     return found
-
-
-def _below(stop: int, batches: list[Columns]) -> list[Columns]:
-    """What of `batches` lies below offset `stop`: a read that passes damage may go on behind what was leased."""
-    if not batches or batches[-1].last_offset < stop:
-        return batches
-    cut = []
-    for columns in batches:
-        count = sum([offset < stop for offset in columns.offset_list()])
-        if count:
-            cut.append(columns.select(0, count))
-    return cut

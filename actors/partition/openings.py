@@ -16,36 +16,23 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 
+import attrs
 import trio
 
+from callboard.actors.partition.port import Budget
 from callboard.log.limits import OPENING_BYTES_MAX, OPENINGS_MAX
 
 
+@attrs.define(eq=False)
 class Turn:
     """One partition's recovery: waiting, counted, overdue or ended."""
 
-    __slots__ = ("_openings", "begun", "is_counted", "is_ended", "size_bytes", "topic_id")
-
-    def __init__(self, openings: Openings, topic_id: str) -> None:
-        self._openings = openings
-        self.topic_id = topic_id
-        self.begun = trio.Event()
-        self.size_bytes = 0
-        """What it holds."""
-        self.is_counted = False
-        self.is_ended = False
-
-    async def hold(self, size_bytes: int) -> None:
-        """Wait until that much memory may be held. Call it once."""
-        await self._openings.hold(self, size_bytes)
-
-    def overdue(self) -> None:
-        """It takes long: it no longer counts, and what it holds is not counted either."""
-        self._openings.discount(self)
-
-    def end(self) -> None:
-        """It is over. Ending twice is ending once."""
-        self._openings.end(self)
+    topic_id: str
+    begun: trio.Event = attrs.field(factory=trio.Event)
+    size_bytes: int = 0
+    """What it holds."""
+    is_counted: bool = False
+    is_ended: bool = False
 
 
 class Openings:
@@ -53,21 +40,18 @@ class Openings:
 
     def __init__(self, count_max: int = OPENINGS_MAX, bytes_max: int = OPENING_BYTES_MAX) -> None:
         self._count_max = count_max
-        self._bytes_max = bytes_max
+        self.memory = Budget(bytes_max)
+        """What the turns that count hold of it."""
         self.counted = 0
         """Turns that count."""
-        self.size_bytes = 0
-        """What they hold."""
         self._running: dict[str, int] = {}
         """By topic id: turns that have begun and not ended."""
         self._waiting: OrderedDict[str, deque[Turn]] = OrderedDict()
         """By topic id; the topic whose turn is next comes first."""
-        self._holding: deque[tuple[Turn, int, trio.Event]] = deque()
-        """Turns that wait for memory."""
 
     async def wait_turn(self, topic_id: str) -> Turn:
         """A turn that has begun: `end` it. Cancelled: there is none."""
-        turn = Turn(self, topic_id)
+        turn = Turn(topic_id)
         self._waiting.setdefault(topic_id, deque()).append(turn)
         self._admit()
         try:
@@ -76,48 +60,40 @@ class Openings:
             if turn.begun.is_set():
                 self.end(turn)
             else:
-                self._forget(turn)
+                waiting = self._waiting[topic_id]
+                waiting.remove(turn)
+                if not waiting:
+                    del self._waiting[topic_id]
             raise
         return turn
 
     async def hold(self, turn: Turn, size_bytes: int) -> None:
-        """See `Turn.hold`."""
-        entry = (turn, size_bytes, trio.Event())
-        self._holding.append(entry)
-        self._admit_memory()
-        try:
-            await entry[2].wait()
-        except BaseException:
-            if entry in self._holding:
-                self._holding.remove(entry)
-                self._admit_memory()
-            raise
+        """Wait until that much memory may be held. Call it once for a turn."""
+        await trio.lowlevel.checkpoint()
+        await self.memory.take(size_bytes)
+        if turn.is_counted:
+            turn.size_bytes = size_bytes
+        else:
+            self.memory.give_back(size_bytes)
 
-    def discount(self, turn: Turn) -> None:
-        """See `Turn.overdue`."""
+    def overdue(self, turn: Turn) -> None:
+        """A turn takes long: it no longer counts, and what it holds is not counted either."""
         if turn.is_counted:
             turn.is_counted = False
             self.counted -= 1
-            self.size_bytes -= turn.size_bytes
-            self._admit_memory()
+            self.memory.give_back(turn.size_bytes)
             self._admit()
 
     def end(self, turn: Turn) -> None:
-        """See `Turn.end`."""
+        """A turn is over. Ending it twice is ending it once."""
         if turn.is_ended:
             return
         turn.is_ended = True
         self._running[turn.topic_id] -= 1
         if not self._running[turn.topic_id]:
             del self._running[turn.topic_id]
-        self.discount(turn)
+        self.overdue(turn)
         self._admit()
-
-    def _forget(self, turn: Turn) -> None:
-        waiting = self._waiting[turn.topic_id]
-        waiting.remove(turn)
-        if not waiting:
-            del self._waiting[turn.topic_id]
 
     def _admit(self) -> None:
         """Begin the turns for which there is room, topic by topic (O1, O2)."""
@@ -135,15 +111,3 @@ class Openings:
             self.counted += 1
             turn.is_counted = True
             turn.begun.set()
-
-    def _admit_memory(self) -> None:
-        """Let those hold memory for whom there is some, in the order in which they asked (O1)."""
-        while self._holding:
-            turn, size_bytes, admitted = self._holding[0]
-            if turn.is_counted:
-                if self.size_bytes and self.size_bytes + size_bytes > self._bytes_max:
-                    return
-                turn.size_bytes = size_bytes
-                self.size_bytes += size_bytes
-            self._holding.popleft()
-            admitted.set()

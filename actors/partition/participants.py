@@ -356,7 +356,7 @@ class JournalParticipant:
     async def _write_state(self, write: Callable[[bytes], Awaitable[None]]) -> StorageError | None:
         """Have the journal write the whole state. It covers what still waits, which must not follow it (W3)."""
         covered = self._core.journal.take()
-        state = self._core.snapshot(wall_offset(self._clock))
+        state = self._core.states.snapshot(wall_offset(self._clock))
         try:
             await write(state)
         except BaseException as error:

@@ -14,22 +14,15 @@ A2  The bytes of every append are given back to the publishers' budget once: whe
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime
-from functools import partial
-from typing import Any
+from operator import attrgetter
+from typing import Any, TypeVar
 
 import trio
 
+from callboard.actors import notices
 from callboard.actors.kernel import Actor, Batch, Reply
-from callboard.actors.notices import (
-    DamageFound,
-    OpeningLacksSpace,
-    OpeningOverdue,
-    PartitionFull,
-    PartitionStuck,
-    UnreadDropped,
-)
 from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
 from callboard.actors.partition.committer import Committer, DiskEngine
@@ -39,7 +32,7 @@ from callboard.actors.partition.group_states import Group, PendingLease
 from callboard.actors.partition.lease_reading import LeaseReading
 from callboard.actors.partition.openings import Turn
 from callboard.actors.partition.participants import JournalParticipant, LogParticipant
-from callboard.actors.partition.queues import Appends, Singles
+from callboard.actors.partition.queues import NEVER, Appends
 from callboard.actors.partition.record_window import window_records
 from callboard.actors.partition.spec import PartitionSpec
 from callboard.actors.settings import TopicSettings
@@ -50,13 +43,13 @@ from callboard.log.errors import (
     InvalidArgument,
     StorageError,
     TopicFull,
+    lacks_space,
 )
 from callboard.log.format.columns import Columns
 from callboard.log.format.compression import Compression
 from callboard.log.journal.journal import Journal
 from callboard.log.limits import OPENING_BYTES_LEAST, OPENING_TURN_S, READ_BYTES_DEFAULT, Limits
 from callboard.log.partition.partition_log import PartitionLog
-from callboard.log.partition.recovery import lacks_space
 from callboard.log.partition.retention import LogSettings
 from callboard.log.segments.segments import Damage
 
@@ -64,12 +57,10 @@ SPACE_RETRY_S = 5.0
 """A recovery for which the disk was too full is tried again after this."""
 UPKEEP_RETRY_S = 60.0
 """Upkeep that is due but cannot be done (retention that waits for a group) is looked at again after this."""
-READERS_SIFT_AT = 64
-"""Readers that gave up waiting are looked for when so many wait, or twice as many as were left."""
-INFINITY = float("inf")
 
 Handler = Callable[[Any, Reply | None, float], object]
 Performer = Callable[[Any], None]
+Found = TypeVar("Found")
 
 
 def log_settings(settings: TopicSettings, limits: Limits) -> LogSettings:
@@ -103,9 +94,8 @@ class Partition(Actor[c.PartitionCommand]):
         self._handlers: dict[type, Handler] = {}
         self._performers: dict[type, Performer] = {}
         self._alarm = trio.CancelScope()
-        self._alarm_at = INFINITY
+        self._alarm_at = NEVER
         self._rearmed = trio.Event()
-        self._readers_sift_at = READERS_SIFT_AT
         self._grows_old = spec.settings.ages
 
     # -- life
@@ -134,8 +124,8 @@ class Partition(Actor[c.PartitionCommand]):
             c.Extend: core.extend,
             c.ReleaseConsumer: core.release_consumer,
             c.FenceConsumer: core.fence_consumer,
-            c.Read: core.read,
-            c.WaitForVisible: self._wait_for_visible,
+            c.Read: self._read,
+            c.WaitForVisible: core.wait_for_visible,
             c.OffsetAt: self._offset_at,
             c.OpenGroup: self._open_group,
             c.AlterDelivery: core.alter_delivery,
@@ -150,7 +140,6 @@ class Partition(Actor[c.PartitionCommand]):
             e.AppendsStored: self._appends_stored,
             e.AppendsFailed: self._appends_failed,
             e.Journalled: self._journalled,
-            e.ReadRecords: self._read_records,
             e.ReadWindow: self._read_window,
             e.Notify: self._notify,
             e.Arm: self._arm,
@@ -183,7 +172,7 @@ class Partition(Actor[c.PartitionCommand]):
             self._tell_lack(error)
             return False
         finally:
-            turn.end()
+            self._spec.openings.end(turn)
             overdue.cancel()
         return True
 
@@ -194,18 +183,12 @@ class Partition(Actor[c.PartitionCommand]):
                 self._port.state = "full"
             if self._port.opening_lacks_space is not None:
                 self._port.opening_lacks_space(error)
-            self.context.emit(OpeningLacksSpace(self.context.path, str(error)))
+            self.context.emit(notices.OpeningLacksSpace(self.context.path, str(error)))
 
     def _tell_damage(self, damage: Damage, *, is_new: bool) -> None:
-        told = f"{damage.path}, bytes {damage.start} to {damage.end}, cannot be read"
-        if damage.reason:
-            told = f"{damage.path}: {damage.reason}"
-        if damage.first_offset <= damage.last_offset:
-            told += f"; offsets {damage.first_offset} to {damage.last_offset} are lost"
+        offsets = damage.first_offset, damage.last_offset
         self.context.emit(
-            DamageFound(
-                self.context.path, damage.path, damage.first_offset, damage.last_offset, told, is_new=is_new
-            )
+            notices.DamageFound(self.context.path, damage.path, *offsets, str(damage), is_new=is_new)
         )
 
     def _tell_new_damage(self) -> None:
@@ -215,8 +198,8 @@ class Partition(Actor[c.PartitionCommand]):
     async def _tell_overdue(self, turn: Turn) -> None:
         """A recovery that takes long keeps nobody waiting but those who use the partition."""
         await trio.sleep(OPENING_TURN_S)
-        turn.overdue()
-        self.context.emit(OpeningOverdue(self.context.path, OPENING_TURN_S))
+        self._spec.openings.overdue(turn)
+        self.context.emit(notices.OpeningOverdue(self.context.path, OPENING_TURN_S))
 
     async def _recover(self, turn: Turn) -> None:
         spec, context = self._spec, self.context
@@ -224,7 +207,7 @@ class Partition(Actor[c.PartitionCommand]):
             raise InternalError("a partition was started in a system without a disk", invariant="P0")
         files = await context.disk.incarnate(spec.directory)
         journal = await files.list(spec.journal_directory)
-        await turn.hold(OPENING_BYTES_LEAST + sum([entry.size_bytes for entry in journal]))
+        await spec.openings.hold(turn, OPENING_BYTES_LEAST + sum([entry.size_bytes for entry in journal]))
         self._journal, states = await open_delivery_journal(files, spec, context)
         log = self._log = await PartitionLog.open(
             files,
@@ -248,7 +231,7 @@ class Partition(Actor[c.PartitionCommand]):
             label=self._port.label,
             start_offset=log.start_offset,
             visible_end=log.visible_end,
-            is_abandoned=_is_abandoned,
+            is_abandoned=attrgetter("abandoned"),
             limits=context.limits,
             windows=spec.windows,
         )
@@ -297,7 +280,7 @@ class Partition(Actor[c.PartitionCommand]):
             self._port.state = "stuck" if stuck else "running"
         if stuck:
             self._port.budget.interrupt()
-        self.context.emit(PartitionStuck(self.context.path, stuck))
+        self.context.emit(notices.PartitionStuck(self.context.path, stuck))
 
     # -- the loop
 
@@ -343,16 +326,15 @@ class Partition(Actor[c.PartitionCommand]):
         self._core.settle(message, reply, now, self.context.entropy.random() if draws else 0.0)
 
     def _open_group(self, message: c.OpenGroup, reply: Reply | None, now: float) -> None:
+        def opens(start: int) -> None:
+            self._core.open_group(message, reply, self.context.clock.monotonic(), start)
+            self._perform()
+
         if isinstance(message.start, datetime):
             time_us = round(message.start.timestamp() * 1e6)
-            opens = partial(self._open_group_at, message, reply)
             self.context.start_task(self._find_offset, time_us, reply, opens, name="open group")
         else:
             self._core.open_group(message, reply, now)
-
-    def _open_group_at(self, message: c.OpenGroup, reply: Reply | None, start: int) -> None:
-        self._core.open_group(message, reply, self.context.clock.monotonic(), start)
-        self._perform()
 
     def _offset_at(self, message: c.OffsetAt, reply: Reply | None, now: float) -> None:
         if reply is not None:
@@ -361,23 +343,33 @@ class Partition(Actor[c.PartitionCommand]):
             )
 
     async def _find_offset(self, time_us: int, reply: Reply | None, found: Callable[[int], object]) -> None:
-        try:
-            offset = await self._log.offset_at(time_us)
-        except (StorageError, MemoryError) as error:
+        def fails(error: StorageError) -> None:
             if reply is not None:
-                reply.fail(self._read_error(error))
-        else:
-            self._tell_new_damage()
+                reply.fail(error)
+
+        offset = await self._from_disk(self._log.offset_at(time_us), fails)
+        if offset is not None:
             found(offset)
 
-    def _wait_for_visible(self, message: c.WaitForVisible, reply: Reply | None, now: float) -> None:
+    def _read(self, message: c.Read, reply: Reply | None, now: float) -> None:
+        """Records from an offset on, without a group; None at the visible end."""
+        offset, max_records, max_bytes = message
         if reply is None:
             return
-        core = self._core
-        core.wait_for_visible(message, reply, now)
-        if len(core.readers) >= self._readers_sift_at:
-            core.forget_readers(_is_abandoned)
-            self._readers_sift_at = max(READERS_SIFT_AT, 2 * len(core.readers))
+        if offset >= self._core.visible_end:
+            reply.answer(None)
+        elif hot := self._read_hot(max(offset, self._core.start_offset), max_records, max_bytes):
+            reply.answer((hot, hot[-1].last_offset + 1))
+        else:
+            self.context.start_task(self._read_cold, message, reply, name="cold read")
+
+    async def _read_cold(self, message: c.Read, reply: Reply) -> None:
+        offset, max_records, max_bytes = message
+        log = self._log
+        reading = log.read(max(offset, log.start_offset), max_records=max_records, max_bytes=max_bytes)
+        found = await self._from_disk(reading, reply.fail)
+        if found is not None:
+            reply.answer((found.batches, found.next_offset))
 
     def _alter(self, message: c.Alter, reply: Reply | None, now: float) -> None:
         if message.settings.partitions != self._spec.settings.partitions:
@@ -445,20 +437,15 @@ class Partition(Actor[c.PartitionCommand]):
     def _appends_stored(self, effect: e.AppendsStored) -> None:
         """Tell every publisher its offset; return the bytes (A2)."""
         appends, port = effect.appends, self._port
-        undelivered = 0
+        is_awaited = True
         for part, base in zip(appends.parts, effect.base_offsets, strict=True):
-            if isinstance(part, Singles):
-                for offset, token in enumerate(part.tokens, base):
-                    if token is not None:
-                        token.answer(offset)
-                    else:
-                        undelivered += 1
-            elif part.token is not None:
-                part.token.answer(base)
-            else:
-                undelivered += part.source.count
-        if undelivered:
-            port.unawaited_ended(undelivered)
+            for offset, token in enumerate(part.tokens, base):
+                if token is not None:
+                    token.answer(offset)
+                else:
+                    is_awaited = False
+        if not is_awaited:
+            port.unawaited_ended(appends.unawaited)
         port.budget.give_back(appends.size_bytes)
         if self._grows_old:
             self._rearmed.set()  # new records may be the first that grow too old
@@ -466,7 +453,7 @@ class Partition(Actor[c.PartitionCommand]):
     def _appends_failed(self, effect: e.AppendsFailed) -> None:
         """Tell every publisher that it failed, each with an error of its own to raise."""
         for part in effect.appends.parts:
-            for token in part.tokens if isinstance(part, Singles) else (part.token,):
+            for token in part.tokens:
                 if token is not None:
                     token.fail(effect.error.again())
         self._fail_appends(effect.appends, effect.error)
@@ -524,16 +511,17 @@ class Partition(Actor[c.PartitionCommand]):
         self._deliver(pending, reading)
 
     async def _read_leased_cold(self, pending: PendingLease, reading: LeaseReading) -> None:
+        def fails(error: StorageError) -> None:
+            self._core.lease_not_read(pending, error, self.context.clock.monotonic())
+
         log = self._log
-        try:
-            while (wanted := reading.wanted(log.start_offset)) is not None:
-                start, stop, room = wanted
-                found = await log.read(start, max_records=stop - start, max_bytes=room)
-                reading.take(found.batches, found.next_offset if found.next_offset > start else stop)
-        except (StorageError, MemoryError) as error:
-            self._core.lease_not_read(pending, self._read_error(error), self.context.clock.monotonic())
+        while (wanted := reading.wanted(log.start_offset)) is not None:
+            start, stop, room = wanted
+            found = await self._from_disk(log.read(start, max_records=stop - start, max_bytes=room), fails)
+            if found is None:
+                break
+            reading.take(found.batches, found.next_offset if found.next_offset > start else stop)
         else:
-            self._tell_new_damage()
             self._deliver(pending, reading)
         self._perform()
 
@@ -547,14 +535,14 @@ class Partition(Actor[c.PartitionCommand]):
             self._window_read(effect, hot, hot[-1].last_offset + 1 if hot else effect.stop)
 
     async def _read_window_cold(self, effect: e.ReadWindow, start: int) -> None:
-        try:
-            found = await self._log.read(max(start, self._log.start_offset), max_records=effect.stop - start)
+        def fails(error: StorageError) -> None:
+            self._core.window_not_read(effect.group_id, error, self.context.clock.monotonic())
+
+        log = self._log
+        reading = log.read(max(start, log.start_offset), max_records=effect.stop - start)
+        found = await self._from_disk(reading, fails)
+        if found is not None:
             self._window_read(effect, found.batches, found.next_offset)
-        except (StorageError, MemoryError) as error:
-            now = self.context.clock.monotonic()
-            self._core.window_not_read(effect.group_id, self._read_error(error), now)
-        else:
-            self._tell_new_damage()
         self._perform()
 
     def _window_read(self, effect: e.ReadWindow, batches: list[Columns], next_offset: int) -> None:
@@ -569,35 +557,25 @@ class Partition(Actor[c.PartitionCommand]):
         else:
             core.not_delivered(pending, now)
 
-    def _read_records(self, effect: e.ReadRecords) -> None:
-        token, offset, max_records, max_bytes = effect
-        hot = self._read_hot(offset, max_records, max_bytes)
-        if hot:
-            token.answer((hot, hot[-1].last_offset + 1))
-        else:
-            self.context.start_task(self._read_records_cold, effect, name="cold read")
-
-    async def _read_records_cold(self, effect: e.ReadRecords) -> None:
-        log = self._log
+    async def _from_disk(
+        self, reading: Awaitable[Found], fails: Callable[[StorageError], object]
+    ) -> Found | None:
+        """What is read; None when the disk or memory refuses, which `fails` is told. New damage is told too."""
         try:
-            found = await log.read(
-                max(effect.offset, log.start_offset),
-                max_records=effect.max_records,
-                max_bytes=effect.max_bytes,
+            found = await reading
+        except StorageError as error:
+            fails(error)
+        except MemoryError:
+            fails(
+                StorageError(
+                    f"reading {self._port.label} needs more memory than there is. Ask for fewer messages at a time, or"
+                    " let others finish first.",
+                )
             )
-        except (StorageError, MemoryError) as error:
-            effect.token.fail(self._read_error(error))
         else:
             self._tell_new_damage()
-            effect.token.answer((found.batches, found.next_offset))
-
-    def _read_error(self, error: StorageError | MemoryError) -> StorageError:
-        if isinstance(error, StorageError):
-            return error
-        return StorageError(
-            f"reading {self._port.label} needs more memory than there is. Ask for fewer messages at a time, or let"
-            " others finish first.",
-        )
+            return found
+        return None
 
     # -- effects: time
 
@@ -610,23 +588,19 @@ class Partition(Actor[c.PartitionCommand]):
         """Sleep until something is due: a deadline of the core, or the log's upkeep by age. Nothing ticks."""
         clock, retry_at = self.context.clock, 0.0
         while True:
-            with trio.move_on_at(min(self._alarm_at, max(self._upkeep_due(), retry_at))):
+            left = self._log.next_due(clock.wall_us())
+            upkeep_at = NEVER if left is None else max(clock.monotonic() + left, retry_at)
+            with trio.move_on_at(min(self._alarm_at, upkeep_at)):
                 await self._rearmed.wait()
             self._rearmed = trio.Event()
             now = clock.monotonic()
             if now >= self._alarm_at:
-                self._alarm_at = INFINITY
+                self._alarm_at = NEVER
                 self._core.time_has_come(now)
                 self._perform()
             if self._log.next_due(clock.wall_us()) == 0.0 and now >= retry_at:
                 self._maintain()
                 retry_at = now + UPKEEP_RETRY_S
-
-    def _upkeep_due(self) -> float:
-        """When the log next has something to roll or to drop for age's sake; infinity when never."""
-        clock = self.context.clock
-        left = self._log.next_due(clock.wall_us())
-        return INFINITY if left is None else clock.monotonic() + left
 
     def _maintain(self) -> None:
         self._log_part.maintain()
@@ -641,7 +615,9 @@ class Partition(Actor[c.PartitionCommand]):
         if is_full != port.is_full:
             port.is_full = is_full
             self.context.emit(
-                PartitionFull(self.context.path, log.size_bytes, 0 if limit is None else limit, is_full)
+                notices.PartitionFull(
+                    self.context.path, log.size_bytes, 0 if limit is None else limit, is_full
+                )
             )
 
     async def _make_room(self) -> TopicFull | None:
@@ -658,7 +634,7 @@ class Partition(Actor[c.PartitionCommand]):
         for group in core.states:
             if group.delivery.floor < log.start_offset:
                 dropped = core.drop_unread(group, now)
-                self.context.emit(UnreadDropped(self.context.path, group.group_id, dropped))
+                self.context.emit(notices.UnreadDropped(self.context.path, group.group_id, dropped))
         self._perform()
         if not log.is_over_limit:
             return None
@@ -669,11 +645,6 @@ class Partition(Actor[c.PartitionCommand]):
             topic=self._spec.topic,
             partition=self._spec.index,
         )
-
-
-def _is_abandoned(token: Any) -> bool:
-    """Whether the asker waits no more."""
-    return bool(token.abandoned)
 
 
 def _group_statistics(group: Group, visible_end: int) -> c.GroupStatistics:

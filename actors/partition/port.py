@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 from weakref import WeakKeyDictionary
 
+import attrs
 import trio
 
 from callboard.actors.partition.commands import PartitionCommand
@@ -29,22 +30,21 @@ REMEDIES = {
 }
 
 
+@attrs.define(eq=False)
 class _Turn:
     """Somebody who waits for room."""
 
-    __slots__ = ("is_admitted", "over", "size_bytes")
-
-    def __init__(self, size_bytes: int) -> None:
-        self.size_bytes = size_bytes
-        self.is_admitted = False
-        self.over = trio.Event()
+    size_bytes: int
+    is_admitted: bool = False
+    over: trio.Event = attrs.field(factory=trio.Event)
 
 
 class Budget:
-    """Bytes that publishers may have waiting in one partition. When it is exhausted, publishers wait in FIFO order.
+    """Bytes that may be taken together. When it is exhausted, those who want some wait in FIFO order.
 
-    A publisher takes the bytes; the partition gives them back when the commit that takes the record has ended, however
-    it ended, and whether or not the publisher still waits. A publisher gives back only what it could not send.
+    Each partition has one for what its publishers have waiting. A publisher takes the bytes; the partition gives them
+    back when the commit that takes the record has ended, however it ended, and whether or not the publisher still
+    waits. A publisher gives back only what it could not send.
     """
 
     __slots__ = ("_limit", "_queue", "waiting_bytes")

@@ -57,6 +57,11 @@ class Singles:
     level: Level = Level.NONE
     size_bytes: int = 0
 
+    @property
+    def unawaited(self) -> int:
+        """Records of which nobody hears."""
+        return self.tokens.count(None)
+
     def columns(self) -> Columns:
         """The records as one frame."""
         if len(self.messages) == 1:
@@ -92,11 +97,24 @@ class PublishedBatch:
     source: Columns
     level: Level
     size_bytes: int
-    token: Token | None
+    tokens: list[Token | None]
+    """The publisher's."""
+
+    @property
+    def unawaited(self) -> int:
+        """Records of which nobody hears."""
+        return self.source.count if self.tokens == [None] else 0
 
     def columns(self) -> Columns:
         """The records as the publisher made them."""
         return self.source
+
+    def drop(self, is_abandoned: Callable[[Token], bool]) -> int:
+        """Leave out the batch when its publisher gave up; returns how many records that are."""
+        if self.unawaited or not is_abandoned(self.tokens[0]):
+            return 0
+        self.tokens = []
+        return self.source.count
 
 
 @attrs.define(eq=False)
@@ -117,14 +135,7 @@ class Appends:
     @property
     def unawaited(self) -> int:
         """Records of which nobody hears."""
-        return sum(
-            part.tokens.count(None)
-            if isinstance(part, Singles)
-            else part.source.count
-            if part.token is None
-            else 0
-            for part in self.parts
-        )
+        return sum(part.unawaited for part in self.parts)
 
 
 class Sequencer:
@@ -194,7 +205,7 @@ class Sequencer:
         """Queue a publisher's batch."""
         columns, level, size = message
         self._singles = None
-        self._parts.append(PublishedBatch(columns, level, size, token))
+        self._parts.append(PublishedBatch(columns, level, size, [token]))
         if level > Level.NONE:
             self._is_awaited = True
             self.due.at = 0.0
@@ -241,12 +252,8 @@ class Sequencer:
             part = waiting.popleft()
             size += part.size_bytes
             if is_abandoned is not None:
-                if isinstance(part, Singles):
-                    cancelled += part.drop(is_abandoned)
-                    if not part.messages:
-                        continue
-                elif part.token is not None and is_abandoned(part.token):
-                    cancelled += part.source.count
+                cancelled += part.drop(is_abandoned)
+                if not part.tokens:
                     continue
             parts.append(part)
         batches = [part.columns() for part in parts]

@@ -94,13 +94,11 @@ def window_records(start: int, next_offset: int, batches: Sequence[Columns]) -> 
 class WindowBudget:
     """What the ranges of a runtime may take together."""
 
-    __slots__ = ("_sizes", "bytes_max", "evictions", "size_bytes")
+    __slots__ = ("_sizes", "bytes_max", "size_bytes")
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self.size_bytes = 0
-        self.evictions = 0
-        """Ranges that were evicted so far."""
         self._sizes: dict[RecordRange, int] = {}
         """By range, the one used longest ago first."""
 
@@ -116,7 +114,6 @@ class WindowBudget:
         limit = self.bytes_max - least
         if self.size_bytes > limit:
             for other in [other for other in self._sizes if other is not records and not other.in_use]:
-                self.evictions += 1
                 other.clear()
                 if self.size_bytes <= limit:
                     break

@@ -314,8 +314,8 @@ def explore_share(answer: Answer, *, length: int, share: list[int]) -> None:
     found = explore(length, tell, share=(share[0], share[1]))
     answer(
         done=True,
-        sequences=found.sequences,
-        of=found.sequences,
+        sequences=found.done,
+        of=found.done,
         states=found.states,
         points=found.points,
         sampled_points=found.sampled_points,

@@ -460,18 +460,23 @@ def item_list(data: Buffer, ends: Ends, nulls: Buffer | None, start: int, stop: 
     """Items start to stop as bytes: one copy of the column, then one slice each."""
     if start >= stop:
         return []
-    bounds = list(ends[start : stop + 1])
-    first = bounds[0]
-    whole = bytes(data[first : bounds[-1]])
+    bounds, first, count = ends[start : stop + 1], ends[start], stop - start
+    length, rest = divmod(ends[stop] - first, count)
     items: list[bytes | None]
-    count = stop - start
-    length, rest = divmod(bounds[-1] - first, count)
-    if not rest and 1 < count <= EVEN_COUNT_MAX and bounds == list(range(first, bounds[-1] + 1, length or 1)):
-        items = list(even_items(length, count).unpack(whole))
-    elif first:
-        items = [whole[a - first : b - first] for a, b in pairwise(bounds)]
+    if (
+        1 < count <= stop <= EVEN_COUNT_MAX
+        and not rest
+        and first == start * length
+        and ends[start + 1] == first + length
+        and bounds == even_ends(length, 1 << (stop - 1).bit_length())[start : stop + 1]
+    ):
+        items = list(even_items(length, count).unpack_from(data, first))
     else:
-        items = [whole[a:b] for a, b in pairwise(bounds)]
+        whole, bounds = bytes(data[first : ends[stop]]), list(bounds)
+        if first:
+            items = [whole[a - first : b - first] for a, b in pairwise(bounds)]
+        else:
+            items = [whole[a:b] for a, b in pairwise(bounds)]
     if nulls is not None:
         bits = int.from_bytes(nulls, "little") >> start & ((1 << (stop - start)) - 1)
         digits = f"{bits:b}"[::-1]

@@ -30,6 +30,8 @@ import struct
 import zlib
 from array import array
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import accumulate
 from operator import attrgetter
 from typing import Any, Final, NoReturn
 
@@ -79,6 +81,7 @@ SEGMENT_ID: Final = struct.Struct("<Q")
 
 JOIN_BELOW_BYTES: Final = 16 * limits.KIB
 """Below this, one buffer is cheaper to write than many."""
+SEEDS_KEPT: Final = 1024
 
 
 # -- the columns of a body
@@ -170,6 +173,8 @@ def bytes_head(length: int) -> bytes:
 
 
 SHORT_HEADS: Final = tuple(bytes_head(length) for length in range(256))
+VALUES_HEAD: Final = bytes((MAP_HEAD | 2,)) + COLUMN_HEADS[0]
+"""The beginning of a body that has only `values` and `value_ends`."""
 
 
 VALUES_ONLY: Final[list[memoryview | None]] = [None] * (len(BODY_COLUMNS) - 3)
@@ -205,6 +210,7 @@ class FrameHeader:
         return FRAME_HEADER_BYTES + self.body_bytes
 
 
+@lru_cache(maxsize=SEEDS_KEPT)
 def seed_of(segment_id: int) -> int:
     """What every checksum of the segment begins with: the CRC-32 of its id, little-endian."""
     return zlib.crc32(SEGMENT_ID.pack(segment_id))
@@ -281,6 +287,26 @@ def encode_frame(
     if size < JOIN_BELOW_BYTES:
         return [header + parts[0]]
     return [header, *parts]
+
+
+def encode_values(
+    values: Sequence[bytes], *, segment_id: int, base_offset: int, append_time_us: int
+) -> bytes:
+    """The uncompressed frame of records that have a value and nothing else; quicker than by way of `Columns`."""
+    ends, count = array("I", accumulate(map(len, values), initial=0)), len(values)
+    length, ends_length = ends[-1], 4 * count + 4
+    head = SHORT_HEADS[length] if length < 256 else bytes_head(length)
+    ends_head = SHORT_HEADS[ends_length] if ends_length < 256 else bytes_head(ends_length)
+    body = b"".join((VALUES_HEAD, head, *values, COLUMN_HEADS[1], ends_head, ends))
+    size = len(body)
+    if size > limits.FRAME_BODY_BYTES_MAX:
+        raise InvalidArgument(f"a batch of {size} bytes: at most {limits.FRAME_BODY_BYTES_MAX}. Split it.")
+    seed, last_offset = seed_of(segment_id), base_offset + count - 1
+    sealed = SEALED.pack(
+        FRAME_MAGIC, FRAME_VERSION, PLAIN, 0, count, zlib.crc32(body, seed), size, size,
+        base_offset, last_offset, append_time_us, append_time_us,
+    )  # fmt: skip
+    return sealed + CHECKSUM.pack(zlib.crc32(sealed, seed)) + body
 
 
 def frame_length(buffers: Iterable[Buffer]) -> int:

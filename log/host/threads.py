@@ -9,8 +9,8 @@ would go on writing behind its owner's back. There are two ways to wait:
 - *parked*: the task sleeps and the loop runs others. The thread wakes the task through the loop's wake-up socket.
 - *in place*: the loop itself waits on a lock that the thread opens. That is two to five times faster, and holds the
   loop for at most `PATIENCE_S`; then the task parks. `Patience` says when it is worth trying. Before that comes one
-  pass of the loop, in which all runnable tasks run while the thread works; not for jobs that are started `at_once`,
-  which are so short that the pass would cost more.
+  pass of the loop, in which all runnable tasks run while the thread works; not if there are none, nor for jobs that
+  are started `at_once`, which are so short that the pass would cost more.
 
 Invariants
 ----------
@@ -161,6 +161,15 @@ class Patience:
         self._look_at = 0.0
         self._crowded_until = 0.0
 
+    def is_crowded(self, now: float) -> bool:
+        """Whether other tasks are runnable, or were a moment ago."""
+        if now >= self._look_at:
+            is_crowded = trio.lowlevel.current_statistics().tasks_runnable > 0
+            self._look_at = now + max(LOOK_S_MIN, LOOK_COST_FACTOR * (_now() - now))
+            if is_crowded:
+                self._crowded_until = self._look_at + CROWDED_S
+        return now < self._crowded_until
+
     def wait(self, job: Job) -> bool:
         """Wait for the job in place, if that is worth trying now. Whether it has ended."""
         if job.gate.acquire(blocking=False):
@@ -169,12 +178,7 @@ class Patience:
         now = _now()
         if now < self._paused_until:
             return False
-        if now >= self._look_at:
-            is_crowded = trio.lowlevel.current_statistics().tasks_runnable > 0
-            self._look_at = now + max(LOOK_S_MIN, LOOK_COST_FACTOR * (_now() - now))
-            if is_crowded:
-                self._crowded_until = self._look_at + CROWDED_S
-        if now < self._crowded_until:
+        if self.is_crowded(now):
             self._credit_s = min(CREDIT_S_MAX, self._credit_s + SHARE * (now - self._seen_at))
             self._seen_at = now
             if self._credit_s <= 0:
@@ -311,7 +315,8 @@ class ThreadPool:
     ) -> Job | None:
         """Call `function` in a thread: a job, which the caller must `finish`; None if no thread is free.
 
-        `in_place`: it is likely to be quick, so that the loop may wait for it in place (T4). `at_once`: also now.
+        `in_place`: it is likely to be quick, so that the loop may wait for it in place (T4): now, if no other job is in
+        a thread and no other task runnable, else when it is finished. `at_once`: now, whoever else there is.
         """
         try:
             token = trio.lowlevel.current_trio_token()
@@ -333,7 +338,8 @@ class ThreadPool:
         if len(running) > len(self._threads):
             self._grow()
         self._jobs.put(job)
-        if at_once and self._patience.wait(job):
+        is_alone = in_place and len(running) == 1 and not self._patience.is_crowded(now)
+        if (at_once or is_alone) and self._patience.wait(job):
             job.is_over = True
             del running[job]
             if self._waiting or self._idle is not None:

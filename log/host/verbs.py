@@ -64,9 +64,12 @@ def _total(buffers: Sequence[Buffer]) -> int:
     return sum([part.nbytes if type(part) is memoryview else len(part) for part in buffers])
 
 
-def _write_all(descriptor: int, buffers: Sequence[Buffer], offset: int, flags: int = 0) -> None:
-    """Write everything, however little the system takes at a time."""
-    total = _total(buffers)
+def _write_all(
+    descriptor: int, buffers: Sequence[Buffer], offset: int, flags: int = 0, total: int | None = None
+) -> None:
+    """Write everything, however little the system takes at a time; `total` bytes, if they were counted."""
+    if total is None:
+        total = _total(buffers)
     if not total:
         return
     if offset < 0:
@@ -250,11 +253,12 @@ class Executor:
         try:
             with (file := handle.file).guard:
                 buffers = verb.buffers
-                if file.unsynced or len(buffers) > IOV_MAX or not _total(buffers):
+                total = _total(buffers)
+                if file.unsynced or len(buffers) > IOV_MAX or not total:
                     return False
                 file.begin_write()
                 try:
-                    _write_all(descriptor, buffers, verb.offset, RWF_DSYNC)
+                    _write_all(descriptor, buffers, verb.offset, RWF_DSYNC, total)
                 except OSError as error:
                     if self._proven or error.errno not in UNSUPPORTED:
                         raise

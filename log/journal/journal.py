@@ -46,17 +46,22 @@ from typing import Final
 import attrs
 
 from callboard.log import limits
-from callboard.log.errors import DiskFull, InternalError, InvalidArgument, PlanFailed, StorageError
+from callboard.log.errors import (
+    DiskFull,
+    InternalError,
+    InvalidArgument,
+    PlanFailed,
+    StorageError,
+    lacks_space,
+)
 from callboard.log.format.columns import Columns
 from callboard.log.format.committed import COMMITTED_BYTES, COMMITTED_NAME, decode_committed, encode_committed
 from callboard.log.format.faults import CommittedInvalid
-from callboard.log.format.frame import encode_frame, frame_length
+from callboard.log.format.frame import encode_frame, encode_values, frame_length
 from callboard.log.journal.journal_disk import (
-    JournalFailure,
-    classify,
     close_quietly,
     error_of,
-    is_full,
+    is_among,
     leave_segment,
     make_directory,
     may_have_named,
@@ -272,14 +277,14 @@ class Journal:
         try:
             await make_directory(self._files, self.directory)
         except PlanFailed as error:
-            if not is_full(error):
+            if not lacks_space(error):
                 raise error_of(self.directory, "opening", error) from error
             self._lacks_directory = True
             return
         try:
             self._mark = await self._files.mark(f"{self.directory}/{COMMITTED_NAME}", COMMITTED_BYTES)
         except StorageError as error:
-            if not is_full(error):
+            if not lacks_space(error):
                 raise
             return
         end = self._end
@@ -350,11 +355,13 @@ class Journal:
             control, now_us = CONTROL.pack(Kind.EVENTS, self._proven), self._clock.wall_us()
             per_frame = max(1, self._limits.frame_records - 1)
             for first in range(0, len(records), per_frame):
-                columns = Columns.build([control, *records[first : first + per_frame]])
-                buffers += encode_frame(
-                    columns, segment_id=segment.segment_id, base_offset=sequence, append_time_us=now_us
+                values = [control, *records[first : first + per_frame]]
+                buffers.append(
+                    encode_values(
+                        values, segment_id=segment.segment_id, base_offset=sequence, append_time_us=now_us
+                    )
                 )
-                sequence += columns.count
+                sequence += len(values)
         size = sum(map(len, buffers))
         verbs: list[Verb] = []
         if buffers:
@@ -394,10 +401,9 @@ class Journal:
         The error is indefinite when the events may be found at the next open, unless the journal is healed before.
         """
         self.withdraw(staged)
-        failure = classify(error, staged.verbs)
-        if failure is JournalFailure.ELSEWHERE:
+        if not is_among(error.verb, staged.verbs):
             return error_of(self.directory, "appending", error, "Nothing was stored in it.")
-        if failure is JournalFailure.FULL and isinstance(error.verb, Zero):
+        if isinstance(error.verb, Zero) and lacks_space(error):
             self.is_short_of_space = True
             return error_of(
                 self.directory,
@@ -492,7 +498,7 @@ class Journal:
         try:
             await self._files.submit((zeros, Sync(segment.handle)))
         except PlanFailed as error:
-            if classify(error, (zeros,)) is not JournalFailure.FULL:
+            if error.verb is not zeros or not lacks_space(error):
                 self.needs_healing = True
             raise error_of(self.directory, "topping up the reserve", error) from error
         finally:
@@ -581,9 +587,9 @@ class Journal:
                 first=first,
             )
         except PlanFailed as error:
-            if classify(error, first) is not JournalFailure.ELSEWHERE or may_have_named(error):
+            if is_among(error.verb, first) or may_have_named(error):
                 self.needs_healing = True
-            advice = "Free space: the journal goes on by itself." if is_full(error) else ""
+            advice = "Free space: the journal goes on by itself." if lacks_space(error) else ""
             raise error_of(self.directory, doing, error, advice) from error
         finally:
             self._busy = None

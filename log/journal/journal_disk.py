@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import enum
-import errno
 from collections.abc import Sequence
-from typing import Final
 
-from callboard.log.errors import DiskFull, PlanFailed, StorageError
+from callboard.log.errors import DiskFull, PlanFailed, StorageError, lacks_space
 from callboard.log.format.frame import frame_length
 from callboard.log.format.segment import SegmentKind, encode_segment_header, identity_of
 from callboard.log.seams.disk import (
@@ -22,33 +19,12 @@ from callboard.log.seams.disk import (
     Unlink,
     Verb,
 )
-from callboard.log.segments.segment_file import NEW_SUFFIX, SEGMENT_SUFFIX, SegmentFile, base_offset_of
-
-FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+from callboard.log.segments.segment_file import NEW_SUFFIX, SEGMENT_SUFFIX, SegmentFile, segment_sizes
 
 
-class JournalFailure(enum.Enum):
-    """Where and why a plan failed."""
-
-    ELSEWHERE = "elsewhere"
-    """In a verb of somebody else: ours did not run."""
-    FULL = "full"
-    """No space, or no quota, for one of our verbs."""
-    BROKEN = "broken"
-    """The disk refused one of our verbs."""
-
-
-def is_full(error: StorageError) -> bool:
-    """Whether the disk, or the user's quota, is full."""
-    cause = error.fields.get("error")
-    return isinstance(cause, OSError) and cause.errno in FULL
-
-
-def classify(error: PlanFailed, ours: Sequence[Verb]) -> JournalFailure:
-    """Whether the plan failed in one of `ours`, and why."""
-    if not any(verb is error.verb for verb in ours):
-        return JournalFailure.ELSEWHERE
-    return JournalFailure.FULL if is_full(error) else JournalFailure.BROKEN
+def is_among(verb: Verb, verbs: Sequence[Verb]) -> bool:
+    """Whether `verb` is one of `verbs` itself, not one that is equal."""
+    return any(one is verb for one in verbs)
 
 
 def may_have_named(error: PlanFailed) -> bool:
@@ -59,7 +35,7 @@ def may_have_named(error: PlanFailed) -> bool:
 def error_of(directory: str, doing: str, error: PlanFailed, advice: str = "") -> StorageError:
     """The journal's words for a failed plan: `DiskFull` when that is the reason."""
     words = f"journal {directory}: {doing} failed: {error.error.strerror or error.error}. {advice}".rstrip()
-    found = (DiskFull if is_full(error) else StorageError)(words, path=directory, error=error.error)
+    found = (DiskFull if lacks_space(error) else StorageError)(words, path=directory, error=error.error)
     found.__cause__ = error
     return found
 
@@ -79,8 +55,7 @@ async def make_directory(files: Incarnation, directory: str) -> None:
 
 async def segment_bases(files: Incarnation, directory: str) -> list[int]:
     """The base offsets of the segments in `directory`, rising."""
-    names = [base_offset_of(entry.name) for entry in await files.list(directory) if not entry.is_directory]
-    return sorted(base for base in names if base is not None)
+    return list(segment_sizes(await files.list(directory)))
 
 
 async def remove_unfinished(files: Incarnation, directory: str) -> None:
@@ -118,7 +93,7 @@ async def start_segment(
     size = frame_length(frames)
     await remove_unfinished(files, segment.directory)
     for reserve in (reserve_bytes,) if reserve_or_fail else (reserve_bytes, 0):
-        verbs = [*first, *segment.start_verbs(files, header, allocate_bytes=size + reserve if reserve else 0)]
+        verbs = [*first, *segment.start_verbs(header, allocate_bytes=size + reserve if reserve else 0)]
         if frames:
             verbs += segment.fill_verbs(frames, size)
         verbs += segment.naming_verbs()
@@ -127,7 +102,7 @@ async def start_segment(
         except PlanFailed as error:
             if not may_have_named(error):
                 await _unlink_quietly(files, segment.path.removesuffix(SEGMENT_SUFFIX) + NEW_SUFFIX)
-            if reserve and not reserve_or_fail and is_full(error):
+            if reserve and not reserve_or_fail and lacks_space(error):
                 continue
             raise
         return

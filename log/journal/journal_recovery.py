@@ -25,7 +25,7 @@ from itertools import pairwise
 
 import attrs
 
-from callboard.log.errors import LogCorrupt, PlanFailed
+from callboard.log.errors import LogCorrupt, PlanFailed, lacks_space
 from callboard.log.format.columns import Columns
 from callboard.log.format.faults import SegmentHeaderInvalid
 from callboard.log.format.fields import too_new
@@ -34,7 +34,6 @@ from callboard.log.format.frame_walk import CHUNK_BYTES, Tail
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
 from callboard.log.journal.journal_disk import (
     error_of,
-    is_full,
     remove_unfinished,
     segment_bases,
 )
@@ -361,7 +360,7 @@ class Replay:
         try:
             await quarantine.copy(segment.handle, self.next, start, end - start, segment.header.segment_id)
         except PlanFailed as error:
-            if not is_full(error):
+            if not lacks_space(error):
                 raise
         return tuple(quarantine.kept)
 

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-from functools import partial
+from itertools import zip_longest
 from typing import Final
 
 import attrs
 
-from callboard.log.format.frame import FrameFields, FrameHeader, encode_frame, frame_length, reseal, seed_of
+from callboard.log.format.frame import BASE_OFFSET, FrameFields, encode_frame
 from callboard.log.format.frame_walk import FrameWalk
 from callboard.log.format.index import SegmentIndex
 from callboard.log.format.segment import GapReason, SegmentKind, encode_segment_header, identity_of
 from callboard.log.journal.journal_records import Kind, columns_of_control
-from callboard.log.limits import INDEX_INTERVAL_BYTES, MIB, SEGMENT_BYTES_MAX
+from callboard.log.limits import INDEX_INTERVAL_BYTES, SEGMENT_BYTES_MAX
 from callboard.log.offline.found import FoundRun, Inspection, SegmentState
-from callboard.log.seams.disk import (
-    Buffer,
-    Close,
-    Incarnation,
-    Open,
-    Verb,
-)
+from callboard.log.seams.disk import Buffer, Close, Incarnation, Open, Verb
+from callboard.log.segments.filling import SegmentFill
 from callboard.log.segments.segment_file import SegmentFile
 
 FORKING_KINDS: Final = frozenset({"header", "header-copy", "damage", "undecodable", "snapshot", "lost"})
-CHUNK_BYTES: Final = 1 * MIB
 
 Gap = tuple[int, int]
 
@@ -98,8 +92,7 @@ def plan_journal(found: Inspection) -> list[Fork]:
         problem.kind == "snapshot" and problem.first_offset == 0 for problem in first.problems
     ):
         forks.append(Fork(0, first.base, None, ((0, first.base - 1),), ((0, first.base - 1),)))
-    for place, state in enumerate(found.segments):
-        following = found.segments[place + 1] if place + 1 < len(found.segments) else None
+    for state, following in zip_longest(found.segments, found.segments[1:]):
         if not any(problem.kind in FORKING_KINDS for problem in state.problems):
             continue
         parts: list[FoundRun | Gap] = []
@@ -117,11 +110,8 @@ def plan_journal(found: Inspection) -> list[Fork]:
         if following is not None and end < following.base and not following.heals:
             parts.append((end, following.base - 1))
             end = following.base
-        forks.append(
-            Fork(
-                state.base, end, state, tuple(parts), tuple(part for part in parts if isinstance(part, tuple))
-            )
-        )
+        lost = tuple(part for part in parts if isinstance(part, tuple))
+        forks.append(Fork(state.base, end, state, tuple(parts), lost))
     return forks
 
 
@@ -132,7 +122,8 @@ async def write_fork(
     files: Incarnation, found: Inspection, fork: Fork, before_naming: tuple[Verb, ...]
 ) -> SegmentIndex:
     """Write the new segment, sync it, name it. Returns its index."""
-    header = None if fork.source is None else fork.source.header
+    source = fork.source
+    header = None if source is None else source.header
     segment_id = forked_id(found.directory, fork)
     file = SegmentFile(
         files, found.directory, fork.base, segment_id=segment_id, limit_bytes=SEGMENT_BYTES_MAX
@@ -148,74 +139,42 @@ async def write_fork(
         records_version=0 if header is None else header.records_version,
         identity=identity_of(found.directory),
     )
-    await files.submit(file.start_verbs(files, encoded))
-    writer = ForkWriter(files, file, SegmentIndex(segment_id, fork.base, interval_bytes=INDEX_INTERVAL_BYTES))
-    if fork.source is not None and fork.source.segment_id is not None:
-        await writer.copy(fork, fork.source, fork.source.segment_id)
+    await files.submit(file.start_verbs(encoded))
+    index = SegmentIndex(segment_id, fork.base, interval_bytes=INDEX_INTERVAL_BYTES)
+    fill = SegmentFill(files, file, index)
+    if source is not None and source.segment_id is not None:
+        await copy_parts(files, fill, fork, source, source.segment_id)
     else:
         for part in fork.parts:
-            await writer.gap(part)
-    await writer.flush()
-    await files.submit((*file.naming_verbs(before_naming=before_naming), Close(file.handle)))
-    return writer.index
-
-
-class ForkWriter:
-    """Fills a new segment, a chunk at a time."""
-
-    def __init__(self, files: Incarnation, file: SegmentFile, index: SegmentIndex) -> None:
-        self.files = files
-        self.file = file
-        self.index = index
-        self._seed = seed_of(file.segment_id)
-        self._buffers: list[Buffer] = []
-        self._size = 0
-
-    async def copy(self, fork: Fork, source: SegmentState, source_id: int) -> None:
-        """The parts of `fork`, frames resealed for the new segment."""
-        handle = self.files.handle(source.path)
-        await self.files.submit((Open(handle),))
-        take = partial(self._take, source)
-        for part in fork.parts:
             if isinstance(part, tuple):
-                await self.gap(part)
-                continue
-            for start, end in part.spans:
-                walk = FrameWalk(source_id, part.base, position=start, file_end=end, visit=take)
-                while (need := walk.need) is not None:
-                    walk.feed(await self.files.read(handle, need.position, need.length))
-                    if self._size >= CHUNK_BYTES:
-                        await self.flush()
-        await self.files.submit((Close(handle),))
+                fill.add(*gap_frame(segment_id, *part))
+    await fill.flush()
+    await files.submit((*file.naming_verbs(before_naming=before_naming), Close(file.handle)))
+    return index
 
-    def _take(self, source: SegmentState, position: int, fields: FrameFields, body: memoryview) -> bool:
-        """A frame of the old segment, for the new one."""
-        del position
-        header = FrameHeader(*fields)
-        if source.lost_snapshot and header.base_offset == source.base:
-            # An announcement without its snapshot would announce whatever follows.
-            self._add(*gap_frame(self.file.segment_id, header.base_offset, header.base_offset))
-        else:
-            frame: list[Buffer] = [reseal(fields, body, self._seed), bytes(body)]
-            self._add(frame, header.base_offset, header.last_offset, header.count, header.max_time_us)
+
+async def copy_parts(
+    files: Incarnation, fill: SegmentFill, fork: Fork, source: SegmentState, source_id: int
+) -> None:
+    """The parts of `fork`: frames of its source, resealed for the new segment, and gap frames."""
+
+    def take(position: int, fields: FrameFields, body: memoryview) -> bool:
+        if not source.lost_snapshot or fields[BASE_OFFSET] != source.base:
+            return fill.take(position, fields, body)
+        # An announcement without its snapshot would announce whatever follows.
+        fill.add(*gap_frame(fill.segment_id, source.base, source.base))
         return False
 
-    async def gap(self, part: FoundRun | Gap) -> None:
-        """A frame that records what a journal lost."""
+    handle = files.handle(source.path)
+    await files.submit((Open(handle),))
+    for part in fork.parts:
         if isinstance(part, tuple):
-            self._add(*gap_frame(self.file.segment_id, *part))
-
-    def _add(self, frame: list[Buffer], base: int, last: int, count: int, time_us: int) -> None:
-        size = frame_length(frame)
-        self.index.note(self.file.position + self._size, size, base, last, count, time_us)
-        self._buffers += frame
-        self._size += size
-
-    async def flush(self) -> None:
-        """Write what was collected."""
-        if self._buffers:
-            await self.files.submit(self.file.fill_verbs(self._buffers, self._size))
-            self._buffers, self._size = [], 0
+            fill.add(*gap_frame(fill.segment_id, *part))
+            continue
+        for start, end in part.spans:
+            walk = FrameWalk(source_id, part.base, position=start, file_end=end, visit=take)
+            await fill.copy(handle, walk)
+    await files.submit((Close(handle),))
 
 
 def gap_frame(segment_id: int, first: int, last: int) -> tuple[list[Buffer], int, int, int, int]:

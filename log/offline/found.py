@@ -5,11 +5,13 @@ from __future__ import annotations
 import attrs
 
 from callboard.log.format.columns import Columns
-from callboard.log.format.committed import Committed
+from callboard.log.format.committed import COMMITTED_NAME, Committed
 from callboard.log.format.faults import FrameInvalid
 from callboard.log.format.frame import FrameFields, FrameHeader, decode_body
 from callboard.log.format.segment import SegmentHeader
 from callboard.log.journal.journal_records import Kind, decode_control
+
+Place = int | None
 
 
 @attrs.frozen
@@ -58,6 +60,10 @@ class SegmentState:
         """One above the last readable record's offset."""
         return self.runs[-1].end if self.runs else self.base
 
+    def tell(self, kind: str, position: Place, first: Place, last: Place, message: str) -> None:
+        """Add a problem."""
+        self.problems.append(Problem(self.path, kind, position, first, last, message))
+
 
 @attrs.define
 class Inspection:
@@ -78,17 +84,18 @@ class Inspection:
         """Of a journal: the sequence below which every record was synced."""
         return self.committed.durable_end if self.kind == "journal" and self.committed is not None else 0
 
-    def note(
-        self,
-        state: SegmentState,
-        kind: str,
-        position: int | None,
-        first: int | None,
-        last: int | None,
-        message: str,
-    ) -> None:
-        """Note something of a segment that is no damage."""
-        self.notes.append(Problem(state.path, kind, position, first, last, message))
+    @property
+    def committed_path(self) -> str:
+        """The log's committed file."""
+        return f"{self.directory}/{COMMITTED_NAME}"
+
+    def tell_committed(self, kind: str, position: Place, first: Place, last: Place, message: str) -> None:
+        """Add a problem of the committed file."""
+        self.problems.append(Problem(self.committed_path, kind, position, first, last, message))
+
+    def note(self, path: str, kind: str, position: Place, first: Place, last: Place, message: str) -> None:
+        """Note something that is no damage."""
+        self.notes.append(Problem(path, kind, position, first, last, message))
 
     @property
     def end(self) -> int:
@@ -96,32 +103,20 @@ class Inspection:
         return max((segment.end for segment in self.segments), default=0)
 
 
-def tell(
-    state: SegmentState,
-    kind: str,
-    position: int | None,
-    first: int | None,
-    last: int | None,
-    message: str,
-) -> None:
-    """Add a problem to a segment's."""
-    state.problems.append(Problem(state.path, kind, position, first, last, message))
-
-
+@attrs.define
 class FramesFound:
     """Decodes each frame that counts, and notes the runs: the visitor of a walk over one segment."""
 
-    def __init__(self, found: Inspection, state: SegmentState, until: int | None) -> None:
-        self.found = found
-        self.state = state
-        self.until = until
-        self.superseded_at = state.size_bytes + 1
-        """Byte from which on all belongs to the successor."""
-        self.proven = 0
-        """Journals: the highest sequence that a frame calls proven."""
-        self.entries: dict[int, int] = {}
-        """Of the index: offset by position, until the frame was met."""
-        self.wrong_entries: list[int] = []
+    found: Inspection
+    state: SegmentState
+    until: int | None
+    superseded_at: int
+    """Byte from which on all belongs to the successor."""
+    entries: dict[int, int]
+    """Of the index: offset by position, until the frame was met."""
+    wrong_entries: list[int] = attrs.Factory(list)
+    proven: int = 0
+    """Journals: the highest sequence that a frame calls proven."""
 
     def visit(self, position: int, fields: FrameFields, body: memoryview) -> bool:
         """Take a frame; True at the first that is superseded."""
@@ -136,7 +131,7 @@ class FramesFound:
             columns = decode_body(header, body)
         except FrameInvalid as fault:
             message = f"the frame's checksums hold, but it cannot be decoded ({fault})"
-            tell(self.state, "undecodable", position, header.base_offset, header.last_offset, message)
+            self.state.tell("undecodable", position, header.base_offset, header.last_offset, message)
             return False
         self._take(position, header, columns)
         return False
@@ -169,14 +164,14 @@ class FramesFound:
         control = decode_control(columns.value(0), behind_gap=header.base_offset > self.state.end)
         if control is None:
             message = "a frame of the journal has no control record"
-            tell(self.state, "undecodable", position, header.base_offset, header.last_offset, message)
+            self.state.tell("undecodable", position, header.base_offset, header.last_offset, message)
             return False
         self.proven = max(self.proven, control.proven)
         if control.kind in (Kind.SNAPSHOT, Kind.HEAL):
             self.state.lost_snapshot = True
         elif control.kind is Kind.GAP:
             message = "a gap, recorded by repair"
-            self.found.note(self.state, "gap", position, header.base_offset, header.last_offset, message)
+            self.found.note(self.state.path, "gap", position, header.base_offset, header.last_offset, message)
         return True
 
     def check_snapshot(self) -> None:
@@ -184,4 +179,4 @@ class FramesFound:
         state = self.state
         if state.lost_snapshot:
             message = "the snapshot that the segment begins with cannot be read"
-            tell(state, "snapshot", None, state.base + 1, state.base + 1, message)
+            state.tell("snapshot", None, state.base + 1, state.base + 1, message)

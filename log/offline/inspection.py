@@ -12,12 +12,14 @@ from the durable end on, in a journal those that no later frame calls proven.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import zip_longest
 
-from callboard.log.errors import PlanFailed
+import attrs
+
 from callboard.log.format.committed import COMMITTED_BYTES, decode_committed
 from callboard.log.format.faults import CommittedInvalid, IndexInvalid, SegmentHeaderInvalid
 from callboard.log.format.frame_walk import FrameWalk, Tail
-from callboard.log.format.index import INDEX_HEADER_BYTES, SegmentIndex
+from callboard.log.format.index import SegmentIndex
 from callboard.log.format.segment import (
     SEGMENT_HEADER_BYTES,
     GapReason,
@@ -29,44 +31,43 @@ from callboard.log.format.segment import (
 from callboard.log.journal.journal_disk import segment_bases
 from callboard.log.journal.journal_records import Kind
 from callboard.log.journal.journal_recovery import snapshot_kind
-from callboard.log.offline.found import FramesFound, Inspection, Problem, SegmentState, tell
-from callboard.log.seams.disk import Close, Handle, Incarnation, Open
+from callboard.log.offline.found import FramesFound, Inspection, Problem, SegmentState
+from callboard.log.seams.disk import Close, Incarnation
 from callboard.log.segments.damage_record import DamageRecord
-from callboard.log.segments.index_file import segment_id_in
-from callboard.log.segments.placing import TOO_FAR, is_within_reach, place_segments
+from callboard.log.segments.index_file import decode_stored, load_index
+from callboard.log.segments.placing import TOO_FAR, explains_ends, place_segments
 from callboard.log.segments.scanning import OpenSegment, scan_file
 from callboard.log.segments.segment_file import index_path, segment_path
-from callboard.log.segments.small_files import read_whole
+from callboard.log.segments.small_files import open_file, read_whole
 
 Tell = Callable[[int], None]
 
 
 async def inspect_log(files: Incarnation, directory: str, *, progress: Tell | None = None) -> Inspection:
     """Read the log in `directory`. `progress` is told the bytes of each chunk."""
-    return await Inspector(files, directory, progress).run()
+    return await Inspector(files, Inspection(directory, "partition", []), progress).run()
 
 
+@attrs.define(eq=False)
 class Inspector:
     """One inspection of one log."""
 
-    def __init__(self, files: Incarnation, directory: str, progress: Tell | None) -> None:
-        self.files = files
-        self.directory = directory
-        self.progress = progress
-        self.found = Inspection(directory, "partition", [])
+    files: Incarnation
+    found: Inspection
+    progress: Tell | None
 
     async def run(self) -> Inspection:
         """Read the headers, then each segment, then compare them."""
         found = self.found
         # First, so that a log that grows meanwhile holds at least what the file says.
-        committed = await read_whole(self.files, f"{self.directory}/committed")
+        committed = await read_whole(self.files, f"{self.found.directory}/committed")
         states: dict[int, SegmentState] = {}
-        for base in await segment_bases(self.files, self.directory):
+        for base in await segment_bases(self.files, self.found.directory):
             state = await self._look(base)
             if state is not None:
                 states[base] = state
         kinds = {state.header.kind for state in states.values() if state.header is not None}
-        expected = kind_of(self.directory)
+        expected = kind_of(self.found.directory)
         if expected is not None:
             kinds = {expected}
         if SegmentKind.JOURNAL in kinds and SegmentKind.LOG not in kinds:
@@ -74,8 +75,8 @@ class Inspector:
         if committed is not None:
             self._read_committed(committed)
         self._sort_segments(states)
-        for place in range(len(found.segments)):
-            await self._segment(place)
+        for state, following in zip_longest(found.segments, found.segments[1:]):
+            await self._segment(state, following)
         if found.kind == "journal":
             self._check_beginning()
         else:
@@ -90,92 +91,68 @@ class Inspector:
         """Sort out which files are segments of this log, as opening does, and where they belong."""
         found = self.found
         headers = {name: state.header for name, state in states.items()}
-        placing = place_segments(self.directory, headers, found.committed)
+        placing = place_segments(self.found.directory, headers, found.committed)
         for name, state in states.items():
             refusal = placing.refused.get(name)
             if refusal is not None:
-                tell(state, "stray", 0, None, None, f"the file is no part of the log: {refusal}")
+                state.tell("stray", 0, None, None, f"the file is no part of the log: {refusal}")
                 found.refused.append(state)
                 continue
             if name in placing.renamed:
                 state.base, state.is_misnamed = placing.renamed[name], True
                 message = f"the segment has a wrong name: its header says that it begins at {state.base}"
-                tell(state, "name", 0, None, None, message)
+                state.tell("name", 0, None, None, message)
             found.segments.append(state)
         found.segments.sort(key=lambda state: state.base)
         committed = found.committed
-        known = self._top() if found.segments else None
-        if committed is not None and not is_within_reach(
-            max(committed.visible_end, committed.durable_end), known
-        ):
-            path = f"{self.directory}/committed"
-            message = (
-                f"the ends that it names are {TOO_FAR}: {committed.visible_end} and {committed.durable_end}"
-            )
-            found.problems.append(Problem(path, "committed", 0, None, None, message))
+        known = found.segments[-1].base if found.segments else None
+        if committed is not None and not explains_ends(known, committed):
+            ends = f"{committed.visible_end} and {committed.durable_end}"
+            found.tell_committed("committed", 0, None, None, f"the ends that it names are {TOO_FAR}: {ends}")
             found.committed = None
 
     # -- headers ------------------------------------------------------------------------------------------------
 
     async def _look(self, base: int) -> SegmentState | None:
         """Read a segment's header; None when retention removed the file since it was listed."""
-        path = segment_path(self.directory, base)
+        path = segment_path(self.found.directory, base)
         handle = self.files.handle(path)
-        if not await self._open(handle):
+        if not await open_file(self.files, handle):
             return None
         data = await self.files.read(handle, 0, SEGMENT_HEADER_BYTES)
-        state = await self._header(
-            base, SegmentState(base, path, await self.files.size(handle), None, None), data
-        )
-        if state.header is not None and state.header.kind is SegmentKind.JOURNAL:
-            opened = OpenSegment(handle, state.header, state.size_bytes)
-            state.heals = await snapshot_kind(self.files, opened) is Kind.HEAL
+        state = SegmentState(base, path, await self.files.size(handle), None, None)
+        try:
+            state.header = header = decode_segment_header(data)
+        except SegmentHeaderInvalid as fault:
+            index = await load_index(self.files, self.found.directory, base)
+            state.segment_id = None if index is None else index.segment_id
+            state.tell("header", 0, None, None, f"both copies of the segment's header are damaged ({fault})")
+        else:
+            state.segment_id = header.segment_id
+            if not header.intact:
+                message = "one of the two copies of the header is damaged"
+                state.tell("header-copy", 0, None, None, message)
+            if header.kind is SegmentKind.JOURNAL:
+                opened = OpenSegment(handle, header, state.size_bytes)
+                state.heals = await snapshot_kind(self.files, opened) is Kind.HEAL
         await self.files.submit((Close(handle),))
         return state
 
-    async def _header(self, base: int, state: SegmentState, data: bytes) -> SegmentState:
-        try:
-            header = decode_segment_header(data)
-        except SegmentHeaderInvalid as fault:
-            state.segment_id = await self._id_from_index(base)
-            tell(state, "header", 0, None, None, f"both copies of the segment's header are damaged ({fault})")
-            return state
-        state.segment_id = header.segment_id
-        state.header = header
-        if not header.intact:
-            tell(state, "header-copy", 0, None, None, "one of the two copies of the header is damaged")
-        return state
-
-    async def _open(self, handle: Handle) -> bool:
-        try:
-            await self.files.submit((Open(handle),))
-        except PlanFailed as error:
-            if isinstance(error.error, FileNotFoundError):
-                return False
-            raise
-        return True
-
-    async def _id_from_index(self, base: int) -> int | None:
-        data = await read_whole(self.files, index_path(self.directory, base))
-        return None if data is None else segment_id_in(data)
-
     # -- segments -----------------------------------------------------------------------------------------------
 
-    async def _segment(self, place: int) -> None:
-        state = self.found.segments[place]
-        following = self.found.segments[place + 1] if place + 1 < len(self.found.segments) else None
+    async def _segment(self, state: SegmentState, following: SegmentState | None) -> None:
         if state.segment_id is None:
             last = None if following is None else following.base - 1
-            tell(state, "lost", 0, state.base, last, "without its header nothing in the segment can be read")
+            state.tell("lost", 0, state.base, last, "without its header nothing in the segment can be read")
             return
         header = state.header or SegmentHeader(state.segment_id, state.base, 0)
         handle = self.files.handle(state.path)
-        if not await self._open(handle):
+        if not await open_file(self.files, handle):
             return
         index = await self._index(state) if self.found.kind == "partition" else None
-        frames = FramesFound(self.found, state, None if following is None else following.base)
-        if index is not None:
-            frames.entries = dict(zip(index.positions, index.offsets, strict=True))
+        entries = {} if index is None else dict(zip(index.positions, index.offsets, strict=True))
+        until = None if following is None else following.base
+        frames = FramesFound(self.found, state, until, state.size_bytes + 1, entries)
         opened = OpenSegment(handle, header, state.size_bytes)
         walk = await scan_file(self.files, opened, visit=frames.visit, progress=self.progress)
         frames.check_snapshot()
@@ -198,17 +175,22 @@ class Inspector:
             if damage.start == damage.end:
                 words = "records are missing between two frames"
             if last < first:
-                tell(state, "damage", damage.start, None, None, words + "; no record is lost")
+                state.tell("damage", damage.start, None, None, words + "; no record is lost")
             elif self._is_unproven(first, frames, following):
                 self.found.note(
-                    state, "torn", damage.start, first, last, words + "; nothing had proven them yet"
+                    state.path, "torn", damage.start, first, last, words + "; nothing had proven them yet"
                 )
             elif following is not None and explains(following, first):
                 self.found.note(
-                    state, "gap", damage.start, first, last, words + "; the next segment explains the gap"
+                    state.path,
+                    "gap",
+                    damage.start,
+                    first,
+                    last,
+                    words + "; the next segment explains the gap",
                 )
             else:
-                tell(state, "damage", damage.start, first, last, words)
+                state.tell("damage", damage.start, first, last, words)
 
     def _is_unproven(self, first: int, frames: FramesFound, following: SegmentState | None) -> bool:
         """Whether power loss alone may have taken the record: nobody was told that it is durable."""
@@ -228,19 +210,19 @@ class Inspector:
         if following is None:
             proven = self.found.journal_end
             if end + (state.lost_snapshot and end == state.base + 1) < proven:
-                tell(state, "damage", walk.end, end, proven - 1, words + ", and were synced")
+                state.tell("damage", walk.end, end, proven - 1, words + ", and were synced")
             elif is_torn:
                 first, last = walk.torn_offsets or (None, None)
-                self.found.note(state, "torn", walk.end, first, last, words + ": a torn tail")
+                self.found.note(state.path, "torn", walk.end, first, last, words + ": a torn tail")
         elif end >= following.base:
             if is_torn:
-                self.found.note(state, "torn", walk.end, None, None, words + "; no record is missing")
+                self.found.note(state.path, "torn", walk.end, None, None, words + "; no record is missing")
         elif explains(following, end):
             reason = f"explained by the next segment ({gap_name(following)})"
-            self.found.note(state, "gap", walk.end, end, following.base - 1, f"a gap, {reason}")
+            self.found.note(state.path, "gap", walk.end, end, following.base - 1, f"a gap, {reason}")
         elif not any(problem.last_offset == following.base - 1 for problem in state.problems):
             kind = "damage" if is_torn else "lost"
-            tell(state, kind, walk.end, end, following.base - 1, words + " before the next segment")
+            state.tell(kind, walk.end, end, following.base - 1, words + " before the next segment")
 
     def _note_first_gap(self) -> None:
         """A log may begin with a gap: when its only segment could not be read, and was taken out of service whole."""
@@ -252,20 +234,19 @@ class Inspector:
         ):
             state = self.found.segments[0]
             message = f"a gap, explained by the first segment ({gap_name(state)})"
-            self.found.note(state, "gap", None, header.previous_end, header.base_offset - 1, message)
+            self.found.note(state.path, "gap", None, header.previous_end, header.base_offset - 1, message)
 
     async def _index(self, state: SegmentState) -> SegmentIndex | None:
         """The stored index; None when there is none, or only what a crash leaves of one."""
-        path = index_path(self.directory, state.base)
+        path = index_path(self.found.directory, state.base)
         data = await read_whole(self.files, path)
         if data is None or not any(data) or state.segment_id is None:
             return None
-        count = int.from_bytes(data[12:16], "little")
         try:
-            return SegmentIndex.decode(data[: INDEX_HEADER_BYTES + 24 * count], state.segment_id)
+            return decode_stored(data, state.segment_id)
         except IndexInvalid as fault:
             message = f"the index is not valid ({fault}): it will be rebuilt"
-            self.found.notes.append(Problem(path, "index", None, None, None, message))
+            self.found.note(path, "index", None, None, None, message)
             return None
 
     def _check_index(
@@ -276,7 +257,7 @@ class Inspector:
         wrong = [*frames.wrong_entries, *(frames.entries.values() if is_whole else ())]
         if wrong:
             state.index_is_sound = False
-            path = index_path(self.directory, state.base)
+            path = index_path(self.found.directory, state.base)
             message = f"the index leads to a wrong place for offset {wrong[0]}, and for {len(wrong) - 1} more"
             self.found.problems.append(Problem(path, "index", None, None, None, message))
 
@@ -286,45 +267,44 @@ class Inspector:
         segments = self.found.segments
         if segments and segments[0].base > 0 and not self.found.has_snapshot:
             message = "the journal's beginning was pruned, and no snapshot that replaces it can be read"
-            tell(segments[0], "snapshot", None, 0, segments[0].base - 1, message)
+            segments[0].tell("snapshot", None, 0, segments[0].base - 1, message)
 
     def _read_committed(self, data: bytes) -> None:
-        path = f"{self.directory}/committed"
+        found = self.found
         try:
-            self.found.committed = decode_committed(data[:COMMITTED_BYTES])
+            found.committed = decode_committed(data[:COMMITTED_BYTES])
         except CommittedInvalid as fault:
             if any(data):
                 message = f"the committed file is damaged ({fault})"
-                self.found.problems.append(Problem(path, "committed", 0, None, None, message))
+                found.tell_committed("committed", 0, None, None, message)
             else:
-                self.found.notes.append(
-                    Problem(path, "committed", 0, None, None, "nothing was committed yet")
-                )
+                found.note(found.committed_path, "committed", 0, None, None, "nothing was committed yet")
 
     def _check_committed(self) -> None:
-        committed = self.found.committed
+        found, committed = self.found, self.found.committed
         if committed is None:
             return
-        path, end = f"{self.directory}/committed", max(self.found.end, self._top())
-        if committed.durable_end > committed.visible_end:
-            message = f"durable end {committed.durable_end} lies beyond visible end {committed.visible_end}"
-            self.found.problems.append(Problem(path, "committed", 0, None, None, message))
-        if committed.durable_end > end:
+        durable_end, visible_end = committed.durable_end, committed.visible_end
+        end = max(found.end, found.segments[-1].base if found.segments else 0)
+        if durable_end > visible_end:
+            message = f"durable end {durable_end} lies beyond visible end {visible_end}"
+            found.tell_committed("committed", 0, None, None, message)
+        if durable_end > end:
             message = "records that were synced are missing at the end of the log"
-            self.found.problems.append(Problem(path, "lost", None, end, committed.durable_end - 1, message))
-        elif committed.visible_end > end:
+            found.tell_committed("lost", None, end, durable_end - 1, message)
+        elif visible_end > end:
             message = "records that no sync had proven are missing at the end of the log"
-            self.found.notes.append(Problem(path, "torn", None, end, committed.visible_end - 1, message))
+            found.note(found.committed_path, "torn", None, end, visible_end - 1, message)
 
     async def _tell_recorded(self) -> None:
         """What was lost earlier, and nobody has acknowledged."""
-        record = await DamageRecord.load(self.files, self.directory)
+        record = await DamageRecord.load(self.files, self.found.directory)
         for damage in record.unaccepted:
             first, last = damage.first_offset, damage.last_offset
             words = damage.reason or f"bytes {damage.start} to {damage.end} could not be read"
             message = f"{words}: found earlier; `callboard repair --accept` acknowledges it"
             offsets = (first, last) if first <= last else (None, None)
-            self.found.notes.append(Problem(record.path, "recorded", None, offsets[0], offsets[1], message))
+            self.found.note(record.path, "recorded", None, offsets[0], offsets[1], message)
 
     def _top(self) -> int:
         return self.found.segments[-1].base if self.found.segments else 0

@@ -28,11 +28,12 @@ from callboard.log.format.index import SegmentIndex
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
 from callboard.log.journal.journal_disk import segment_bases
 from callboard.log.limits import KIB, READ_BYTES_DEFAULT
-from callboard.log.seams.disk import Close, Incarnation, Open
+from callboard.log.seams.disk import Close, Incarnation
 from callboard.log.segments.index_file import load_index
-from callboard.log.segments.reading import Reading, ReadRequest, TimeSearch
-from callboard.log.segments.scanning import OpenSegment, open_segment
+from callboard.log.segments.reading import Reading, ReadRequest
+from callboard.log.segments.scanning import OpenSegment, first_at, open_segment
 from callboard.log.segments.segment_file import segment_path
+from callboard.log.segments.small_files import open_file
 
 OPEN_SEGMENTS_MAX: Final = 4
 """Segments kept open between reads."""
@@ -54,10 +55,10 @@ class View:
     def start(self, offset: int) -> tuple[int, int]:
         """(position, least offset there) from which a walk meets `offset`."""
         best = SEGMENT_HEADER_BYTES, self.opened.header.base_offset
-        if self.index is not None and self.index.positions and offset < self.index.next_offset:
-            place = max(0, bisect_right(self.index.offsets, offset) - 1)
-            if self.index.offsets[place] <= offset:
-                best = self.index.positions[place], self.index.offsets[place]
+        if self.index is not None and offset < self.index.next_offset:
+            found = self.index.find_offset(offset)
+            if found[1] <= offset:
+                best = found
         if best[1] <= self.offset <= offset:
             best = self.position, self.offset
         return best
@@ -138,7 +139,14 @@ class LogReader:
             index = view.index
             if index is not None and index.sealed and index.max_time_us < time_us:
                 continue
-            found = await self._find_time(view, time_us, await self._end_of(base))
+            found = await first_at(
+                self._files,
+                view.opened.handle,
+                view.opened.header.segment_id,
+                (SEGMENT_HEADER_BYTES, base) if index is None else index.find_time(time_us),
+                time_us,
+                limit=await self._end_of(base),
+            )
             if found is not None:
                 return found
         return self._visible_end
@@ -154,12 +162,8 @@ class LogReader:
 
     async def _committed_end(self) -> int:
         handle = self._files.handle(f"{self.directory}/committed")
-        try:
-            await self._files.submit((Open(handle),))
-        except PlanFailed as error:
-            if isinstance(error.error, FileNotFoundError):
-                return 0
-            raise
+        if not await open_file(self._files, handle):
+            return 0
         try:
             for _ in range(COMMITTED_TRIES):
                 data = await self._files.read(handle, 0, COMMITTED_BYTES)
@@ -271,20 +275,6 @@ class LogReader:
         if walk.next_offset < limit and not is_retry:
             raise MovedError
         request.lose(request.offset, limit - 1)
-
-    # -- finding a time -----------------------------------------------------------------------------------------
-
-    async def _find_time(self, view: View, time_us: int, limit: int) -> int | None:
-        """The first offset below `limit` in this segment appended at or after `time_us`."""
-        position, expected = SEGMENT_HEADER_BYTES, view.opened.header.base_offset
-        if view.index is not None:
-            position, expected = view.index.find_time(time_us)
-        search = TimeSearch(time_us)
-        walk = FrameWalk(
-            view.opened.header.segment_id, expected, position=position, limit=limit, visit=search.visit
-        )
-        await run_walk_async(walk, partial(self._files.read, view.opened.handle))
-        return search.offset
 
 
 class MovedError(Exception):

@@ -18,7 +18,7 @@ import attrs
 from callboard.log.offline.found import Inspection, Problem
 from callboard.log.offline.inspection import inspect_log
 from callboard.log.seams.disk import Disk, Incarnation
-from callboard.log.segments.segment_file import base_offset_of
+from callboard.log.segments.segment_file import segment_sizes
 
 DEPTH_MAX: Final = 8
 SKIPPED: Final = frozenset({"quarantine"})
@@ -116,6 +116,10 @@ async def verify_directory(disk: Disk, *, progress: Callable[[Progress], None] |
     return VerifyReport(tuple(reports))
 
 
+LOST_CATALOG_WORDS: Final = (
+    "the catalog is missing, and with it the names and settings of the topics whose files are there. Repair "
+    "cannot rebuild it: restore the folder `catalog` from a copy before the directory is opened"
+)
 LOST_CATALOG: Final = LogReport(
     CATALOG,
     "journal",
@@ -124,30 +128,18 @@ LOST_CATALOG: Final = LogReport(
     segments=0,
     start_offset=0,
     end_offset=0,
-    problems=(
-        Problem(
-            CATALOG,
-            "catalog",
-            None,
-            None,
-            None,
-            "the catalog is missing, and with it the names and settings of the topics whose files are there. Repair "
-            "cannot rebuild it: restore the folder `catalog` from a copy before the directory is opened",
-        ),
-    ),
+    problems=(Problem(CATALOG, "catalog", None, None, None, LOST_CATALOG_WORDS),),
 )
 
 
+@attrs.define
 class Meter:
     """Adds up progress."""
 
-    __slots__ = ("_done", "_progress", "_total", "path")
-
-    def __init__(self, progress: Callable[[Progress], None] | None, total: int) -> None:
-        self._progress = progress
-        self._done = 0
-        self._total = total
-        self.path = ""
+    _progress: Callable[[Progress], None] | None
+    _total: int
+    path: str = ""
+    _done: int = 0
 
     def add(self, size_bytes: int) -> None:
         """Add bytes that were read."""
@@ -163,11 +155,9 @@ async def find_logs(files: Incarnation) -> dict[str, int]:
     while pending:
         directory, depth = pending.pop()
         entries = await files.list(directory)
-        segments = [
-            entry for entry in entries if not entry.is_directory and base_offset_of(entry.name) is not None
-        ]
-        if directory and segments:
-            found[directory] = sum(entry.size_bytes for entry in segments)
+        sizes = segment_sizes(entries)
+        if directory and sizes:
+            found[directory] = sum(sizes.values())
         if depth < DEPTH_MAX:
             prefix = directory + "/" if directory else ""
             pending += [

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 from callboard.log.format.columns import Columns
 from callboard.log.format.compression import Compression
-from callboard.log.format.frame import encode_frame, frame_length
-from callboard.log.format.segment import SEGMENT_HEADER_BYTES
-from callboard.log.partition.rewriting import make_segment
+from callboard.log.format.frame import encode_frame
+from callboard.log.format.segment import SEGMENT_HEADER_BYTES, GapReason
 from callboard.log.partition.survey import leftovers
-from callboard.log.seams.disk import Buffer, Incarnation, SyncDirectory, Unlink, Verb
+from callboard.log.seams.disk import Incarnation, SyncDirectory, Unlink, Verb
+from callboard.log.segments.filling import SegmentFill, make_segment
 from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.segment_file import base_offset_of
 from callboard.log.segments.segments import StoredSegment
@@ -53,32 +53,35 @@ async def heal_segment(
 
     It takes the place of `active` when nothing in that was synced; `earlier` is the segment before that.
     """
-    made, header = make_segment(
+    previous_base, previous_end, gap = active.base_offset, durable_end, GapReason.NONE
+    if active.base_offset == durable_end:
+        # It follows what that followed, behind the same gap.
+        previous_base = durable_end if earlier is None else earlier.base_offset
+        previous_end, gap = active.previous_end, active.gap
+    made, making = make_segment(
         files,
-        active,
+        active.file.directory,
         durable_end,
         segment_id=segment_id,
         now_us=now_us,
         limit_bytes=limit_bytes,
-        earlier=earlier,
+        previous_base=previous_base,
+        previous_end=previous_end,
+        gap=gap,
     )
     file = made.file
-    verbs = list(file.start_verbs(files, header))
+    fill = SegmentFill(files, file, made.index_in_use)
+    verbs = list(making)
     for columns in unsynced:
-        frame: list[Buffer] = encode_frame(
+        frame = encode_frame(
             columns,
             segment_id=segment_id,
             base_offset=columns.base_offset,
             append_time_us=columns.append_time_us,
             compression=compression,
         )
-        size = frame_length(frame)
-        if made.index is not None:
-            made.index.note(
-                file.position, size, columns.base_offset, columns.last_offset, columns.count,
-                columns.append_time_us,
-            )  # fmt: skip
-        verbs += file.fill_verbs(frame, size)
+        fill.add(frame, columns.base_offset, columns.last_offset, columns.count, columns.append_time_us)
+        verbs += fill.verbs()
     keep: tuple[Verb, ...] = ()
     if active.base_offset == durable_end and active.file.position > SEGMENT_HEADER_BYTES:
         keep = await quarantine.link_verbs(
@@ -90,6 +93,6 @@ async def heal_segment(
         )
     verbs += file.naming_verbs(before_naming=keep)
     await files.submit(verbs)
-    made.end_offset = durable_end if made.index is None else made.index.next_offset
+    made.end_offset = made.index_in_use.next_offset
     made.is_open = True
     return made

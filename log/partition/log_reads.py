@@ -20,8 +20,8 @@ from callboard.log.format.index import SegmentIndex
 from callboard.log.limits import KIB
 from callboard.log.partition.tail_cache import TailCache
 from callboard.log.seams.disk import Close, Incarnation, Open, Verb
-from callboard.log.segments.reading import Reading, ReadRequest, TimeSearch
-from callboard.log.segments.scanning import index_stored, scan_stored
+from callboard.log.segments.reading import Reading, ReadRequest
+from callboard.log.segments.scanning import first_at, index_stored, scan_stored
 from callboard.log.segments.segments import Damage, SegmentList, StoredSegment
 
 CHUNK_BYTES: Final = 256 * KIB
@@ -149,7 +149,9 @@ class LogReads:
             else:
                 await self._read_segment(segment, request, durable_end)
         self._keep(request)
-        await self._close_dropped()
+        closing = self.forget([])
+        if closing:
+            await self._files.submit(closing)
         return request.reading()
 
     async def _read_segment(self, segment: StoredSegment, request: ReadRequest, durable_end: int) -> None:
@@ -231,19 +233,16 @@ class LogReads:
 
     async def _first_at(self, segment: StoredSegment, time_us: int, limit: int) -> int | None:
         """The first offset at or after `time_us`, below `limit`."""
-        position, expected = (await index_stored(self._files, segment)).find_time(time_us)
-        search = TimeSearch(time_us)
-        walk = FrameWalk(
+        index = await index_stored(self._files, segment)
+        return await first_at(
+            self._files,
+            segment.file.handle,
             segment.segment_id,
-            expected,
-            position=position,
-            file_end=segment.file.position,
+            index.find_time(time_us),
+            time_us,
             limit=limit,
-            visit=search.visit,
-            chunk_bytes=CHUNK_BYTES,
+            file_end=segment.file.position,
         )
-        await run_walk_async(walk, partial(self._files.read, segment.file.handle))
-        return search.offset
 
     # -- open files -----------------------------------------------------------------------------------------------
 
@@ -283,19 +282,9 @@ class LogReads:
 
     def forget(self, segments: list[StoredSegment]) -> list[Verb]:
         """Verbs that close dropped segments; those being read are closed later."""
-        self._closing += [segment for segment in segments if segment.is_open]
-        return self._closable()
-
-    def _closable(self) -> list[Verb]:
-        idle = [segment for segment in self._closing if not segment.readers]
-        self._closing = [segment for segment in self._closing if segment.readers]
-        return [Close(segment.file.handle) for segment in idle]
-
-    async def _close_dropped(self) -> None:
-        if self._closing:
-            verbs = self._closable()
-            if verbs:
-                await self._files.submit(verbs)
+        dropped = self._closing + [segment for segment in segments if segment.is_open]
+        self._closing = [segment for segment in dropped if segment.readers]
+        return [Close(segment.file.handle) for segment in dropped if not segment.readers]
 
 
 def last_used(segment: StoredSegment) -> int:

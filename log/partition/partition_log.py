@@ -45,6 +45,7 @@ from callboard.log.errors import (
     PlanFailed,
     PublishFailed,
     StorageError,
+    lacks_space,
 )
 from callboard.log.format.columns import Columns
 from callboard.log.format.committed import encode_committed
@@ -62,16 +63,15 @@ from callboard.log.partition.recovery import (
     Opened,
     Recovery,
     gaps_between,
-    lacks_space,
     open_partition,
     open_proven,
 )
 from callboard.log.partition.retention import LogSettings, retain
-from callboard.log.partition.rewriting import make_segment, new_segment_id
 from callboard.log.partition.tail_cache import TailCache
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Buffer, Close, Handle, Incarnation, Sync, Verb, Write
 from callboard.log.seams.entropy import Entropy
+from callboard.log.segments.filling import make_segment, new_segment_id
 from callboard.log.segments.index_file import index_room_verbs, index_store_verbs
 from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.reading import Reading
@@ -359,15 +359,17 @@ class PartitionLog:
 
     def _roll(self, runs: list[StagedRun], offset: int, now_us: int) -> StagedRun:
         """Go on in a new segment that begins at `offset`; the one before is sealed, synced."""
-        made, header = make_segment(
+        made, starting = make_segment(
             self._files,
-            runs[-1].segment,
+            self._directory,
             offset,
             segment_id=new_segment_id(self._entropy),
             now_us=now_us,
             limit_bytes=self._settings.roll_bytes,
+            previous_base=runs[-1].segment.base_offset,
+            previous_end=offset,
         )
-        making = made.file.creation_verbs(self._files, header)
+        making = (*starting, *made.file.naming_verbs())
         runs.append(StagedRun(made, made.file.position, made.file.allocated_to, making))
         return runs[-1]
 

@@ -30,14 +30,13 @@ R3  Recovery repeated finds the same records at the same offsets.
 
 from __future__ import annotations
 
-import errno
 from array import array
 from collections.abc import Sequence
-from typing import Final
+from itertools import zip_longest
 
 import attrs
 
-from callboard.log.errors import PlanFailed, StorageError
+from callboard.log.errors import StorageError
 from callboard.log.format.committed import (
     COMMITTED_BYTES,
     COMMITTED_NAME,
@@ -47,7 +46,7 @@ from callboard.log.format.committed import (
 )
 from callboard.log.format.faults import CommittedInvalid
 from callboard.log.format.frame import BASE_OFFSET, LAST_OFFSET, FrameFields
-from callboard.log.format.frame_walk import NOTHING, FrameWalk, Tail
+from callboard.log.format.frame_walk import NOTHING, Tail
 from callboard.log.format.segment import GapReason
 from callboard.log.partition.rewriting import RewrittenRun, Writer
 from callboard.log.partition.survey import ensure_directory, survey
@@ -55,15 +54,13 @@ from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Close, Incarnation, Mark, SyncDirectory
 from callboard.log.seams.entropy import Entropy
 from callboard.log.segments.damage_record import DamageRecord
-from callboard.log.segments.index_file import load_index, new_index, proves_itself
-from callboard.log.segments.placing import TOO_FAR, is_within_reach
+from callboard.log.segments.index_file import new_index, trusted_index
+from callboard.log.segments.placing import TOO_FAR, explains_ends, is_within_reach
 from callboard.log.segments.quarantine import Quarantine
-from callboard.log.segments.scanning import ensure_open, scan_from
+from callboard.log.segments.scanning import damages_of, ensure_open, scan_from
 from callboard.log.segments.segment_file import SegmentFile
 from callboard.log.segments.segments import Damage, Gap, SegmentList, StoredSegment
 from callboard.log.segments.small_files import read_whole
-
-NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
 
 
 @attrs.frozen
@@ -74,11 +71,10 @@ class Recovery:
     torn_bytes: int
     damages: tuple[Damage, ...]
     gaps: tuple[Gap, ...]
-    rewritten_records: int
-    quarantined: tuple[str, ...]
-    scanned_bytes: int
     ignored: tuple[str, ...]
     """Names in the directory that are not Callboard's."""
+    rewritten_records: int = 0
+    quarantined: tuple[str, ...] = ()
 
 
 @attrs.frozen
@@ -111,14 +107,14 @@ async def open_partition(
     await ensure_directory(files, directory)
     mark = await files.mark(f"{directory}/{COMMITTED_NAME}", COMMITTED_BYTES)
     quarantine = Quarantine(files, label)
-    writer = Writer(files, directory, quarantine, clock=clock, entropy=entropy, segment_bytes=segment_bytes)
+    writer = Writer(files, directory, quarantine, clock, entropy, segment_bytes)
     segments: Sequence[StoredSegment] = ()
     try:
         await files.submit((SyncDirectory(directory),))
-        committed = committed_in(mark)
+        committed = readable_committed(mark.load())
         found = await survey(files, directory, quarantine, limit_bytes=segment_bytes, committed=committed)
-        segments, damages = found.segments, list(found.damages)
-        if committed is not None and not explains_ends(segments, committed):
+        segments, damages = found.segments, found.damages
+        if committed is not None and not explains_ends(last_base(segments), committed):
             path = f"{directory}/{COMMITTED_NAME}"
             damages.append(Damage(path, 0, COMMITTED_BYTES, 0, -1, f"its ends are {TOO_FAR}"))
             committed = None
@@ -138,10 +134,9 @@ async def open_partition(
         torn_bytes=tail.torn_bytes,
         damages=(*damages, *tail.damages),
         gaps=gaps_between(listed),
+        ignored=found.ignored,
         rewritten_records=writer.rewritten_records,
         quarantined=tuple(quarantine.kept),
-        scanned_bytes=tail.scanned_bytes,
-        ignored=found.ignored,
     )
     record = await DamageRecord.load(files, directory)
     await record.note(recovery.damages, clock.wall_us())
@@ -154,9 +149,10 @@ async def open_proven(files: Incarnation, directory: str, *, segment_bytes: int)
     Nothing is changed; what is to be set aside, or has a wrong name, is left out. Without any segment the log is empty.
     Raises `StorageError` when the disk does not let itself be read.
     """
-    committed = await stored_committed(files, directory)
+    stored = await read_whole(files, f"{directory}/{COMMITTED_NAME}")
+    committed = None if stored is None else readable_committed(stored)
     found = await survey(files, directory, None, limit_bytes=segment_bytes, committed=committed)
-    if committed is not None and not explains_ends(found.segments, committed):
+    if committed is not None and not explains_ends(last_base(found.segments), committed):
         committed = None
     tail = TailRecovery(files, found.segments, committed or Committed(0, 0), None)
     await tail.scan()
@@ -176,9 +172,6 @@ async def open_proven(files: Incarnation, directory: str, *, segment_bytes: int)
         torn_bytes=tail.torn_bytes,
         damages=(*tail.without_doubtful(found.damages), *tail.damages),
         gaps=gaps_between(segments),
-        rewritten_records=0,
-        quarantined=(),
-        scanned_bytes=tail.scanned_bytes,
         ignored=found.ignored,
     )
     return Opened(segments, None, end, recovery, await DamageRecord.load(files, directory))
@@ -187,18 +180,14 @@ async def open_proven(files: Incarnation, directory: str, *, segment_bytes: int)
 def empty_segment(files: Incarnation, directory: str, base: int, segment_bytes: int) -> StoredSegment:
     """Stands for the segment that recovery could not make: it has no file, and nothing is read from it."""
     file = SegmentFile(files, directory, base, segment_id=0, limit_bytes=segment_bytes)
-    segment = StoredSegment(
-        file, created_us=0, previous_end=base, gap=GapReason.NONE, index=new_index(0, base)
-    )
-    segment.is_open = True
-    return segment
+    index = new_index(0, base)
+    return StoredSegment(file, index, created_us=0, previous_end=base, gap=GapReason.NONE, is_open=True)
 
 
-async def stored_committed(files: Incarnation, directory: str) -> Committed | None:
-    """What the `committed` file proves, read without making it."""
-    data = await read_whole(files, f"{directory}/{COMMITTED_NAME}")
+def readable_committed(data: bytes) -> Committed | None:
+    """What the `committed` file proves; None when it is garbage."""
     try:
-        return None if data is None else decode_committed(data[:COMMITTED_BYTES])
+        return decode_committed(data)
     except CommittedInvalid:
         return None
 
@@ -208,27 +197,8 @@ async def close_all(files: Incarnation, segments: Sequence[StoredSegment]) -> No
     await files.submit([Close(segment.file.handle) for segment in segments if segment.is_open])
 
 
-def lacks_space(error: BaseException | None) -> bool:
-    """Whether a full disk is the cause of `error`."""
-    while error is not None:
-        if isinstance(error, OSError) and error.errno in NO_SPACE:
-            return True
-        error = error.error if isinstance(error, PlanFailed) else error.__cause__
-    return False
-
-
-def committed_in(mark: Mark) -> Committed | None:
-    """What the `committed` file proves; None when it is missing or garbage."""
-    try:
-        return decode_committed(mark.load())
-    except CommittedInvalid:
-        return None
-
-
-def explains_ends(segments: Sequence[StoredSegment], committed: Committed) -> bool:
-    """Whether the ends that `committed` names are within reach of the log that was found."""
-    known = segments[-1].base_offset if segments else None
-    return is_within_reach(max(committed.visible_end, committed.durable_end), known)
+def last_base(segments: Sequence[StoredSegment]) -> int | None:
+    return segments[-1].base_offset if segments else None
 
 
 def gaps_between(segments: SegmentList) -> tuple[Gap, ...]:
@@ -240,15 +210,17 @@ def gaps_between(segments: SegmentList) -> tuple[Gap, ...]:
     )
 
 
+def offsets() -> array[int]:
+    return array("Q")
+
+
+@attrs.define
 class Unproven:
     """The frames of a segment that no sync is known to cover: the visitor of a scan. Twenty-four bytes for each."""
 
-    __slots__ = ("bases", "lasts", "positions")
-
-    def __init__(self) -> None:
-        self.positions: array[int] = array("Q")
-        self.bases: array[int] = array("Q")
-        self.lasts: array[int] = array("Q")
+    positions: array[int] = attrs.Factory(offsets)
+    bases: array[int] = attrs.Factory(offsets)
+    lasts: array[int] = attrs.Factory(offsets)
 
     def visit(self, position: int, fields: FrameFields, body: memoryview) -> bool:
         """Note a frame."""
@@ -284,15 +256,12 @@ class TailRecovery:
         self.runs: list[RewrittenRun] = []
         self.damages: list[Damage] = []
         self.torn_bytes = 0
-        self.scanned_bytes = 0
 
     async def scan(self) -> None:
         """Find the runs of unproven frames, the damage, and the torn tail."""
-        for place in range(self._first, len(self._segments)):
-            is_last = place + 1 == len(self._segments)
-            await self._scan_segment(
-                self._segments[place], None if is_last else self._segments[place + 1].base_offset
-            )
+        tail = self._segments[self._first :]
+        for segment, following in zip_longest(tail, tail[1:]):
+            await self._scan_segment(segment, NOTHING if following is None else following.base_offset)
 
     def without_doubtful(self, damages: Sequence[Damage]) -> list[Damage]:
         """`damages` without the offsets that no file holds by the headers of scanned segments: the scan knows better.
@@ -301,50 +270,38 @@ class TailRecovery:
         """
         return [damage for damage in damages if damage.end or damage.first_offset < self._base]
 
-    async def _scan_segment(self, segment: StoredSegment, limit: int | None) -> None:
+    async def _scan_segment(self, segment: StoredSegment, limit: int) -> None:
+        """Scan up to offset `limit`, from where the stored index is proven to reach, else from the first frame."""
         await ensure_open(self._files, segment)
-        unproven = Unproven()
-        scan = await self._scan_unproven(segment, NOTHING if limit is None else limit, unproven)
-        self._note_damages(segment, scan)
-        if limit is None and scan.tail is Tail.TORN:
-            await self._keep_torn(segment, scan)
+        index = await trusted_index(self._files, segment)
+        index.cut(self.proven)
+        segment.index, segment.is_indexed = index, True
+        segment.index_stored_to = index.end_position
+        unproven, file = Unproven(), segment.file
+        scan = await scan_from(
+            self._files, segment, index, limit=limit, visit=unproven.visit, visit_from=self.proven
+        )
+        segment.damages = tuple(damages_of(file.path, scan))
+        self.damages += segment.damages
+        is_torn = limit == NOTHING and scan.tail is Tail.TORN
+        if is_torn:
+            size_bytes = scan.tail_end - scan.end
+            self.torn_bytes += size_bytes
+            if self._quarantine is not None:
+                await self._quarantine.copy(
+                    file.handle, scan.next_offset, scan.end, size_bytes, segment.segment_id
+                )
         if unproven.positions:
-            segment.file.position = unproven.positions[0]
+            file.position = unproven.positions[0]
             segment.index, segment.is_indexed = None, False
             self._group(segment, unproven)
             return
-        self.end = max(self.end, scan.next_offset if limit is None else min(scan.next_offset, limit))
-        if limit is None:
-            segment.file.position = scan.end
-            segment.file.allocated_to = max(scan.end, segment.file.allocated_to)
-            if scan.tail is Tail.TORN:
-                self._new_run(segment, self.end, self.end)
-
-    async def _scan_unproven(self, segment: StoredSegment, limit: int, unproven: Unproven) -> FrameWalk:
-        """Scan from where the stored index is proven to reach, else from the first frame, up to offset `limit`."""
-        file = segment.file
-        index = await load_index(self._files, file.directory, segment.base_offset, segment.segment_id)
-        if index is not None:
-            within = index.end_position <= file.position
-            if not within or not await proves_itself(self._files, file.handle, index):
-                index = None
-            else:
-                index.cut(self.proven)
-        if index is None:
-            index = new_index(segment.segment_id, segment.base_offset)
-        segment.index, segment.is_indexed = index, True
-        segment.index_stored_to = index.end_position
-        self.scanned_bytes += file.position - index.end_position
-        return await scan_from(
-            self._files, segment, index, limit=limit, visit=unproven.visit, visit_from=self.proven
-        )
-
-    def _note_damages(self, segment: StoredSegment, scan: FrameWalk) -> None:
-        segment.damages = tuple(
-            Damage(segment.file.path, found.start, found.end, found.first_offset_lost, found.last_offset_lost)
-            for found in scan.damages
-        )
-        self.damages += segment.damages
+        self.end = max(self.end, min(scan.next_offset, limit))
+        if limit == NOTHING:
+            file.position = scan.end
+            file.allocated_to = max(scan.end, file.allocated_to)
+        if is_torn:
+            self._new_run(segment, self.end, self.end)
 
     def _group(self, segment: StoredSegment, unproven: Unproven) -> None:
         """Group unproven frames into runs that continue without a gap."""
@@ -367,15 +324,6 @@ class TailRecovery:
         run = RewrittenRun(segment, base, base, previous_end, gap)
         self.runs.append(run)
         return run
-
-    async def _keep_torn(self, segment: StoredSegment, scan: FrameWalk) -> None:
-        size_bytes = scan.tail_end - scan.end
-        self.torn_bytes += size_bytes
-        if self._quarantine is None:
-            return
-        await self._quarantine.copy(
-            segment.file.handle, scan.next_offset, scan.end, size_bytes, segment.segment_id
-        )
 
     def plan_top(self, directory: str, named_end: int) -> int:
         """Step 4: the next offset, and a segment that begins there when no other can take it."""
@@ -402,10 +350,8 @@ class TailRecovery:
 
 def first_of_tail(segments: Sequence[StoredSegment], committed: Committed) -> int:
     """The last segment, or the first of those whose successors follow a gap and are themselves unproven."""
-    place = max(len(segments) - 1, 0)
-    while place > 0:
+    for place in range(len(segments) - 1, 0, -1):
         segment = segments[place]
         if segment.gap is GapReason.NONE or committed.durable_end >= segment.base_offset:
-            break
-        place -= 1
-    return place
+            return place
+    return 0

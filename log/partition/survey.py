@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import attrs
@@ -28,7 +28,7 @@ from callboard.log.seams.disk import (
     Verb,
 )
 from callboard.log.segments.damage_record import DAMAGES_NAME
-from callboard.log.segments.index_file import segment_id_in
+from callboard.log.segments.index_file import load_index
 from callboard.log.segments.placing import place_segments
 from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.scanning import scan_stored
@@ -37,24 +37,12 @@ from callboard.log.segments.segment_file import (
     NEW_SUFFIX,
     SegmentFile,
     base_offset_of,
-    index_path,
     segment_path,
+    segment_sizes,
 )
 from callboard.log.segments.segments import Damage, StoredSegment
-from callboard.log.segments.small_files import read_whole
 
 NEW_INDEX_SUFFIX: Final = INDEX_SUFFIX + ".new"
-
-
-@attrs.frozen
-class Survey:
-    """The segments found, in offset order, and what was wrong with the others."""
-
-    segments: list[StoredSegment]
-    damages: tuple[Damage, ...]
-    ignored: tuple[str, ...]
-    doubtful_from: int
-    """From this offset on a segment that has a wrong name is missing; `NOTHING` when none has."""
 
 
 async def survey(
@@ -72,49 +60,38 @@ async def survey(
     """
     while True:
         entries = await files.list(directory)
-        bases = [base for entry in entries if (base := segment_base(entry)) is not None]
-        sizes = {entry.name: entry.size_bytes for entry in entries}
-        surveyor = Surveyor(files, directory, quarantine, limit_bytes)
-        for base in bases:
-            await surveyor.visit(base, sizes[segment_path("", base)[1:]])
-        if not await surveyor.rename(committed):
+        sizes = segment_sizes(entries)
+        found = Survey(files, directory, quarantine, limit_bytes)
+        for base, size_bytes in sizes.items():
+            await found.visit(base, size_bytes)
+        if not await found.rename(committed):
             break
-    stale = leftovers(directory, entries, bases)
+    stale = leftovers(directory, entries, sizes)
     if stale and quarantine is not None:
         await files.submit([Unlink(path) for path in stale])
     known = {path.removeprefix(directory + "/") for path in stale} | {COMMITTED_NAME, DAMAGES_NAME}
-    ignored = tuple(
+    found.ignored = tuple(
         entry.name
         for entry in entries
-        if not entry.is_directory and entry.name not in known and not is_ours(entry.name)
+        if not entry.is_directory
+        and entry.name not in known
+        and base_offset_of(entry.name) is None
+        and base_offset_of(entry.name, INDEX_SUFFIX) is None
     )
-    await surveyor.take_out()
-    await surveyor.settle_ends()
-    return Survey(surveyor.segments, tuple(surveyor.damages), ignored, surveyor.doubtful_from)
+    await found.take_out()
+    await found.settle_ends()
+    return found
 
 
 async def ensure_directory(files: Incarnation, directory: str) -> None:
-    """Make the directory, durably, unless it holds something."""
+    """Make the directory, its name and those above it durable, unless it holds something."""
     if not await files.list(directory):
-        await files.submit(make_directory_verbs(directory))
+        parts = directory.split("/")
+        parents = ["/".join(parts[:depth]) for depth in range(len(parts))]
+        await files.submit([MakeDirectory(directory), *map(SyncDirectory, parents)])
 
 
-def make_directory_verbs(directory: str) -> list[Verb]:
-    """Make the directory, and its name and those above it durable."""
-    parts = directory.split("/")
-    parents = ["/".join(parts[:depth]) for depth in range(len(parts))]
-    return [MakeDirectory(directory), *(SyncDirectory(parent) for parent in parents)]
-
-
-def segment_base(entry: Entry) -> int | None:
-    return None if entry.is_directory else base_offset_of(entry.name)
-
-
-def is_ours(name: str) -> bool:
-    return base_offset_of(name) is not None or base_offset_of(name, INDEX_SUFFIX) is not None
-
-
-def leftovers(directory: str, entries: Sequence[Entry], bases: Sequence[int] | None) -> list[str]:
+def leftovers(directory: str, entries: Sequence[Entry], bases: Collection[int] | None) -> list[str]:
     """Paths of half-made files, and of indexes whose segment is not among `bases`: nothing in them counts."""
     return [
         f"{directory}/{entry.name}"
@@ -141,34 +118,33 @@ class Visited:
     """None when both copies are lost, and when it is no part of a partition's log."""
 
 
-class Surveyor:
-    """Visits the files in the order of their names, then judges them together."""
+@attrs.define(eq=False)
+class Survey:
+    """The segments found, in offset order, and what was wrong with the others.
 
-    def __init__(
-        self, files: Incarnation, directory: str, quarantine: Quarantine | None, limit_bytes: int
-    ) -> None:
-        self._files = files
-        self._directory = directory
-        self._quarantine = quarantine
-        self._limit_bytes = limit_bytes
-        self._visited: dict[int, Visited] = {}
-        self._refused: dict[int, str] = {}
-        self._headers: list[SegmentHeader] = []
-        self.segments: list[StoredSegment] = []
-        self.damages: list[Damage] = []
-        self.doubtful_from = NOTHING
-        self._leading: list[int] = []
-        """Places in `damages` of the segments set aside before any could be read."""
+    The files are visited in the order of their names, then judged together.
+    """
+
+    _files: Incarnation
+    _directory: str
+    _quarantine: Quarantine | None
+    _limit_bytes: int
+    segments: list[StoredSegment] = attrs.Factory(list)
+    damages: list[Damage] = attrs.Factory(list)
+    ignored: tuple[str, ...] = ()
+    """Names that are not Callboard's."""
+    doubtful_from: int = NOTHING
+    """From this offset on a segment that has a wrong name is missing; `NOTHING` when none has."""
+    _visited: dict[int, Visited] = attrs.Factory(dict)
+    _refused: dict[int, str] = attrs.Factory(dict)
+    _headers: list[SegmentHeader] = attrs.Factory(list)
+    _leading: list[int] = attrs.Factory(list)
+    """Places in `damages` of the segments set aside before any could be read."""
 
     async def visit(self, base: int, size_bytes: int) -> None:
         """Open the file and read its header; all but the last two files are closed."""
         file = SegmentFile(
-            self._files,
-            self._directory,
-            base,
-            segment_id=0,
-            limit_bytes=self._limit_bytes,
-            position=size_bytes,
+            self._files, self._directory, base, size_bytes, segment_id=0, limit_bytes=self._limit_bytes
         )
         closing = [visited.file for visited in list(self._visited.values())[-2:-1]]
         await self._files.submit([Open(file.handle), *(Close(earlier.handle) for earlier in closing)])
@@ -192,14 +168,8 @@ class Surveyor:
             return False
         for name, base in placing.renamed.items():
             visited = self._visited[name]
-            target = segment_path(self._directory, base)
-            await self._files.submit(
-                (
-                    Close(visited.file.handle),
-                    Rename(visited.file.path, target),
-                    SyncDirectory(self._directory),
-                )
-            )
+            renaming = Rename(visited.file.path, segment_path(self._directory, base))
+            await self._files.submit((Close(visited.file.handle), renaming, SyncDirectory(self._directory)))
         if placing.renamed:
             await self._files.submit([Close(visited.file.handle) for visited in self._visited.values()])
         return bool(placing.renamed)
@@ -214,12 +184,16 @@ class Surveyor:
                 await self._set_aside(visited, self._refused.get(base, ""))
                 continue
             file.segment_id = header.segment_id
-            found = StoredSegment(
-                file, created_us=header.created_us, previous_end=header.previous_end, gap=header.gap
-            )
-            found.is_open = any(visited is one for one in last_two)
             self._headers.append(header)
-            self.segments.append(found)
+            self.segments.append(
+                StoredSegment(
+                    file,
+                    created_us=header.created_us,
+                    previous_end=header.previous_end,
+                    gap=header.gap,
+                    is_open=any(visited is one for one in last_two),
+                )
+            )
 
     async def _header(self, visited: Visited) -> SegmentHeader | None:
         """The header; when both copies are lost, what the index knows of it; None when that is lost too."""
@@ -228,13 +202,12 @@ class Surveyor:
             return header if header.kind is SegmentKind.LOG else None
         if visited.is_blank:
             return None
-        index = await read_whole(self._files, index_path(self._directory, file.base_offset))
-        segment_id = None if index is None else segment_id_in(index)
-        if segment_id is None:
-            return None
         base = file.base_offset
+        index = await load_index(self._files, self._directory, base)
+        if index is None:
+            return None
         self.damages.append(Damage(file.path, 0, SEGMENT_HEADER_BYTES, base, base - 1))
-        return SegmentHeader(segment_id, base, 0, previous_end=base, previous_base=base)
+        return SegmentHeader(index.segment_id, base, 0, previous_end=base, previous_base=base)
 
     async def _set_aside(self, visited: Visited, reason: str) -> None:
         """Take a file out of service."""

@@ -137,21 +137,10 @@ class SyncDirectory:
     path: str
 
 
-Verb = (
-    Open
-    | Create
-    | Write
-    | Zero
-    | Sync
-    | Truncate
-    | Close
-    | Rename
-    | Link
-    | Unlink
-    | MakeDirectory
-    | RemoveDirectory
-    | SyncDirectory
-)
+FileVerb = Open | Create | Write | Zero | Sync | Truncate | Close
+TwoNamesVerb = Rename | Link
+NameVerb = Unlink | MakeDirectory | RemoveDirectory | SyncDirectory
+Verb = FileVerb | TwoNamesVerb | NameVerb
 Plan = Sequence[Verb]
 
 

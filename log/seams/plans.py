@@ -6,30 +6,15 @@ failure reads the same on both disks.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 from callboard.log.errors import CallboardError, InvalidArgument, PlanFailed, StaleIncarnation, StorageError
 
-from .disk import (
-    Close,
-    Create,
-    Link,
-    MakeDirectory,
-    Open,
-    RemoveDirectory,
-    Rename,
-    Sync,
-    SyncDirectory,
-    Truncate,
-    Unlink,
-    Verb,
-    Write,
-    Zero,
-)
+from .disk import FileVerb, NameVerb, SyncDirectory, TwoNamesVerb, Verb
 
-HANDLE_VERBS = frozenset({Open, Create, Write, Zero, Sync, Truncate, Close})
-PATH_VERBS = frozenset({Unlink, MakeDirectory, RemoveDirectory, SyncDirectory})
-TWO_PATH_VERBS = frozenset({Rename, Link})
+HANDLE_VERBS = frozenset(get_args(FileVerb))
+PATH_VERBS = frozenset(get_args(NameVerb))
+TWO_PATH_VERBS = frozenset(get_args(TwoNamesVerb))
 FORBIDDEN_COMPONENTS = frozenset({"", ".", ".."})
 
 

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from callboard.log.format.faults import FrameInvalid, IndexInvalid
+from callboard.log.format.faults import FaultReason, FrameInvalid, IndexInvalid
 from callboard.log.format.frame import FRAME_HEADER_BYTES, decode_header
-from callboard.log.format.index import INDEX_HEADER_BYTES, INDEX_LAYOUT, SegmentIndex
+from callboard.log.format.frame_walk import NOTHING
+from callboard.log.format.index import ENTRY_BYTES, INDEX_HEADER_BYTES, INDEX_LAYOUT, SegmentIndex
 from callboard.log.limits import INDEX_INTERVAL_BYTES, KIB
 from callboard.log.seams.disk import (
     Close,
@@ -32,10 +33,7 @@ from callboard.log.segments.segment_file import index_path
 from callboard.log.segments.segments import StoredSegment
 from callboard.log.segments.small_files import read_whole
 
-ENTRY_BYTES: Final = 24
 NEW_SUFFIX: Final = ".new"
-COUNT_AT: Final = 12
-"""Where the header keeps the number of entries."""
 
 
 def new_index(segment_id: int, base_offset: int) -> SegmentIndex:
@@ -82,30 +80,42 @@ def index_store_verbs(
     return (Write(handle, 0, (data,)), Truncate(handle, len(data)), Close(handle))
 
 
-async def load_index(
-    files: Incarnation, directory: str, base_offset: int, segment_id: int
-) -> SegmentIndex | None:
-    """The stored index when its checksums hold; None when it has to be built anew."""
-    data = await read_whole(files, index_path(directory, base_offset))
-    if data is None:
-        return None
-    length = INDEX_HEADER_BYTES + ENTRY_BYTES * int.from_bytes(data[COUNT_AT : COUNT_AT + 4], "little")
-    try:
-        return SegmentIndex.decode(data[:length], segment_id, interval_bytes=INDEX_INTERVAL_BYTES)
-    except IndexInvalid:
-        return None
+def decode_stored(data: bytes, segment_id: int | None = None) -> SegmentIndex:
+    """The index that a file begins with, whatever follows; without `segment_id` that of the segment that it names.
 
-
-def segment_id_in(data: bytes) -> int | None:
-    """The segment id that an intact index file names: how a segment whose header is lost can be read."""
+    Raises `IndexInvalid`, `FormatTooNew`.
+    """
     if len(data) < INDEX_HEADER_BYTES:
-        return None
-    _, _, _, count, segment_id, *_ = INDEX_LAYOUT.struct.unpack_from(data)
+        raise IndexInvalid(FaultReason.SHORT)
+    _, _, _, count, named_id, *_ = INDEX_LAYOUT.struct.unpack_from(data)
+    whole = data[: INDEX_HEADER_BYTES + ENTRY_BYTES * count]
+    segment_id = named_id if segment_id is None else segment_id
+    return SegmentIndex.decode(whole, segment_id, interval_bytes=INDEX_INTERVAL_BYTES)
+
+
+async def load_index(
+    files: Incarnation, directory: str, base_offset: int, segment_id: int | None = None
+) -> SegmentIndex | None:
+    """The stored index when its checksums hold; None when it has to be built anew.
+
+    Without `segment_id` that of the segment that it names: how a segment whose header is lost can be read.
+    """
+    data = await read_whole(files, index_path(directory, base_offset))
     try:
-        SegmentIndex.decode(data[: INDEX_HEADER_BYTES + ENTRY_BYTES * count], segment_id)
+        return None if data is None else decode_stored(data, segment_id)
     except IndexInvalid:
         return None
-    return int(segment_id)
+
+
+async def trusted_index(files: Incarnation, segment: StoredSegment, end: int = NOTHING) -> SegmentIndex:
+    """The stored index, cut at offset `end`, when it fits the segment's file; else an empty one."""
+    file = segment.file
+    index = await load_index(files, file.directory, segment.base_offset, segment.segment_id)
+    if index is not None:
+        index.cut(end)
+        if index.end_position <= file.position and await proves_itself(files, file.handle, index):
+            return index
+    return new_index(segment.segment_id, segment.base_offset)
 
 
 async def proves_itself(files: Incarnation, handle: Handle, index: SegmentIndex) -> bool:

@@ -36,6 +36,11 @@ def is_within_reach(offset: int, known: int | None) -> bool:
     return offset <= (OFFSET_MAX if known is None else min(known + OFFSET_JUMP_MAX, OFFSET_MAX))
 
 
+def explains_ends(known: int | None, committed: Committed) -> bool:
+    """Whether a log that is known to reach `known` may have the ends that `committed` names."""
+    return is_within_reach(max(committed.visible_end, committed.durable_end), known)
+
+
 def place_segments(
     directory: str, found: Mapping[int, SegmentHeader | None], committed: Committed | None
 ) -> Placing:

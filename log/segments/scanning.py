@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 import attrs
 
@@ -16,9 +17,14 @@ from callboard.log.format.segment import (
     belongs_to,
     decode_segment_header,
 )
+from callboard.log.limits import KIB
 from callboard.log.seams.disk import Close, Handle, Incarnation, Open
-from callboard.log.segments.index_file import load_index, new_index, proves_itself
+from callboard.log.segments.index_file import new_index, trusted_index
+from callboard.log.segments.reading import TimeSearch
 from callboard.log.segments.segments import Damage, StoredSegment
+
+TIME_CHUNK_BYTES: Final = 256 * KIB
+"""Read at a time when a time is looked for."""
 
 
 @attrs.frozen
@@ -103,6 +109,15 @@ async def scan_from(
     return await run_walk_async(walk, partial(files.read, segment.file.handle))
 
 
+def damages_of(path: str, scan: FrameWalk, limit: int = NOTHING) -> list[Damage]:
+    """The damage below offset `limit` that a walk over the file at `path` has found."""
+    return [
+        Damage(path, found.start, found.end, found.first_offset_lost, min(found.last_offset_lost, limit - 1))
+        for found in scan.damages
+        if found.first_offset_lost < limit
+    ]
+
+
 async def scan_stored(
     files: Incarnation, segment: StoredSegment, *, limit: int, kept: SegmentIndex | None = None
 ) -> int:
@@ -116,11 +131,7 @@ async def scan_stored(
     end = segment.file.position
     scan = await scan_from(files, segment, index)
     path = segment.file.path
-    damages = [
-        Damage(path, found.start, found.end, found.first_offset_lost, min(found.last_offset_lost, limit - 1))
-        for found in scan.damages
-        if found.first_offset_lost < limit
-    ]
+    damages = damages_of(path, scan, limit)
     if scan.next_offset < limit:
         damages.append(Damage(path, scan.end, end, scan.next_offset, limit - 1))
     segment.damages = tuple(damages)
@@ -137,16 +148,7 @@ async def index_stored(files: Incarnation, segment: StoredSegment) -> SegmentInd
     if segment.index is not None and segment.is_indexed:
         return segment.index
     await ensure_open(files, segment)
-    directory = segment.file.directory
-    index = await load_index(files, directory, segment.base_offset, segment.segment_id)
-    if index is not None:
-        index.cut(segment.end_offset)
-        if index.end_position > segment.file.position or not await proves_itself(
-            files, segment.file.handle, index
-        ):
-            index = None
-    if index is None:
-        index = new_index(segment.segment_id, segment.base_offset)
+    index = await trusted_index(files, segment, segment.end_offset)
     if index.next_offset < segment.end_offset:
         scan = await scan_from(files, segment, index, check_bodies=False)
         if scan.damages:
@@ -156,3 +158,29 @@ async def index_stored(files: Incarnation, segment: StoredSegment) -> SegmentInd
             index.cut(segment.end_offset)
     segment.index, segment.is_indexed = index, True
     return index
+
+
+async def first_at(
+    files: Incarnation,
+    handle: Handle,
+    segment_id: int,
+    start: tuple[int, int],
+    time_us: int,
+    *,
+    limit: int,
+    file_end: int | None = None,
+) -> int | None:
+    """The first offset below `limit` appended at or after `time_us`; `start` is what an index finds for that time."""
+    position, expected = start
+    search = TimeSearch(time_us)
+    walk = FrameWalk(
+        segment_id,
+        expected,
+        position=position,
+        file_end=file_end,
+        limit=limit,
+        visit=search.visit,
+        chunk_bytes=TIME_CHUNK_BYTES,
+    )
+    await run_walk_async(walk, partial(files.read, handle))
+    return search.offset

@@ -26,12 +26,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+import attrs
+
 from callboard.log.errors import InternalError
 from callboard.log.limits import KIB, MIB
 from callboard.log.seams.disk import (
     Buffer,
     Close,
     Create,
+    Entry,
     Handle,
     Incarnation,
     Open,
@@ -77,66 +80,44 @@ def base_offset_of(name: str, suffix: str = SEGMENT_SUFFIX) -> int | None:
     return int(digits)
 
 
+def segment_sizes(entries: Sequence[Entry]) -> dict[int, int]:
+    """The bytes of each segment in a directory with `entries`, by base offset, rising."""
+    return {
+        base: entry.size_bytes
+        for entry in entries
+        if not entry.is_directory and (base := base_offset_of(entry.name)) is not None
+    }
+
+
+@attrs.define(eq=False)
 class SegmentFile:
     """A segment that is being written, or was recovered. Pure: its verbs are submitted by the owner."""
 
-    __slots__ = (
-        "_temporary",
-        "allocated_to",
-        "base_offset",
-        "directory",
-        "handle",
-        "limit_bytes",
-        "path",
-        "position",
-        "segment_id",
-    )
+    _files: Incarnation
+    directory: str
+    base_offset: int
+    segment_id: int = attrs.field(kw_only=True)
+    limit_bytes: int = attrs.field(kw_only=True)
+    """Bounds what is zeroed ahead."""
+    position: int = 0
+    allocated_to: int = 0
+    path: str = attrs.field(init=False)
+    handle: Handle = attrs.field(init=False)
+    _temporary: Handle | None = attrs.field(default=None, init=False)
 
-    def __init__(
-        self,
-        files: Incarnation,
-        directory: str,
-        base_offset: int,
-        *,
-        segment_id: int,
-        limit_bytes: int,
-        position: int = 0,
-        allocated_to: int = 0,
-    ) -> None:
-        """Describe the segment at `base_offset` in `directory`; `limit_bytes` bounds what is zeroed ahead."""
-        self.directory = directory
-        self.base_offset = base_offset
-        self.segment_id = segment_id
-        self.limit_bytes = limit_bytes
-        self.path = segment_path(directory, base_offset)
-        self.handle: Handle = files.handle(self.path)
-        self.position = position
-        self.allocated_to = max(position, allocated_to)
-        self._temporary: Handle | None = None
+    def __attrs_post_init__(self) -> None:
+        self.path = segment_path(self.directory, self.base_offset)
+        self.handle = self._files.handle(self.path)
+        self.allocated_to = max(self.position, self.allocated_to)
 
     # -- creation (F1) ------------------------------------------------------------------------------------------
 
-    def creation_verbs(
-        self,
-        files: Incarnation,
-        header: bytes,
-        *,
-        allocate_bytes: int = 0,
-        before_naming: Sequence[Verb] = (),
-    ) -> tuple[Verb, ...]:
-        """The whole creation of an empty segment; `append_verbs` may follow in the same plan."""
-        return (
-            *self.start_verbs(files, header, allocate_bytes=allocate_bytes),
-            *self.naming_verbs(before_naming=before_naming),
-        )
-
-    def start_verbs(self, files: Incarnation, header: bytes, *, allocate_bytes: int = 0) -> tuple[Verb, ...]:
+    def start_verbs(self, header: bytes, *, allocate_bytes: int = 0) -> tuple[Verb, ...]:
         """Create the file under its temporary name, with its header and `allocate_bytes` zeros.
 
         The position moves at once: nobody else sees the file yet.
         """
-        temporary = files.handle(self.path.removesuffix(SEGMENT_SUFFIX) + NEW_SUFFIX)
-        self._temporary = temporary
+        self._temporary = temporary = self._files.handle(self.path.removesuffix(SEGMENT_SUFFIX) + NEW_SUFFIX)
         self.position = self.allocated_to = len(header)
         verbs: tuple[Verb, ...] = (Create(temporary), Write(temporary, 0, (header,)))
         if allocate_bytes:

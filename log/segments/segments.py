@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import attrs
 
+from callboard.log.errors import InternalError
 from callboard.log.format.index import SegmentIndex
 from callboard.log.format.segment import GapReason
 from callboard.log.seams.disk import Handle
@@ -51,71 +52,54 @@ class Gap:
         return f"no record has the offsets {self.first} to {self.last} ({self.reason})"
 
 
+@attrs.define(eq=False, repr=False)
 class StoredSegment:
     """One segment: its file, what its header says, and what is known of its frames."""
 
-    __slots__ = (
-        "base_offset",
-        "created_us",
-        "damages",
-        "end_offset",
-        "file",
-        "gap",
-        "index",
-        "index_allocated",
-        "index_handle",
-        "index_stored_to",
-        "is_dropped",
-        "is_indexed",
-        "is_open",
-        "last_used",
-        "newest_us",
-        "previous_end",
-        "readers",
-        "segment_id",
-    )
+    file: SegmentFile
+    created_us: int = attrs.field(kw_only=True)
+    previous_end: int = attrs.field(kw_only=True)
+    """Where the segment before ended; offsets from there to the base offset hold no records."""
+    gap: GapReason = attrs.field(kw_only=True)
+    index: SegmentIndex | None = None
+    """None until it was loaded or built."""
+    base_offset: int = attrs.field(init=False)
+    """The offset that its first record has, or would have."""
+    segment_id: int = attrs.field(init=False)
+    """What its checksums are seeded with."""
+    end_offset: int = attrs.field(init=False)
+    """First offset past its frames; offsets up to the successor's base may follow that hold none."""
+    is_indexed: bool = attrs.field(init=False)
+    """Whether `index` is as complete as the frames allow, or None."""
+    index_handle: Handle | None = None
+    index_allocated: int = 0
+    """Bytes of the index file that are zeroed, so that a checkpoint needs no space; 0: no file yet."""
+    index_stored_to: int = 0
+    """How far into the segment the stored index reaches."""
+    damages: tuple[Damage, ...] | None = None
+    """Where the frames are damaged, once somebody looked."""
+    is_open: bool = False
+    is_dropped: bool = False
+    """Retention has begun to remove the file."""
+    newest_us: int | None = None
+    """Latest append time of its records, once sealed and looked up."""
+    readers: int = 0
+    last_used: int = 0
 
-    def __init__(
-        self,
-        file: SegmentFile,
-        *,
-        created_us: int,
-        previous_end: int,
-        gap: GapReason,
-        index: SegmentIndex | None = None,
-    ) -> None:
-        self.file = file
-        self.base_offset = file.base_offset
-        """The offset that its first record has, or would have."""
-        self.segment_id = file.segment_id
-        """What its checksums are seeded with."""
-        self.created_us = created_us
-        self.previous_end = previous_end
-        """Where the segment before ended; offsets from there to the base offset hold no records."""
-        self.gap = gap
-        self.end_offset = file.base_offset if index is None else index.next_offset
-        """First offset past its frames; offsets up to the successor's base may follow that hold none."""
-        self.index = index
-        """None until it was loaded or built."""
-        self.index_handle: Handle | None = None
-        self.index_allocated = 0
-        """Bytes of the index file that are zeroed, so that a checkpoint needs no space; 0: no file yet."""
-        self.index_stored_to = 0
-        """How far into the segment the stored index reaches."""
-        self.damages: tuple[Damage, ...] | None = None
-        """Where the frames are damaged, once somebody looked."""
-        self.is_indexed = index is not None
-        """Whether `index` is as complete as the frames allow, or None."""
-        self.is_dropped = False
-        """Retention has begun to remove the file."""
-        self.is_open = False
-        self.newest_us: int | None = None
-        """Latest append time of its records, once sealed and looked up."""
-        self.readers = 0
-        self.last_used = 0
+    def __attrs_post_init__(self) -> None:
+        self.base_offset, self.segment_id = self.file.base_offset, self.file.segment_id
+        self.end_offset = self.base_offset if self.index is None else self.index.next_offset
+        self.is_indexed = self.index is not None
 
     def __repr__(self) -> str:
         return f"<StoredSegment {self.base_offset} to {self.end_offset}>"
+
+    @property
+    def index_in_use(self) -> SegmentIndex:
+        """The index of a segment that is being written."""
+        if self.index is None:
+            raise InternalError(f"{self!r} is in use without an index", invariant="L4")
+        return self.index
 
     @property
     def size_bytes(self) -> int:

@@ -6,6 +6,7 @@ from callboard.log.errors import PlanFailed
 from callboard.log.seams.disk import (
     Close,
     Create,
+    Handle,
     Incarnation,
     Open,
     Rename,
@@ -17,15 +18,22 @@ from callboard.log.seams.disk import (
 )
 
 
-async def read_whole(files: Incarnation, path: str) -> bytes | None:
-    """The file's bytes; None when it is missing. Raises `PlanFailed`."""
-    handle = files.handle(path)
+async def open_file(files: Incarnation, handle: Handle) -> bool:
+    """Open the file; False when it is missing. Raises `PlanFailed`."""
     try:
         await files.submit((Open(handle),))
     except PlanFailed as error:
         if isinstance(error.error, FileNotFoundError):
-            return None
+            return False
         raise
+    return True
+
+
+async def read_whole(files: Incarnation, path: str) -> bytes | None:
+    """The file's bytes; None when it is missing. Raises `PlanFailed`."""
+    handle = files.handle(path)
+    if not await open_file(files, handle):
+        return None
     data = await files.read(handle, 0, await files.size(handle))
     await files.submit((Close(handle),))
     return data

@@ -6,85 +6,31 @@ changed something: a fault that never met its verb, or a misdirected write that 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from errno import errorcode
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 import attrs
 
-from callboard.log.seams.disk import (
-    Close,
-    Create,
-    Link,
-    MakeDirectory,
-    Open,
-    RemoveDirectory,
-    Rename,
-    Sync,
-    SyncDirectory,
-    Truncate,
-    Unlink,
-    Write,
-    Zero,
-)
-
-
-@attrs.frozen
-class ReadVerb:
-    """Stands for a read where a verb type is asked for; reads are no verbs of a plan."""
-
-
-@attrs.frozen
-class MapMark:
-    """Stands for the mapping of a mark where a verb type is asked for."""
-
-
-class CutRead:
-    """The kind of a fault that cuts a read short."""
-
-
-class Misdirection:
-    """The kind of a fault that puts a write elsewhere."""
-
-
-class Slowness:
-    """The kind of a fault that makes plans and reads take time."""
-
-
-class Standstill:
-    """The kind of a fault that stops plans and reads."""
-
+from callboard.log.seams.disk import Verb
 
 VERB_NAMES: Final[dict[type, str]] = {
-    Open: "open",
-    Create: "create",
-    Write: "write",
-    Zero: "zero",
-    Sync: "sync",
-    Truncate: "truncate",
-    Close: "close",
-    Rename: "rename",
-    Link: "link",
-    Unlink: "unlink",
-    MakeDirectory: "make_directory",
-    RemoveDirectory: "remove_directory",
-    SyncDirectory: "sync_directory",
-    ReadVerb: "read",
-    MapMark: "mark",
+    verb: re.sub(r"\B([A-Z])", r"_\1", verb.__name__).lower() for verb in get_args(Verb)
 }
-"""What observers and fault plans call each verb; reads and marks are no verbs of a plan, but are observed, too."""
-
-VERB_TYPES: Final[dict[str, type]] = {name: kind for kind, name in VERB_NAMES.items()}
-
+"""What observers and faults call each verb of a plan: "open", "create"... "make_directory"..."""
+OBSERVED: Final = (*VERB_NAMES.values(), "read", "mark")
+"""The verbs, and the two things that are no verbs of a plan, but are observed and may fail, too."""
 
 NO_ERROR: Final = OSError()
 
 
 @attrs.define(eq=False)
 class PlantedFault:
-    """Something that waits for verbs of one type, or another kind of thing, on paths that contain `path_contains`.
+    """Something that waits for a kind of thing to happen on paths that contain `path_contains`.
 
+    The kind is one of `OBSERVED`, or else "short read", "misdirected write", "slow" or "stall".
     The first `after` matching verbs pass, the next `times` are hit: they fail with `error`. A write, or zeroing, puts
     down `partial` bytes before it fails; below 0, `draw` says how many, some but not all. A failed sync marks the
     file's dirty pages clean: "kept" pages stay readable, "reverted" ones show the durable bytes; neither reaches the
@@ -93,7 +39,7 @@ class PlantedFault:
     `hits` tells how often it really had an effect so far.
     """
 
-    verb_type: type
+    kind: str
     error: OSError = NO_ERROR
     path_contains: str = ""
     times: int = 1
@@ -114,12 +60,8 @@ class PlantedFault:
 class PlantedFaults:
     """The planted faults of one disk, and what they did."""
 
-    __slots__ = ("counts", "hits", "planted")
-
     def __init__(self) -> None:
         self.planted: list[PlantedFault] = []
-        self.hits: Counter[tuple[str, int | None]] = Counter()
-        """Failed verbs, by type name and error number."""
         self.counts: Counter[str] = Counter()
         """Everything that had an effect, in words: "sync EIO", "sectors lost", "names lost", "rot"..."""
 
@@ -137,17 +79,17 @@ class PlantedFaults:
         """Forget every planted fault; keep the counts."""
         self.planted.clear()
 
-    def find(self, kind: type, path: str) -> PlantedFault | None:
+    def find(self, kind: str, path: str) -> PlantedFault | None:
         """The fault that waits for this, if any. It continues to wait."""
         for fault in self.planted:
-            if fault.verb_type is kind and fault.path_contains in path:
+            if fault.kind == kind and fault.path_contains in path:
                 return fault
         return None
 
-    def take(self, kind: type, path: str) -> PlantedFault | None:
+    def take(self, kind: str, path: str) -> PlantedFault | None:
         """The fault that befalls this now, if any: one of its times is used up. The caller counts the hit."""
         for fault in self.planted:
-            if fault.verb_type is not kind or fault.path_contains not in path:
+            if fault.kind != kind or fault.path_contains not in path:
                 continue
             if fault.after > 0:
                 fault.after -= 1
@@ -166,7 +108,6 @@ class PlantedFaults:
             if fault.on_hit is not None:
                 fault.on_hit()
 
-    def count_failure(self, fault: PlantedFault | None, kind: type, number: int | None) -> None:
+    def count_failure(self, fault: PlantedFault | None, kind: str, number: int | None) -> None:
         """Count a verb that failed with this error."""
-        self.hits[kind.__name__, number] += 1
-        self.count(fault, f"{VERB_NAMES[kind]} {errorcode.get(number or 0, 'error')}")
+        self.count(fault, f"{kind} {errorcode.get(number or 0, 'error')}")

@@ -46,13 +46,7 @@ class FileTree:
 
     def node(self, path: str) -> Node:
         """The file or directory of that name. Raises FileNotFoundError or NotADirectoryError."""
-        if not path:
-            return self.root
-        folder, name = self._parent(path)
-        found = folder.volatile.get(name)
-        if found is None:
-            raise failure(errno.ENOENT, path)
-        return found
+        return self._find(path)[2] if path else self.root
 
     def inode(self, path: str) -> Inode:
         """The file of that name. Raises IsADirectoryError for a directory."""
@@ -81,6 +75,14 @@ class FileTree:
         if isinstance(place, Inode):
             raise failure(errno.ENOTDIR, path)
         return place, name
+
+    def _find(self, path: str) -> tuple[MemoryDirectory, str, Node]:
+        """The folder, the name in it, and what has that name."""
+        folder, name = self._parent(path)
+        found = folder.volatile.get(name)
+        if found is None:
+            raise failure(errno.ENOENT, path)
+        return folder, name, found
 
     def walk(self, *, durable: bool = False) -> Iterator[tuple[str, Node]]:
         """Every path and its node in a fixed order, folders before what is in them; the root is `""`."""
@@ -129,10 +131,7 @@ class FileTree:
 
     def unlink(self, path: str) -> None:
         """Remove a file's name."""
-        folder, name = self._parent(path)
-        found = folder.volatile.get(name)
-        if found is None:
-            raise failure(errno.ENOENT, path)
+        folder, name, found = self._find(path)
         if isinstance(found, MemoryDirectory):
             raise failure(errno.EISDIR, path)
         folder.change({name: None})
@@ -171,10 +170,7 @@ class FileTree:
 
     def remove_directory(self, path: str) -> None:
         """Remove an empty directory."""
-        folder, name = self._parent(path)
-        found = folder.volatile.get(name)
-        if found is None:
-            raise failure(errno.ENOENT, path)
+        folder, name, found = self._find(path)
         if isinstance(found, Inode):
             raise failure(errno.ENOTDIR, path)
         if found.volatile:

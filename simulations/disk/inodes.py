@@ -105,6 +105,11 @@ class Inode:
         return new != old and new.ljust(SECTOR_BYTES, b"\0") != old.ljust(SECTOR_BYTES, b"\0")
 
     @property
+    def settled(self) -> bytearray:
+        """The durable bytes that reads see, too: those that are in both."""
+        return self.durable.stored[: len(self.volatile.stored)]
+
+    @property
     def unsynced(self) -> tuple[int, ...]:
         """`LENGTH`, if it changed, and the dirty sectors."""
         sectors = self.dirty_sectors if self._dirty else []

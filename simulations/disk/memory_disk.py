@@ -22,6 +22,7 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, NamedTuple, NoReturn
 
+import attrs
 import trio
 
 from callboard.log.errors import DirectoryLocked, PlanFailed
@@ -29,7 +30,7 @@ from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Verb
 from callboard.log.seams.plans import path_of, plan_failed, stale
 
-from .disk_faults import VERB_NAMES, CutRead
+from .disk_faults import VERB_NAMES
 from .file_tree import FileTree
 from .inodes import Choose, Inode, lose_unsynced
 from .memory_incarnation import MemoryIncarnation
@@ -47,13 +48,11 @@ class Executed(NamedTuple):
     path: str
 
 
+@attrs.frozen(eq=False)
 class MemoryLock:
     """The held lock."""
 
-    __slots__ = ("_disk",)
-
-    def __init__(self, disk: MemoryDisk) -> None:
-        self._disk = disk
+    _disk: MemoryDisk
 
     def release(self) -> None:
         """Release it. Does nothing when it is released already, or after a crash."""
@@ -79,6 +78,8 @@ class MemoryDisk(VerbRunner):
 
     def __init__(self, *, clock: Clock | None = None) -> None:
         super().__init__()
+        self.root = "memory"
+        """Its name in messages."""
         self.observer: Callable[[str, str, str], None] | None = None
         self.sleep: Callable[[float], Awaitable[None]] = _shielded_sleep
         """How a delay, in seconds, is spent: not to be cancelled."""
@@ -92,7 +93,8 @@ class MemoryDisk(VerbRunner):
         self.crashed = trio.Event()
         """Set when `crash_after` has cut the power; `power_on` replaces it."""
         self.now: Callable[[], float] = trio.current_time if clock is None else clock.monotonic
-        self._is_off = False
+        self.is_off = False
+        """Whether `crash_after` struck and `power_on` was not called yet."""
         self._fuse: tuple[int, Choose, bool] | None = None
         self._epoch = 0
         self._current: dict[str, MemoryIncarnation] = {}
@@ -100,15 +102,9 @@ class MemoryDisk(VerbRunner):
         self._lock: MemoryLock | None = None
         self._holder: dict[str, Any] = {}
 
-    @property
-    def root(self) -> str:
-        """Its name in messages."""
-        return "memory"
-
     # -- the Disk protocol
 
     async def incarnate(self, owner: str) -> MemoryIncarnation:
-        """A new incarnation for `owner`; fences the earlier one and waits for its last plan (D3)."""
         epoch = self._epoch
         await trio.lowlevel.checkpoint()
         self._check_power(owner)
@@ -126,7 +122,6 @@ class MemoryDisk(VerbRunner):
             return born
 
     async def forget(self, owner: str) -> None:
-        """`owner` has ended for good: fence its incarnation, wait for its last plan, and forget it."""
         await trio.lowlevel.checkpoint()
         births = self._births.setdefault(owner, trio.Lock())
         async with births:
@@ -139,7 +134,6 @@ class MemoryDisk(VerbRunner):
             self._births.pop(owner, None)
 
     async def lock(self, holder: dict[str, Any]) -> MemoryLock:
-        """Lock the root for writing, or raise `DirectoryLocked` naming the holder."""
         epoch = self._epoch
         await trio.lowlevel.checkpoint()
         self._check_power("lock")
@@ -206,14 +200,9 @@ class MemoryDisk(VerbRunner):
 
     def power_on(self) -> None:
         """Start again after `crash_after` struck; calls it off if it did not."""
-        self._is_off = False
+        self.is_off = False
         self._fuse = None
         self.crashed = trio.Event()
-
-    @property
-    def is_off(self) -> bool:
-        """Whether `crash_after` struck and `power_on` was not called yet."""
-        return self._is_off
 
     # -- looking and damaging
 
@@ -287,11 +276,8 @@ class MemoryDisk(VerbRunner):
         await self._hang(incarnation, path)
         if reads and self.observer is not None:
             self.observer(incarnation.owner, "read", path)
-        if reads and self.faults.planted:
-            fault = self.faults.take(CutRead, path)
-            if fault is not None:
-                self.faults.count(fault, "short read")
-                await self.pause(path)
+        if reads and self._cuts_read(path):
+            await self.pause(path)
         if incarnation.is_dead:
             await self._end(incarnation.owner)
 
@@ -301,12 +287,14 @@ class MemoryDisk(VerbRunner):
             return False
         if self.observer is not None:
             self.look_out(incarnation, "read", path)
-        if self.faults.planted:
-            fault = self.faults.take(CutRead, path)
-            if fault is not None:
-                self.faults.count(fault, "short read")
-                return False
-        return True
+        return not self._cuts_read(path)
+
+    def _cuts_read(self, path: str) -> bool:
+        """Whether a read comes back short."""
+        fault = self.faults.take("short read", path) if self.faults.planted else None
+        if fault is not None:
+            self.faults.count(fault, fault.kind)
+        return fault is not None
 
     def look_out(self, incarnation: MemoryIncarnation, verb: str, path: str) -> None:
         """Tell the observer, in a call that cannot wait. Raises `StaleIncarnation` when that was the machine's end."""
@@ -323,7 +311,7 @@ class MemoryDisk(VerbRunner):
                 return
             if id(fault) not in counted:
                 counted.add(id(fault))
-                self.faults.count(fault, "stall")
+                self.faults.count(fault, fault.kind)
             with trio.CancelScope(shield=True):
                 await self._hanging.park()
         await self._end(incarnation.owner)
@@ -344,9 +332,7 @@ class MemoryDisk(VerbRunner):
                 self.observer(incarnation.owner, VERB_NAMES[type(verb)], path)
             if incarnation.is_dead or self._burns(answered=True):
                 await self._end(incarnation.owner)
-            self.plans.append(Executed(incarnation.owner, type(verb).__name__, path))
-            error = self.run_verb(incarnation, verb, path)
-            self.verbs_executed += 1
+            error = self._step(incarnation, verb, path)
             if self._burns(answered=False):
                 await self._end(incarnation.owner)
             if error is not None:
@@ -364,12 +350,15 @@ class MemoryDisk(VerbRunner):
         for index, verb in enumerate(plan):
             path = path_of(verb)
             self.look_out(incarnation, VERB_NAMES[type(verb)], path)
-            self.plans.append(Executed(incarnation.owner, type(verb).__name__, path))
-            error = self.run_verb(incarnation, verb, path)
-            self.verbs_executed += 1
+            error = self._step(incarnation, verb, path)
             if error is not None:
                 return plan_failed(self.root, index, verb, error)
         return None
+
+    def _step(self, incarnation: MemoryIncarnation, verb: Verb, path: str) -> OSError | None:
+        self.plans.append(Executed(incarnation.owner, type(verb).__name__, path))
+        self.verbs_executed += 1
+        return self.run_verb(incarnation, verb, path)
 
     def _burns(self, *, answered: bool) -> bool:
         """Lose power if `crash_after` says so."""
@@ -378,7 +367,7 @@ class MemoryDisk(VerbRunner):
         left, choose, wants_answer = self._fuse
         if wants_answer is answered and left <= (0 if answered else 1):
             self.crash(choose)
-            self._is_off = True
+            self.is_off = True
             self.crashed.set()
             return True
         if not answered:
@@ -391,7 +380,7 @@ class MemoryDisk(VerbRunner):
             await self._end(owner)
 
     def _check_power(self, owner: str) -> None:
-        if self._is_off:
+        if self.is_off:
             raise stale(owner)
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING
 
+import attrs
 import trio
 
 from callboard.log.errors import InvalidArgument, PlanFailed
 from callboard.log.seams.disk import Entry, Handle, Plan, Write
 from callboard.log.seams.plans import check_path, check_plan, path_of, stale, storage_error, unstorable
 
-from .disk_faults import MapMark, ReadVerb
 from .file_tree import failure
 from .inodes import Inode, MemoryDirectory, Node
 
@@ -22,44 +22,35 @@ if TYPE_CHECKING:
     from .memory_disk import MemoryDisk
 
 
+@attrs.define(eq=False, repr=False)
 class MemoryHandle:
     """A file of one incarnation."""
 
-    __slots__ = ("_path", "incarnation", "inode")
-
-    def __init__(self, path: str, incarnation: MemoryIncarnation) -> None:
-        self._path = path
-        self.incarnation = incarnation
-        self.inode: Inode | None = None
+    path: str
+    """Relative to the disk's root."""
+    incarnation: MemoryIncarnation
+    inode: Inode | None = None
 
     def __repr__(self) -> str:
-        return f"<MemoryHandle {self._path!r} of {self.incarnation.owner!r}>"
-
-    @property
-    def path(self) -> str:
-        """Relative to the disk's root."""
-        return self._path
+        return f"<MemoryHandle {self.path!r} of {self.incarnation.owner!r}>"
 
     def opened(self) -> Inode:
         """The file behind it. Raises OSError (EBADF) when closed."""
         if self.inode is None:
-            raise OSError(errno.EBADF, "the handle is not open", self._path)
+            raise OSError(errno.EBADF, "the handle is not open", self.path)
         return self.inode
 
 
+@attrs.define(eq=False)
 class MemoryMark:
     """A mapped file: stores go to the page cache."""
 
-    __slots__ = ("_incarnation", "_inode", "_length", "_path")
-
-    def __init__(self, path: str, inode: Inode, length: int, incarnation: MemoryIncarnation) -> None:
-        self._path = path
-        self._inode: Inode | None = inode
-        self._length = length
-        self._incarnation = incarnation
+    _path: str
+    _inode: Inode | None
+    _length: int
+    _incarnation: MemoryIncarnation
 
     def store(self, data: bytes) -> None:
-        """Replace the content. Raises `StaleIncarnation` once fenced; does nothing once closed."""
         life = self._incarnation
         if life.is_fenced or len(data) != self._length:
             raise unstorable(self._path, self._length, data, life.owner, is_fenced=life.is_fenced)
@@ -68,53 +59,46 @@ class MemoryMark:
             self._inode.write(0, data)
 
     def load(self) -> bytes:
-        """The content now; empty once closed."""
         return b"" if self._inode is None else self._inode.volatile.read(0, self._length)
 
     def close(self) -> None:
-        """Unmap. Later calls do nothing."""
         self._inode = None
 
 
+@attrs.define
 class MemoryFlight:
     """A plan that was run at once."""
 
-    def __init__(self, failure: PlanFailed | None) -> None:
-        self.failure = failure
-        self.has_landed = failure is None
+    failure: PlanFailed | None
+    has_landed: bool
 
 
+@attrs.define(eq=False, repr=False)
 class MemoryIncarnation:
     """The disk as one owner's one life sees it."""
 
-    __slots__ = ("_disk", "_drained", "_flights", "_flown", "handles", "is_dead", "is_fenced", "owner")
-
-    def __init__(self, owner: str, disk: MemoryDisk) -> None:
-        self.owner = owner
-        self.is_fenced = False
-        self.is_dead = False
-        self.handles: dict[MemoryHandle, None] = {}
-        self._disk = disk
-        self._flights: dict[int, float] = {}
-        self._flown = 0
-        self._drained: trio.Event | None = None
+    owner: str
+    _disk: MemoryDisk
+    is_fenced: bool = False
+    is_dead: bool = False
+    handles: dict[MemoryHandle, None] = attrs.Factory(dict)
+    _flights: dict[int, float] = attrs.Factory(dict)
+    _flown: int = 0
+    _drained: trio.Event | None = None
 
     def __repr__(self) -> str:
         return f"<MemoryIncarnation of {self.owner!r}{', fenced' if self.is_fenced else ''}>"
 
     @property
     def in_flight_since(self) -> float | None:
-        """Monotonic time at which the oldest unfinished plan was submitted, None when none is in flight."""
         return next(iter(self._flights.values()), None)
 
     def handle(self, path: str) -> MemoryHandle:
-        """A closed handle for `path`."""
         self._check()
         check_path(path)
         return MemoryHandle(path, self)
 
     async def submit(self, plan: Plan) -> None:
-        """Run the plan to its end or its first failure. Raises `PlanFailed`."""
         self._check()
         plan = tuple(plan)
         check_plan(plan, self)
@@ -137,7 +121,8 @@ class MemoryIncarnation:
         disk = self._disk
         if not disk.is_quick or any(type(verb) is not Write for verb in plan):
             return None
-        return MemoryFlight(disk.run_at_once(self, plan))
+        failed = disk.run_at_once(self, plan)
+        return MemoryFlight(failed, failed is None)
 
     async def landed(self, flight: MemoryFlight) -> None:
         """A checkpoint. Raises `PlanFailed`."""
@@ -146,7 +131,6 @@ class MemoryIncarnation:
             raise flight.failure
 
     async def read(self, handle: Handle, offset: int, length: int) -> bytes:
-        """Up to `length` bytes from `offset`; fewer only at the end of the file. Raises `StorageError`."""
         file = self._own(handle)
         await self._disk.visit(self, file.path, reads=True)
         try:
@@ -168,10 +152,10 @@ class MemoryIncarnation:
         inode = file.opened()
         if offset < 0 or length < 0:
             raise failure(errno.EINVAL, file.path)
-        self._meet_fault(ReadVerb, file.path)
+        self._meet_fault("read", file.path)
         return inode.volatile.read(offset, offset + length)
 
-    def _meet_fault(self, kind: type, path: str) -> None:
+    def _meet_fault(self, kind: str, path: str) -> None:
         """Fail if a fault waits for this."""
         faults = self._disk.faults
         fault = faults.take(kind, path) if faults.planted else None
@@ -184,7 +168,6 @@ class MemoryIncarnation:
         self._disk.look_out(self, verb, path)
 
     async def size(self, handle: Handle) -> int:
-        """The file's length in bytes."""
         file = self._own(handle)
         await self._disk.visit(self, file.path)
         try:
@@ -193,7 +176,6 @@ class MemoryIncarnation:
             raise storage_error("measuring", self._disk.root, file.path, error) from error
 
     async def list(self, path: str) -> list[Entry]:
-        """The names in a directory, sorted; empty when the directory is missing."""
         self._check()
         check_path(path, root_allowed=True)
         await self._disk.visit(self, path)
@@ -206,7 +188,6 @@ class MemoryIncarnation:
         return [_entry(name, names[name]) for name in sorted(names)]
 
     async def mark(self, path: str, length: int) -> MemoryMark:
-        """Map a small file of `length` bytes, made (zero-filled, directory not synced) when missing."""
         self._check()
         check_path(path)
         if length <= 0:
@@ -214,14 +195,13 @@ class MemoryIncarnation:
         await self._disk.visit(self, path)
         self.look_out("mark", path)
         try:
-            self._meet_fault(MapMark, path)
+            self._meet_fault("mark", path)
             inode = self._disk.map(path, length)
         except OSError as error:
             raise storage_error("mapping", self._disk.root, path, error) from error
         return MemoryMark(path, inode, length, self)
 
     async def free_bytes(self) -> int:
-        """Bytes that may still be written."""
         self._check()
         await self._disk.visit(self, "")
         return self._disk.free_bytes
@@ -256,5 +236,6 @@ class MemoryIncarnation:
 
 
 def _entry(name: str, node: Node) -> Entry:
-    is_directory = isinstance(node, MemoryDirectory)
-    return Entry(name, is_directory, 0 if isinstance(node, MemoryDirectory) else len(node.volatile))
+    if isinstance(node, MemoryDirectory):
+        return Entry(name, True, 0)
+    return Entry(name, False, len(node.volatile))

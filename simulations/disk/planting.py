@@ -14,17 +14,7 @@ from typing import Final, Literal
 import trio
 
 from .damage_budget import DamageBudget
-from .damaging import flip_a_bit
-from .disk_faults import (
-    VERB_TYPES,
-    CutRead,
-    Misdirection,
-    PlantedFault,
-    PlantedFaults,
-    ReadVerb,
-    Slowness,
-    Standstill,
-)
+from .disk_faults import OBSERVED, VERB_NAMES, PlantedFault, PlantedFaults
 from .file_tree import FileTree, failure
 from .inodes import Inode
 
@@ -59,18 +49,20 @@ class Planting:
         pages: Literal["kept", "reverted"] = "kept",
         partial: int = 0,
     ) -> PlantedFault:
-        """Let verbs of a type fail, see `PlantedFault`: `verb` is a verb type, `ReadVerb`, `MapMark`, or a name.
+        """Let verbs of a kind fail, see `PlantedFault`: `verb` is a verb's type, or one of `OBSERVED`.
 
         `error` is an OSError, or the name of its number: "EIO", "ENOSPC"...
         """
         if isinstance(error, str):
             error = failure(getattr(errno, error), path_contains)
-        kind = VERB_TYPES[verb] if isinstance(verb, str) else verb
+        kind = VERB_NAMES[verb] if isinstance(verb, type) else verb
+        if kind not in OBSERVED:
+            raise ValueError(f"{kind!r} is no verb: use one of {', '.join(OBSERVED)}")
         return self.faults.plant(PlantedFault(kind, error, path_contains, times, after, pages, partial))
 
     def fail_read(self, path_contains: str = "", *, times: int = 1) -> PlantedFault:
         """Let the next reads, of both kinds, fail with EIO."""
-        return self.fail_next(ReadVerb, "EIO", path_contains=path_contains, times=times)
+        return self.fail_next("read", "EIO", path_contains=path_contains, times=times)
 
     def short_write_next(self, path_contains: str = "", draw: int = 0, *, error: str = "EIO") -> PlantedFault:
         """Let the next write put down some of its bytes, but not all, and then fail.
@@ -84,7 +76,7 @@ class Planting:
 
     def short_read_next(self, path_contains: str = "", *, times: int = 1) -> PlantedFault:
         """Let the next reads come back short: a cached one finds nothing, a waiting one takes its time twice."""
-        return self.faults.plant(PlantedFault(CutRead, path_contains=path_contains, times=times))
+        return self.faults.plant(PlantedFault("short read", path_contains=path_contains, times=times))
 
     def misdirect_next(self, path_contains: str = "", draw: int = 0) -> PlantedFault:
         """Let the next write land elsewhere in its file: instead of where it belongs, or, with an odd `draw`, as well.
@@ -92,7 +84,7 @@ class Planting:
         It hits only where it changes bytes that are there already, and only files that may be damaged; it waits for
         a write where both hold.
         """
-        return self.faults.plant(PlantedFault(Misdirection, path_contains=path_contains, draw=draw))
+        return self.faults.plant(PlantedFault("misdirected write", path_contains=path_contains, draw=draw))
 
     # -- damage at once
 
@@ -101,17 +93,33 @@ class Planting:
 
         Which ones, the damage budget decides: see `damage_budget.py`.
         """
-        spoiled = flip_a_bit(self.tree, path_contains, draw, self.damage_budget)
-        if spoiled:
-            self.faults.count(None, "rot")
-        return spoiled
+        candidates = [
+            (path, node)
+            for path, node in self.tree.walk()
+            if isinstance(node, Inode)
+            and path_contains in path
+            and self.damage_budget.may_spoil(path)
+            and any(node.settled)
+        ]
+        if not candidates:
+            return False
+        path, inode = candidates[draw % len(candidates)]
+        draw //= len(candidates)
+        places = [at for at, byte in enumerate(inode.settled) if byte]
+        at = places[draw % len(places)]
+        mask = 1 << draw // len(places) % 8
+        for content in (inode.volatile, inode.durable):
+            content.stored[at] ^= mask
+        self.damage_budget.note("rot", path, at, at + 1)
+        self.faults.count(None, "rot")
+        return True
 
     # -- space
 
     def fill(self, slack_bytes: int = 0) -> PlantedFault:
         """Leave space for `slack_bytes` more and no more, until `free`. `hits` counts what failed for want of it."""
         self.capacity_bytes = self.used_bytes + slack_bytes
-        self._full = PlantedFault(VERB_TYPES["write"], failure(errno.ENOSPC, ""))
+        self._full = PlantedFault("write", failure(errno.ENOSPC, ""))
         return self._full
 
     def free(self) -> None:
@@ -139,7 +147,7 @@ class Planting:
 
     def slow(self, path_contains: str, latency_s: float) -> PlantedFault:
         """Let every plan and read that touches such a path take `latency_s` seconds longer, until `unslow`."""
-        fault = PlantedFault(Slowness, path_contains=path_contains, latency_s=latency_s)
+        fault = PlantedFault("slow", path_contains=path_contains, latency_s=latency_s)
         self._slow.append(fault)
         return fault
 
@@ -149,7 +157,7 @@ class Planting:
 
     def hang(self, path_contains: str = "") -> PlantedFault:
         """Let plans and reads that touch such a path wait until `unhang`; no cancellation ends that (D1)."""
-        fault = PlantedFault(Standstill, path_contains=path_contains)
+        fault = PlantedFault("stall", path_contains=path_contains)
         self._hung.append(fault)
         return fault
 

@@ -14,7 +14,6 @@ another, changes nothing for the rest, and a failing plan can be shrunk.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -23,7 +22,7 @@ import attrs
 from callboard.simulations.entropy import SeededEntropy
 
 from .damage_budget import DamageBudget
-from .inodes import LENGTH, SECTOR_BYTES, Garbage, Inode, Unsynced
+from .inodes import LENGTH, SECTOR_BYTES, Choose, Garbage, Inode, Unsynced
 
 
 def _check_probability(_: Any, attribute: attrs.Attribute[float], value: float) -> None:
@@ -42,81 +41,63 @@ class Survival:
     names: float = attrs.field(default=0.0, validator=_check_probability)
     zeros: bool = True
 
-    def choosing(self, damage_budget: DamageBudget | None = None) -> Choosing:
+    def choosing(self, damage_budget: DamageBudget | None = None) -> Choose:
         """A `Choose` for `MemoryDisk.crash`. `damage_budget`, the disk's, bounds the garbage."""
-        return Choosing(self, DamageBudget() if damage_budget is None else damage_budget)
+        budget = DamageBudget() if damage_budget is None else damage_budget
 
+        def choose(unsynced: Unsynced) -> Iterable[int | Garbage]:
+            entropy = SeededEntropy(self.seed).fork(unsynced.path)
+            if unsynced.is_directory:
+                return self._names(unsynced, entropy)
+            return self._sectors(unsynced, entropy, budget)
 
-class Choosing:
-    """A `Choose` that draws as a `Survival` says, and counts what it decided."""
-
-    __slots__ = ("_damage_budget", "_survival", "counts")
-
-    def __init__(self, survival: Survival, damage_budget: DamageBudget) -> None:
-        self._survival = survival
-        self._damage_budget = damage_budget
-        self.counts: Counter[str] = Counter()
-        """"applied", "lost", "trashed" sectors, "torn" files, "names kept", "names lost"."""
-
-    def __call__(self, unsynced: Unsynced) -> Iterable[int | Garbage]:
-        entropy = SeededEntropy(self._survival.seed).fork(unsynced.path)
-        if unsynced.is_directory:
-            return self._names(unsynced, entropy)
-        return self._sectors(unsynced, entropy)
+        return choose
 
     def _names(self, unsynced: Unsynced, entropy: SeededEntropy) -> list[int]:
         in_order = entropy.random() < 0.5
         kept: list[int] = []
         for item in unsynced.items:
-            if entropy.random() < self._survival.names:
+            if entropy.random() < self.names:
                 kept.append(item)
             elif in_order:
                 break
-        self.counts["names kept"] += len(kept)
-        self.counts["names lost"] += len(unsynced.items) - len(kept)
         return kept
 
-    def _sectors(self, unsynced: Unsynced, entropy: SeededEntropy) -> list[int | Garbage]:
-        survival = self._survival
-        torn = entropy.random() < survival.torn
-        whole = entropy.random() < survival.applied
-        kept = [item for item in unsynced.items if (entropy.random() < survival.applied if torn else whole)]
-        if not survival.zeros:
+    def _sectors(
+        self, unsynced: Unsynced, entropy: SeededEntropy, budget: DamageBudget
+    ) -> list[int | Garbage]:
+        torn = entropy.random() < self.torn
+        whole = entropy.random() < self.applied
+        kept = [item for item in unsynced.items if (entropy.random() < self.applied if torn else whole)]
+        if not self.zeros:
             kept = _without_zeros(unsynced, kept)
         fates: list[int | Garbage] = []
         for item in kept:
-            if item != LENGTH and unsynced.inode is not None and entropy.random() < survival.trashed:
-                fates.append(self._garbage(unsynced.path, unsynced.inode, item, entropy))
+            if item != LENGTH and unsynced.inode is not None and entropy.random() < self.trashed:
+                fates.append(garbage(unsynced.path, unsynced.inode, item, entropy, budget))
             else:
                 fates.append(item)
-        self._count(unsynced, fates)
         return fates
 
-    def _count(self, unsynced: Unsynced, fates: list[int | Garbage]) -> None:
-        sectors = sum(item != LENGTH for item in unsynced.items)
-        trashed = sum(isinstance(fate, Garbage) for fate in fates)
-        applied = sum(isinstance(fate, int) and fate != LENGTH for fate in fates)
-        self.counts["applied"] += applied
-        self.counts["trashed"] += trashed
-        self.counts["lost"] += sectors - applied - trashed
-        self.counts["torn"] += bool(applied and applied < sectors)
 
-    def _garbage(self, path: str, inode: Inode, sector: int, entropy: SeededEntropy) -> Garbage:
-        """Neither the old bytes nor the new: noise, zeros, or the new ones up to some byte only."""
-        old, new = inode.sector(sector)
-        start, end = self._damage_budget.span(old, new)
-        if self._damage_budget.beyond and any(old):
-            self._damage_budget.note("trashed", path, sector * SECTOR_BYTES, sector * SECTOR_BYTES + len(old))
-        length = end - start
-        match entropy.integer(2):
-            case 0 | 1:
-                spoiled = entropy.bytes(length)
-            case 2:
-                spoiled = bytes(length)
-            case _:
-                cut = start + int(entropy.random() * length)
-                spoiled = new[start:cut] + old[cut:end]
-        return Garbage(sector, old[:start] + spoiled + new[end:])
+def garbage(
+    path: str, inode: Inode, sector: int, entropy: SeededEntropy, damage_budget: DamageBudget
+) -> Garbage:
+    """Neither the old bytes nor the new: noise, zeros, or the new ones up to some byte only."""
+    old, new = inode.sector(sector)
+    start, end = damage_budget.span(old, new)
+    if damage_budget.beyond and any(old):
+        damage_budget.note("trashed", path, sector * SECTOR_BYTES, sector * SECTOR_BYTES + len(old))
+    length = end - start
+    match entropy.integer(2):
+        case 0 | 1:
+            spoiled = entropy.bytes(length)
+        case 2:
+            spoiled = bytes(length)
+        case _:
+            cut = start + int(entropy.random() * length)
+            spoiled = new[start:cut] + old[cut:end]
+    return Garbage(sector, old[:start] + spoiled + new[end:])
 
 
 def _without_zeros(unsynced: Unsynced, kept: list[int]) -> list[int]:

@@ -23,14 +23,14 @@ from callboard.log.seams.disk import (
     Zero,
 )
 
-from .damaging import put_elsewhere
-from .disk_faults import Misdirection, PlantedFault
+from .damage_budget import DamageBudget
+from .disk_faults import VERB_NAMES, PlantedFault
 from .file_tree import failure
-from .inodes import Inode
+from .inodes import SECTOR_BYTES, Inode
 from .planting import Planting
 
 if TYPE_CHECKING:
-    from .memory_incarnation import MemoryHandle, MemoryIncarnation
+    from .memory_incarnation import MemoryIncarnation
 
 
 class VerbRunner(Planting):
@@ -40,7 +40,7 @@ class VerbRunner(Planting):
         super().__init__()
         self._verbs: dict[type, Callable[[MemoryIncarnation, Any], None]] = {
             Open: self._open,
-            Create: self._create,
+            Create: self._open,
             Write: self._write,
             Zero: self._zero,
             Sync: self._sync,
@@ -56,11 +56,11 @@ class VerbRunner(Planting):
 
     def run_verb(self, incarnation: MemoryIncarnation, verb: Verb, path: str) -> OSError | None:
         """Run it, or let it fail. Returns the error."""
-        kind = type(verb)
+        kind = VERB_NAMES[type(verb)]
         fault = self.faults.take(kind, path) if self.faults.planted else None
         try:
             if fault is None:
-                self._verbs[kind](incarnation, verb)
+                self._verbs[type(verb)](incarnation, verb)
                 return None
             self._fail(verb, fault)
         except OSError as error:
@@ -86,21 +86,13 @@ class VerbRunner(Planting):
 
     # -- verbs on files
 
-    def _open(self, incarnation: MemoryIncarnation, verb: Open) -> None:
-        handle = self._closed(verb.handle)
-        handle.inode = self.tree.inode(handle.path)
-        incarnation.handles[handle] = None
-
-    def _create(self, incarnation: MemoryIncarnation, verb: Create) -> None:
-        handle = self._closed(verb.handle)
-        handle.inode = self.tree.create(handle.path)
-        incarnation.handles[handle] = None
-
-    @staticmethod
-    def _closed(handle: Any) -> MemoryHandle:
+    def _open(self, incarnation: MemoryIncarnation, verb: Open | Create) -> None:
+        handle: Any = verb.handle
         if handle.inode is not None:
             raise OSError(errno.EBUSY, "the handle is open already", handle.path)
-        return handle  # type: ignore[no-any-return]
+        find = self.tree.inode if type(verb) is Open else self.tree.create
+        handle.inode = find(handle.path)
+        incarnation.handles[handle] = None
 
     def _write(self, _: MemoryIncarnation, verb: Write) -> None:
         handle: Any = verb.handle
@@ -114,21 +106,21 @@ class VerbRunner(Planting):
         room = self._room(inode, verb.offset, len(data))
         if room < len(data):
             inode.write(verb.offset, data[:room])
-            raise self._no_space(Write, handle.path)
+            raise self._no_space("write", handle.path)
         if self.faults.planted and self._misdirect(inode, handle.path, verb.offset, data):
             return
         inode.write(verb.offset, data)
 
     def _misdirect(self, inode: Inode, path: str, offset: int, data: memoryview) -> bool:
         """Whether the bytes landed elsewhere, and not where they belong."""
-        fault = self.faults.find(Misdirection, path)
+        fault = self.faults.find("misdirected write", path)
         if fault is None or not self.damage_budget.may_spoil(path):
             return False
         landed = put_elsewhere(inode, path, offset, data, fault.draw, self.damage_budget)
         if landed is None:
             return False
-        self.faults.take(Misdirection, path)
-        self.faults.count(fault, "misdirected write")
+        self.faults.take(fault.kind, path)
+        self.faults.count(fault, fault.kind)
         _, as_well = landed
         if not as_well:
             # The file is as long as the system believes, but its new bytes are not there.
@@ -145,7 +137,7 @@ class VerbRunner(Planting):
         room = self._room(inode, verb.offset, verb.length)
         inode.zero(verb.offset, min(room, verb.length))
         if room < verb.length:
-            raise self._no_space(Zero, handle.path)
+            raise self._no_space("zero", handle.path)
 
     def _room(self, inode: Inode, offset: int, length: int) -> int:
         """How many of the bytes fit."""
@@ -154,7 +146,7 @@ class VerbRunner(Planting):
             return length
         return min(length, max(0, size + self.free_bytes - offset))
 
-    def _no_space(self, kind: type, path: str) -> OSError:
+    def _no_space(self, kind: str, path: str) -> OSError:
         self.faults.count_failure(self._full, kind, errno.ENOSPC)
         return failure(errno.ENOSPC, path)
 
@@ -187,3 +179,30 @@ class VerbRunner(Planting):
                 raise failure(errno.ENOSPC, path)
             inode.zero(inode.volatile.length, missing)
         return inode
+
+
+def put_elsewhere(
+    inode: Inode, path: str, offset: int, data: memoryview, draw: int, damage_budget: DamageBudget
+) -> tuple[int, bool] | None:
+    """Write over other sectors of the file than those meant. Returns where, and whether also where it belongs.
+
+    None, and nothing is done, when it would change durable bytes in no other place.
+    """
+    sectors = -(-len(inode.durable.stored) // SECTOR_BYTES)
+    shift = offset % SECTOR_BYTES
+    first, last = offset // SECTOR_BYTES, -(-(offset + len(data)) // SECTOR_BYTES)
+    length = -(-(shift + len(data)) // SECTOR_BYTES)
+    places = [at for at in range(sectors) if at + length <= first or at >= last]
+    if not places:
+        return None
+    as_well, draw = bool(draw % 2), draw // 2
+    place = places[draw % len(places)] * SECTOR_BYTES + shift
+    end = min(place + len(data), inode.volatile.length)
+    piece = bytes(data[: max(0, end - place)])
+    if piece in (b"", inode.volatile.read(place, end)):
+        return None
+    for content in (inode.volatile, inode.durable):
+        if place < content.length:
+            content.write(place, piece[: content.length - place])
+    damage_budget.note("misdirected", path, place, end)
+    return place, as_well

@@ -17,7 +17,7 @@ States that leave the same bytes under the same promises are opened once; all ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Final
 
@@ -57,30 +57,60 @@ class FailedHistory:
         )
 
 
-@attrs.frozen
+@attrs.define
 class Exploration:
-    """How far an exploration is."""
+    """An exploration: how far it is, and what it has found."""
 
-    done: int
-    """Sequences explored."""
     sequences: int
     """Sequences in all."""
-    states: int
-
-
-@attrs.frozen
-class Explored:
-    """The result of an exploration."""
-
-    states: int
-    sequences: int
-    failures: tuple[FailedHistory, ...]
-    distinct: int
-    """States that differ, and were opened."""
-    points: int
+    done: int = 0
+    """Sequences explored."""
+    states: int = 0
+    points: int = 0
     """Crash points."""
-    sampled_points: int
+    sampled_points: int = 0
     """Crash points with so many unsynced items that not every subset was tried."""
+    failures: list[FailedHistory] = attrs.field(factory=list)
+    _known: set[tuple[int, int]] = attrs.field(factory=set)
+
+    @property
+    def distinct(self) -> int:
+        """States that differ, and were opened."""
+        return len(self._known)
+
+    async def explore(self, sequence: tuple[str, ...]) -> None:
+        """Run the sequence, and lose power at each point of its last operation."""
+        points: list[_Point] = []
+        try:
+            await _perform(sequence, points)
+        except Exception as error:  # noqa: BLE001 - whatever an operation raises without a crash is a failure to report
+            self.failures.append(FailedHistory(sequence, len(points), "the end", (), 0, _words(error)))
+        for number, point in enumerate(points):
+            items = items_of(point.tree)
+            self.points += 1
+            self.sampled_points += len(items) > ITEMS_MAX
+            for subset in subsets(len(items)):
+                self.states += 1
+                words = await self._try(point, items, subset)
+                if words is not None:
+                    self.failures.append(
+                        FailedHistory(sequence, number, point.verb, subset, len(items), words)
+                    )
+                    break
+        self.done += 1
+
+    async def _try(self, point: _Point, items: list[tuple[int, int]], subset: Subset) -> str | None:
+        """Open what is left, twice. Returns the broken promise, if any."""
+        left = apply(point.tree, items, subset)
+        known = (fingerprint(left), point.ledger.key())
+        if known in self._known:
+            return None
+        self._known.add(known)
+        try:
+            await _recover_twice(left, point.ledger, point.now_us)
+        except Exception as error:  # noqa: BLE001 - whatever recovery raises is a failure to report
+            return _words(error)
+        return None
 
 
 @attrs.define
@@ -95,84 +125,30 @@ class _Point:
 
 def explore(
     length: int,
-    progress: Callable[[Exploration], None] | None = None,
+    progress: Callable[[Exploration], object] = lambda _: None,
     *,
     operations: Sequence[str] = tuple(OPERATIONS),
     share: tuple[int, int] = (0, 1),
-) -> Explored:
-    """Explore all sequences of up to `length` of the `operations`; not from within a trio run.
+) -> Exploration:
+    """Explore all sequences of up to `length` of the `operations`, the shorter ones first; not from within a trio run.
 
     `progress` is called after each sequence. `share` (k, n): only every n-th sequence, from the k-th on, for n
     processes to share the work.
     """
-    explorer = Explorer(progress, operations)
-    return trio.run(explorer.run, length, share)
+    sizes = range(length + 1)
+    every = [sequence for size in sizes for sequence in product(operations, repeat=size)]
+    sequences = every[share[0] :: share[1]]
+    exploration = Exploration(len(sequences))
 
-
-class Explorer:
-    """One exploration."""
-
-    def __init__(self, progress: Callable[[Exploration], None] | None, operations: Sequence[str]) -> None:
-        self._progress = progress
-        self._operations = operations
-        self._known: set[tuple[int, int]] = set()
-        self._states = 0
-        self._points = 0
-        self._sampled = 0
-        self._failures: list[FailedHistory] = []
-
-    async def run(self, length: int, share: tuple[int, int]) -> Explored:
-        """Go through all sequences, the shorter ones first."""
-        first, step = share
-        sequences = list(self._sequences(length))[first::step]
-        done = 0
+    async def explore_each() -> None:
         for sequence in sequences:
-            await self._explore(sequence)
-            done += 1
-            if self._progress is not None:
-                self._progress(Exploration(done, len(sequences), self._states))
-            if len(self._failures) >= FAILURES_MAX:
+            await exploration.explore(sequence)
+            progress(exploration)
+            if len(exploration.failures) >= FAILURES_MAX:
                 break
-        return Explored(
-            self._states, done, tuple(self._failures), len(self._known), self._points, self._sampled
-        )
 
-    def _sequences(self, length: int) -> Iterator[tuple[str, ...]]:
-        for size in range(length + 1):
-            yield from product(self._operations, repeat=size)
-
-    async def _explore(self, sequence: tuple[str, ...]) -> None:
-        """Run the sequence, and lose power at each point of its last operation."""
-        points: list[_Point] = []
-        try:
-            await _perform(sequence, points)
-        except Exception as error:  # noqa: BLE001 - whatever an operation raises without a crash is a failure to report
-            self._failures.append(FailedHistory(sequence, len(points), "the end", (), 0, _words(error)))
-        for number, point in enumerate(points):
-            items = items_of(point.tree)
-            self._points += 1
-            self._sampled += len(items) > ITEMS_MAX
-            for subset in subsets(len(items)):
-                self._states += 1
-                words = await self._try(point, items, subset)
-                if words is not None:
-                    self._failures.append(
-                        FailedHistory(sequence, number, point.verb, subset, len(items), words)
-                    )
-                    break
-
-    async def _try(self, point: _Point, items: list[tuple[int, int]], subset: Subset) -> str | None:
-        """Open what is left, twice. Returns the broken promise, if any."""
-        left = apply(point.tree, items, subset)
-        known = (fingerprint(left), point.ledger.key())
-        if known in self._known:
-            return None
-        self._known.add(known)
-        try:
-            await _recover_twice(left, point.ledger, point.now_us)
-        except Exception as error:  # noqa: BLE001 - whatever recovery raises is a failure to report
-            return _words(error)
-        return None
+    trio.run(explore_each)
+    return exploration
 
 
 def _words(error: Exception) -> str:

@@ -59,19 +59,8 @@ class LogPromises:
 
     def key(self) -> int:
         """The same for ledgers that expect the same."""
-        return hash(
-            (
-                tuple(self.promised.items()),
-                tuple(self.visible.items()),
-                tuple(self.attempted.items()),
-                self.start_dropped,
-                self.start_allowed,
-                self.events,
-                self.events_proven,
-                self.tentative,
-                self.gaps,
-            )
-        )
+        facts = attrs.astuple(self, recurse=False)
+        return hash(tuple(tuple(fact.items()) if isinstance(fact, dict) else fact for fact in facts))
 
     def attempt(self, base_offset: int, values: list[bytes]) -> None:
         """Records are on their way."""

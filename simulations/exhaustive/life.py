@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from callboard.log.errors import PlanFailed, StorageError
+from callboard.log.errors import PlanFailed
 from callboard.log.format.columns import Columns
 from callboard.log.journal.journal import Journal, StagedJournal
-from callboard.log.partition.partition_log import PartitionLog, StagedAppend
+from callboard.log.partition.partition_log import PartitionLog
 from callboard.log.partition.retention import LogSettings
 from callboard.log.seams.disk import Incarnation
 from callboard.simulations.clock import START_US
@@ -127,60 +125,38 @@ class Life:
 
     # -- writing
 
-    def values(self, count: int, size_bytes: int) -> list[bytes]:
-        """Values that no other record has."""
-        self.count += count
-        return [b"%06d" % at * (size_bytes // 6) for at in range(self.count - count, self.count)]
-
     async def append(
         self, *, durable: bool, size_bytes: int = 18, count: int = 1, event: bool = False
-    ) -> StorageError | None:
-        """Append a batch; with `event`, in one plan with a synced journal event that names it.
+    ) -> None:
+        """Append a batch; with `event`, in one plan with a synced journal event that names it. Heals what fails.
 
-        Returns the error of a plan that failed, with the log healed.
+        No other record has the same value.
         """
-        values = self.values(count, size_bytes)
+        self.count += count
+        values = [b"%06d" % at * (size_bytes // 6) for at in range(self.count - count, self.count)]
         staged = self.log.stage([Columns.build(values)], durable=durable)
         base = staged.base_offsets[0]
         self.ledger.attempt(base, values)
-        journalled = self.journal.stage([self._next_event(staged.end_offset)]) if event else None
+        journalled = self._stage_event(staged.end_offset, sync=True) if event else None
         error = None
         try:
             await self.files.submit((*staged.verbs, *(journalled.verbs if journalled is not None else ())))
         except PlanFailed as failed:
             error = failed
-            if failed.index < len(staged.verbs):
-                return await self._append_failed(staged, journalled, failed)
+            if failed.index < len(staged.verbs):  # so the journal's verbs did not run
+                if journalled is not None:
+                    self.journal.failed(journalled, failed)
+                    self.ledger.tentative = ()
+                self.log.failed(staged, failed)
+                await self.log.heal()
+                self._all_synced()
+                return
         self.log.applied(staged)
         self.ledger.visible.update(enumerate(values, base))
         if not self.log.is_dirty:
             self._all_synced()
-        if journalled is not None and error is not None:
-            return await self._journal_failed(journalled, error)
         if journalled is not None:
-            self.journal.applied(journalled)
-            self._event_applied(proven=True)
-        return None
-
-    async def _append_failed(
-        self, staged: StagedAppend, journalled: StagedJournal | None, failed: PlanFailed
-    ) -> StorageError:
-        """The plan failed in the log's verbs, so the journal's did not run. Heal the log."""
-        if journalled is not None:
-            self.journal.failed(journalled, failed)
-            self.ledger.tentative = ()
-        error = self.log.failed(staged, failed)
-        await self.log.heal()
-        self._all_synced()
-        return error
-
-    async def _journal_failed(self, journalled: StagedJournal, failed: PlanFailed) -> StorageError:
-        """The plan failed in the journal's verbs. Heal the journal from memory."""
-        error = self.journal.failed(journalled, failed)
-        await self.journal.heal(b"\n".join(self.ledger.events))
-        self.ledger.tentative = ()
-        self.ledger.events_proven = len(self.ledger.events)
-        return error
+            await self._event_ended(journalled, error)
 
     async def sync(self) -> None:
         """Make the leader records durable."""
@@ -209,27 +185,32 @@ class Life:
 
     # -- the journal
 
-    def _next_event(self, end: int) -> bytes:
-        event = event_naming(len(self.ledger.events), end)
-        self.ledger.tentative = (event,)
-        return event
-
-    def _event_applied(self, *, proven: bool) -> None:
-        self.ledger.events += self.ledger.tentative
-        self.ledger.tentative = ()
-        if proven:
-            self.ledger.events_proven = len(self.ledger.events)
-
     async def note(self, *, sync: bool) -> None:
         """Append an event that names all visible records; heals the journal when that fails."""
-        staged = self.journal.stage([self._next_event(self.log.visible_end)], sync=sync)
+        staged, error = self._stage_event(self.log.visible_end, sync=sync), None
         try:
             await self.files.submit(staged.verbs)
-        except PlanFailed as error:
-            await self._journal_failed(staged, error)
-            return
-        self.journal.applied(staged)
-        self._event_applied(proven=staged.is_synced)
+        except PlanFailed as failed:
+            error = failed
+        await self._event_ended(staged, error)
+
+    def _stage_event(self, end: int, *, sync: bool) -> StagedJournal:
+        event = event_naming(len(self.ledger.events), end)
+        self.ledger.tentative = (event,)
+        return self.journal.stage([event], sync=sync)
+
+    async def _event_ended(self, staged: StagedJournal, error: PlanFailed | None) -> None:
+        """The event is in the journal, or the plan failed in the journal's verbs: heal it from memory."""
+        ledger = self.ledger
+        if error is None:
+            self.journal.applied(staged)
+            ledger.events += ledger.tentative
+        else:
+            self.journal.failed(staged, error)
+            await self.journal.heal(b"\n".join(ledger.events))
+        ledger.tentative = ()
+        if error is not None or staged.is_synced:
+            ledger.events_proven = len(ledger.events)
 
     async def snapshot(self) -> None:
         """Begin a new journal segment with all events, and drop the earlier ones."""
@@ -246,7 +227,7 @@ class Life:
         await self.log.close()
         self._all_synced()
 
-    def lose_power(self, survivors: Iterable[int] | None = None) -> None:
-        """Everything unsynced is gone, but for the `survivors` among each file's and directory's items, counted."""
-        chosen = frozenset(survivors or ())
-        self.disk.crash(lambda unsynced: [item for at, item in enumerate(unsynced.items) if at % 2 in chosen])
+    async def lose_power(self, *, tear: bool = False) -> None:
+        """Everything unsynced is gone, with `tear` all but every other item of each file and directory. Open again."""
+        self.disk.crash(lambda unsynced: unsynced.items[1::2] if tear else [])
+        await self.reopen()

@@ -10,56 +10,6 @@ from .life import Life
 Operation = Callable[[Life], Awaitable[object]]
 
 
-async def append(life: Life) -> None:
-    """A record at `all`."""
-    await life.append(durable=True)
-
-
-async def append_wide(life: Life) -> None:
-    """A batch at `all` that covers several sectors."""
-    await life.append(durable=True, count=2, size_bytes=600)
-
-
-async def append_leader(life: Life) -> None:
-    """A record at `leader`."""
-    await life.append(durable=False)
-
-
-async def commit(life: Life) -> None:
-    """A record at `all` and a synced event that names it, in one plan."""
-    await life.append(durable=True, event=True)
-
-
-async def sync(life: Life) -> None:
-    """A sync of what is unsynced."""
-    await life.sync()
-
-
-async def roll(life: Life) -> None:
-    """A new segment."""
-    await life.roll()
-
-
-async def drop(life: Life) -> None:
-    """Retention drops all sealed segments."""
-    await life.drop()
-
-
-async def note(life: Life) -> None:
-    """A journal event, not synced."""
-    await life.note(sync=False)
-
-
-async def acknowledge(life: Life) -> None:
-    """A journal event, synced."""
-    await life.note(sync=True)
-
-
-async def snapshot(life: Life) -> None:
-    """A journal snapshot; the earlier segments go."""
-    await life.snapshot()
-
-
 async def fail_log_sync(life: Life) -> None:
     """A record at `all` whose sync fails; the log heals."""
     life.disk.fail_next("sync", "EIO", path_contains=".log")
@@ -86,36 +36,21 @@ async def kill(life: Life) -> None:
     await life.reopen()
 
 
-async def lose_power(life: Life) -> None:
-    """Power lost with all that was not synced. Opened again."""
-    life.lose_power()
-    await life.reopen()
-
-
-async def tear(life: Life) -> None:
-    """Power lost, with every other unsynced item applied. Opened again."""
-    life.lose_power((1,))
-    await life.reopen()
-
-
 OPERATIONS: Final[dict[str, Operation]] = {
-    operation.__name__: operation
-    for operation in (
-        append,
-        append_wide,
-        append_leader,
-        commit,
-        sync,
-        roll,
-        drop,
-        note,
-        acknowledge,
-        snapshot,
-        fail_log_sync,
-        fail_journal_sync,
-        reopen,
-        kill,
-        lose_power,
-        tear,
-    )
+    "append": lambda life: life.append(durable=True),
+    "append_wide": lambda life: life.append(durable=True, count=2, size_bytes=600),  # over several sectors
+    "append_leader": lambda life: life.append(durable=False),
+    "commit": lambda life: life.append(durable=True, event=True),
+    "sync": Life.sync,
+    "roll": Life.roll,
+    "drop": Life.drop,
+    "note": lambda life: life.note(sync=False),
+    "acknowledge": lambda life: life.note(sync=True),
+    "snapshot": Life.snapshot,
+    "fail_log_sync": fail_log_sync,
+    "fail_journal_sync": fail_journal_sync,
+    "reopen": reopen,
+    "kill": kill,
+    "lose_power": Life.lose_power,
+    "tear": lambda life: life.lose_power(tear=True),
 }

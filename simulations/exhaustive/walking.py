@@ -12,7 +12,7 @@ from typing import Final, Literal
 import trio
 
 from callboard.log.errors import StaleIncarnation, StorageError
-from callboard.simulations.disk.disk_faults import VERB_TYPES
+from callboard.simulations.disk.disk_faults import OBSERVED
 from callboard.simulations.disk.memory_disk import MemoryDisk
 from callboard.simulations.disk.survival import Survival
 from callboard.simulations.entropy import SeededEntropy
@@ -22,7 +22,6 @@ from .life import HandClock, Life
 from .operations import OPERATIONS
 
 STEPS: Final = 30
-VERBS: Final = tuple(VERB_TYPES)
 RECOVERIES_MAX: Final = 100
 """Power losses and errors in a row, while recovering."""
 ERRORS_MAX: Final = 3
@@ -65,8 +64,7 @@ class HistoryWalk:
                 await self._recover(error)
             self.disk.power_on()
         self.disk.heal()
-        self._life.lose_power()
-        await self._life.reopen()
+        await self._life.lose_power()
 
     def _arm(self, words: str) -> None:
         """Let power fail after some verbs."""
@@ -82,7 +80,7 @@ class HistoryWalk:
     def _plant(self) -> None:
         """Let some verb fail soon."""
         entropy = self._entropy
-        verb = VERBS[int(entropy.random() * len(VERBS))]
+        verb = OBSERVED[int(entropy.random() * len(OBSERVED))]
         error = ("EIO", "ENOSPC")[entropy.integer(1)]
         after, times, partial = entropy.integer(2), 1 + entropy.integer(1), entropy.integer(8)
         pages: Literal["kept", "reverted"] = "kept" if entropy.integer(1) else "reverted"

@@ -15,7 +15,7 @@ from typing import ClassVar, Final, TypeVar
 
 import attrs
 
-from callboard.simulations.disk.disk_faults import VERB_NAMES
+from callboard.simulations.disk.disk_faults import OBSERVED
 from callboard.simulations.disk.survival import Survival
 from callboard.simulations.faults.shapes import (
     Number,
@@ -30,7 +30,7 @@ from callboard.simulations.faults.shapes import (
 )
 from callboard.simulations.faults.when import SECONDS_MAX, After, At, When
 
-VERBS: Final = tuple(name for name in VERB_NAMES.values() if name != "read")
+VERBS: Final = tuple(name for name in OBSERVED if name != "read")
 """What `FailVerb` may fail; reads have a kind of their own."""
 ERRNOS: Final = ("EIO", "ENOSPC", "EDQUOT", "EROFS", "EACCES", "EPERM", "EMFILE", "ENOMEM")
 JUMP_S_MAX: Final = 1_000_000_000.0

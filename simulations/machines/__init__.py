@@ -2,8 +2,8 @@
 
 What runs is the production code of the partition's core and of the supervisor's roster. Around it, in plain loops over
 virtual time: `partition_model` stands for a partition's log, journal and consumers, `tree` for the supervisor of all of
-them; `ledger` and `tree` hold the rules; `operations` are what publishers, consumers and committers do; `driver` gives
-them turns, and `strikes` reads a fault plan.
+them; `ledger` and `tree` hold the rules; `driver` does what publishers, consumers and committers do, turn by turn, and
+`strikes` reads a fault plan.
 
 The same plans as in the world; of them what concerns the machines has an effect (`strikes` lists it). What this cannot
 find is what lies between the machines: schedules, bytes, files. The world is for that.

@@ -13,8 +13,7 @@ from typing import Any, Final
 
 import attrs
 
-from callboard.simulations.machines.driver import FastPathDriver
-from callboard.simulations.machines.operations import CODES
+from callboard.simulations.machines.driver import CODES, FastPathDriver
 from callboard.simulations.violations import Violation
 
 EVENTS: Final = 4_000
@@ -57,10 +56,6 @@ def drive(seed: int, *, events: int = EVENTS, plan: Any = None) -> Driven:
     except Exception as error:  # noqa: BLE001 - whatever a machine raises is a finding
         violation = Violation("machines", f"{type(error).__name__}: {error}")
         violation.__cause__ = error
-    return _driven(driver, violation)
-
-
-def _driven(driver: FastPathDriver, violation: Violation | None) -> Driven:
     mask = (1 << 63) - 1
     digest = blake2b(array("q", [code & mask for code in driver.trace]).tobytes(), digest_size=16).hexdigest()
     names = {code: name for name, code in CODES.items()}

@@ -8,31 +8,75 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from heapq import heappop, heappush
 from itertools import chain, repeat
 from typing import Any, Final
 
-from callboard.actors.partition.commands import ReleaseConsumer, Settle
+from callboard.actors.delivery.receipts import OffsetRange
+from callboard.actors.partition.commands import (
+    Extend,
+    Fetch,
+    Level,
+    PublishMany,
+    PublishOne,
+    ReleaseConsumer,
+    Settle,
+)
+from callboard.log.format.columns import Columns
 from callboard.simulations.checkers import liveness
 from callboard.simulations.entropy import SeededEntropy
-from callboard.simulations.machines.operations import (
-    OPERATIONS,
-    RAN_OUT_CODE,
-    STRIKE_CODE,
-    FastpathOperations,
-)
 from callboard.simulations.machines.partition_model import (
     ACKED,
     LEASED,
+    NACKED,
     RAN_OUT,
     RELEASED,
+    ConsumerLease,
     GroupModel,
     PartitionModel,
+    Waiting,
 )
 from callboard.simulations.machines.strikes import Strike, draw_strikes, strikes_of
 from callboard.simulations.machines.tree import Tree
 from callboard.simulations.violations import Violation
 
+BURSTS: Final = (1, 2, 4, 8, 12, 16, 24, 32)
+"""Inputs of one sort that come together."""
+BACKLOG_MAX: Final = 500
+READ_MAX: Final = 1 << 30
+DELAYS_S: Final = (0.0, None, 0.5, 20.0)
+BATCHES: Final = (1, 1, 1, 1, 2, 3, 8, 40)
+OPERATIONS: Final = (
+    ("publish", 16),
+    ("publish_many", 8),
+    ("fetch", 8),
+    ("ack", 14),
+    ("nack", 3),
+    ("release", 2),
+    ("extend", 4),
+    ("forget", 1),
+    ("commit", 3),
+    ("unrest", 2),
+)
+"""Operations and their usual share; a seed triples some and leaves some out."""
+STRIKE_CODE: Final = 14
+RAN_OUT_CODE: Final = 15
+CODES: Final = {name: code for code, (name, _) in enumerate(OPERATIONS)} | {
+    "strike": STRIKE_CODE,
+    "ran out": RAN_OUT_CODE,
+}
+"""What stands in the last four bits of a line of the trace."""
+MESSAGES: Final = tuple(
+    PublishOne(b"value", key, None, level, 5)
+    for level in (Level.ALL, Level.LEADER, Level.LEADER, Level.NONE)
+    for key in (None, b"key")
+)
+MANY: Final = tuple(
+    PublishMany(Columns.build([b"value"] * count), level, 5 * count)
+    for level in (Level.ALL, Level.LEADER)
+    for count in (2, 5, 20)
+)
 CHECK_EVERY: Final = 256
 ROUNDS_MAX: Final = 400
 DRAIN_RECORDS: Final = 1_000
@@ -43,7 +87,7 @@ PACES: Final = (0.02, 0.1, 0.3, 1.0)
 STEPS_S: Final = (0.0,) * 24 + (0.001, 0.004, 0.01, 0.02, 0.05, 0.1, 0.2, 0.6)
 
 
-class FastPathDriver(FastpathOperations):
+class FastPathDriver:
     """The state of one drive."""
 
     def __init__(self, seed: int, events: int, plan: Any) -> None:
@@ -78,8 +122,6 @@ class FastPathDriver(FastpathOperations):
         ]
         self.by_path = {partition.path: partition for partition in self.partitions}
         self.pairs = [(partition, group) for partition in self.partitions for group in partition.groups]
-        for partition in self.partitions:
-            partition.is_up = False
         self.fresh = set(self.by_path)
         """Partitions that have not begun in this process."""
         self.marks: dict[str, int] = {}
@@ -91,14 +133,7 @@ class FastPathDriver(FastpathOperations):
             if strike.probe:
                 self.triggers.setdefault(strike.probe, []).append((index, strike.count, strike))
             else:
-                self.at(strike.at_s, self._striking(index, strike))
-
-    def _striking(self, index: int, strike: Strike) -> Callable[[float], None]:
-        def strikes(_: float) -> None:
-            if not self.is_healed:
-                self._strike(index, strike)
-
-        return strikes
+                self.at(strike.at_s, partial(self._strike, index, strike))
 
     def _draw_operations(self) -> list[Callable[[int], int]]:
         table: list[Callable[[int], int]] = []
@@ -152,7 +187,7 @@ class FastPathDriver(FastpathOperations):
                     partition.perform(now)
                 if partition.due < due:
                     due = partition.due
-            due = min(due, self.tree.wake_at(now))
+            due = min(due, self.tree.roster.wake_at(now))
         if agenda:
             due = min(due, agenda[0][0])
         self.due = due
@@ -169,8 +204,187 @@ class FastPathDriver(FastpathOperations):
         for partition in self.partitions:
             if partition.is_up:
                 partition.check()
-                for group in partition.groups:
-                    group.ledger.prune()
+
+    # -- operations: one draw of 32 bits each; how many inputs they gave to state machines ------------------
+
+    def publish(self, bits: int) -> int:
+        """Some records, one at a time."""
+        partition = self.partitions[bits % len(self.partitions)]
+        if not partition.is_up:
+            return 0
+        burst = BURSTS[bits >> 8 & 7]
+        publish_one, message = partition.core.publish_one, MESSAGES[bits >> 4 & 7]
+        for _ in range(burst):
+            publish_one(message, Waiting(partition))
+        self.trace.append(burst << 8)
+        if "publish" in self.triggers:
+            for _ in range(burst):
+                self.passing("publish", partition.path)
+        return burst
+
+    def publish_many(self, bits: int) -> int:
+        """A batch, unless consumers are far behind."""
+        partition = self.partitions[bits % len(self.partitions)]
+        if not partition.is_up or partition.visible_end - partition.groups[0].delivery.floor > BACKLOG_MAX:
+            return 0
+        partition.core.publish_many(MANY[(bits >> 4) % len(MANY)], Waiting(partition))
+        self.trace.append(1)
+        return 1
+
+    def fetch(self, bits: int) -> int:
+        """A consumer asks for records, and asks again while there are any."""
+        pairs = self.pairs
+        partition, group = pairs[bits % len(pairs)]
+        if not partition.is_up:
+            return 0
+        return self.fetch_from(partition, group, bits >> 4, BATCHES[bits >> 8 & 7], BURSTS[bits >> 11 & 7])
+
+    def fetch_from(
+        self, partition: PartitionModel, group: GroupModel, consumer: int, max_records: int, burst: int
+    ) -> int:
+        """So many fetches of so many records each, while there are any."""
+        now, fetch, group_id = self.now, partition.core.fetch, group.group_id
+        pending, trace, is_watched = partition.pending, self.trace, "deliver" in self.triggers
+        done = 0
+        while done < burst:
+            done += 1
+            lease = fetch(
+                Fetch(group_id, (consumer + done - 1) % self.consumers, max_records, READ_MAX), partition, now
+            )
+            if lease is None:
+                break
+            pending.append((LEASED, group, lease))
+            trace.append(2 | lease[0] << 8)
+            if is_watched:
+                self.passing("deliver", partition.path)
+                if not partition.is_up:
+                    return done
+        self._perform(partition)
+        return done
+
+    def ack(self, bits: int) -> int:
+        """Done with some. Mostly the oldest first, and all that was handed over together."""
+        pairs = self.pairs
+        partition, group = pairs[bits % len(pairs)]
+        leased = group.leased
+        if not leased or not partition.is_up:
+            return self.fetch(bits)
+        trace, is_watched = self.trace, "ack" in self.triggers
+        is_orderly = self.is_orderly or bits & 0xE000
+        burst = min(BURSTS[bits >> 10 & 7], len(leased))
+        for done in range(burst):
+            if is_orderly:
+                lease_id, ranges, _ = leased.popleft()
+            else:
+                lease_id, ranges = self._some_of(leased, bits + (done << 4))
+            self._ack(partition, group, lease_id, ranges)
+            trace.append(3 | lease_id << 8)
+            if is_watched:
+                self.passing("ack", partition.path)
+                if not partition.is_up:
+                    return done + 1
+        return burst
+
+    def _ack(
+        self, partition: PartitionModel, group: GroupModel, lease_id: int, ranges: tuple[OffsetRange, ...]
+    ) -> None:
+        now, ledger = self.now, group.ledger
+        accepted, lost = partition.core.settle(  # type: ignore[misc]
+            Settle(group.group_id, "ack", lease_id, ranges), partition, now
+        )
+        if lost:
+            ledger.refused(lease_id, lost, now)
+        ledger.asks(lease_id, ranges, settles=True)
+        if accepted:
+            partition.pending.append((ACKED, group, accepted))
+
+    def _some_of(self, leased: deque[ConsumerLease], bits: int) -> tuple[int, tuple[OffsetRange, ...]]:
+        """Any lease, or its first offset only, taken out of it."""
+        index = (bits >> 4) % len(leased)
+        lease_id, ranges, consumer = leased[index]
+        del leased[index]
+        start, stop = ranges[0]
+        if bits & 0x1000 and (len(ranges) > 1 or stop - start > 1):
+            rest = ((start + 1, stop), *ranges[1:]) if stop - start > 1 else ranges[1:]
+            leased.appendleft((lease_id, rest, consumer))
+            ranges = ((start, start + 1),)
+        return lease_id, ranges
+
+    def nack(self, bits: int) -> int:
+        """Not now: another attempt, perhaps later, perhaps when the group's settings say."""
+        return self._hand_back(bits, "nack", 4, DELAYS_S[bits >> 8 & 3])
+
+    def release(self, bits: int) -> int:
+        """Unhandled: as if it had never been leased."""
+        return self._hand_back(bits, "release", 5, None)
+
+    def _hand_back(self, bits: int, verb: str, code: int, delay_s: float | None) -> int:
+        partition, group = self.pairs[bits % len(self.pairs)]
+        if not group.leased or not partition.is_up:
+            return 0
+        lease_id, ranges = self._some_of(group.leased, bits)
+        # A late nack counts no attempt: it was counted when the lease ran out.
+        is_counted = verb == "nack" and group.delivery.lease_of(lease_id) is not None
+        accepted, lost = partition.core.settle(  # type: ignore[misc]
+            Settle(group.group_id, verb, lease_id, ranges, delay_s), partition, self.now, (lease_id & 7) / 8
+        )
+        self._perform(partition)
+        if lost:
+            group.ledger.refused(lease_id, lost, self.now)
+        group.ledger.asks(lease_id, ranges)
+        if accepted:
+            partition.pending.append((NACKED if is_counted else RELEASED, group, accepted))
+        self.trace.append(code | lease_id << 8)
+        if verb == "nack" and "nack" in self.triggers:
+            self.passing("nack", partition.path)
+        return 1
+
+    def extend(self, bits: int) -> int:
+        """More time, or less."""
+        partition, group = self.pairs[bits % len(self.pairs)]
+        leased = group.leased
+        if not leased or not partition.is_up:
+            return 0
+        lease_id = leased[(bits >> 4) % len(leased)][0]
+        seconds = group.timeout_s * (0.25, 0.5, 1.0, 4.0)[bits >> 12 & 3]
+        kept = partition.core.extend(Extend(group.group_id, lease_id, seconds), None, self.now)
+        self._perform(partition)
+        if kept:
+            group.ledger.extended(lease_id, self.now + seconds)
+        self.trace.append(6 | kept << 4 | lease_id << 8)
+        return 1
+
+    def forget(self, bits: int) -> int:
+        """A consumer never settles what it has leased."""
+        partition, group = self.pairs[bits % len(self.pairs)]
+        if not group.leased or not partition.is_up:
+            return 0
+        self._some_of(group.leased, bits)
+        return 1
+
+    def commit(self, bits: int) -> int:
+        """Write what waits."""
+        partition = self.partitions[bits % len(self.partitions)]
+        if not partition.is_up or self.now < partition.paused_until:
+            return 0
+        self.trace.append(8 | partition.visible_end << 8)
+        return partition.commit(self.now, self.wall_offset_s)
+
+    def unrest(self, bits: int) -> int:
+        """Something happens to another member of the supervisor."""
+        if self.is_dark or (self.tree.strategy != "one_for_one" and bits & 0x700):
+            return 0
+        self.trace.append(9 | bits << 8)
+        before = self.tree.events
+        done = self.tree.unrest(self.now, bits)
+        self.due = min(self.due, self.tree.roster.wake_at(self.now))
+        return max(done, self.tree.events - before)
+
+    def _perform(self, partition: PartitionModel) -> None:
+        """Carry out what a core wants done, and note when it wants to hear of the time."""
+        partition.perform(self.now)
+        if partition.due < self.due:
+            self.due = partition.due
 
     # -- lives ----------------------------------------------------------------------------------------------
 
@@ -196,7 +410,7 @@ class FastPathDriver(FastpathOperations):
         if not partition.is_up:
             return False
         partition.crash()
-        self.tree.crash(partition.path, self.now)
+        self.tree.end(partition.path, "crashed", self.now)
         self.due = self.now
         return True
 
@@ -212,14 +426,14 @@ class FastPathDriver(FastpathOperations):
         self.fresh = set(self.by_path)
         for partition in self.partitions:
             self.marks[partition.path] = partition.visible_end
+            durable_end = partition.durable_end
             if strike.kind == "kill":
-                partition.kill()
+                partition.end_process()
             else:
-                durable_end = partition.durable_end
-                partition.lose_power(surviving)
+                partition.end_process(surviving)
                 if survivors.random() < 0.5:
                     self.marks[partition.path] = durable_end
-        self.tree.power_lost()
+        self.tree.begin()
         self.at(self.now + max(0.0, strike.seconds if strike.seconds < 3600 else 1.0), self._light)
         return True
 
@@ -231,23 +445,20 @@ class FastPathDriver(FastpathOperations):
 
     def passing(self, probe: str, subject: str) -> None:
         """A probe is passed: whatever waits for it strikes."""
-        waiting = self.triggers.get(probe)
-        if not waiting:
-            return
-        struck = []
-        for partition, (index, left, strike) in enumerate(waiting):
-            if strike.about in subject:
-                waiting[partition] = (index, left - 1, strike)
-                if left <= 1:
-                    struck.append((index, strike))
-        if struck:
-            self.triggers[probe] = [waits for waits in waiting if waits[1] > 0]
-            if not self.triggers[probe]:
-                del self.triggers[probe]
-            for index, strike in struck:
+        passed = [
+            (index, left - (strike.about in subject), strike)
+            for index, left, strike in self.triggers.pop(probe, ())
+        ]
+        waiting = [waits for waits in passed if waits[1] > 0]
+        if waiting:
+            self.triggers[probe] = waiting
+        for index, left, strike in passed:
+            if left <= 0:
                 self._strike(index, strike)
 
-    def _strike(self, index: int, strike: Strike) -> None:
+    def _strike(self, index: int, strike: Strike, _now: float = 0.0) -> None:
+        if self.is_healed:
+            return
         self.trace.append(STRIKE_CODE | index << 8)
         matching = [
             partition for partition in self.partitions if strike.path and strike.path in partition.path
@@ -287,11 +498,12 @@ class FastPathDriver(FastpathOperations):
                     partition.pending.append((RELEASED, group, claim[1]))
                     held += 1
             # Of a plan under way the leases are written; the release goes into the next one.
-            for pending in (partition.pending_now, partition.pending):
+            plan = partition.plan
+            for pending in (plan.pending if plan is not None else [], partition.pending):
                 for at, (kind, where, what) in enumerate(pending):
                     if kind == LEASED and where is group and what.consumer == consumer:
                         pending[at] = (RELEASED, group, what.ranges)
-                        if pending is partition.pending_now:
+                        if pending is not partition.pending:
                             partition.pending.append(pending[at])
             group.leased = deque(lease for lease in group.leased if lease[2] != consumer)
         return held > 0
@@ -309,14 +521,7 @@ class FastPathDriver(FastpathOperations):
             for partition, group in self.pairs:
                 while partition.is_up and (leased := group.leased):
                     lease_id, ranges, _ = leased.popleft()
-                    settlement = partition.core.settle(
-                        Settle(group.group_id, "ack", lease_id, ranges), partition, self.now
-                    )
-                    if settlement is not None and settlement.lost:
-                        group.ledger.refused(lease_id, settlement.lost, self.now)
-                    group.ledger.asks_to_settle(lease_id, ranges)
-                    if settlement is not None and settlement.accepted:
-                        partition.pending.append((ACKED, group, settlement.accepted))
+                    self._ack(partition, group, lease_id, ranges)
                     self.events += 1
                 if partition.is_up:
                     self.fetch_from(partition, group, 0, DRAIN_RECORDS, 1)

@@ -63,19 +63,11 @@ class Ledger:
         lease_id, ranges, consumer, deadline = lease
         holder, expected = self.holder, self.expected
         for start, stop, attempt in ranges:
-            if stop - start == 1:
-                if self.settled[start]:
-                    raise _delivered_again(start, lease_id)
-                if holder[start]:
-                    self._check_free(start, stop, lease_id, now)
-                if expected[start] != attempt:
-                    self._check_attempts(start, stop, attempt)
-                holder[start] = lease_id
-                continue
             span = stop - start
             again = self.settled.find(1, start, stop)
             if again >= 0:
-                raise _delivered_again(again, lease_id)
+                words = f"offset {again} was handed over under lease {lease_id} after its ack was answered"
+                raise Violation(settled_stays_settled.PROMISE, words)
             if any(holder[start:stop]):
                 self._check_free(start, stop, lease_id, now)
             if expected[start:stop].count(attempt) != span:
@@ -91,27 +83,22 @@ class Ledger:
         if claim is not None:
             self.claims[lease_id] = (deadline, claim[1], claim[2])
 
-    def asks(self, lease_id: int, ranges: Iterable[OffsetRange]) -> None:
-        """The consumer hands `ranges` back, settled or not: it believes no more that it holds them."""
+    def asks(self, lease_id: int, ranges: Iterable[OffsetRange], *, settles: bool = False) -> None:
+        """The consumer hands `ranges` back, with `settles` as done: it believes no more that it holds them."""
         holder = self.holder
         for start, stop in ranges:
-            if stop - start == 1:
+            span = stop - start
+            if settles:
+                self.asked[start:stop] = b"\1" * span
+            if span == 1:
                 if holder[start] == lease_id:
                     holder[start] = 0
-            else:
-                _let_go(holder, lease_id, start, stop)
-
-    def asks_to_settle(self, lease_id: int, ranges: Iterable[OffsetRange]) -> None:
-        """The consumer says that it is done with `ranges`."""
-        asked, holder = self.asked, self.holder
-        for start, stop in ranges:
-            if stop - start == 1:
-                asked[start] = 1
-                if holder[start] == lease_id:
-                    holder[start] = 0
-            else:
-                asked[start:stop] = b"\1" * (stop - start)
-                _let_go(holder, lease_id, start, stop)
+                continue
+            held = holder[start:stop].count(lease_id)
+            if held == span:
+                holder[start:stop] = [0] * span
+            elif held:
+                holder[start:stop] = [0 if found == lease_id else found for found in holder[start:stop]]
 
     def refused(self, lease_id: int, ranges: Sequence[OffsetRange], now: float) -> None:
         """The consumer hears, before it gave anything back, that `ranges` are no longer its own."""
@@ -152,12 +139,8 @@ class Ledger:
 
     def synced(self, ranges: Iterable[OffsetRange]) -> None:
         """An ack of `ranges` was answered."""
-        settled = self.settled
         for start, stop in ranges:
-            if stop - start == 1:
-                settled[start] = 1
-            else:
-                settled[start:stop] = b"\1" * (stop - start)
+            self.settled[start:stop] = b"\1" * (stop - start)
 
     def lost(self, start: int, stop: int) -> None:
         """The log says that it has no record at these offsets."""
@@ -267,17 +250,3 @@ class Ledger:
             unasked = self.asked.find(0, start, min(stop, visible_end))
         if unasked >= 0:
             raise Violation(conservation.PROMISE, f"offset {unasked} is settled, and nobody asked for that")
-
-
-def _delivered_again(offset: int, lease_id: int) -> Violation:
-    words = f"offset {offset} was handed over under lease {lease_id} after its ack was answered"
-    return Violation(settled_stays_settled.PROMISE, words)
-
-
-def _let_go(holder: list[int], lease_id: int, start: int, stop: int) -> None:
-    span = stop - start
-    held = holder[start:stop].count(lease_id)
-    if held == span:
-        holder[start:stop] = [0] * span
-    elif held:
-        holder[start:stop] = [0 if found == lease_id else found for found in holder[start:stop]]

@@ -17,6 +17,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+import attrs
+
 from callboard.actors.delivery.delivery import Delivery
 from callboard.actors.delivery.events import GroupEvents
 from callboard.actors.delivery.receipts import OffsetRange
@@ -30,7 +32,7 @@ from callboard.actors.partition.effects import (
 )
 from callboard.actors.partition.group_states import Carried, GroupStates, PendingLease
 from callboard.actors.partition.lease_reading import LeaseReading
-from callboard.actors.partition.queues import Appends, JournalWork, Singles
+from callboard.actors.partition.queues import Appends
 from callboard.log.errors import PublishFailed
 from callboard.simulations.checkers import offsets
 from callboard.simulations.machines.ledger import Ledger
@@ -126,6 +128,17 @@ class GroupModel:
         """What will be settled, oldest first."""
 
 
+@attrs.define(eq=False)
+class Plan:
+    """A commit that is being written and synced."""
+
+    appends: Appends | None
+    records: list[Record]
+    pending: list[Pending]
+    sync: bool
+    """Whether the journal is synced."""
+
+
 class PartitionModel:
     """One partition. `passing` is called at each probe; it may crash this partition under way."""
 
@@ -134,9 +147,9 @@ class PartitionModel:
         self.groups = list(groups)
         self.by_id = {group.group_id: group for group in groups}
         self.passing = passing
-        self.life = 0
-        """Grows with each end of an incarnation."""
-        self.is_up = True
+        self.crashes = 0
+        """How many incarnations have ended."""
+        self.is_up = False
         self.fails = 0
         """Commits whose log sync will fail."""
         self.due = NEVER
@@ -148,12 +161,7 @@ class PartitionModel:
         self.asked = self.heard = self.answered_end = 0
         # what waits for the commit, and what is under way
         self.pending: list[Pending] = []
-        self.appends_now: Appends | None = None
-        self.work_now: JournalWork | None = None
-        self.pending_now: list[Pending] = []
-        self.records_now: list[Record] = []
-        self.sync_now = False
-        self.under_way = False
+        self.plan: Plan | None = None
         self.deliveries: dict[tuple[int, int], tuple[PendingLease, LeasedRecords]] = {}
         """What the core delivers, by group's and lease's id."""
         self.undelivered: list[Pending] = []
@@ -165,7 +173,7 @@ class PartitionModel:
         self.synced = 0
         self.told: list[Pending] = []
         """What was told of records that are not synced."""
-        self.carried = Carried()
+        self.carried: Carried
         states = GroupStates()
         self.records_at_start: list[bytes] = []
         for group in self.groups:
@@ -174,21 +182,17 @@ class PartitionModel:
         self.base: bytes | None = None
         self.events = 0
         """Events in the journal since the snapshot."""
-        self.crashes = 0
         self.paused_until = 0.0
         self.answered = 0
         """Settlers that the core answered in this commit."""
-        self._settle_down()
         self._take_up(states, 0.0, restarted=False)
 
-    def _settle_down(self) -> None:
-        """A process begins: nothing is carried on, members have opened their groups."""
-        self.carried = Carried()
-        for group in self.groups:
-            self.carried.settings[group.group_id] = DeliverySettings(group.timeout_s, 0.5, 20.0)
-
     def _take_up(self, states: GroupStates, now: float, *, restarted: bool) -> None:
-        """A core begins."""
+        """A core begins; the first of a process finds nothing carried on, and groups that members have opened."""
+        if not restarted:
+            self.carried = Carried()
+            for group in self.groups:
+                self.carried.settings[group.group_id] = DeliverySettings(group.timeout_s, 0.5, 20.0)
         self.core = PartitionCore(states, self.carried, label=self.path, visible_end=self.visible_end)
         self.core.log_moved(0, self.visible_end, self.durable_end, now)
         for group in self.groups:
@@ -245,12 +249,9 @@ class PartitionModel:
     @staticmethod
     def _stored(appends: Appends, base_offsets: Sequence[int]) -> None:
         for part, base in zip(appends.parts, base_offsets, strict=True):
-            if isinstance(part, Singles):
-                for offset, token in enumerate(part.tokens, base):
-                    if token is not None:
-                        token.answer(offset)
-            elif part.token is not None:
-                part.token.answer(base)
+            for offset, token in enumerate(part.tokens, base):
+                if token is not None:
+                    token.answer(offset)
 
     # -- commits --------------------------------------------------------------------------------------------
 
@@ -266,24 +267,23 @@ class PartitionModel:
                 if isinstance(entry, GroupEvents):  # the groups are opened before the first core
                     self.events += len(entry.events)
                     records.append((entry, wall_offset_s))
-        life = self.life
-        self.appends_now, self.work_now, self.pending_now, self.records_now = appends, work, pending, records
-        self.pending, self.under_way = [], True
-        self.sync_now = work is not None and work.sync
+        crashes = self.crashes
+        plan = self.plan = Plan(appends, records, pending, work is not None and work.sync)
+        self.pending = []
         self.passing("disk.write", self.path)
-        if self.life != life:
+        if self.crashes != crashes:
             return 1
         if appends is not None and self.fails:
             self.fails -= 1
-            self.appends_now = None
+            plan.appends = None
             core.append_failed(appends, PublishFailed("the simulated disk refused"), refused=False)
             self.perform(now)
             appends = None
-        if self.sync_now or (appends is not None and appends.durable):
+        if plan.sync or (appends is not None and appends.durable):
             self.passing("disk.sync", self.path)
-            if self.life != life:
+            if self.crashes != crashes:
                 return 1
-        base, pending, bases = self.visible_end, self.pending_now, []
+        base, bases = self.visible_end, []
         self._plan_ended()
         if appends is not None:
             for batch in appends.batches:
@@ -296,9 +296,9 @@ class PartitionModel:
         self.perform(now)
         if work is not None and self.answered != len(work.answers):
             raise Violation("machines", f"{self.answered} of {len(work.answers)} settlers were answered")
-        self._tell(pending, now)
-        if not self.sync_now:
-            self.told += pending
+        self._tell(plan.pending, now)
+        if not plan.sync:
+            self.told += plan.pending
         if self.events >= SNAPSHOT_EVERY:
             self._snapshot(now, wall_offset_s)
         return 1 + (0 if work is None else len(work.leases))
@@ -325,27 +325,28 @@ class PartitionModel:
                 core.not_delivered(pending_lease, now)
             deliveries.clear()
 
-    def _plan_ended(self) -> None:
-        """The plan under way has run to its end: its records are visible, and durable when it was to sync."""
-        appends, sync = self.appends_now, self.sync_now
-        self.under_way, self.appends_now, self.work_now, self.pending_now = False, None, None, []
-        self.written += self.records_now
-        self.records_now = []
-        if appends is not None:
-            self.visible_end += appends.records
+    def _plan_ended(self, *, is_synced: bool = True) -> Plan | None:
+        """The plan under way is written: its records are visible, and durable if it was to sync, and has."""
+        plan, self.plan = self.plan, None
+        if plan is None:
+            return None
+        self.written += plan.records
+        if plan.appends is not None:
+            self.visible_end += plan.appends.records
             for group in self.groups:
                 group.ledger.grow(self.visible_end)
-        if sync:
+        if is_synced and plan.sync:
             self.synced = len(self.written)
             self.told = []
-        if sync or (appends is not None and appends.durable):
+        if is_synced and (plan.sync or (plan.appends is not None and plan.appends.durable)):
             # A journal's sync is preceded by the log's; the log's own proves nothing of the journal.
             self.durable_end = self.visible_end
+        return plan
 
     def _snapshot(self, now: float, wall_offset_s: float) -> None:
         """The state in memory, synced, takes the place of all records; what waits to be written is in it."""
         covered = self.core.journal.take()
-        self.base = self.core.snapshot(wall_offset_s)
+        self.base = self.core.states.snapshot(wall_offset_s)
         self.written, self.synced, self.told, self.events = [], 0, [], 0
         self.durable_end = self.visible_end
         self.core.log_moved(0, self.visible_end, self.durable_end, now)
@@ -357,20 +358,18 @@ class PartitionModel:
 
     def crash(self) -> None:
         """The actor is gone. Its plan under way runs to its end, but nobody hears of it."""
-        self.life += 1
         self.is_up = False
         self.crashes += 1
-        if self.under_way:
-            appends, pending, sync = self.appends_now, self.pending_now, self.sync_now
-            self._plan_ended()
-            if appends is not None:
-                _fail(appends)
-            for kind, group, what in pending:
+        plan = self._plan_ended()
+        if plan is not None:
+            if plan.appends is not None:
+                _fail(plan.appends)
+            for kind, group, what in plan.pending:
                 if kind == LEASED:
                     self.undelivered.append((kind, group, what))
                 elif kind != ACKED:
                     count(kind, group, what)
-                    if not sync:
+                    if not plan.sync:
                         self.told.append((kind, group, what))
         self.undelivered += [entry for entry in self.pending if entry[0] == LEASED]
         self.unwritten += [entry for entry in self.pending if entry[0] in (ACKED, NACKED, RELEASED)]
@@ -388,36 +387,17 @@ class PartitionModel:
         self.undelivered = []
         self.is_up = True
 
-    def lose_power(self, surviving: Surviving) -> None:
-        """Power is gone: of what was written and not synced, a beginning survives."""
-        self._stop_plan()
-        kept = self.synced + surviving(len(self.written) - self.synced)
-        self._end_process(kept)
-        del self.written[kept:]
-        # What the power has left is on the disk: another cut takes nothing more of it.
-        self.synced = len(self.written)
-        self.visible_end = self.durable_end = self.durable_end + surviving(
-            self.visible_end - self.durable_end
-        )
+    def end_process(self, surviving: Surviving | None = None) -> None:
+        """The process is killed; or power is gone, and of what was written and not synced a beginning is `surviving`.
 
-    def kill(self) -> None:
-        """The process is gone; what it had written is not."""
-        self._stop_plan()
-        self._end_process(len(self.written))
-
-    def _stop_plan(self) -> None:
-        """The plan under way was written, not synced, and nobody hears of it."""
-        if self.under_way:
-            undelivered = self.pending_now
-            durable_end = self.durable_end
-            self.sync_now = False
-            self._plan_ended()
-            self.durable_end = durable_end
-            self.pending += undelivered
-
-    def _end_process(self, kept: int) -> None:
-        """No consumer and no publisher is left. What nobody can know any more, the ledgers are told."""
-        self.life += 1
+        No consumer and no publisher is left. What nobody can know any more, the ledgers are told.
+        """
+        plan = self._plan_ended(is_synced=False)
+        if plan is not None:
+            self.pending += plan.pending
+        kept = len(self.written)
+        if surviving is not None:
+            kept = self.synced + surviving(kept - self.synced)
         self.is_up = False
         self.crashes += 1
         lost = leases_in(self.written[kept:])
@@ -437,6 +417,13 @@ class PartitionModel:
         self.told, self.pending, self.undelivered, self.unwritten = [], [], [], []
         self.deliveries.clear()
         self.heard = self.asked
+        if surviving is not None:
+            del self.written[kept:]
+            # What the power has left is on the disk: another cut takes nothing more of it.
+            self.synced = kept
+            self.visible_end = self.durable_end = self.durable_end + surviving(
+                self.visible_end - self.durable_end
+            )
 
     def reopen(self, now: float, wall_offset_s: float, *, mark: int) -> None:
         """The first incarnation of a new process. `mark` is how far the `committed` file says that readers saw."""
@@ -451,7 +438,6 @@ class PartitionModel:
             group.ledger.grow(top)
             group.ledger.cut(top)
             self.pending.append((VOIDED, group, None))
-        self._settle_down()
         self._take_up(states, now, restarted=False)
         self.is_up = True
 
@@ -471,6 +457,7 @@ class PartitionModel:
         """Conservation, in every group."""
         for group in self.groups:
             group.ledger.check(group.delivery, self.visible_end)
+            group.ledger.prune()
 
 
 def count(kind: int, group: GroupModel, what: Any) -> None:
@@ -494,6 +481,6 @@ def leases_in(records: Sequence[Record]) -> dict[int, set[int]]:
 def _fail(appends: Appends) -> None:
     """Tell every publisher that it failed."""
     for part in appends.parts:
-        for token in part.tokens if isinstance(part, Singles) else (part.token,):
+        for token in part.tokens:
             if token is not None:
                 token.fail()

@@ -59,12 +59,13 @@ class Tree:
         self.extras = [f"extra-{number}" for number in range((bits >> 16) % 5)]
         self.events = 0
         self._epoch = 0
-        self._roster: Roster
-        self._begin()
+        self.roster: Roster
+        self.begin()
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
+        """A supervisor that knows nothing of an earlier process; `open` lets its members run."""
         self._epoch += 1
-        self._roster = Roster(self.strategy, self.intensity, self.period_s)
+        self.roster = Roster(self.strategy, self.intensity, self.period_s)
         self._alive: dict[str, str] = {}
         """Members with a life: "starting", "up" or "stopping"."""
         self._not_before: dict[str, float] = {}
@@ -80,27 +81,19 @@ class Tree:
         self._terms[name] = terms
         self._windows.pop(name, None)
         self._not_before.pop(name, None)
-        self._roster.add(name, terms, listed=name in self._partitions)
+        self.roster.add(name, terms, listed=name in self._partitions)
 
     # -- what happens ---------------------------------------------------------------------------------------
 
     def open(self, now: float) -> None:
         """Begin: at the start, and after the roster gave up."""
         for name in self.extras:
-            if self._roster.phase(name) is None:
+            if self.roster.phase(name) is None:
                 self._add(name, self._terms[name])
         self._windows.clear()
         self._not_before.clear()
-        self._roster.open()
+        self.roster.open()
         self.carry_out(now)
-
-    def power_lost(self) -> None:
-        """The process has ended, and this supervisor with it; `open` begins again."""
-        self._begin()
-
-    def crash(self, name: str, now: float) -> bool:
-        """A life ends by an error; False when there is none."""
-        return self._end(name, "crashed", now)
 
     def unrest(self, now: float, bits: int) -> int:
         """Let an extra end by itself, be removed, be restarted, or come back."""
@@ -108,54 +101,51 @@ class Tree:
             return 0
         name = self.extras[bits % len(self.extras)]
         action = (bits >> 4) & 7
-        phase = self._roster.phase(name)
+        phase = self.roster.phase(name)
         if phase is None:
-            if action or self._roster.is_closing:
+            if action or self.roster.is_closing:
                 return 0
             self._add(name, self._terms[name])
         elif action < 5:
             kinds: tuple[EndingKind, ...] = ("crashed", "crashed", "finished", "killed", "crashed")
-            return int(self._end(name, kinds[action], now))
-        elif action == 5 and not self._roster.is_closing:
+            return int(self.end(name, kinds[action], now))
+        elif action == 5 and not self.roster.is_closing:
             self._not_before.pop(name, None)
             self._windows.pop(name, None)
-            self._roster.restart(name)
-        elif action == 6 and not self._roster.is_closing:
-            self._roster.remove(name)
+            self.roster.restart(name)
+        elif action == 6 and not self.roster.is_closing:
+            self.roster.remove(name)
         else:
             return 0
         self.carry_out(now)
         return 1
 
-    def _end(self, name: str, kind: EndingKind, now: float) -> bool:
+    def end(self, name: str, kind: EndingKind, now: float) -> bool:
+        """A life ends; False when there is none."""
         if self._alive.pop(name, None) is None:
             return False
         self._kill_at.pop(name, None)
         self.events += 1
-        had_given_up = self._roster.gave_up is not None
-        self._roster.ended(name, kind, None, now=now, chance=(self._draw() & 1023) / 1024)
-        if self._roster.gave_up is not None and not had_given_up:
+        had_given_up = self.roster.gave_up is not None
+        self.roster.ended(name, kind, None, now=now, chance=(self._draw() & 1023) / 1024)
+        if self.roster.gave_up is not None and not had_given_up:
             self._check_giving_up(name, now)
         self.carry_out(now)
         return True
 
-    def wake_at(self, now: float) -> float:
-        """When the roster will have something to do by itself."""
-        return self._roster.wake_at(now)
-
-    # -- steps ------- ---------------------------------------------------------------------------------------
+    # -- steps ----------------------------------------------------------------------------------------------
 
     def carry_out(self, now: float) -> None:
         """Take the roster's steps until it has none."""
-        while steps := self._roster.steps(now):
+        while steps := self.roster.steps(now):
             self.events += 1
             for step in steps:
                 self._perform(step, now)
-        if self._roster.is_closing and self._roster.is_down and self._roster.gave_up is not None:
+        if self.roster.is_closing and self.roster.is_down and self.roster.gave_up is not None:
             self._later(now + REOPEN_S, self._reopen)
 
     def _reopen(self, now: float) -> None:
-        if self._roster.is_closing and self._roster.is_down:
+        if self.roster.is_closing and self.roster.is_down:
             self.open(now)
 
     def _perform(self, step: Step, now: float) -> None:
@@ -194,13 +184,13 @@ class Tree:
             self._alive[name] = "up"
             if name in self._partitions:
                 self._start_partition(name, now)
-        self._roster.ready(name)
+        self.roster.ready(name)
         self.events += 1
         self.carry_out(now)
 
     def _ends_as_asked(self, name: str, now: float, kind: EndingKind) -> None:
         if self._alive.get(name) == "stopping":
-            self._end(name, kind, now)
+            self.end(name, kind, now)
 
     def _while(self) -> float:
         """Mostly at once, sometimes a little, seldom long."""
@@ -219,7 +209,7 @@ class Tree:
     # -- rules ----------------------------------------------------------------------------------------------
 
     def _restarted_with(self, name: str) -> list[str]:
-        names = self._roster.names
+        names = self.roster.names
         if self.strategy == "one_for_one" or name not in names:
             return [name]
         return names if self.strategy == "one_for_all" else names[names.index(name) :]
@@ -232,7 +222,7 @@ class Tree:
                 f"{name} was started at {now:.3f} s, its backoff lasts until {self._not_before[name]:.3f} s"
             )
         if self.strategy != "one_for_one":
-            for other in self._roster.names:
+            for other in self.roster.names:
                 if other == name:
                     break
                 if self._alive.get(other) in ("starting", "stopping"):

@@ -205,7 +205,7 @@ def answers_before_the_commit(original: Original) -> Original:
         staged = original(self, now, must_sync=must_sync)
         if hasattr(staged, "base_offsets") and self.in_flight is not None:
             for part, base in zip(self.in_flight.parts, staged.base_offsets, strict=True):
-                tokens = part.tokens if hasattr(part, "tokens") else [part.token]
+                tokens = part.tokens
                 for offset, token in enumerate(tokens, base):
                     if token is not None:
                         token.answer(offset)
@@ -267,8 +267,7 @@ def swaps_answers(original: Original) -> Original:
 
     def appends_stored(self: Any, effect: Any) -> None:
         for part in effect.appends.parts:
-            if hasattr(part, "tokens"):
-                part.tokens.reverse()
+            part.tokens.reverse()
         original(self, effect)
 
     return appends_stored

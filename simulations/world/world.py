@@ -199,9 +199,8 @@ class World:
         machine = self._end("power cut", down_s)
         if machine is None:
             return False
-        choosing = (survival or Survival()).choosing(self.disk.damage_budget)
-        self.disk.crash(choosing)
-        for fate, count in sorted(choosing.counts.items()):
+        fates = self.disk.crash((survival or Survival()).choosing(self.disk.damage_budget))
+        for fate, count in sorted(fates.items()):
             self.fault_counts[f"at a power cut: {fate}"] += count
         return True
 

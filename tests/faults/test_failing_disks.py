@@ -10,6 +10,7 @@ import trio
 
 import callboard
 from callboard.log.seams.disk import Create, Open, Rename, Sync, SyncDirectory, Write, Zero
+from callboard.simulations.disk.disk_faults import VERB_NAMES
 from callboard.simulations.disk.inodes import keep_unsynced, lose_unsynced
 
 LOG = "/00000"
@@ -72,7 +73,7 @@ async def test_a_sync_that_fails_once_is_never_believed(
             assert found[receipt.offset] == b"after"
             (part,) = await topic.describe()
             assert (part.state, part.heals, part.failed_commits) == ("running", 1, 1)
-            assert world.disk.faults.hits["Sync", errno.EIO] == 1
+            assert world.disk.faults.counts["sync EIO"] == 1
     stored = {0: b"0", 1: b"1", 2: b"2", receipt.offset: b"after"}
     await holds(world, stored, {0})
 
@@ -130,7 +131,9 @@ async def test_a_failing_delivery_journal_heals_unnoticed(
             await message.ack()
             await topic.publish(b"3")
             await everything_else_goes_on(topic, consumer)
-            assert world.disk.faults.hits[verb.__name__, error.errno] == (verb is not Zero)
+            assert world.disk.faults.counts[f"{VERB_NAMES[verb]} {errno.errorcode[error.errno or 0]}"] == (
+                verb is not Zero
+            )
     await holds(world, {offset: b"%d" % offset for offset in range(4)}, {0, 1})
 
 
@@ -178,7 +181,7 @@ async def test_a_roll_that_fails(autojump_clock: Any, world: Any, verb: type, er
         stored[receipt.offset] = b"last"
         (part,) = await topic.describe()
         assert part.state == "running"
-        assert world.disk.faults.hits[verb.__name__, error.errno] == 3
+        assert world.disk.faults.counts[f"{VERB_NAMES[verb]} {errno.errorcode[error.errno or 0]}"] == 3
     await holds(world, stored, set())
 
 
@@ -296,7 +299,7 @@ async def test_a_read_that_fails_under_a_lease_costs_no_delivery(autojump_clock:
         async with runtime.topic("orders").subscribe("group", visibility_timeout=60.0) as consumer:
             fault = world.disk.fail_read(log_path(world))
             message = await consumer.get(timeout=5.0)
-            assert world.disk.faults.hits["ReadVerb", errno.EIO] == 1, fault
+            assert world.disk.faults.counts["read EIO"] == 1, fault
             assert message is not None
             assert (message.value, message.attempt) == (b"0", 1)
             await message.ack()

@@ -254,7 +254,7 @@ class DeliveryMachine(RuleBasedStateMachine):
             return
         assert expected == {o: attempt for start, stop, attempt in lease.ranges for o in range(start, stop)}
         assert self.model.granted == lease.lease_id
-        assert (consumer, deadline, len(expected)) == (lease.consumer, lease.deadline, lease.size)
+        assert (consumer, deadline) == (lease.consumer, lease.deadline)
         assert self.delivery.lease_of(lease.lease_id) == lease
         left = len(ready) - len(expected)
         assert left == self.delivery.ready_count(self.visible_end)

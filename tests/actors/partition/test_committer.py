@@ -34,7 +34,7 @@ from callboard.actors.partition.effects import (
 )
 from callboard.actors.partition.group_states import Carried, GroupStates
 from callboard.actors.partition.participants import JournalParticipant, LogParticipant
-from callboard.actors.partition.queues import GATHER_BYTES, GATHER_S, LINGER_S, NEVER, Due, Singles
+from callboard.actors.partition.queues import GATHER_BYTES, GATHER_S, LINGER_S, NEVER, Due
 from callboard.log.errors import (
     DiskFull,
     PlanFailed,
@@ -152,12 +152,12 @@ class Bench:
             case AppendsStored(appends, offsets):
                 self.wakes += 1
                 for part, base in zip(appends.parts, offsets, strict=True):
-                    tokens = part.tokens if isinstance(part, Singles) else [part.token]
+                    tokens = part.tokens
                     for offset, token in enumerate(tokens, base):
                         token.answers.append(offset)
             case AppendsFailed(appends, error):
                 for part in appends.parts:
-                    for token in part.tokens if isinstance(part, Singles) else [part.token]:
+                    for token in part.tokens:
                         token.answers.append(error)
 
     async def make_room(self) -> TopicFull | None:

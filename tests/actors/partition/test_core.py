@@ -186,10 +186,10 @@ def test_what_is_no_settlement_is_refused_before_anything_changes(command: Any) 
     core = core_with(1)
     core.fetch(c.Fetch(1, 7, 1, 1000), "fetches", 0.0)
     commit(core)
-    before = core.snapshot(0.0)
+    before = core.states.snapshot(0.0)
     with pytest.raises(InvalidArgument):
         (core.extend if isinstance(command, c.Extend) else core.settle)(command, "asks", 0.0)
-    assert (core.snapshot(0.0), core.states.groups[1].delivery.events) == (before, [])
+    assert (core.states.snapshot(0.0), core.states.groups[1].delivery.events) == (before, [])
 
 
 def test_a_consumer_whose_last_lease_has_not_come_back_waits_without_being_notified() -> None:
@@ -213,7 +213,7 @@ def test_a_crash_at_the_opening_gives_no_time_to_leases_of_the_process_before() 
 
     def successor(restarted: bool) -> PartitionCore:
         states = GroupStates()
-        states.restore(core.snapshot(0.0))
+        states.restore(core.states.snapshot(0.0))
         later = PartitionCore(states, carried, label="orders/0", visible_end=3)
         later.begin(100.0, restarted=restarted)
         return later

@@ -14,7 +14,6 @@ from callboard.actors.partition import effects as e
 from callboard.actors.partition.core import NOTICE_LASTS_S, PartitionCore
 from callboard.actors.partition.group_states import Carried, GroupStates, PendingLease
 from callboard.actors.partition.lease_reading import LeaseReading
-from callboard.actors.partition.queues import Singles
 from callboard.log.errors import PublishFailed, StorageError
 from callboard.log.format.columns import Columns
 
@@ -236,13 +235,13 @@ class CoreModel(RuleBasedStateMachine):
                     token.heard.append(error)
             case e.AppendsStored(appends, bases):
                 for part, base in zip(appends.parts, bases, strict=True):
-                    tokens = part.tokens if isinstance(part, Singles) else [part.token]
+                    tokens = part.tokens
                     for offset, token in enumerate(tokens, base):
                         assert self.log[offset : offset + len(token.about)] == token.about
                         token.heard.append(offset)
             case e.AppendsFailed(appends, error):
                 for part in appends.parts:
-                    for token in part.tokens if isinstance(part, Singles) else [part.token]:
+                    for token in part.tokens:
                         token.heard.append(error)
             case e.Notify(token, group, consumer):
                 token.heard.append("notice")

@@ -18,7 +18,7 @@ async def test_topics_take_turns(autojump_clock: Any) -> None:
         turn = await openings.wait_turn(topic)
         order.append(f"{topic}{number}")
         await trio.sleep(1)
-        turn.end()
+        openings.end(turn)
 
     async with trio.open_nursery() as nursery:
         for topic, count in (("a", 4), ("b", 2)):
@@ -36,37 +36,37 @@ async def test_memory_is_held_within_the_budget(autojump_clock: Any) -> None:
     async def recover(size_bytes: int) -> None:
         nonlocal most
         turn = await openings.wait_turn("topic")
-        await turn.hold(size_bytes)
+        await openings.hold(turn, size_bytes)
         if size_bytes <= 100:
-            most = max(most, openings.size_bytes)
+            most = max(most, openings.memory.waiting_bytes)
         else:
-            assert openings.size_bytes == size_bytes
+            assert openings.memory.waiting_bytes == size_bytes
         await trio.sleep(1)
-        turn.end()
+        openings.end(turn)
 
     async with trio.open_nursery() as nursery:
         for size_bytes in (40, 40, 40, 500, 10, 90, 30):
             nursery.start_soon(recover, size_bytes)
     assert most <= 100
-    assert (openings.counted, openings.size_bytes) == (0, 0)
+    assert (openings.counted, openings.memory.waiting_bytes) == (0, 0)
 
 
 async def test_whoever_gives_up_leaves_nothing_behind(autojump_clock: Any) -> None:
     """Cancelled while waiting for a turn, or for memory, it stands in nobody's way."""
     openings = Openings(count_max=2, bytes_max=100)
     turns: list[Turn] = [await openings.wait_turn("a"), await openings.wait_turn("c")]
-    await turns[0].hold(100)
+    await openings.hold(turns[0], 100)
     with trio.move_on_after(1):
         await openings.wait_turn("b")
     with trio.move_on_after(1):
-        await turns[1].hold(50)
-    turns[1].end()
-    turns[1].end()
+        await openings.hold(turns[1], 50)
+    openings.end(turns[1])
+    openings.end(turns[1])
     third = await openings.wait_turn("b")
-    turns[0].end()
-    await third.hold(100)
-    third.end()
-    assert (openings.counted, openings.size_bytes) == (0, 0)
+    openings.end(turns[0])
+    await openings.hold(third, 100)
+    openings.end(third)
+    assert (openings.counted, openings.memory.waiting_bytes) == (0, 0)
 
 
 async def test_a_hung_topic_keeps_half_of_its_turns_and_nobody_elses(autojump_clock: Any) -> None:
@@ -77,7 +77,7 @@ async def test_a_hung_topic_keeps_half_of_its_turns_and_nobody_elses(autojump_cl
         turn = await openings.wait_turn(topic)
         begun.append(topic)
         await trio.sleep(5)
-        turn.overdue()
+        openings.overdue(turn)
         await trio.sleep_forever()
 
     async with trio.open_nursery() as nursery:

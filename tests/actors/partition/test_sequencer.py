@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.actors.partition.commands import Level, PublishMany, PublishOne
-from callboard.actors.partition.queues import CANCELLED_SIFT_BYTES, Sequencer, Singles
+from callboard.actors.partition.queues import CANCELLED_SIFT_BYTES, Sequencer
 from callboard.log.format.columns import Columns
 from callboard.log.limits import COMMIT_BYTES_MAX
 
@@ -79,7 +79,7 @@ def test_everything_leaves_once_in_order_and_tokens_get_their_offsets(steps: lis
             next_offset += batch.count
             left.extend(batch.value_list())
         for part, base in zip(commit.parts, bases, strict=True):
-            tokens = part.tokens if isinstance(part, Singles) else [part.token]
+            tokens = part.tokens
             for offset, told in enumerate(tokens, base):
                 told.append(offset)
 

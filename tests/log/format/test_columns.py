@@ -9,6 +9,7 @@ import pytest
 from callboard.log import limits
 from callboard.log.errors import InvalidArgument
 from callboard.log.format.columns import Columns
+from callboard.log.format.frame import decode_frame, encode_frame
 
 
 def test_values_and_keys_keep_none_and_empty_apart() -> None:
@@ -114,3 +115,17 @@ def test_records_may_lie_apart() -> None:
     dense = sparse.select(0, 2)
     assert (None, 101, 102) == (dense.offset_deltas, dense.base_offset, dense.last_offset)
     assert 104 == sparse.select(2, 3).base_offset
+
+
+@pytest.mark.parametrize("lengths", [[2] * 100, [0] * 5, [2] * 50 + [3, 1] * 25, [1, 3] + [2] * 98, [7]])
+def test_any_part_of_columns_of_even_or_uneven_items_is_cut_right(lengths: list[int]) -> None:
+    """Items of one length are cut in a quicker way, which finds the same."""
+    values = [b"%d" % (10**length // 9) if length else b"" for length in lengths]
+    columns = Columns.build(values)
+    frame = encode_frame(columns, segment_id=1, base_offset=0, append_time_us=0)
+    _, stored = decode_frame(b"".join(frame), 0, 1)
+    for start in range(0, len(values), 7):
+        for stop in range(start, len(values) + 1, 3):
+            assert values[start:stop] == columns.value_list(start, stop) == stored.value_list(start, stop)
+            if start < stop:
+                assert values[start:stop] == stored.select(start, stop).value_list()

@@ -21,6 +21,7 @@ from callboard.log.format.frame import (
     decode_frame,
     decode_header,
     encode_frame,
+    encode_values,
     frame_length,
     reseal,
     seed_of,
@@ -224,6 +225,14 @@ def test_header_names_must_be_text() -> None:
     columns.header_names, columns.header_name_ends = "éb".encode(), [0, 1, 3]
     columns.header_name_ends = Columns.build([b"\xc3", b"\xa9b"]).value_ends
     assert FaultReason.BODY is reason_of(frame_of(columns))
+
+
+@pytest.mark.parametrize("lengths", [[0], [3], [4, 4], [5, 0, 300], [70_000, 1], [1] * 3000])
+def test_records_with_a_value_alone_make_the_same_frame_the_quick_way(lengths: list[int]) -> None:
+    """What is encoded without columns is byte for byte what is encoded with them."""
+    values = [b"x" * length for length in lengths]
+    quick = encode_values(values, segment_id=SEGMENT, base_offset=50, append_time_us=9)
+    assert quick == frame_of(Columns.build(values))
 
 
 def test_an_empty_batch_is_refused() -> None:

@@ -126,6 +126,39 @@ async def test_a_plan_that_only_writes_is_over_when_it_is_started(tmp_path: Path
     await disk.aclose()
 
 
+async def test_a_synced_plan_of_a_lone_task_is_over_when_it_is_started(tmp_path: Path) -> None:
+    """Where nobody else is runnable and no other plan is in a thread, the pass of the loop is left out."""
+    disk = HostDisk(tmp_path)
+    life = await disk.incarnate("owner")
+    handle = life.handle("a")
+    await life.submit((Create(handle),))
+    plan = (Write(handle, 0, (b"x",)), Sync(handle))
+    while (flight := life.start(plan)) is not None and not flight.has_landed:
+        await life.landed(flight)  # the disk, or another process, took its time
+    assert (tmp_path / "a").read_bytes() == b"x"
+    await disk.aclose()
+
+
+async def test_beside_other_tasks_or_plans_the_loop_makes_its_pass_first() -> None:
+    """A job that syncs is not waited for when it is started while others are runnable, or in threads."""
+    crowded, occupied, go = ThreadPool("test-pool", 2), ThreadPool("test-pool", 2), threading.Event()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.lowlevel.checkpoint)
+        job = crowded.start(max, 1, 2, in_place=True)
+        assert job is not None
+        assert not job.is_over
+        await crowded.finish(job)
+    hanging, job = occupied.start(go.wait, 60), occupied.start(max, 1, 2, in_place=True)
+    assert hanging is not None
+    assert job is not None
+    assert not job.is_over
+    go.set()
+    await occupied.finish(job)
+    await occupied.finish(hanging)
+    await crowded.aclose()
+    await occupied.aclose()
+
+
 class Gate:
     """The gate of a job that takes half a millisecond, or never ends, by a clock of the test's own."""
 

@@ -51,7 +51,7 @@ class Writer:
         header = encode_segment_header(
             segment_id=self.ids, base_offset=base, created_us=base * 1000, previous_base=before
         )
-        await self.files.submit(segment.creation_verbs(self.files, header, allocate_bytes=2048))
+        await self.files.submit([*segment.start_verbs(header, allocate_bytes=2048), *segment.naming_verbs()])
         self.segment, self.next = segment, base
         self.index = SegmentIndex(self.ids, base, interval_bytes=200)
         if base not in self.bases:

@@ -10,7 +10,6 @@ from callboard.log.errors import InvalidArgument, LogCorrupt, OffsetOutOfRange, 
 from callboard.log.format.frame_walk import FrameWalk
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES, decode_segment_header
 from callboard.log.offline.reader import LogReader
-from callboard.simulations.disk.disk_faults import ReadVerb
 
 
 async def open_reader(writer):
@@ -175,7 +174,7 @@ async def test_refused_reads_come_out(writer):
     """An error of the disk comes out as a StorageError."""
     await writer.append()
     reader = await open_reader(writer)
-    writer.disk.fail_next(ReadVerb, OSError(errno.EIO, "Input/output error"))
+    writer.disk.fail_next("read", OSError(errno.EIO, "Input/output error"))
     with pytest.raises(StorageError):
         await reader.read(0)
 

@@ -23,7 +23,6 @@ from callboard.log.seams.disk import (
     Write,
     Zero,
 )
-from callboard.simulations.disk.disk_faults import ReadVerb
 from callboard.simulations.disk.inodes import LENGTH, Unsynced, keep_unsynced
 from callboard.simulations.disk.memory_disk import MemoryDisk
 
@@ -303,7 +302,7 @@ async def test_a_write_may_stop_half_way(disk: MemoryDisk) -> None:
         await life.submit((Write(handle, 0, [b"ab", b"cdef"]), Sync(handle)))
     assert (caught.value.index, caught.value.error.errno) == (0, errno.ENOSPC)
     assert disk.files()["a"] == b"abc"
-    assert disk.faults.hits == {("Write", errno.ENOSPC): 1}
+    assert disk.faults.counts == {"write ENOSPC": 1}
 
 
 async def test_faults_hit_where_and_as_often_as_told(disk: MemoryDisk) -> None:
@@ -318,7 +317,7 @@ async def test_faults_hit_where_and_as_often_as_told(disk: MemoryDisk) -> None:
         except PlanFailed:
             fates.append("failed")
     assert fates == ["a", "x1", "b", "failed", "c", "failed", "x4"]
-    assert disk.faults.hits.total() == 2
+    assert disk.faults.counts == {"make_directory EIO": 2}
 
 
 async def test_healing_forgets_planted_faults(disk: MemoryDisk) -> None:
@@ -332,7 +331,7 @@ async def test_healing_forgets_planted_faults(disk: MemoryDisk) -> None:
 async def test_reads_fail_when_told_to(disk: MemoryDisk) -> None:
     """A planted read error meets both ways of reading."""
     life, handle = await durable(disk, "a", b"x")
-    disk.fail_next(ReadVerb, OSError(errno.EIO, "rotten"), times=2)
+    disk.fail_next("read", OSError(errno.EIO, "rotten"), times=2)
     with pytest.raises(StorageError):
         await life.read(handle, 0, 1)
     with pytest.raises(StorageError):

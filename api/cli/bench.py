@@ -73,7 +73,8 @@ def bench(
         ):
             async with open_runtime(directory + "/runtime", sync_inline=inline) as runtime:
                 made = Bench(runtime, BareFile(directory), BenchPlan(pairs, seconds, size), status.update)
-                return [await measure(made) for measure in wanted]
+                found = [await measure(made) for measure in wanted]
+        return found
 
     found = run(work)
     measured = [line for line in found if isinstance(line, Measured)]

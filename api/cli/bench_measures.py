@@ -95,8 +95,9 @@ class Bench:
             bare = (before + self._bare.rate(size, seconds) * count) / 2
             over = self._bare.rate(size, seconds, overwrite=True) * count
             pairs.append((rate, bare, rate / bare, rate / over))
+        rate, bare, of_bare, of_overwrite = map(statistics.median, zip(*pairs, strict=True))
         ratios = [pair[2] for pair in pairs]
-        return Measured(name, *map(statistics.median, zip(*pairs, strict=True)), min(ratios), max(ratios))
+        return Measured(name, rate, bare, of_bare, of_overwrite, min(ratios), max(ratios))
 
     # -- publishing
 

@@ -396,7 +396,7 @@ class Act:
         planned: dict[int, WorkFailure] = {}
         for message in messages:
             number, digest = identify(message.headers)
-            if number is None or digest != digest_of(message.key, message.value):
+            if number is None or digest != digest_of(message.key, message.value or b""):
                 self._note("X", message.partition, message.offset)
             elif number in self._failures:
                 planned[message.offset] = self._failures.pop(number)

@@ -35,7 +35,8 @@ def ask_runtime(directory: str, *requests: dict[str, str]) -> list[Any]:
                     for request in requests:
                         if "topic" in request:
                             find_topic(runtime, request["topic"])
-                    return [await answer(runtime, **request) for request in requests]
+                    found = [await answer(runtime, **request) for request in requests]
+                return found
             except DirectoryLocked as locked:
                 raise DirectoryLocked(
                     f"{locked} It has no control socket: open it there with control=True to look at it.",

@@ -52,7 +52,8 @@ def create(name: str, settings: tuple[str, ...], directory: str, as_json: bool) 
 
     async def work() -> TopicSettings:
         async with open_runtime(directory) as runtime:
-            return (await runtime.create_topic(name, **given)).settings
+            made = await runtime.create_topic(name, **given)
+        return made.settings
 
     _report_settings("topic", name, run(work), as_json, "is there")
 
@@ -210,7 +211,8 @@ def _alter(
 
     async def work() -> TopicSettings | GroupSettings:
         async with open_runtime(directory) as runtime:
-            return await change(runtime, given)
+            altered = await change(runtime, given)
+        return altered
 
     _report_settings(kind, name, run(work), as_json, "is altered")
 

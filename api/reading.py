@@ -7,6 +7,7 @@ unless it follows, at what was visible when it began. Order holds within a parti
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -151,18 +152,14 @@ class RecordReader:
 
     def __init__(self, batches: BatchReader) -> None:
         self._batches = batches
-        self._batch: RecordBatch | None = None
-        self._index = 0
+        self._records: Iterator[Record] = iter(())
 
     def __aiter__(self) -> RecordReader:
         return self
 
     async def __anext__(self) -> Record:
-        while self._batch is None or self._index >= len(self._batch):
-            self._batch = await self._batches.__anext__()
-            self._index = 0
-        record = self._batch[self._index]
-        self._index += 1
+        while (record := next(self._records, None)) is None:
+            self._records = iter(await self._batches.__anext__())
         return record
 
 

@@ -41,15 +41,15 @@ def read_lines(path: str, *, line_bytes_max: int) -> Iterator[bytes]:
     Raises `InvalidArgument` for a file that is missing, unreadable or binary, `StorageError` when reading fails.
     """
     with _opened(path) as stream:
-        unpacked_bytes = 0
+        unpacked_bytes, is_start = 0, True
         try:
-            while line := stream.readline(line_bytes_max + 1):
-                unpacked_bytes += len(line)
-                yield line
-                while not line.endswith(b"\n") and (line := stream.readline(line_bytes_max + 1)):
-                    unpacked_bytes += len(line)
-                    _check_unpacked(path, unpacked_bytes)
-                _check_unpacked(path, unpacked_bytes)
+            while piece := stream.readline(line_bytes_max + 1):
+                unpacked_bytes += len(piece)
+                if unpacked_bytes > UNPACKED_BYTES_MAX:
+                    raise InvalidArgument(f"{path} holds more than {UNPACKED_BYTES_MAX} bytes. Split it.")
+                if is_start:
+                    yield piece
+                is_start = piece.endswith(b"\n")
         except (OSError, EOFError, zlib.error) as error:
             raise StorageError(f"{path} could not be read to its end: {error}. Check the file.") from error
 
@@ -76,11 +76,6 @@ def _opened(path: str) -> Iterator[BinaryIO]:
                 f"{path} is not text: it holds zero bytes. Name a log, CSV, TSV or JSON file."
             )
         yield stream
-
-
-def _check_unpacked(path: str, unpacked_bytes: int) -> None:
-    if unpacked_bytes > UNPACKED_BYTES_MAX:
-        raise InvalidArgument(f"{path} holds more than {UNPACKED_BYTES_MAX} bytes. Split it.")
 
 
 class RecordFile:
@@ -300,19 +295,16 @@ class BareFile:
                 for at in range(0, self._REGION_BYTES, MIB):
                     os.pwrite(descriptor, bytes(MIB), at)
                 os.fsync(descriptor)
-            return self._timed(descriptor, data, seconds, self._REGION_BYTES if overwrite else None)
+            done = offset = 0
+            start = time.perf_counter()
+            while time.perf_counter() - start < seconds:
+                os.pwrite(descriptor, data, offset)
+                os.fdatasync(descriptor)
+                done += 1
+                offset += len(data)
+                if overwrite and offset + len(data) > self._REGION_BYTES:
+                    offset = 0
+            return done / (time.perf_counter() - start)
         finally:
             os.close(descriptor)
             os.unlink(self._path)
-
-    def _timed(self, descriptor: int, data: bytes, seconds: float, wrap_bytes: int | None) -> float:
-        done = offset = 0
-        start = time.perf_counter()
-        while time.perf_counter() - start < seconds:
-            os.pwrite(descriptor, data, offset)
-            os.fdatasync(descriptor)
-            done += 1
-            offset += len(data)
-            if wrap_bytes is not None and offset + len(data) > wrap_bytes:
-                offset = 0
-        return done / (time.perf_counter() - start)

@@ -13,11 +13,6 @@ from callboard.cli.streams import check_directory
 from callboard.log.errors import InvalidArgument
 from callboard.reading import check_start
 
-
-def _checked(_context: click.Context, _option: click.Parameter, given: str) -> str:
-    return check_directory(given)
-
-
 directory_option = click.option(
     "-d",
     "--directory",
@@ -25,7 +20,7 @@ directory_option = click.option(
     default="data",
     show_default=True,
     show_envvar=True,
-    callback=_checked,
+    callback=lambda _context, _option, given: check_directory(given),
     help="The runtime's directory.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")

@@ -75,6 +75,7 @@ from callboard.log.errors import (
     TopicNotFound,
 )
 from callboard.log.journal.journal import Journal
+from callboard.log.journal.journal_recovery import Owner
 from callboard.log.limits import GROUPS_MAX, TOPICS_MAX
 from callboard.log.removal import remove_tree
 from callboard.log.seams.disk import Disk, Incarnation, MakeDirectory, SyncDirectory
@@ -133,16 +134,19 @@ class Catalog(Actor[CatalogCommand]):
         self._operations = CatalogOperations(context, self._operation_failed)
         self._files = await context.disk.incarnate("catalog")
         await self._files.submit((MakeDirectory("topics"), SyncDirectory("topics"), SyncDirectory("")))
+        owner = Owner(
+            self._state.restore,
+            self._state.replay,
+            state.RECORDS_VERSION,
+            versioned=self._state.versioned,
+            lost=self._state.lost,
+        )
         self._journal = await Journal.open(
             self._files,
             "catalog",
+            owner,
             clock=context.clock,
             entropy=context.entropy,
-            restore=self._state.restore,
-            apply=self._state.replay,
-            version=state.RECORDS_VERSION,
-            versioned=self._state.versioned,
-            lost=self._state.lost,
             limits=context.limits,
         )
         for passed_over in self._state.passed_over:

@@ -21,6 +21,7 @@ Rules that callers rely on:
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Container, Iterable, Sequence
 from heapq import heappop, heappush
 from itertools import chain
@@ -46,8 +47,6 @@ from callboard.log.errors import InternalError, InvalidArgument
 
 class Delivery(DeliveryState):
     """The delivery of one partition to one group, in shared mode."""
-
-    __slots__ = ()
 
     # -- leasing --------------------------------------------------------------------------------------------
 
@@ -219,14 +218,14 @@ class Delivery(DeliveryState):
     def release(self, lease_id: int, ranges: Sequence[OffsetRange], now: float) -> Settlement:
         """Give back unhandled: ready at once, and the attempt does not count. Too late once the lease ran out."""
         named = normal_ranges(ranges)
-        return self._settlement(named, self._released(lease_id, named))
+        return self._settlement(named, self._release(lease_id, named))
 
     def release_consumer(self, consumer: int) -> int:
         """Release all that `consumer` holds; returns how many offsets that were. Costs as many steps as leases."""
         before = self.released
         held = [lease_id for lease_id, lease in self._leases.items() if lease.consumer == consumer]
         for lease_id in held:
-            self._released(lease_id, merged(self._leases[lease_id].rows))
+            self._release(lease_id, merged(self._leases[lease_id].rows))
         return self.released - before
 
     def skip(self, start: int, stop: int, *, reason: str | None = None) -> int:
@@ -306,6 +305,7 @@ class Delivery(DeliveryState):
             self._pass_over(event[1])
         elif kind == "R":
             self._expect(event, self._release(event[1], _pairs(event[2])))
+            self.events.pop()
         elif kind == "X":
             for lease_id in event[1]:
                 if lease_id not in self._leases:
@@ -426,10 +426,6 @@ class Delivery(DeliveryState):
         self._drop_if_empty(lease_id)
         accepted = merged(rows)
         self.released += length_of(rows)
-        return accepted
-
-    def _released(self, lease_id: int, ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
-        accepted = self._release(lease_id, ranges)
         if accepted:
             self.events.append(("R", lease_id, tuple(chain.from_iterable(accepted))))
         return accepted
@@ -476,15 +472,9 @@ class Delivery(DeliveryState):
         if named == accepted:
             return Settlement(accepted, ())
         lost: list[OffsetRange] = []
-        index = 0
         for start, stop in named:
-            while index < len(accepted) and accepted[index][0] < stop:
-                if start < accepted[index][0]:
-                    lost.append((start, accepted[index][0]))
-                start = accepted[index][1]
-                index += 1
-            if start < stop:
-                lost.append((start, stop))
+            inside = slice(bisect_left(accepted, (start,)), bisect_left(accepted, (stop,)))
+            lost += between(start, stop, accepted[inside])
         self.lost += length_of(lost)
         return Settlement(accepted, tuple(lost))
 

@@ -156,26 +156,16 @@ def _are_triples(found: Any) -> bool:
     return _rise(bounds)
 
 
-def _is_time(found: Any) -> bool:
-    return found is None or (type(found) is float and math.isfinite(found))
-
-
-def _is_text(found: Any) -> bool:
-    return found is None or (type(found) is str and len(found) <= REASON_CHARACTERS_MAX)
-
-
-def _are_lease_ids(found: Any) -> bool:
-    return _are_numbers(found) and 0 not in found
-
-
 _VALID: Final[dict[str, Callable[[Any], bool]]] = {
     "lease_id": _is_receipt,
     "consumer": _is_number,
     "ranges with attempts": _are_triples,
     "ranges": _are_pairs,
-    "not_before or nothing": _is_time,
-    "reason or nothing": _is_text,
-    "lease ids": _are_lease_ids,
+    "not_before or nothing": lambda found: found is None or (type(found) is float and math.isfinite(found)),
+    "reason or nothing": lambda found: (
+        found is None or (type(found) is str and len(found) <= REASON_CHARACTERS_MAX)
+    ),
+    "lease ids": lambda found: _are_numbers(found) and 0 not in found,
     "start": _is_number,
     "stop": _is_number,
 }

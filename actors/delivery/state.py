@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Final
 
 from callboard.actors.delivery.intervals import IntervalMap, IntervalSet, length_of
 from callboard.actors.delivery.receipts import HistoryRow, LeaseState, OffsetRange
@@ -46,46 +46,8 @@ HEAP_SLACK: Final = 64
 """Entries that a heap may hold beyond twice what it stands for, before what is stale is thrown out."""
 
 
-class OffsetState(NamedTuple):
-    """Where one offset stands. `attempts` and `alone` do not yet include a lease that is still held."""
-
-    state: str
-    attempts: int = 0
-    alone: bool = False
-    lease_id: int = 0
-    """The lease that holds it or, for a ready offset, the one whose late settlement still counts; 0 for none."""
-    not_before: float | None = None
-
-
 class DeliveryState:
     """The data of a delivery. All methods are moves between states; none writes an event."""
-
-    __slots__ = (
-        *COUNTERS,
-        "_delayed",
-        "_due",
-        "_expiry",
-        "_leases",
-        "_passed",
-        "_ready",
-        "_settled",
-        "events",
-        "floor",
-        "leased",
-        "lost",
-        "next",
-        "next_lease_id",
-        "unknown_fields",
-    )
-
-    delivered: int
-    redelivered: int
-    acked: int
-    nacked: int
-    released: int
-    expired: int
-    voided: int
-    skipped: int
 
     def __init__(self, start: int) -> None:
         self.floor = start
@@ -105,14 +67,12 @@ class DeliveryState:
         self._ready = IntervalMap("qq")  # start, stop, tag, history
         self._delayed = IntervalMap("qd")  # start, stop, history, not_before
         self._leases: dict[int, LeaseState] = {}
-        self._expiry: list[
-            tuple[float, int]
-        ] = []  # deadline or earlier, lease id; may name leases that are gone
-        self._due: list[
-            tuple[float, int, int]
-        ] = []  # not_before, start, stop; may name offsets that moved on
-        for name in COUNTERS:
-            setattr(self, name, 0)
+        self._expiry: list[tuple[float, int]] = []
+        """Deadlines or earlier, with lease ids; may name leases that are gone."""
+        self._due: list[tuple[float, int, int]] = []
+        """`not_before`, start, stop; may name offsets that moved on."""
+        self.delivered = self.redelivered = self.acked = self.nacked = 0
+        self.released = self.expired = self.voided = self.skipped = 0
 
     # -- questions ------------------------------------------------------------------------------------------
 
@@ -203,24 +163,6 @@ class DeliveryState:
         if expiry is None or due is None:
             return due if expiry is None else expiry
         return min(expiry, due)
-
-    def state_of(self, offset: int) -> OffsetState:
-        """Where `offset` stands. The cost grows with the number of leases: for inspection, not for hot paths."""
-        if offset < self.floor or self._settled.contains(offset):
-            return OffsetState("settled")
-        if offset >= self.next:
-            return OffsetState("untouched")
-        if self._passed.contains(offset):
-            return OffsetState("passed")
-        for _, _, tag, history in self._ready.overlapping(offset, offset + 1):
-            return OffsetState("ready", history >> 1, bool(history & 1), tag)
-        for _, _, history, not_before in self._delayed.overlapping(offset, offset + 1):
-            return OffsetState("delayed", history >> 1, bool(history & 1), 0, not_before)
-        for lease_id, lease in self._leases.items():
-            for start, stop, history in lease.rows:
-                if start <= offset < stop:
-                    return OffsetState("leased", history >> 1, bool(history & 1), lease_id)
-        raise InternalError(f"offset {offset} is in no state", invariant="D3")
 
     # -- moves ----------------------------------------------------------------------------------------------
 

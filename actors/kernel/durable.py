@@ -22,6 +22,7 @@ import cbor2
 from callboard.actors.kernel.actor import Actor
 from callboard.log.errors import InvalidArgument, StorageError
 from callboard.log.journal.journal import Journal
+from callboard.log.journal.journal_recovery import Owner
 
 M = TypeVar("M")
 E = TypeVar("E")
@@ -106,10 +107,9 @@ class DurableActor(Actor[M], Generic[M, E]):
         self._journal = await Journal.open(
             files,
             self.directory(),
+            Owner(self._restored, self._replayed),
             clock=context.clock,
             entropy=context.entropy,
-            restore=self._restored,
-            apply=self._replayed,
             limits=context.limits,
         )
 

@@ -42,18 +42,6 @@ FENCED_BYTES: Final = 8
 class KeyOrder:
     """The choice of `ordering="key"` in one partition, and the fetches that wait until records are read for it."""
 
-    __slots__ = (
-        "_delivery",
-        "_fenced",
-        "_free",
-        "_heads",
-        "_lives",
-        "fenced",
-        "fetches",
-        "is_reading",
-        "records",
-    )
-
     def __init__(self, delivery: Delivery, records: RecordRange) -> None:
         self._delivery = delivery
         self.records = records
@@ -210,15 +198,12 @@ class KeyOrder:
         """How many records may be leased now, of those that were read; counting ends at `wanted`."""
         self._catch_up()
         self._see(wanted)
-        self._drop_settled()
-        again = len(self._may_go_again(now, wanted))
-        return min(wanted, again + len(self._free))
-
-    def _drop_settled(self) -> None:
-        """Only settled records that are free and first are in the way; those behind them are dropped when chosen."""
         free, index_of = self._free, self.records.index_of
+        # Only settled records that are free and first are in the way; those behind them are dropped when chosen.
         while free and index_of(free[0]) < 0:
             heappop(free)
+        again = len(self._may_go_again(now, wanted))
+        return min(wanted, again + len(self._free))
 
     def lease(self, now: float, deadline: float, consumer: int, max_records: int) -> Lease | None:
         """Lease what is chosen; None when that is nothing."""

@@ -11,6 +11,7 @@ from callboard.actors.partition.participants import wall_offset
 from callboard.actors.partition.spec import PartitionSpec
 from callboard.log.errors import JournalInvalid, LogCorrupt, StorageError, lacks_space
 from callboard.log.journal.journal import Journal
+from callboard.log.journal.journal_recovery import Owner
 from callboard.log.offline.repair import repair_journal
 from callboard.log.seams.disk import Incarnation
 
@@ -50,18 +51,16 @@ async def _opened(
     files: Incarnation, spec: PartitionSpec, context: Context[Any], *, is_damaged: bool = False
 ) -> tuple[Journal, GroupStates]:
     states = GroupStates(wall_offset(context.clock), opened_us=context.clock.wall_us())
+    owner = Owner(
+        states.restore, states.apply, RECORDS_VERSION, states.versioned, states.written, states.lost
+    )
     try:
         journal = await Journal.open(
             files,
             spec.journal_directory,
+            owner,
             clock=context.clock,
             entropy=context.entropy,
-            restore=states.restore,
-            apply=states.apply,
-            version=RECORDS_VERSION,
-            versioned=states.versioned,
-            written=states.written,
-            lost=states.lost,
             is_damaged=is_damaged,
             proven_end=spec.port.journal_end,
             limits=context.limits,

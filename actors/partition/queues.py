@@ -144,22 +144,6 @@ class Sequencer:
     `is_abandoned` tells whether somebody who waited has given up.
     """
 
-    __slots__ = (
-        "_commit_bytes",
-        "_flushes",
-        "_frame_records",
-        "_is_awaited",
-        "_is_abandoned",
-        "_parts",
-        "_since",
-        "_singles",
-        "_taken",
-        "cancelled",
-        "due",
-        "records",
-        "size_bytes",
-    )
-
     def __init__(self, limits: Limits = USUAL, is_abandoned: Callable[[Token], bool] | None = None) -> None:
         self._commit_bytes = limits.commit_bytes
         self._frame_records = limits.frame_records
@@ -291,8 +275,6 @@ class JournalQueue:
 
     Whoever adds something keeps `due` right.
     """
-
-    __slots__ = ("_lazy_acks", "_lazy_until", "answers", "changed", "due", "entries", "leases", "must_sync")
 
     def __init__(self) -> None:
         self.due = Due()

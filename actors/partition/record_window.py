@@ -27,7 +27,7 @@ from hashlib import blake2b
 from itertools import compress, pairwise
 from typing import Final, NamedTuple
 
-from callboard.actors.delivery.receipts import OffsetRange
+from callboard.actors.delivery.receipts import OffsetRange, between
 from callboard.log.errors import InternalError
 from callboard.log.format.columns import Columns
 
@@ -71,30 +71,19 @@ def window_records(start: int, next_offset: int, batches: Sequence[Columns]) -> 
     """The records of `batches`, which a read from `start` found."""
     offsets, hashes = array("q"), array("Q")
     absent: list[OffsetRange] = []
-    lost: list[OffsetRange] = []
-    at = start
-    for batch in batches:
-        if batch.base_offset > at:
-            lost.append((at, batch.base_offset))
-        at = batch.base_offset
+    covered = [(batch.base_offset, batch.last_offset + 1) for batch in batches]
+    for batch, (first, end) in zip(batches, covered, strict=True):
         found = batch.offset_list()
         if batch.offset_deltas is not None:
-            for offset in (*found, batch.last_offset + 1):
-                if offset > at:
-                    absent.append((at, offset))
-                at = offset + 1
+            absent += between(first, end, [(offset, offset + 1) for offset in found])
         offsets.extend(found)
         hashes.extend(_key_hashes(batch))
-        at = batch.last_offset + 1
-    if at < next_offset:
-        lost.append((at, next_offset))
-    return WindowRecords(start, max(at, next_offset), offsets, hashes, absent, lost)
+        next_offset = max(next_offset, end)
+    return WindowRecords(start, next_offset, offsets, hashes, absent, between(start, next_offset, covered))
 
 
 class WindowBudget:
     """What the ranges of a runtime may take together."""
-
-    __slots__ = ("_sizes", "bytes_max", "size_bytes")
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
@@ -126,19 +115,6 @@ class WindowBudget:
 
 class RecordRange:
     """One group's unsettled records in one partition. See the module."""
-
-    __slots__ = (
-        "_budget",
-        "_live",
-        "_records_max",
-        "dead",
-        "end",
-        "hashes",
-        "in_use",
-        "lives",
-        "offsets",
-        "seen",
-    )
 
     def __init__(self, budget: WindowBudget, records_max: int) -> None:
         self._budget = budget

@@ -20,8 +20,10 @@ import resource
 import stat
 import warnings
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, Final, TypeVar, TypeVarTuple
 
+import attrs
 import trio
 
 from callboard.log.errors import InvalidArgument, StorageError
@@ -49,33 +51,28 @@ IN_PLACE_BYTES_MAX: Final = 256 * 1024
 QUICK: Final = (Write, Sync)
 
 
+@attrs.define(eq=False, repr=False)
 class HostIncarnation:
     """One owner's access to the disk during one life."""
 
-    __slots__ = (
-        "_disk", "_drained", "_flights", "_handles", "_marks", "executor", "is_fenced", "owner"
-    )  # fmt: skip
-
-    def __init__(self, owner: str, disk: HostDisk) -> None:
-        self.owner = owner
-        self.is_fenced = False
-        self._disk = disk
-        self.executor = disk.executor
-        self._flights: dict[object, float] = {}  # plans, and when they were submitted; the oldest first
-        self._drained: trio.Event | None = None
-        self._handles: set[HostHandle] = set()
-        self._marks: set[HostMark] = set()
+    owner: str
+    _disk: HostDisk
+    executor: Executor
+    is_fenced: bool = False
+    _flights: dict[object, float] = attrs.Factory(dict)
+    """Plans, and when they were submitted; the oldest first."""
+    _drained: trio.Event | None = None
+    _handles: set[HostHandle] = attrs.Factory(set)
+    _marks: set[HostMark] = attrs.Factory(set)
 
     def __repr__(self) -> str:
         return f"<HostIncarnation of {self.owner!r}{', fenced' if self.is_fenced else ''}>"
 
     @property
     def in_flight_since(self) -> float | None:
-        """Monotonic time at which the oldest unfinished plan was submitted, None when none is in flight."""
         return next(iter(self._flights.values()), None)
 
     def handle(self, path: str) -> HostHandle:
-        """A closed handle for `path`."""
         self._check()
         check_path(path)
         return HostHandle(path, self)
@@ -84,7 +81,6 @@ class HostIncarnation:
 
     @trio.lowlevel.enable_ki_protection
     async def submit(self, plan: Plan) -> None:
-        """Run the plan to its end or its first failure. Raises `PlanFailed`."""
         disk, waiting = self._disk, object()
         disk.pool.check_run()
         if self.is_fenced:
@@ -135,7 +131,6 @@ class HostIncarnation:
 
     @trio.lowlevel.enable_ki_protection
     async def landed(self, flight: Job) -> None:
-        """Wait for the end of a plan that was started. Raises `PlanFailed`."""
         try:
             failure = await self._disk.pool.finish(flight)
         finally:
@@ -158,7 +153,6 @@ class HostIncarnation:
     # -- reads
 
     async def read(self, handle: Handle, offset: int, length: int) -> bytes:
-        """Up to `length` bytes from `offset`; fewer only at the end of the file. Raises `StorageError`."""
         file = self._own(handle)
         return await self._call("reading", file.path, _read, file, offset, length)
 
@@ -196,24 +190,21 @@ class HostIncarnation:
         return bytes(memoryview(buffer)[:count])
 
     async def size(self, handle: Handle) -> int:
-        """The file's length in bytes."""
         file = self._own(handle)
         return await self._call("measuring", file.path, _size, file)
 
     async def list(self, path: str) -> list[Entry]:
-        """The names in a directory, sorted; empty when the directory is missing."""
         self._check()
         check_path(path, root_allowed=True)
         return await self._call("listing", path, _list, self.executor, path)
 
     async def mark(self, path: str, length: int) -> HostMark:
-        """Map a small file of `length` bytes, made (zero-filled, directory not synced) when missing."""
         self._check()
         check_path(path)
         if length <= 0:
             raise InvalidArgument(f"a mark of {length} bytes cannot be mapped. Nothing was done.", path=path)
         mapped = await self._call("mapping", path, self._map, path, length)
-        mark = HostMark(path, mapped, self)
+        mark = HostMark(path, mapped, length, self)
         self._marks.add(mark)
         if self.is_fenced:
             mark.close()
@@ -230,7 +221,6 @@ class HostIncarnation:
         self._marks.discard(mark)
 
     async def free_bytes(self) -> int:
-        """Bytes that may still be written to the file system."""
         self._check()
         return await self._call("measuring", "", _free_bytes, self.executor.resolve(""))
 
@@ -275,19 +265,16 @@ class HostIncarnation:
             raise storage_error(doing, self._disk.root, path, error) from error
 
 
+@attrs.define(eq=False)
 class HostMark:
     """A mapped file of one incarnation."""
 
-    __slots__ = ("_incarnation", "_length", "_map", "_path")
-
-    def __init__(self, path: str, mapped: Mapping, incarnation: HostIncarnation) -> None:
-        self._path = path
-        self._length = mapped.length
-        self._map: Mapping | None = mapped
-        self._incarnation = incarnation
+    _path: str
+    _map: Mapping | None
+    _length: int
+    _incarnation: HostIncarnation
 
     def store(self, data: bytes) -> None:
-        """Replace the content. Raises `StaleIncarnation` once fenced; does nothing once closed."""
         life = self._incarnation
         if life.is_fenced or len(data) != self._length:
             raise unstorable(self._path, self._length, data, life.owner, is_fenced=life.is_fenced)
@@ -295,11 +282,9 @@ class HostMark:
             self._map.view[:] = data
 
     def load(self) -> bytes:
-        """The content now; empty once closed."""
         return b"" if self._map is None else bytes(self._map.view)
 
     def close(self) -> None:
-        """Unmap. Later calls do nothing."""
         mapped, self._map = self._map, None
         if mapped is not None:
             self._incarnation.unmapped(self)
@@ -328,9 +313,10 @@ class HostDisk:
         descriptors: int | None = None,
     ) -> None:
         check_platform()
-        self._root = os.path.abspath(os.fspath(root))
+        self.root = os.path.abspath(os.fspath(root))
+        """The folder's absolute path."""
         self.executor = Executor(
-            self._root, descriptors=descriptors or _descriptors(), fuse=fuse, read_only=read_only
+            self.root, descriptors=descriptors or _descriptors(), fuse=fuse, read_only=read_only
         )
         self.is_read_only = read_only
         self.reads_cached = bool(RWF_NOWAIT)
@@ -344,20 +330,9 @@ class HostDisk:
         self._warned = False
 
     def __repr__(self) -> str:
-        return f"<HostDisk {self._root!r}>"
-
-    @property
-    def root(self) -> str:
-        """The folder's absolute path."""
-        return self._root
-
-    @property
-    def threads(self) -> int:
-        """How many threads exist now."""
-        return self.pool.threads
+        return f"<HostDisk {self.root!r}>"
 
     async def incarnate(self, owner: str) -> HostIncarnation:
-        """A new incarnation for `owner`; fences the earlier one and waits for its last plan (D3)."""
         self.pool.check_run()
         await trio.lowlevel.checkpoint_if_cancelled()
         earlier = self._current.get(owner)
@@ -369,11 +344,10 @@ class HostDisk:
             if earlier is not None:
                 earlier.fence()
                 await earlier.drain()
-            born = self._current[owner] = HostIncarnation(owner, self)
+            born = self._current[owner] = HostIncarnation(owner, self, self.executor)
             return born
 
     async def forget(self, owner: str) -> None:
-        """`owner` has ended for good: fence its incarnation, wait for its last plan, and forget it."""
         self.pool.check_run()
         await trio.lowlevel.checkpoint_if_cancelled()
         births = self._births.setdefault(owner, trio.Lock())
@@ -394,7 +368,7 @@ class HostDisk:
         """
         if self.is_read_only:
             raise InvalidArgument(
-                f"{self._root!r} was opened for reading only: it cannot be locked. Open it for writing."
+                f"{self.root!r} was opened for reading only: it cannot be locked. Open it for writing."
             )
         limit = _descriptor_limit()
         if limit < DESCRIPTORS_MIN:
@@ -404,12 +378,12 @@ class HostDisk:
                 limit=limit,
                 needed=DESCRIPTORS_MIN,
             )
-        found, kind = await self.pool.run(_lock, self._root, holder)
+        found, kind = await self.pool.run(_lock, self.root, holder)
         self._lock = found
         if kind is not None and is_network_type(kind) and not self._warned:
             self._warned = True
             warnings.warn(
-                f"{self._root!r} lies on a network file system ({kind}): locks and syncs there promise less than on "
+                f"{self.root!r} lies on a network file system ({kind}): locks and syncs there promise less than on "
                 "a local disk. Keep the directory on a local disk.",
                 NetworkFileSystemWarning,
                 stacklevel=2,
@@ -450,19 +424,13 @@ def _descriptor_limit() -> int:
 
 
 def _read(handle: HostHandle, offset: int, length: int) -> bytes:
-    descriptor = handle.pin()
-    try:
+    with handle as descriptor:
         return read_fully(descriptor, offset, length)
-    finally:
-        handle.unpin()
 
 
 def _size(handle: HostHandle) -> int:
-    descriptor = handle.pin()
-    try:
+    with handle as descriptor:
         return os.fstat(descriptor).st_size
-    finally:
-        handle.unpin()
 
 
 def _list(executor: Executor, path: str) -> list[Entry]:
@@ -471,7 +439,7 @@ def _list(executor: Executor, path: str) -> list[Entry]:
             entries = [_entry(name) for name in names]
     except FileNotFoundError:
         return []
-    entries.sort(key=_name)
+    entries.sort(key=attrgetter("name"))
     return entries
 
 
@@ -479,10 +447,6 @@ def _entry(name: os.DirEntry[str]) -> Entry:
     status = name.stat(follow_symlinks=False)
     is_directory = stat.S_ISDIR(status.st_mode)
     return Entry(name.name, is_directory, 0 if is_directory else status.st_size)
-
-
-def _name(entry: Entry) -> str:
-    return entry.name
 
 
 def _free_bytes(path: str) -> int:

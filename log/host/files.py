@@ -32,7 +32,10 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple
+
+import attrs
 
 if TYPE_CHECKING:
     from .disk import HostIncarnation
@@ -60,18 +63,18 @@ _unmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 Sync = Callable[[int], None]
 
 
+@attrs.define(eq=False)
 class File:
     """An inode that is open here, with one or several handles."""
 
-    __slots__ = ("failure", "guard", "handles", "is_written", "key", "unsynced")
-
-    def __init__(self, key: tuple[int, int], *, unsynced: bool) -> None:
-        self.key = key
-        self.unsynced = unsynced
-        self.is_written = False  # through this disk, since the last sync
-        self.failure: OSError | None = None  # of a sync that nobody asked for
-        self.handles = 0
-        self.guard = threading.Lock()
+    key: tuple[int, int]
+    unsynced: bool
+    is_written: bool = False
+    """Through this disk, since the last sync."""
+    failure: OSError | None = None
+    """Of a sync that nobody asked for."""
+    handles: int = 0
+    guard: threading.Lock = attrs.Factory(threading.Lock)
 
     def begin_write(self) -> None:
         """Called before bytes or the length change, under the guard."""
@@ -88,23 +91,23 @@ class File:
             raise OSError(failure.errno, failure.strerror)
 
 
+@attrs.define(eq=False)
 class FileTable:
     """The open files of one disk, by device and inode number, and the handles that have descriptors.
 
     `capacity` descriptors are kept at most, apart from those in use at the moment.
     """
 
-    __slots__ = ("_files", "_guard", "_named", "_opened", "_sweep_at", "_sync", "capacity", "idle_s")
-
-    def __init__(self, capacity: int, sync: Sync, *, idle_s: float = IDLE_S) -> None:
-        self.capacity = capacity
-        self.idle_s = idle_s
-        self._sync = sync
-        self._files: dict[tuple[int, int], File] = {}
-        self._named: dict[str, set[HostHandle]] = {}  # the open handles of each path
-        self._opened: dict[HostHandle, None] = {}  # those with a descriptor
-        self._sweep_at = 0.0
-        self._guard = threading.Lock()
+    capacity: int
+    _sync: Sync
+    idle_s: float = IDLE_S
+    _files: dict[tuple[int, int], File] = attrs.field(factory=dict, init=False)
+    _named: dict[str, set[HostHandle]] = attrs.field(factory=dict, init=False)
+    """The open handles of each path."""
+    _opened: dict[HostHandle, None] = attrs.field(factory=dict, init=False)
+    """Those with a descriptor."""
+    _sweep_at: float = attrs.field(default=0.0, init=False)
+    _guard: threading.Lock = attrs.field(factory=threading.Lock, init=False)
 
     def __len__(self) -> int:
         return len(self._files)
@@ -115,7 +118,7 @@ class FileTable:
         with self._guard:
             file = self._files.get(key)
             if file is None:
-                file = self._files[key] = File(key, unsynced=not created)
+                file = self._files[key] = File(key, not created)
             file.handles += 1
             self._named.setdefault(handle.path, set()).add(handle)
             return file
@@ -163,7 +166,7 @@ class FileTable:
     def _by_use(self) -> list[HostHandle]:
         with self._guard:
             handles = list(self._opened)
-        handles.sort(key=_used_at)
+        handles.sort(key=attrgetter("used_at"))
         return handles
 
     def _put_away(self, handle: HostHandle, sync: Sync | None) -> bool:
@@ -205,35 +208,23 @@ class FileTable:
             handle.keep()
 
 
-def _used_at(handle: HostHandle) -> float:
-    return handle.used_at
-
-
+@attrs.define(eq=False, repr=False)
 class HostHandle:
     """A file of one incarnation."""
 
-    __slots__ = (
-        "_descriptor", "_doomed", "_file", "_guard", "_is_kept", "_path", "_pins", "incarnation", "used_at"
-    )  # fmt: skip
-
-    def __init__(self, path: str, incarnation: HostIncarnation) -> None:
-        self._path = path
-        self.incarnation = incarnation
-        self.used_at = 0.0
-        self._descriptor = -1
-        self._file: File | None = None
-        self._is_kept = False
-        self._pins = 0
-        self._doomed: list[int] = []
-        self._guard = threading.Lock()
+    path: str
+    """Relative to the disk's root."""
+    incarnation: HostIncarnation
+    used_at: float = 0.0
+    _descriptor: int = -1
+    _file: File | None = None
+    _is_kept: bool = False
+    _pins: int = 0
+    _doomed: list[int] = attrs.Factory(list)
+    _guard: threading.Lock = attrs.Factory(threading.Lock)
 
     def __repr__(self) -> str:
-        return f"<HostHandle {self._path!r} of {self.incarnation.owner!r}>"
-
-    @property
-    def path(self) -> str:
-        """Relative to the disk's root."""
-        return self._path
+        return f"<HostHandle {self.path!r} of {self.incarnation.owner!r}>"
 
     @property
     def is_open(self) -> bool:
@@ -253,7 +244,7 @@ class HostHandle:
         return self._file
 
     def _closed(self) -> OSError:
-        return OSError(errno.EBADF, "the handle is not open", self._path)
+        return OSError(errno.EBADF, "the handle is not open", self.path)
 
     def attach(self, descriptor: int, file: File) -> None:
         """Take over an open descriptor."""
@@ -263,9 +254,10 @@ class HostHandle:
         self._descriptor = descriptor
 
     def pin(self) -> int:
-        """The descriptor, kept open until `unpin` (F1). Opens a file that was put away: call it in a thread.
+        """The descriptor, kept open until `unpin` (F1), as in `with handle as descriptor`.
 
-        Raises OSError: EBADF when closed, ESTALE when somebody replaced the file.
+        Opens a file that was put away: call it in a thread. Raises OSError: EBADF when closed, ESTALE when
+        somebody replaced the file.
         """
         while True:
             with self._guard:
@@ -279,7 +271,7 @@ class HostHandle:
 
     def _take_out(self) -> None:
         executor = self.incarnation.executor
-        descriptor, key = executor.reopen(self._path)
+        descriptor, key = executor.reopen(self.path)
         with self._guard:
             file = self._file
             if file is not None and self._descriptor < 0 and file.key == key:
@@ -289,7 +281,7 @@ class HostHandle:
             return
         os.close(descriptor)  # it was closed meanwhile, or another thread was faster
         if file is not None and file.key != key:
-            raise OSError(errno.ESTALE, "the file was replaced by another while it was in use", self._path)
+            raise OSError(errno.ESTALE, "the file was replaced by another while it was in use", self.path)
 
     def put_away(self, sync: Sync | None) -> bool:
         """Close the descriptor until the handle is used again; with `sync`, also where that is needed first (F3)."""
@@ -344,7 +336,7 @@ class HostHandle:
         finally:
             self._guard.release()
 
-    def unpin(self) -> None:
+    def unpin(self, *_: object) -> None:
         """End a `pin`, and close the descriptor if that was requested meanwhile."""
         with self._guard:
             self._pins -= 1
@@ -353,6 +345,8 @@ class HostHandle:
             doomed, self._doomed = self._doomed, []
         for descriptor in doomed:
             os.close(descriptor)
+
+    __enter__, __exit__ = pin, unpin
 
     def detach(self) -> File | None:
         """Close, now or when the last pin is gone. Returns the file that was open, if any."""

@@ -33,6 +33,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, TypeVar, TypeVarTuple
 
+import attrs
 import trio
 
 from callboard.log.errors import WrongRun
@@ -62,47 +63,34 @@ def no_upkeep() -> None:
     """Nothing to do between jobs."""
 
 
+def _shut_gate() -> threading.Lock:
+    gate = threading.Lock()
+    gate.acquire()
+    return gate
+
+
+@attrs.define(eq=False)
 class Job:
     """One call. Who takes `claim` decides how the task hears of the end: by the gate, or by being rescheduled."""
 
-    __slots__ = (
-        "arguments",
-        "claim",
-        "error",
-        "function",
-        "gate",
-        "has_landed",
-        "in_place",
-        "interrupt",
-        "is_late",
-        "is_over",
-        "result",
-        "task",
-        "token",
-    )
-
-    def __init__(
-        self, function: Callable[..., Any], arguments: tuple[Any, ...], token: trio.lowlevel.TrioToken
-    ) -> None:
-        self.function = function
-        self.arguments = arguments
-        self.token = token
-        self.in_place = False
-        """It is likely to be quick, so that the loop may wait for it in place (T4)."""
-        self.is_over = False
-        """It has ended, and was waited for."""
-        self.has_landed = False
-        """It was a plan, and is over without a failure."""
-        self.is_late = False
-        """It was waited for in place, in vain."""
-        self.interrupt: BaseException | None = None
-        """What a signal handler raised meanwhile."""
-        self.task: Any = None
-        self.result: Any = None
-        self.error: BaseException | None = None
-        self.claim = threading.Lock()
-        self.gate = threading.Lock()
-        self.gate.acquire()
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    token: trio.lowlevel.TrioToken
+    in_place: bool = False
+    """It is likely to be quick, so that the loop may wait for it in place (T4)."""
+    is_over: bool = False
+    """It has ended, and was waited for."""
+    has_landed: bool = False
+    """It was a plan, and is over without a failure."""
+    is_late: bool = False
+    """It was waited for in place, in vain."""
+    interrupt: BaseException | None = None
+    """What a signal handler raised meanwhile."""
+    task: Any = None
+    result: Any = None
+    error: BaseException | None = None
+    claim: threading.Lock = attrs.Factory(threading.Lock)
+    gate: threading.Lock = attrs.Factory(_shut_gate)
 
     def work(self) -> None:
         """Make the call."""
@@ -142,6 +130,7 @@ def _never_abort(_: object) -> trio.lowlevel.Abort:
     return trio.lowlevel.Abort.FAILED
 
 
+@attrs.define(eq=False)
 class Patience:
     """Whether the loop may wait in place now, judged by how such waits went.
 
@@ -151,15 +140,12 @@ class Patience:
     millisecond, since asking trio takes longer the more sockets it watches.
     """
 
-    __slots__ = ("_credit_s", "_crowded_until", "_look_at", "_pause_s", "_paused_until", "_seen_at")
-
-    def __init__(self) -> None:
-        self._pause_s = 0.0
-        self._paused_until = 0.0
-        self._credit_s = CREDIT_S_MAX
-        self._seen_at = 0.0
-        self._look_at = 0.0
-        self._crowded_until = 0.0
+    _pause_s: float = 0.0
+    _paused_until: float = 0.0
+    _credit_s: float = CREDIT_S_MAX
+    _seen_at: float = 0.0
+    _look_at: float = 0.0
+    _crowded_until: float = 0.0
 
     def is_crowded(self, now: float) -> bool:
         """Whether other tasks are runnable, or were a moment ago."""
@@ -213,52 +199,27 @@ def _is_over(token: trio.lowlevel.TrioToken) -> bool:
     return False
 
 
+@attrs.define(eq=False)
 class ThreadPool:
     """Threads that grow with need. T2 tells what `limit` and `hung_limit` bound. `inline`: the loop does the jobs."""
 
-    __slots__ = (
-        "_hung_after_s",
-        "_idle",
-        "_jobs",
-        "_name",
-        "_patience",
-        "_pid",
-        "_promised",
-        "_running",
-        "_threads",
-        "_token",
-        "_upkeep",
-        "_waiting",
-        "hung_limit",
-        "inline",
-        "limit",
-    )
-
-    def __init__(
-        self,
-        name: str,
-        limit: int,
-        *,
-        hung_limit: int = DISK_THREADS_HUNG_MAX,
-        hung_after_s: float = DISK_HUNG_AFTER_S,
-        upkeep: Upkeep = no_upkeep,
-        inline: bool = False,
-    ) -> None:
-        self.limit = limit
-        self.inline = inline
-        self.hung_limit = hung_limit
-        self._hung_after_s = hung_after_s
-        self._upkeep = upkeep
-        self._name = name
-        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        self._threads: list[threading.Thread] = []
-        self._running: dict[Job, float] = {}  # and when it was given to a thread; the oldest first
-        self._waiting = trio.lowlevel.ParkingLot()
-        self._promised = 0  # places given to tasks that have not run since
-        self._idle: trio.Event | None = None
-        self._patience = Patience()
-        self._token: trio.lowlevel.TrioToken | None = None
-        self._pid = 0
+    _name: str
+    limit: int
+    hung_limit: int = attrs.field(default=DISK_THREADS_HUNG_MAX, kw_only=True)
+    _hung_after_s: float = attrs.field(default=DISK_HUNG_AFTER_S, kw_only=True)
+    _upkeep: Upkeep = attrs.field(default=no_upkeep, kw_only=True)
+    inline: bool = attrs.field(default=False, kw_only=True)
+    _jobs: queue.SimpleQueue[Job | None] = attrs.field(factory=queue.SimpleQueue, init=False)
+    _threads: list[threading.Thread] = attrs.field(factory=list, init=False)
+    _running: dict[Job, float] = attrs.field(factory=dict, init=False)
+    """And when each was given to a thread; the oldest first."""
+    _waiting: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
+    _promised: int = attrs.field(default=0, init=False)
+    """Places given to tasks that have not run since."""
+    _idle: trio.Event | None = attrs.field(default=None, init=False)
+    _patience: Patience = attrs.field(factory=Patience, init=False)
+    _token: trio.lowlevel.TrioToken | None = attrs.field(default=None, init=False)
+    _pid: int = attrs.field(default=0, init=False)
 
     @property
     def threads(self) -> int:
@@ -332,8 +293,7 @@ class ThreadPool:
         running, now = self._running, _now()
         if len(running) + self._promised >= self.limit and not self._has_room():
             return None
-        job = Job(function, arguments, token)
-        job.in_place = in_place
+        job = Job(function, arguments, token, in_place)
         running[job] = now
         if len(running) > len(self._threads):
             self._grow()

@@ -64,12 +64,8 @@ def _total(buffers: Sequence[Buffer]) -> int:
     return sum([part.nbytes if type(part) is memoryview else len(part) for part in buffers])
 
 
-def _write_all(
-    descriptor: int, buffers: Sequence[Buffer], offset: int, flags: int = 0, total: int | None = None
-) -> None:
-    """Write everything, however little the system takes at a time; `total` bytes, if they were counted."""
-    if total is None:
-        total = _total(buffers)
+def _write_all(descriptor: int, buffers: Sequence[Buffer], total: int, offset: int, flags: int = 0) -> None:
+    """Write everything, `total` bytes, however little the system takes at a time."""
     if not total:
         return
     if offset < 0:
@@ -183,7 +179,7 @@ class Executor:
         """Close what a fenced incarnation left open. Errors are ignored, because its owner has ended."""
         for handle in handles:
             try:
-                self._detach(handle)
+                self._close(Close(handle))
             except OSError:
                 continue
 
@@ -238,80 +234,58 @@ class Executor:
 
     def _write(self, verb: Write) -> None:
         handle: Any = verb.handle
-        descriptor = handle.pin()
-        try:
-            with (file := handle.file).guard:
-                file.begin_write()
-                _write_all(descriptor, verb.buffers, verb.offset)
-        finally:
-            handle.unpin()
+        with handle as descriptor, (file := handle.file).guard:
+            file.begin_write()
+            _write_all(descriptor, verb.buffers, _total(verb.buffers), verb.offset)
 
     def _write_synced(self, verb: Write) -> bool:
         """Write and sync in one call; False when it has to be done in two."""
         handle: Any = verb.handle
-        descriptor = handle.pin()
-        try:
-            with (file := handle.file).guard:
-                buffers = verb.buffers
-                total = _total(buffers)
-                if file.unsynced or len(buffers) > IOV_MAX or not total:
-                    return False
-                file.begin_write()
-                try:
-                    _write_all(descriptor, buffers, verb.offset, RWF_DSYNC, total)
-                except OSError as error:
-                    if self._proven or error.errno not in UNSUPPORTED:
-                        raise
-                    self._fusing = False
-                    return False
-                file.synced()
-                self._proven = True
-                return True
-        finally:
-            handle.unpin()
+        with handle as descriptor, (file := handle.file).guard:
+            buffers = verb.buffers
+            total = _total(buffers)
+            if file.unsynced or len(buffers) > IOV_MAX or not total:
+                return False
+            file.begin_write()
+            try:
+                _write_all(descriptor, buffers, total, verb.offset, RWF_DSYNC)
+            except OSError as error:
+                if self._proven or error.errno not in UNSUPPORTED:
+                    raise
+                self._fusing = False
+                return False
+            file.synced()
+            self._proven = True
+            return True
 
     def _zero(self, verb: Zero) -> None:
         # Not fallocate: it leaves unwritten extents, and each later sync would have to change their state.
         handle: Any = verb.handle
-        descriptor = handle.pin()
-        try:
-            with (file := handle.file).guard:
-                file.begin_write()
-                offset, missing = verb.offset, verb.length
-                if offset < 0 or missing < 0:
-                    raise OSError(errno.EINVAL, "negative offset or length", handle.path)
-                while missing:
-                    step = min(missing, len(ZEROS))
-                    _write_all(descriptor, (memoryview(ZEROS)[:step],), offset)
-                    offset, missing = offset + step, missing - step
-        finally:
-            handle.unpin()
+        with handle as descriptor, (file := handle.file).guard:
+            file.begin_write()
+            offset, missing = verb.offset, verb.length
+            if offset < 0 or missing < 0:
+                raise OSError(errno.EINVAL, "negative offset or length", handle.path)
+            while missing:
+                step = min(missing, len(ZEROS))
+                _write_all(descriptor, (memoryview(ZEROS)[:step],), step, offset)
+                offset, missing = offset + step, missing - step
 
     def _sync(self, verb: Sync) -> None:
         handle: Any = verb.handle
-        descriptor = handle.pin()
-        try:
-            with (file := handle.file).guard:
-                file.raise_failure()
-                _sync(descriptor)
-                file.synced()
-        finally:
-            handle.unpin()
+        with handle as descriptor, (file := handle.file).guard:
+            file.raise_failure()
+            _sync(descriptor)
+            file.synced()
 
     def _truncate(self, verb: Truncate) -> None:
         handle: Any = verb.handle
-        descriptor = handle.pin()
-        try:
-            with (file := handle.file).guard:
-                file.begin_write()
-                os.ftruncate(descriptor, verb.length)
-        finally:
-            handle.unpin()
+        with handle as descriptor, (file := handle.file).guard:
+            file.begin_write()
+            os.ftruncate(descriptor, verb.length)
 
     def _close(self, verb: Close) -> None:
-        self._detach(verb.handle)
-
-    def _detach(self, handle: Any) -> None:
+        handle: Any = verb.handle
         handle.incarnation.closed(handle)
         file = handle.detach()
         if file is not None:

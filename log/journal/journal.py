@@ -39,7 +39,7 @@ J4  After a plan failed in a way that may have left bytes behind, nothing is sta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -58,6 +58,7 @@ from callboard.log.format.columns import Columns
 from callboard.log.format.committed import COMMITTED_BYTES, COMMITTED_NAME, decode_committed, encode_committed
 from callboard.log.format.faults import CommittedInvalid
 from callboard.log.format.frame import encode_frame, encode_values, frame_length
+from callboard.log.format.segment import SegmentKind, encode_segment_header, identity_of
 from callboard.log.journal.journal_disk import (
     close_quietly,
     error_of,
@@ -65,12 +66,13 @@ from callboard.log.journal.journal_disk import (
     leave_segment,
     make_directory,
     may_have_named,
+    remove_unfinished,
     segment_bases,
     start_segment,
 )
 from callboard.log.journal.journal_reading import JournalReading
 from callboard.log.journal.journal_records import CONTROL, Kind, columns_of_control
-from callboard.log.journal.journal_recovery import JournalRecovery, Owner, ignore, prune_segments, recover
+from callboard.log.journal.journal_recovery import JournalRecovery, Owner, Replay, prune_segments
 from callboard.log.limits import USUAL, Limits
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Buffer, Close, Incarnation, Mark, Sync, Verb, Write, Zero
@@ -103,54 +105,43 @@ class StagedJournal:
     """Whether everything appended so far is proven when the plan succeeds."""
 
 
+@attrs.define(eq=False, kw_only=True)
 class Journal:
     """Events and snapshots of one owner. See the module's docstring; `open` makes one."""
 
-    def __init__(
-        self,
-        files: Incarnation,
-        directory: str,
-        *,
-        clock: Clock,
-        entropy: Entropy,
-        version: int = 0,
-        proven_end: ProvenEnd | None = None,
-        limits: Limits = USUAL,
-    ) -> None:
-        """Describe a journal that is not open yet: use `open`."""
-        self.directory = directory
-        self._files = files
-        self._clock = clock
-        self._entropy = entropy
-        self._version = version
-        self._end = ProvenEnd() if proven_end is None else proven_end
-        self._mark: Mark | None = None
-        self._limits = limits
-        self._segment: SegmentFile
-        self._next = 0
-        self._proven = 0
-        self._unproven_bytes = 0
-        self._staged: StagedJournal | None = None
-        self._busy: str | None = None
-        self._ends_with_mark = False
-        self._is_outdated = False
-        self._lacks_directory = False
-        self._maintain_at = 0
-        self.recovery = JournalRecovery()
-        self.needs_healing = False
-        """A plan failed: `heal` before anything is staged (J4)."""
-        self.needs_maintenance = False
-        """Whether `maintain` has something to do: call it between two plans, unless the journal needs healing."""
-        self.lack: DiskFull | None = None
-        """Why the journal was opened without a segment."""
-        self.is_short_of_space = False
-        """The reserve could not be topped up: the disk is full."""
-        self.bytes_since_snapshot = 0
-        """How much an open would replay."""
-        self.history_bytes = 0
-        """Segments that only tell of the past, when `prune` looked last: no open needs them."""
-        self.dropped_history_bytes = 0
-        """What `prune` removed of the history since the open because there was too much of it."""
+    _files: Incarnation
+    directory: str
+    _clock: Clock
+    _entropy: Entropy
+    _version: int
+    _end: ProvenEnd = attrs.Factory(ProvenEnd)
+    _limits: Limits = USUAL
+    _mark: Mark | None = None
+    _segment: SegmentFile = attrs.field(init=False)
+    _next: int = 0
+    _proven: int = 0
+    _unproven_bytes: int = 0
+    _staged: StagedJournal | None = None
+    _busy: str | None = None
+    _ends_with_mark: bool = False
+    _is_outdated: bool = False
+    _lacks_directory: bool = False
+    _maintain_at: int = 0
+    recovery: JournalRecovery = attrs.Factory(JournalRecovery)
+    needs_healing: bool = False
+    """A plan failed: `heal` before anything is staged (J4)."""
+    needs_maintenance: bool = False
+    """Whether `maintain` has something to do: call it between two plans, unless the journal needs healing."""
+    lack: DiskFull | None = None
+    """Why the journal was opened without a segment."""
+    is_short_of_space: bool = False
+    """The reserve could not be topped up: the disk is full."""
+    bytes_since_snapshot: int = 0
+    """How much an open would replay."""
+    history_bytes: int = 0
+    """Segments that only tell of the past, when `prune` looked last: no open needs them."""
+    dropped_history_bytes: int = 0
+    """What `prune` removed of the history since the open because there was too much of it."""
 
     # -- opening and closing ------------------------------------------------------------------------------------
 
@@ -159,24 +150,15 @@ class Journal:
         cls,
         files: Incarnation,
         directory: str,
+        owner: Owner,
         *,
         clock: Clock,
         entropy: Entropy,
-        restore: Callable[[bytes], None],
-        apply: Callable[[bytes], None],
-        version: int = 0,
-        versioned: Callable[[int], None] = ignore,
-        written: Callable[[int], None] = ignore,
-        lost: Callable[[int, int], None] = ignore,
         is_damaged: bool = False,
         proven_end: ProvenEnd | None = None,
         limits: Limits = USUAL,
     ) -> Journal:
-        """Replay the journal in `directory`, made when missing: `restore(snapshot)`, then `apply(event)` for each.
-
-        Before these, `versioned` hears in which form they are (`version` is the newest that the owner reads, and the
-        one it writes), `written` when they were written (microseconds since 1970, by the clock of that time), and
-        `lost` the first and last sequence of what repair had to give up before them.
+        """Replay the journal in `directory`, made when missing: `owner` hears the snapshot, then each event.
 
         A torn tail is moved to quarantine; events that no sync has proven are written anew and synced before this
         returns. When that fails, or the last segment is of an older version, the journal opens all the same, with
@@ -185,19 +167,18 @@ class Journal:
 
         Raises `LogCorrupt` when events are damaged that no later snapshot replaces, or when events are missing that
         `proven_end` or the `committed` file proves; `FormatTooNew` when a newer Callboard wrote something;
-        `StorageError` when the disk fails. Errors of `restore` and `apply` come out as they are.
+        `StorageError` when the disk fails. Errors of the owner come out as they are.
         """
         journal = cls(
-            files,
-            directory,
+            files=files,
+            directory=directory,
             clock=clock,
             entropy=entropy,
-            version=version,
-            proven_end=proven_end,
+            version=owner.version,
+            end=ProvenEnd() if proven_end is None else proven_end,
             limits=limits,
         )
         try:
-            owner = Owner(restore, apply, version, versioned, written, lost)
             await (journal._read(owner) if is_damaged else journal._recover(owner))
         except BaseException:
             journal._close_mark()
@@ -217,8 +198,9 @@ class Journal:
         snapshot: bytes,
     ) -> None:
         """Write a journal that begins at sequence `base` with `snapshot`, which replaces all before. It is not open."""
-        journal = cls(files, directory, clock=clock, entropy=entropy, version=version)
-        journal._next = base
+        journal = cls(
+            files=files, directory=directory, clock=clock, entropy=entropy, version=version, next=base
+        )
         await journal._open_mark()
         try:
             await journal._change_segment("replacing", Kind.HEAL, snapshot, allocate_or_fail=False)
@@ -244,14 +226,23 @@ class Journal:
 
     async def _recover(self, owner: Owner) -> None:
         await self._open_mark()
-        found = await recover(self._files, self.directory, owner, self._end.sequence)
+        found = Replay(self._files, self.directory, owner, self._end.sequence)
+        try:
+            await remove_unfinished(self._files, self.directory)
+            await found.run()
+        except PlanFailed as error:
+            raise error_of(self.directory, "opening", error) from error
         self.recovery = found.recovery
-        self._next = self._proven = found.next_sequence
+        self._next = self._proven = found.next
         if found.segment is None:
-            await self._begin()
+            try:
+                await self._change_segment("opening", None, b"", allocate_or_fail=False)
+            except DiskFull as error:  # the journal is without a segment until it is healed
+                self._segment, self.lack = self._new_segment(), error
+                self.needs_healing = self.is_short_of_space = True
             return
         self._segment = found.segment
-        self.bytes_since_snapshot = found.bytes_since_snapshot
+        self.bytes_since_snapshot = found.replayed_bytes
         self.needs_healing = found.needs_healing or found.is_outdated
         self._is_outdated = found.is_outdated and not found.needs_healing
         self._ends_with_mark = found.ends_with_mark
@@ -260,14 +251,6 @@ class Journal:
         self._plan_maintenance()
         if self.needs_maintenance and not self.needs_healing:
             await self.maintain()
-
-    async def _begin(self) -> None:
-        """Make the first segment; on a full disk the journal is without one until it is healed."""
-        try:
-            await self._change_segment("opening", None, b"", allocate_or_fail=False)
-        except DiskFull as error:
-            self._segment, self.lack = self._new_segment(), error
-            self.needs_healing = self.is_short_of_space = True
 
     async def _open_mark(self) -> None:
         """Make the directory and map `committed`; without space for them, memory alone knows what is proven.
@@ -310,8 +293,7 @@ class Journal:
 
     async def close(self) -> None:
         """Sync what is dirty, mark the end as clean, close the file. Raises `StorageError` when the sync fails."""
-        if self._staged is not None or self._busy is not None:
-            raise InternalError("the journal is closed while an append is staged", invariant="J1")
+        self._check_idle("close")
         handle = self._segment.handle
         if self.needs_healing:
             self._close_mark()
@@ -319,8 +301,9 @@ class Journal:
             return
         verbs: list[Verb] = [Sync(handle)] if self.is_dirty else []
         if not self._ends_with_mark:
-            frames, size = self._control_frame(Kind.MARK, self._next, self._next, self._segment.segment_id)
-            if self._segment.position + size <= self._segment.allocated_to:
+            control = columns_of_control(Kind.MARK, self._next)
+            frames = self._encode(control, self._next, self._segment.segment_id)
+            if self._segment.position + frame_length(frames) <= self._segment.allocated_to:
                 verbs.append(Write(handle, self._segment.position, frames))
         self.needs_healing = True  # Whatever comes, nothing is staged any more.
         try:
@@ -566,7 +549,13 @@ class Journal:
     ) -> None:
         """Begin a new segment, with a snapshot unless `kind` is None, and leave the present one (J3)."""
         segment = self._new_segment()
-        frames, end = self._snapshot_frames(kind, data, self._next, segment.segment_id)
+        frames: list[Buffer] = []
+        end = self._next
+        if kind is not None:
+            announcement = columns_of_control(kind, end + 2)
+            frames += self._encode(announcement, end, segment.segment_id)
+            frames += self._encode(Columns.build([data]), end + 1, segment.segment_id)
+            end += 2
         earlier: SegmentFile | None = getattr(self, "_segment", None)
         first = (
             (Sync(earlier.handle),) if earlier is not None and self.is_dirty and kind is not Kind.HEAL else ()
@@ -576,16 +565,17 @@ class Journal:
             if self._lacks_directory:
                 await make_directory(self._files, self.directory)
                 self._lacks_directory = False
-            await start_segment(
-                self._files,
-                segment,
+            header = encode_segment_header(
+                segment_id=segment.segment_id,
+                kind=SegmentKind.JOURNAL,
+                base_offset=segment.base_offset,
                 created_us=self._clock.wall_us(),
                 records_version=self._version,
-                frames=frames,
-                reserve_bytes=self._topped_up_bytes,
-                reserve_or_fail=allocate_or_fail,
-                first=first,
+                identity=identity_of(self.directory),
             )
+            reserve_bytes = self._topped_up_bytes
+            reserves = (reserve_bytes,) if allocate_or_fail else (reserve_bytes, 0)
+            await start_segment(self._files, segment, header, frames, reserves, first)
         except PlanFailed as error:
             if is_among(error.verb, first) or may_have_named(error):
                 self.needs_healing = True
@@ -614,21 +604,6 @@ class Journal:
             segment_id=self._entropy.integer(64) or 1,
             limit_bytes=self._limits.journal_segment_bytes,
         )
-
-    def _snapshot_frames(
-        self, kind: Kind | None, data: bytes, base: int, segment_id: int
-    ) -> tuple[list[Buffer], int]:
-        """The frames a segment begins with, and the sequence after them."""
-        if kind is None:
-            return [], base
-        announcement, _ = self._control_frame(kind, base + 2, base, segment_id)
-        return [*announcement, *self._encode(Columns.build([data]), base + 1, segment_id)], base + 2
-
-    def _control_frame(
-        self, kind: Kind, proven: int, sequence: int, segment_id: int
-    ) -> tuple[list[Buffer], int]:
-        frame = self._encode(columns_of_control(kind, proven), sequence, segment_id)
-        return frame, frame_length(frame)
 
     def _encode(self, columns: Columns, sequence: int, segment_id: int) -> list[Buffer]:
         return encode_frame(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from callboard.log.errors import DiskFull, PlanFailed, StorageError, lacks_space
 from callboard.log.format.frame import frame_length
-from callboard.log.format.segment import SegmentKind, encode_segment_header, identity_of
 from callboard.log.seams.disk import (
     Buffer,
     Close,
@@ -69,30 +69,19 @@ async def remove_unfinished(files: Incarnation, directory: str) -> None:
 async def start_segment(
     files: Incarnation,
     segment: SegmentFile,
-    *,
-    created_us: int,
-    records_version: int,
+    header: bytes,
     frames: Sequence[Buffer],
-    reserve_bytes: int,
-    reserve_or_fail: bool,
+    reserves: Sequence[int],
     first: Sequence[Verb] = (),
 ) -> None:
     """Create `segment` with `frames` and a reserve of zeros, in one plan that begins with the verbs `first`.
 
-    When the disk is full and the reserve is no condition, the segment is created without. Raises `PlanFailed`; an
+    When the disk is too full for the first of `reserves` (bytes), the next is tried. Raises `PlanFailed`; an
     unfinished file is removed then.
     """
-    header = encode_segment_header(
-        segment_id=segment.segment_id,
-        kind=SegmentKind.JOURNAL,
-        base_offset=segment.base_offset,
-        created_us=created_us,
-        records_version=records_version,
-        identity=identity_of(segment.directory),
-    )
     size = frame_length(frames)
     await remove_unfinished(files, segment.directory)
-    for reserve in (reserve_bytes,) if reserve_or_fail else (reserve_bytes, 0):
+    for reserve in reserves:
         verbs = [*first, *segment.start_verbs(header, allocate_bytes=size + reserve if reserve else 0)]
         if frames:
             verbs += segment.fill_verbs(frames, size)
@@ -101,8 +90,10 @@ async def start_segment(
             await files.submit(verbs)
         except PlanFailed as error:
             if not may_have_named(error):
-                await _unlink_quietly(files, segment.path.removesuffix(SEGMENT_SUFFIX) + NEW_SUFFIX)
-            if reserve and not reserve_or_fail and lacks_space(error):
+                # Free its space. If that fails it is removed by the next creation, or the next open.
+                with suppress(PlanFailed):
+                    await files.submit((Unlink(segment.path.removesuffix(SEGMENT_SUFFIX) + NEW_SUFFIX),))
+            if reserve != reserves[-1] and lacks_space(error):
                 continue
             raise
         return
@@ -110,10 +101,8 @@ async def start_segment(
 
 async def close_quietly(files: Incarnation, segment: SegmentFile) -> None:
     """Close a file that nobody needs any more: a failure to close it loses nothing."""
-    try:
+    with suppress(PlanFailed):
         await files.submit((Close(segment.handle),))
-    except PlanFailed:
-        return
 
 
 async def leave_segment(files: Incarnation, segment: SegmentFile, successor: SegmentFile) -> None:
@@ -122,18 +111,7 @@ async def leave_segment(files: Incarnation, segment: SegmentFile, successor: Seg
     That needs no sync: until it is on the disk, the zeros are.
     """
     if segment.base_offset != successor.base_offset:  # else the successor has taken its name
-        try:
+        with suppress(PlanFailed):
             await files.submit((Truncate(segment.handle, segment.position), Close(segment.handle)))
-        except PlanFailed:
-            pass
-        else:
             return
     await close_quietly(files, segment)
-
-
-async def _unlink_quietly(files: Incarnation, path: str) -> None:
-    """Free the space of an unfinished file. If that fails it is removed by the next creation, or the next open."""
-    try:
-        await files.submit((Unlink(path),))
-    except PlanFailed:
-        return

@@ -5,33 +5,34 @@ from __future__ import annotations
 from functools import partial
 from itertools import zip_longest
 
+import attrs
+
 from callboard.log.format.columns import Columns
 from callboard.log.format.faults import FrameInvalid, SegmentHeaderInvalid
-from callboard.log.format.fields import too_new
 from callboard.log.format.frame import FrameFields, FrameHeader, decode_body
 from callboard.log.journal.journal_disk import segment_bases
 from callboard.log.journal.journal_records import Kind, decode_control
-from callboard.log.journal.journal_recovery import Owner
+from callboard.log.journal.journal_recovery import Owner, check_version
 from callboard.log.seams.disk import Close, Incarnation
 from callboard.log.segments.scanning import OpenSegment, open_segment, scan_file
 from callboard.log.segments.segment_file import segment_path
 
 
+@attrs.define(eq=False)
 class JournalReading:
     """One reading of the journal in `directory`; `owner` hears what a replay would tell it.
 
     `run` raises `PlanFailed` (also when a segment is pruned meanwhile), `FormatTooNew`, and whatever `owner` raises.
     """
 
-    def __init__(self, files: Incarnation, directory: str, owner: Owner) -> None:
-        self.faults: list[str] = []
-        """What cannot be read and no later snapshot replaces, for people."""
-        self.next_sequence = 0
-        self._files = files
-        self._directory = directory
-        self._owner = owner
-        self._announced: tuple[int, int | None] | None = None
-        """The sequence of a snapshot that was announced, and from where on records are lost without it."""
+    _files: Incarnation
+    _directory: str
+    _owner: Owner
+    faults: list[str] = attrs.Factory(list)
+    """What cannot be read and no later snapshot replaces, for people."""
+    next_sequence: int = 0
+    _announced: tuple[int, int | None] | None = None
+    """The sequence of a snapshot that was announced, and from where on records are lost without it."""
 
     async def run(self) -> None:
         """Read all segments. A snapshot says all that what lies before it said."""
@@ -48,11 +49,8 @@ class JournalReading:
                 await self._files.submit((Close(segment.handle),))
 
     async def _segment(self, segment: OpenSegment, successor: int | None) -> None:
-        owner, version = self._owner, segment.header.records_version
-        if version > owner.version:
-            what = f"its records are of version {version}"
-            raise too_new(what, found=version, supported=owner.version, path=segment.handle.path)
-        owner.versioned(version)
+        check_version(segment, self._owner)
+        self._owner.versioned(segment.header.records_version)
         await scan_file(self._files, segment, visit=partial(self._visit, successor))
 
     def _visit(self, successor: int | None, position: int, fields: FrameFields, body: memoryview) -> bool:

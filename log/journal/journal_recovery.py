@@ -32,11 +32,7 @@ from callboard.log.format.fields import too_new
 from callboard.log.format.frame import FrameFields, FrameHeader, decode_body
 from callboard.log.format.frame_walk import CHUNK_BYTES, Tail
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
-from callboard.log.journal.journal_disk import (
-    error_of,
-    remove_unfinished,
-    segment_bases,
-)
+from callboard.log.journal.journal_disk import segment_bases
 from callboard.log.journal.journal_records import Kind, decode_control
 from callboard.log.limits import JOURNAL_SEGMENT_BYTES
 from callboard.log.seams.disk import (
@@ -52,12 +48,12 @@ from callboard.log.seams.disk import (
 )
 from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.scanning import OpenSegment, open_segment, scan_file
-from callboard.log.segments.segment_file import SegmentFile, base_offset_of, segment_path
+from callboard.log.segments.segment_file import SegmentFile, segment_path, segment_sizes
 
 Sink = Callable[[bytes], None]
 
 
-def ignore(*_: int) -> None:
+def ignore(*_: object) -> None:
     """For owners that do not want to know."""
 
 
@@ -79,80 +75,56 @@ class Owner:
     """Which sequence numbers, first and last, were given up by repair: what follows may not fit."""
 
 
-@attrs.frozen
+@attrs.define
 class JournalRecovery:
     """What opening a journal found and did."""
 
-    segments: int = 0
-    snapshot_sequence: int | None = None
-    """Where the snapshot that was restored lies; None when all was replayed."""
     skipped_snapshots: tuple[int, ...] = ()
     """Snapshots that were damaged and passed over."""
-    events: int = 0
-    gaps: tuple[tuple[int, int], ...] = ()
-    """First and last sequence of what repair had to give up."""
     torn_bytes: int = 0
     rewritten_bytes: int = 0
     quarantined: tuple[str, ...] = ()
 
 
-@attrs.frozen
-class Found:
-    """A recovered journal. `segment` is None when there is none yet."""
+def check_version(segment: OpenSegment, owner: Owner) -> None:
+    """Raise `FormatTooNew` when the records of the segment are in a form that the owner does not read."""
+    version = segment.header.records_version
+    if version > owner.version:
+        what = f"its records are of version {version}"
+        raise too_new(what, found=version, supported=owner.version, path=segment.handle.path)
 
-    recovery: JournalRecovery
+
+@attrs.define(eq=False)
+class Replay:
+    """One open of one journal, and what it has found."""
+
+    files: Incarnation
+    directory: str
+    owner: Owner
+    committed: int
+    recovery: JournalRecovery = attrs.Factory(JournalRecovery)
     segment: SegmentFile | None = None
-    next_sequence: int = 0
-    bytes_since_snapshot: int = 0
+    """The segment in use; None when there is none yet."""
+    next: int = 0
+    """The sequence of the next record."""
+    replayed_bytes: int = 0
+    """Since the snapshot."""
     needs_healing: bool = False
     ends_with_mark: bool = False
     is_outdated: bool = False
     """The last segment is in an older form than its owner writes: nothing may be appended to it."""
+    proven: int = 0
+    snapshot_at: int | None = None
+    unproven: deque[tuple[int, int]] = attrs.Factory(deque)
+    """(sequence, position) of the frames that no later frame proves."""
+    mark_at: int | None = None
+    """Position of the last frame when that is a mark."""
+    end: int = SEGMENT_HEADER_BYTES
+    """Where the last frame that was taken ends, in the segment that is replayed."""
+    hole: str | None = None
+    """Where events are missing in that segment, in words."""
 
-
-async def recover(files: Incarnation, directory: str, owner: Owner, committed: int) -> Found:
-    """Replay the journal and make its end fit to be appended to. See `Journal.open` for the errors.
-
-    `committed`: below this sequence every record is known to have survived a sync.
-    """
-    try:
-        await remove_unfinished(files, directory)
-        return await Replay(files, directory, owner, committed).run()
-    except PlanFailed as error:
-        raise error_of(directory, "opening", error) from error
-
-
-class Replay:
-    """One open of one journal."""
-
-    def __init__(
-        self,
-        files: Incarnation,
-        directory: str,
-        owner: Owner,
-        committed: int,
-    ) -> None:
-        self.files = files
-        self.directory = directory
-        self.owner = owner
-        self.committed = committed
-        self.next = 0
-        self.proven = 0
-        self.events = 0
-        self.replayed_bytes = 0
-        self.snapshot_at: int | None = None
-        self.skipped: list[int] = []
-        self.gaps: list[tuple[int, int]] = []
-        self.unproven: deque[tuple[int, int]] = deque()
-        """(sequence, position) of the frames that no later frame proves."""
-        self.mark_at: int | None = None
-        """Position of the last frame when that is a mark."""
-        self.end = SEGMENT_HEADER_BYTES
-        """Where the last frame that was taken ends, in the segment that is replayed."""
-        self.hole: str | None = None
-        """Where events are missing in that segment, in words."""
-
-    async def run(self) -> Found:
+    async def run(self) -> None:
         """Find the start, replay to the end, make the end fit to be appended to."""
         bases = await segment_bases(self.files, self.directory)
         if not bases:
@@ -164,7 +136,7 @@ class Replay:
                     path=self.directory,
                     offsets=(0, top),
                 )
-            return Found(JournalRecovery())
+            return
         start = await self._start(bases)
         for place in range(start, len(bases) - 1):
             segment = await self._open(bases[place])
@@ -173,7 +145,7 @@ class Replay:
             await self.files.submit((Close(segment.handle),))
         last = await self._open(bases[-1])
         self._begin(last, is_start=start == len(bases) - 1)
-        return await self._replay_last(last, len(bases))
+        await self._replay_last(last)
 
     # -- where to start -----------------------------------------------------------------------------------------
 
@@ -181,18 +153,16 @@ class Replay:
         """The place of the segment to start from: the newest with a valid snapshot, else the very first."""
         for place in range(len(bases) - 1, -1, -1):
             segment = await self._open(bases[place])
-            first = await first_frames(self.files, segment, 2)
-            kind = announced_by(first)
-            is_valid = kind is not None and len(first) > 1
+            kind, frames = await announced_snapshot(self.files, segment, 2)
             await self.files.submit((Close(segment.handle),))
-            if is_valid:
+            if kind is not None and frames == 2:
                 return place
             if kind is Kind.HEAL:
                 raise self._corrupt(
                     segment.handle.path, bases[place], bases[place] + 1, "a snapshot that replaced it"
                 )
             if kind is Kind.SNAPSHOT:
-                self.skipped.append(bases[place])
+                self.recovery.skipped_snapshots += (bases[place],)
         if bases[0] != 0:
             raise self._corrupt(segment_path(self.directory, bases[0]), 0, bases[0] - 1, "its beginning")
         return 0
@@ -205,14 +175,7 @@ class Replay:
             raise self._corrupt(path, base, base, f"its header ({fault})") from fault
         if segment.header.base_offset != base:
             raise self._corrupt(path, base, base, "its name: the header names another base offset")
-        version = segment.header.records_version
-        if version > self.owner.version:
-            raise too_new(
-                f"its records are of version {version}",
-                found=version,
-                supported=self.owner.version,
-                path=path,
-            )
+        check_version(segment, self.owner)
         return segment
 
     # -- replaying ----------------------------------------------------------------------------------------------
@@ -232,15 +195,16 @@ class Replay:
     async def _replay_sealed(self, segment: OpenSegment, successor: int) -> None:
         """Apply a segment that has a successor: all its events must be there."""
         await scan_file(self.files, segment, visit=partial(self._visit, segment, successor))
-        if self.next + 1 == successor and self.next - 1 in self.skipped:
+        if self.next + 1 == successor and self.next - 1 in self.recovery.skipped_snapshots:
             self.next = successor
         if self.next < successor:
             raise self._corrupt(segment.handle.path, self.next, successor - 1, "its events")
 
-    async def _replay_last(self, segment: OpenSegment, segments: int) -> Found:
+    async def _replay_last(self, segment: OpenSegment) -> None:
         """Apply the segment in use, and make its end fit to be appended to."""
         scan = await scan_file(self.files, segment, visit=partial(self._visit, segment, None))
-        is_skipped = segment.header.base_offset in self.skipped
+        recovery = self.recovery
+        is_skipped = segment.header.base_offset in recovery.skipped_snapshots
         found = max(self.next, segment.header.base_offset + 2) if is_skipped else self.next
         if found < self.committed:
             raise self._corrupt(segment.handle.path, found, self.committed - 1, "its events")
@@ -250,35 +214,29 @@ class Replay:
             # The next frame is longer than the mark, takes its number and covers it.
             position, self.next = self.mark_at, self.next - 1
         torn_end = max(scan.end, scan.tail_end) if is_torn else position
-        kept: tuple[str, ...] = ()
-        rewritten = 0
         if is_skipped:
             # Only a new segment can carry on after a damaged snapshot: the owner writes one from memory.
             self.next = found
-            needs_healing = True
+            self.needs_healing = True
         else:
-            kept = await self._quarantine(segment, position, torn_end)
-            rewritten = position - self.unproven[0][1] if self.unproven else 0
-            needs_healing = not await self._rewrite(segment.handle, position, rewritten, torn_end)
-        recovery = JournalRecovery(
-            segments=segments,
-            snapshot_sequence=self.snapshot_at,
-            skipped_snapshots=tuple(self.skipped),
-            events=self.events,
-            gaps=tuple(self.gaps),
-            torn_bytes=torn_end - kept_end if is_torn else 0,
-            rewritten_bytes=rewritten,
-            quarantined=kept,
+            recovery.quarantined = await self._quarantine(segment, position, torn_end)
+            recovery.rewritten_bytes = position - self.unproven[0][1] if self.unproven else 0
+            self.needs_healing = not await self._rewrite(
+                segment.handle, position, recovery.rewritten_bytes, torn_end
+            )
+        recovery.torn_bytes = torn_end - kept_end if is_torn else 0
+        self.ends_with_mark = self.mark_at is not None and not is_torn
+        self.is_outdated = segment.header.records_version < self.owner.version
+        self.segment = SegmentFile(
+            self.files,
+            self.directory,
+            segment.header.base_offset,
+            position,
+            segment.size_bytes,
+            segment_id=segment.header.segment_id,
+            limit_bytes=JOURNAL_SEGMENT_BYTES,
         )
-        return Found(
-            recovery,
-            self._file(segment, position),
-            self.next,
-            self.replayed_bytes,
-            needs_healing,
-            self.mark_at is not None and not is_torn,
-            segment.header.records_version < self.owner.version,
-        )
+        self.segment.handle = segment.handle
 
     def _visit(
         self, segment: OpenSegment, until: int | None, position: int, fields: FrameFields, body: memoryview
@@ -289,7 +247,7 @@ class Replay:
             return True
         columns = decode_body(header, body)
         path = segment.handle.path
-        if header.base_offset == self.next + 1 and self.next - 1 in self.skipped:
+        if header.base_offset == self.next + 1 and self.next - 1 in self.recovery.skipped_snapshots:
             self.next += 1
         if self.hole is None and header.base_offset != self.next:
             if position == self.end:
@@ -326,31 +284,16 @@ class Replay:
         if control.kind in (Kind.EVENTS, Kind.GAP):
             self.replayed_bytes += header.frame_bytes  # a mark says nothing that a snapshot could replace
         if control.kind is Kind.EVENTS:
-            self.events += len(events)
             for event in events:
                 self.owner.apply(event or b"")
         elif control.kind is Kind.MARK:
             self.mark_at = position
         elif control.kind is Kind.GAP:
-            self.gaps.append((header.base_offset, header.last_offset))
             self.owner.lost(header.base_offset, header.last_offset)
-        elif header.base_offset not in self.skipped:
+        elif header.base_offset not in self.recovery.skipped_snapshots:
             self.snapshot_at = header.base_offset
 
     # -- the end ------------------------------------------------------------------------------------------------
-
-    def _file(self, segment: OpenSegment, position: int) -> SegmentFile:
-        file = SegmentFile(
-            self.files,
-            self.directory,
-            segment.header.base_offset,
-            segment_id=segment.header.segment_id,
-            limit_bytes=JOURNAL_SEGMENT_BYTES,
-            position=position,
-            allocated_to=segment.size_bytes,
-        )
-        file.handle = segment.handle
-        return file
 
     async def _quarantine(self, segment: OpenSegment, start: int, end: int) -> tuple[str, ...]:
         """Copy the torn bytes aside. On a full disk they are given up: nobody was told that they are stored."""
@@ -401,46 +344,35 @@ class Pruned:
     """Removed although they were not too old: they were too many."""
 
 
-async def first_frames(files: Incarnation, segment: OpenSegment, count: int) -> list[Columns]:
-    """The records of the first frames, no more than `count`, as far as they are valid and follow one another."""
+async def announced_snapshot(
+    files: Incarnation, segment: OpenSegment, frames: int = 1
+) -> tuple[Kind | None, int]:
+    """Which kind of snapshot a segment announces, if it does, and how many of its first `frames` frames are valid."""
     found: list[Columns] = []
 
     def visit(position: int, fields: FrameFields, body: memoryview) -> bool:
         del position
         found.append(decode_body(FrameHeader(*fields), body))
-        return len(found) == count
+        return len(found) == frames
 
     await scan_file(files, segment, visit=visit, resync=False)
-    return found
-
-
-def announced_by(first: list[Columns]) -> Kind | None:
-    """Which kind of snapshot a segment announces, None when it begins with something else, or nothing readable."""
-    control = decode_control(first[0].value(0)) if first else None
-    return control.kind if control is not None and control.kind in (Kind.SNAPSHOT, Kind.HEAL) else None
-
-
-async def snapshot_kind(files: Incarnation, segment: OpenSegment) -> Kind | None:
-    """Which kind of snapshot a segment announces."""
-    return announced_by(await first_frames(files, segment, 1))
+    control = decode_control(found[0].value(0)) if found else None
+    is_snapshot = control is not None and control.kind in (Kind.SNAPSHOT, Kind.HEAL)
+    return control.kind if control is not None and is_snapshot else None, len(found)
 
 
 async def prune_segments(
     files: Incarnation, directory: str, keep_from_us: int | None, keep_bytes: int | None
 ) -> Pruned:
     """Remove segments older than the newest snapshot, oldest first. See `Journal.prune`."""
-    sizes = {
-        base: entry.size_bytes
-        for entry in await files.list(directory)
-        if not entry.is_directory and (base := base_offset_of(entry.name)) is not None
-    }
-    bases = sorted(sizes)
+    sizes = segment_sizes(await files.list(directory))
+    bases = list(sizes)
     superfluous: list[int] = []
     created_us: dict[int, int] = {}
     for base in reversed(bases):
         segment = await open_segment(files, segment_path(directory, base))
         created_us[base] = segment.header.created_us
-        kind = await snapshot_kind(files, segment)
+        kind, _ = await announced_snapshot(files, segment)
         await files.submit((Close(segment.handle),))
         if kind is not None:
             superfluous = bases[: bases.index(base)]

@@ -62,22 +62,19 @@ def plan_partition(found: Inspection) -> list[Fork]:
 
 def needs_fork(state: SegmentState, end: int) -> bool:
     """Whether the segment is damaged, or must explain that the log before it ends at `end`."""
-    header = state.header
-    if header is None or any(problem.kind in FORKING_KINDS - {"lost"} for problem in state.problems):
+    if state.header is None or any(problem.kind in FORKING_KINDS - {"lost"} for problem in state.problems):
         return True
     if state.problems and len(state.runs) > 1:
         return True
-    return state.base > end and not (header.gap is not GapReason.NONE and header.previous_end <= end)
+    return state.base > end and not state.explains_gap(end)
 
 
 def gap_before(state: SegmentState, run: FoundRun, end: int) -> tuple[GapReason, tuple[Gap, ...]]:
     """Why there is nothing between `end` and the run, and what of it nobody knew so far."""
-    header = state.header
     if run.base == end:
         return GapReason.NONE, ()
-    is_known = header is not None and header.gap is not GapReason.NONE and header.previous_end <= end
-    if header is not None and is_known and run.base == state.base:
-        return header.gap, ()
+    if state.header is not None and run.base == state.base and state.explains_gap(end):
+        return state.header.gap, ()
     return GapReason.DAMAGED, ((end, run.base - 1),)
 
 

@@ -8,7 +8,7 @@ from callboard.log.format.columns import Columns
 from callboard.log.format.committed import COMMITTED_NAME, Committed
 from callboard.log.format.faults import FrameInvalid
 from callboard.log.format.frame import FrameFields, FrameHeader, decode_body
-from callboard.log.format.segment import SegmentHeader
+from callboard.log.format.segment import GapReason, SegmentHeader
 from callboard.log.journal.journal_records import Kind, decode_control
 
 Place = int | None
@@ -60,6 +60,11 @@ class SegmentState:
         """One above the last readable record's offset."""
         return self.runs[-1].end if self.runs else self.base
 
+    def explains_gap(self, end: int) -> bool:
+        """Whether the header records that the offsets from `end` up to the segment hold no records."""
+        header = self.header
+        return header is not None and header.gap is not GapReason.NONE and header.previous_end <= end
+
     def tell(self, kind: str, position: Place, first: Place, last: Place, message: str) -> None:
         """Add a problem."""
         self.problems.append(Problem(self.path, kind, position, first, last, message))
@@ -109,7 +114,7 @@ class FramesFound:
 
     found: Inspection
     state: SegmentState
-    until: int | None
+    following: SegmentState | None
     superseded_at: int
     """Byte from which on all belongs to the successor."""
     entries: dict[int, int]
@@ -123,7 +128,7 @@ class FramesFound:
         header = FrameHeader(*fields)
         if self.superseded_at <= position:
             return False
-        if self.until is not None and header.last_offset >= self.until:
+        if self.following is not None and header.last_offset >= self.following.base:
             self.superseded_at = position
             self.entries = {at: offset for at, offset in self.entries.items() if at < position}
             return False
@@ -173,10 +178,3 @@ class FramesFound:
             message = "a gap, recorded by repair"
             self.found.note(self.state.path, "gap", position, header.base_offset, header.last_offset, message)
         return True
-
-    def check_snapshot(self) -> None:
-        """At the end: a snapshot that was announced must have come."""
-        state = self.state
-        if state.lost_snapshot:
-            message = "the snapshot that the segment begins with cannot be read"
-            state.tell("snapshot", None, state.base + 1, state.base + 1, message)

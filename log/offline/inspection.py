@@ -22,7 +22,6 @@ from callboard.log.format.frame_walk import FrameWalk, Tail
 from callboard.log.format.index import SegmentIndex
 from callboard.log.format.segment import (
     SEGMENT_HEADER_BYTES,
-    GapReason,
     SegmentHeader,
     SegmentKind,
     decode_segment_header,
@@ -30,7 +29,7 @@ from callboard.log.format.segment import (
 )
 from callboard.log.journal.journal_disk import segment_bases
 from callboard.log.journal.journal_records import Kind
-from callboard.log.journal.journal_recovery import snapshot_kind
+from callboard.log.journal.journal_recovery import announced_snapshot
 from callboard.log.offline.found import FramesFound, Inspection, Problem, SegmentState
 from callboard.log.seams.disk import Close, Incarnation
 from callboard.log.segments.damage_record import DamageRecord
@@ -134,7 +133,7 @@ class Inspector:
                 state.tell("header-copy", 0, None, None, message)
             if header.kind is SegmentKind.JOURNAL:
                 opened = OpenSegment(handle, header, state.size_bytes)
-                state.heals = await snapshot_kind(self.files, opened) is Kind.HEAL
+                state.heals = (await announced_snapshot(self.files, opened))[0] is Kind.HEAL
         await self.files.submit((Close(handle),))
         return state
 
@@ -151,20 +150,20 @@ class Inspector:
             return
         index = await self._index(state) if self.found.kind == "partition" else None
         entries = {} if index is None else dict(zip(index.positions, index.offsets, strict=True))
-        until = None if following is None else following.base
-        frames = FramesFound(self.found, state, until, state.size_bytes + 1, entries)
+        frames = FramesFound(self.found, state, following, state.size_bytes + 1, entries)
         opened = OpenSegment(handle, header, state.size_bytes)
         walk = await scan_file(self.files, opened, visit=frames.visit, progress=self.progress)
-        frames.check_snapshot()
-        self._check_damages(state, walk, frames, following)
-        self._check_end(state, walk, frames, following)
+        if state.lost_snapshot:
+            message = "the snapshot that the segment begins with cannot be read"
+            state.tell("snapshot", None, state.base + 1, state.base + 1, message)
+        self._check_damages(walk, frames)
+        self._check_end(walk, frames)
         if index is not None:
-            self._check_index(state, index, walk, frames)
+            self._check_index(index, walk, frames)
         await self.files.submit((Close(handle),))
 
-    def _check_damages(
-        self, state: SegmentState, walk: FrameWalk, frames: FramesFound, following: SegmentState | None
-    ) -> None:
+    def _check_damages(self, walk: FrameWalk, frames: FramesFound) -> None:
+        state, following = frames.state, frames.following
         for damage in walk.damages:
             first, last = damage.first_offset_lost, damage.last_offset_lost
             if damage.start >= frames.superseded_at:
@@ -176,11 +175,11 @@ class Inspector:
                 words = "records are missing between two frames"
             if last < first:
                 state.tell("damage", damage.start, None, None, words + "; no record is lost")
-            elif self._is_unproven(first, frames, following):
+            elif self._is_unproven(first, frames):
                 self.found.note(
                     state.path, "torn", damage.start, first, last, words + "; nothing had proven them yet"
                 )
-            elif following is not None and explains(following, first):
+            elif following is not None and (following.heals or following.explains_gap(first)):
                 self.found.note(
                     state.path,
                     "gap",
@@ -192,18 +191,17 @@ class Inspector:
             else:
                 state.tell("damage", damage.start, first, last, words)
 
-    def _is_unproven(self, first: int, frames: FramesFound, following: SegmentState | None) -> bool:
+    def _is_unproven(self, first: int, frames: FramesFound) -> bool:
         """Whether power loss alone may have taken the record: nobody was told that it is durable."""
-        if following is not None and not following.heals:
+        if frames.following is not None and not frames.following.heals:
             return False
         if self.found.committed is None:
             return self.found.kind == "journal" and first >= frames.proven
         return first >= max(frames.proven, self.found.committed.durable_end)
 
-    def _check_end(
-        self, state: SegmentState, walk: FrameWalk, frames: FramesFound, following: SegmentState | None
-    ) -> None:
+    def _check_end(self, walk: FrameWalk, frames: FramesFound) -> None:
         """What lies behind the last frame, and whether the next segment continues it."""
+        state, following = frames.state, frames.following
         end = state.end if state.runs else state.base
         is_torn = walk.tail is Tail.TORN and frames.superseded_at > walk.end
         words = f"bytes {walk.end} to {walk.tail_end} are no frame" if is_torn else "records are missing"
@@ -217,7 +215,7 @@ class Inspector:
         elif end >= following.base:
             if is_torn:
                 self.found.note(state.path, "torn", walk.end, None, None, words + "; no record is missing")
-        elif explains(following, end):
+        elif following.heals or following.explains_gap(end):
             reason = f"explained by the next segment ({gap_name(following)})"
             self.found.note(state.path, "gap", walk.end, end, following.base - 1, f"a gap, {reason}")
         elif not any(problem.last_offset == following.base - 1 for problem in state.problems):
@@ -226,15 +224,11 @@ class Inspector:
 
     def _note_first_gap(self) -> None:
         """A log may begin with a gap: when its only segment could not be read, and was taken out of service whole."""
-        header = self.found.segments[0].header if self.found.segments else None
-        if (
-            header is not None
-            and header.gap is not GapReason.NONE
-            and header.previous_end < header.base_offset
-        ):
-            state = self.found.segments[0]
-            message = f"a gap, explained by the first segment ({gap_name(state)})"
-            self.found.note(state.path, "gap", None, header.previous_end, header.base_offset - 1, message)
+        first = self.found.segments[0] if self.found.segments else None
+        header = None if first is None else first.header
+        if first is not None and header is not None and first.explains_gap(header.base_offset - 1):
+            message = f"a gap, explained by the first segment ({gap_name(first)})"
+            self.found.note(first.path, "gap", None, header.previous_end, header.base_offset - 1, message)
 
     async def _index(self, state: SegmentState) -> SegmentIndex | None:
         """The stored index; None when there is none, or only what a crash leaves of one."""
@@ -249,10 +243,9 @@ class Inspector:
             self.found.note(path, "index", None, None, None, message)
             return None
 
-    def _check_index(
-        self, state: SegmentState, index: SegmentIndex, walk: FrameWalk, frames: FramesFound
-    ) -> None:
+    def _check_index(self, index: SegmentIndex, walk: FrameWalk, frames: FramesFound) -> None:
         """Every entry leads to a frame with its offset, unless that frame is damaged, or power loss took it."""
+        state = frames.state
         is_whole = not state.problems and not walk.damages and index.end_position <= walk.end
         wrong = [*frames.wrong_entries, *(frames.entries.values() if is_whole else ())]
         if wrong:
@@ -303,19 +296,8 @@ class Inspector:
             first, last = damage.first_offset, damage.last_offset
             words = damage.reason or f"bytes {damage.start} to {damage.end} could not be read"
             message = f"{words}: found earlier; `callboard repair --accept` acknowledges it"
-            offsets = (first, last) if first <= last else (None, None)
-            self.found.note(record.path, "recorded", None, offsets[0], offsets[1], message)
-
-    def _top(self) -> int:
-        return self.found.segments[-1].base if self.found.segments else 0
-
-
-def explains(following: SegmentState, end: int) -> bool:
-    """Whether the next segment's header records that the offsets from `end` up to it hold no records."""
-    header = following.header
-    if header is None:
-        return False
-    return following.heals or (header.gap is not GapReason.NONE and header.previous_end <= end)
+            lost: tuple[int | None, int | None] = (first, last) if first <= last else (None, None)
+            self.found.note(record.path, "recorded", None, *lost, message)
 
 
 def gap_name(following: SegmentState) -> str:

@@ -64,18 +64,18 @@ class View:
         return best
 
 
+@attrs.define(eq=False)
 class LogReader:
     """Reads one partition directory. `open` makes one; one task uses it at a time."""
 
-    def __init__(self, files: Incarnation, directory: str) -> None:
-        """Describe a reader that is not open yet: use `open`."""
-        self.directory = directory
-        self._files = files
-        self._bases: list[int] = []
-        self._genuine: dict[int, bool] = {}
-        """Of the files seen so far: whether the header says what the name says. Others are no part of the log."""
-        self._visible_end = 0
-        self._views: OrderedDict[int, View] = OrderedDict()
+    _files: Incarnation
+    directory: str
+    _bases: list[int] = attrs.Factory(list)
+    _genuine: dict[int, bool] = attrs.Factory(dict)
+    """Of the files seen so far: whether the header says what the name says. Others are no part of the log."""
+    visible_end: int = 0
+    """Records below this offset may be read, as of the last refresh."""
+    _views: OrderedDict[int, View] = attrs.Factory(OrderedDict)
 
     @classmethod
     async def open(cls, files: Incarnation, directory: str) -> LogReader:
@@ -87,18 +87,13 @@ class LogReader:
     @property
     def start_offset(self) -> int:
         """The first offset that was there at the last refresh; equal to `visible_end` when there is none."""
-        return min(self._bases[0], self._visible_end) if self._bases else self._visible_end
-
-    @property
-    def visible_end(self) -> int:
-        """Records below this offset may be read, as of the last refresh."""
-        return self._visible_end
+        return min(self._bases[0], self.visible_end) if self._bases else self.visible_end
 
     async def refresh(self) -> int:
         """Look how far the log may be read now; returns `visible_end`. Raises `StorageError`."""
         end = await self._committed_end()
-        if end != self._visible_end or not self._bases:
-            self._visible_end = end
+        if end != self.visible_end or not self._bases:
+            self.visible_end = end
             await self._list()
         return end
 
@@ -113,7 +108,7 @@ class LogReader:
         """
         if max_records < 1 or max_bytes < 1:
             raise InvalidArgument("a read of nothing: max_records and max_bytes are at least 1.")
-        if offset >= self._visible_end:
+        if offset >= self.visible_end:
             await self.refresh()
         request = ReadRequest(offset, max_records, max_bytes)
         for is_retry in (False, True):
@@ -130,7 +125,7 @@ class LogReader:
         """The first offset appended at or after `time_us` (microseconds since 1970), else `visible_end`."""
         await self.refresh()
         for base in tuple(self._bases):
-            if base >= self._visible_end:
+            if base >= self.visible_end:
                 break
             try:
                 view = await self._view(base)
@@ -149,7 +144,7 @@ class LogReader:
             )
             if found is not None:
                 return found
-        return self._visible_end
+        return self.visible_end
 
     async def close(self) -> None:
         """Close the files. A closed reader may be used again."""
@@ -191,7 +186,7 @@ class LogReader:
     async def _end_of(self, base: int) -> int:
         """Where a segment ends (L2), by its successor's header; the last one at the visible end."""
         place = bisect_right(self._bases, base)
-        while place < len(self._bases) and self._bases[place] < self._visible_end:
+        while place < len(self._bases) and self._bases[place] < self.visible_end:
             successor = self._bases[place]
             if successor not in self._genuine:
                 try:
@@ -201,7 +196,7 @@ class LogReader:
             if self._genuine[successor]:
                 return successor
             del self._bases[place]
-        return self._visible_end
+        return self.visible_end
 
     async def _view(self, base: int) -> View:
         view = self._views.get(base)
@@ -220,7 +215,7 @@ class LogReader:
                 f"the header of {path} is damaged ({fault}): none of its records can be read. Run `callboard verify`, "
                 "then `callboard repair`.",
                 path=path,
-                offsets=(base, min([*self._bases[bisect_right(self._bases, base) :], self._visible_end]) - 1),
+                offsets=(base, min([*self._bases[bisect_right(self._bases, base) :], self.visible_end]) - 1),
             ) from fault
         self._genuine[base] = opened.header.base_offset == base
         if not self._genuine[base]:
@@ -238,15 +233,15 @@ class LogReader:
     # -- reading ------------------------------------------------------------------------------------------------
 
     async def _read(self, request: ReadRequest, *, is_retry: bool) -> None:
-        if not self.start_offset <= request.offset <= self._visible_end:
+        if not self.start_offset <= request.offset <= self.visible_end:
             raise OffsetOutOfRange(
                 f"offset {request.offset} is not in {self.directory}: it holds {self.start_offset} to "
-                f"{self._visible_end}. Read from within, or from `start_offset`.",
+                f"{self.visible_end}. Read from within, or from `start_offset`.",
                 offset=request.offset,
                 start=self.start_offset,
-                end=self._visible_end,
+                end=self.visible_end,
             )
-        while request.offset < self._visible_end and not request.is_fulfilled:
+        while request.offset < self.visible_end and not request.is_fulfilled:
             base = self._bases[bisect_right(self._bases, request.offset) - 1]
             limit = await self._end_of(base)
             view = await self._view(base)

@@ -31,14 +31,7 @@ from callboard.log.offline.forking import Fork, plan_journal, plan_partition, wr
 from callboard.log.offline.found import Inspection, SegmentState
 from callboard.log.offline.inspection import inspect_log
 from callboard.log.offline.verify import LogReport, Meter, Progress, find_logs, report_of
-from callboard.log.seams.disk import (
-    Disk,
-    Incarnation,
-    Rename,
-    SyncDirectory,
-    Unlink,
-    Verb,
-)
+from callboard.log.seams.disk import Disk, Incarnation, Rename, SyncDirectory, Unlink, Verb
 from callboard.log.segments.damage_record import DamageRecord
 from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.segment_file import INDEX_SUFFIX, SEGMENT_SUFFIX, index_path, segment_path
@@ -173,18 +166,19 @@ class LogRepair:
         for state in found.refused:
             await self._set_aside(state)
         for state in misnamed:
-            await self._rename(state)
-        for place in reversed(range(len(forks))):
-            await self._fork(forks[place])
+            target = segment_path(found.directory, state.base)
+            await self.files.submit((Rename(state.path, target), SyncDirectory(found.directory)))
+            state.path, state.is_misnamed = target, False
+        for fork in reversed(forks):
+            await self._fork(fork)
         for state in gone:
             await self._set_aside(state)
         await self._mend_rest(taken | {state.base for state in gone})
 
     async def record(self, *, accept: bool, now_us: int) -> None:
         """Remember what this repair gave up; with `accept`, that all of it is known."""
-        record = await DamageRecord.load(self.files, self.found.directory)
-        reason = "given up by repair"
-        directory = self.found.directory
+        directory, reason = self.found.directory, "given up by repair"
+        record = await DamageRecord.load(self.files, directory)
         record.add([Damage(directory, 0, 0, first, last, reason) for _, first, last in self.lost], now_us)
         lost_records = record.lost_records
         if accept and record.accept():
@@ -213,21 +207,13 @@ class LogRepair:
         if self.found.kind == "partition":
             await replace_whole(self.files, index_path(self.found.directory, fork.base), index.encode())
 
-    async def _rename(self, state: SegmentState) -> None:
-        """Give a segment the name that its header asks for; nothing else has it."""
-        target = segment_path(self.found.directory, state.base)
-        await self.files.submit((Rename(state.path, target), SyncDirectory(self.found.directory)))
-        state.path, state.is_misnamed = target, False
-
     async def _set_aside(self, state: SegmentState) -> None:
-        verbs = [
-            *await self.quarantine.move_verbs(state.path, state.base, state.size_bytes, state.segment_id or 0)
-        ]
-        names = {entry.name for entry in await self.files.list(self.found.directory)}
+        directory, segment_id = self.found.directory, state.segment_id or 0
+        verbs = await self.quarantine.move_verbs(state.path, state.base, state.size_bytes, segment_id)
         index = state.path.removesuffix(SEGMENT_SUFFIX) + INDEX_SUFFIX
-        if index.rpartition("/")[2] in names:
-            verbs.append(Unlink(index))
-        await self.files.submit((*verbs, SyncDirectory(self.found.directory)))
+        if any(f"{directory}/{entry.name}" == index for entry in await self.files.list(directory)):
+            verbs += (Unlink(index),)
+        await self.files.submit((*verbs, SyncDirectory(directory)))
 
     async def _mend_rest(self, replaced: set[int]) -> None:
         """Rebuild damaged indexes and the committed file."""
@@ -237,14 +223,10 @@ class LogRepair:
                 self.actions.append(RepairAction(path, "index", "rebuilt"))
                 if not self.dry_run:
                     await self.files.submit((Unlink(path), SyncDirectory(self.found.directory)))
-        path = f"{self.found.directory}/committed"
-        if any(problem.kind == "committed" for problem in self.found.problems):
-            self.actions.append(RepairAction(path, "committed", f"says {self.found.end} now"))
+        found, end = self.found, self.found.end
+        if any(problem.kind == "committed" for problem in found.problems):
+            self.actions.append(RepairAction(found.committed_path, "committed", f"says {end} now"))
+            if found.committed is not None:
+                end = max(end, found.committed.durable_end)
             if not self.dry_run:
-                await self._write_committed(path)
-
-    async def _write_committed(self, path: str) -> None:
-        end = self.found.end
-        if self.found.committed is not None:
-            end = max(end, self.found.committed.durable_end)
-        await replace_whole(self.files, path, encode_committed(end, end))
+                await replace_whole(self.files, found.committed_path, encode_committed(end, end))

@@ -9,8 +9,10 @@ has removed it.
 from __future__ import annotations
 
 from functools import partial
+from operator import attrgetter
 from typing import Final
 
+import attrs
 import trio
 
 from callboard.log.errors import LogCorrupt, PlanFailed
@@ -29,30 +31,22 @@ CHUNK_BYTES: Final = 256 * KIB
 HOT_CHUNK_BYTES: Final = 64 * KIB
 
 
+@attrs.define(eq=False)
 class LogReads:
     """The reading half of a partition log."""
 
-    def __init__(
-        self,
-        files: Incarnation,
-        segments: SegmentList,
-        tail: TailCache,
-        *,
-        open_segments: int,
-        is_recovered: bool = True,
-    ) -> None:
-        """Before it `is_recovered`, a file that is missing tells nothing: recovery may be moving it."""
-        self._files = files
-        self._open_segments = open_segments
-        self._is_recovered = is_recovered
-        self._segments = segments
-        self._tail = tail
-        self._frame: Columns | None = None
-        """The last frame of which a read wanted a part only: the next part is cut from it. No larger than the tail."""
-        self._opening = trio.Lock()
-        self._uses = 0
-        self._closing: list[StoredSegment] = []
-        """Dropped by retention while somebody reads them."""
+    _files: Incarnation
+    _segments: SegmentList
+    _tail: TailCache
+    _open_segments: int = attrs.field(kw_only=True)
+    _is_recovered: bool = attrs.field(kw_only=True)
+    """Before that, a file that is missing tells nothing: recovery may be moving it."""
+    _frame: Columns | None = None
+    """The last frame of which a read wanted a part only: the next part is cut from it. No larger than the tail."""
+    _opening: trio.Lock = attrs.Factory(trio.Lock)
+    _uses: int = 0
+    _closing: list[StoredSegment] = attrs.Factory(list)
+    """Dropped by retention while somebody reads them."""
 
     # -- without waiting ----------------------------------------------------------------------------------------
 
@@ -206,7 +200,15 @@ class LogReads:
             try:
                 if not await self._open(segment):
                     continue
-                found = await self._first_at(segment, time_us, min(durable_end, segment.end_offset))
+                found = await first_at(
+                    self._files,
+                    segment.file.handle,
+                    segment.segment_id,
+                    (await index_stored(self._files, segment)).find_time(time_us),
+                    time_us,
+                    limit=min(durable_end, segment.end_offset),
+                    file_end=segment.file.position,
+                )
             finally:
                 segment.readers -= 1
             if found is not None:
@@ -230,19 +232,6 @@ class LogReads:
         if segment is not self._segments.active:
             segment.newest_us = newest_us
         return newest_us
-
-    async def _first_at(self, segment: StoredSegment, time_us: int, limit: int) -> int | None:
-        """The first offset at or after `time_us`, below `limit`."""
-        index = await index_stored(self._files, segment)
-        return await first_at(
-            self._files,
-            segment.file.handle,
-            segment.segment_id,
-            index.find_time(time_us),
-            time_us,
-            limit=limit,
-            file_end=segment.file.position,
-        )
 
     # -- open files -----------------------------------------------------------------------------------------------
 
@@ -270,7 +259,7 @@ class LogReads:
     def close_idle(self, opening: int) -> list[Verb]:
         """Verbs, to be run first, that close what was not read lately, so that `opening` more may be opened."""
         idle = [other for other in tuple(self._segments)[:-1] if other.is_open and not other.readers]
-        idle.sort(key=last_used)
+        idle.sort(key=attrgetter("last_used"))
         closing: list[Verb] = []
         for other in idle[: max(0, len(idle) + opening - self._open_segments)]:
             closing.append(Close(other.file.handle))
@@ -285,7 +274,3 @@ class LogReads:
         dropped = self._closing + [segment for segment in segments if segment.is_open]
         self._closing = [segment for segment in dropped if segment.readers]
         return [Close(segment.file.handle) for segment in dropped if not segment.readers]
-
-
-def last_used(segment: StoredSegment) -> int:
-    return segment.last_used

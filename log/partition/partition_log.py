@@ -51,31 +51,21 @@ from callboard.log.format.columns import Columns
 from callboard.log.format.committed import encode_committed
 from callboard.log.format.frame import encode_frame
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
-from callboard.log.limits import (
-    INDEX_INTERVAL_BYTES,
-    READ_BYTES_DEFAULT,
-    USUAL,
-    Limits,
-)
-from callboard.log.partition.healing import heal_segment, remove_leftovers
+from callboard.log.limits import INDEX_INTERVAL_BYTES, READ_BYTES_DEFAULT, USUAL, Limits
 from callboard.log.partition.log_reads import LogReads
-from callboard.log.partition.recovery import (
-    Opened,
-    Recovery,
-    gaps_between,
-    open_partition,
-    open_proven,
-)
-from callboard.log.partition.retention import LogSettings, retain
+from callboard.log.partition.recovery import Opened, Recovery, gaps_between, open_partition, open_proven
+from callboard.log.partition.retention import LogSettings, unlink_segments
+from callboard.log.partition.rewriting import Writer
+from callboard.log.partition.survey import remove_leftovers
 from callboard.log.partition.tail_cache import TailCache
 from callboard.log.seams.clock import Clock
-from callboard.log.seams.disk import Buffer, Close, Handle, Incarnation, Sync, Verb, Write
+from callboard.log.seams.disk import Buffer, Close, Handle, Incarnation, Mark, Sync, Verb, Write
 from callboard.log.seams.entropy import Entropy
-from callboard.log.segments.filling import make_segment, new_segment_id
+from callboard.log.segments.damage_record import DamageRecord
 from callboard.log.segments.index_file import index_room_verbs, index_store_verbs
 from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.reading import Reading
-from callboard.log.segments.segments import Damage, Gap, StoredSegment
+from callboard.log.segments.segments import Damage, Gap, SegmentList, StoredSegment
 
 MICROSECONDS: Final = 1_000_000
 NEVER: Final = float("inf")
@@ -123,45 +113,49 @@ class StagedAppend:
         return len(self.verbs)
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class PartitionLog:
-    """See the module's docstring. One owner, one task that stages; reads may come from any task."""
+    """See the module's docstring; `open` makes one. One owner, one task that stages; reads may come from any task."""
 
-    def __init__(
-        self,
-        files: Incarnation,
-        directory: str,
-        settings: LogSettings,
-        opened: Opened,
-        *,
-        label: str,
-        clock: Clock,
-        entropy: Entropy,
-        named_end: int,
-        limits: Limits,
-        owed_for: StorageError | None = None,
-    ) -> None:
-        self.label = label
-        self.owed_for = owed_for
-        """Why recovery could not write; None once it could. Until then the log ends where it is proven."""
-        self.needs_healing = owed_for is not None
-        self._named_end = named_end
-        self._files = files
-        self._directory = directory
-        self._settings = settings
-        self._limits = limits
-        self._clock = clock
-        self._entropy = entropy
-        self._quarantine = Quarantine(files, label)
-        self._staged: StagedAppend | None = None
-        self._sync_target = 0
-        self._is_tainted = False
-        self._is_closed = False
-        self._unsettled_from, self._drops_unread = 0, False
-        self._use(opened)
+    label: str
+    _files: Incarnation
+    _directory: str
+    _settings: LogSettings
+    _clock: Clock
+    _entropy: Entropy
+    _named_end: int
+    _limits: Limits
+    owed_for: StorageError | None = None
+    """Why recovery could not write; None once it could. Until then the log ends where it is proven."""
+    needs_healing: bool = False
+    recovery: Recovery = attrs.field(init=False)
+    record: DamageRecord = attrs.field(init=False)
+    visible_end: int = attrs.field(init=False)
+    durable_end: int = attrs.field(init=False)
+    start_offset: int = attrs.field(init=False)
+    """The first offset that retention has not dropped."""
+    segment_count: int = attrs.field(init=False)
+    """Segments, the one in use included."""
+    is_over_limit: bool = attrs.field(init=False)
+    """Whether `retention_bytes` is reached while unsettled records keep the oldest segment.
+
+    Judged by what `retain` was told last: call that first when this is True.
+    """
+    _segments: SegmentList = attrs.field(init=False)
+    _tail: TailCache = attrs.field(init=False)
+    _reads: LogReads = attrs.field(init=False)
+    _mark: Mark | None = attrs.field(init=False)
+    _roll_at_us: float = attrs.field(init=False)
+    _staged: StagedAppend | None = None
+    _sync_target: int = 0
+    _is_tainted: bool = False
+    _is_closed: bool = False
+    _unsettled_from: int = 0
+    _drops_unread: bool = False
 
     def _use(self, opened: Opened) -> None:
         """Go on with what recovery found."""
-        self.recovery: Recovery = opened.recovery
+        self.recovery = opened.recovery
         self._segments = opened.segments
         self.record = opened.record
         self._mark = opened.mark
@@ -180,9 +174,7 @@ class PartitionLog:
         """Segments were begun or dropped, or are kept by other settings: know again what each append looks at."""
         segments, settings = self._segments, self._settings
         self.start_offset = segments[0].base_offset
-        """The first offset that retention has not dropped."""
         self.segment_count = len(segments)
-        """Segments, the one in use included."""
         age_s = settings.roll_age_s
         self._roll_at_us = NEVER if age_s is None else segments.active.created_us + age_s * MICROSECONDS
         self._judge_size()
@@ -194,10 +186,6 @@ class PartitionLog:
             and self._segments.size_bytes >= self._settings.retention_bytes
             and self._segments[0].end_offset > self._unsettled_from
         )
-        """Whether `retention_bytes` is reached while unsettled records keep the oldest segment.
-
-        Judged by what `retain` was told last: call that first when this is True.
-        """
 
     @classmethod
     async def open(
@@ -219,34 +207,33 @@ class PartitionLog:
         is opened as far as it is proven, and `owed_for` tells the obstacle; `heal` goes on with recovery. Raises
         `StorageError` and `FormatTooNew`.
         """
-        owed_for: StorageError | None = None
-        try:
-            opened = await open_partition(
-                files,
-                directory,
-                label=label,
-                segment_bytes=settings.segment_bytes,
-                clock=clock,
-                entropy=entropy,
-                named_end=named_end,
-            )
-        except StorageError as error:
-            if not lacks_space(error):
-                raise
-            opened = await open_proven(files, directory, segment_bytes=settings.segment_bytes)
-            owed_for = error
-        return cls(
-            files,
-            directory,
-            settings,
-            opened,
+        log = cls(
+            files=files,
+            directory=directory,
+            settings=settings,
             label=label,
             clock=clock,
             entropy=entropy,
             named_end=named_end,
             limits=limits,
-            owed_for=owed_for,
         )
+        try:
+            opened = await log._recover()
+        except StorageError as error:
+            if not lacks_space(error):
+                raise
+            opened = await open_proven(files, directory, segment_bytes=settings.segment_bytes)
+            log.owed_for, log.needs_healing = error, True
+        log._use(opened)
+        return log
+
+    async def _recover(self) -> Opened:
+        return await open_partition(self._writer(self._settings.segment_bytes), self._named_end)
+
+    def _writer(self, segment_bytes: int) -> Writer:
+        """Makes new segments, with zeros ahead up to `segment_bytes`."""
+        quarantine = Quarantine(self._files, self.label)
+        return Writer(self._files, self._directory, quarantine, self._clock, self._entropy, segment_bytes)
 
     def __repr__(self) -> str:
         return f"<PartitionLog {self.label!r} {self.start_offset} to {self.visible_end}>"
@@ -359,16 +346,8 @@ class PartitionLog:
 
     def _roll(self, runs: list[StagedRun], offset: int, now_us: int) -> StagedRun:
         """Go on in a new segment that begins at `offset`; the one before is sealed, synced."""
-        made, starting = make_segment(
-            self._files,
-            self._directory,
-            offset,
-            segment_id=new_segment_id(self._entropy),
-            now_us=now_us,
-            limit_bytes=self._settings.roll_bytes,
-            previous_base=runs[-1].segment.base_offset,
-            previous_end=offset,
-        )
+        writer = self._writer(self._settings.roll_bytes)
+        made, starting = writer.begin(offset, runs[-1].segment.base_offset, offset, now_us)
         making = (*starting, *made.file.naming_verbs())
         runs.append(StagedRun(made, made.file.position, made.file.allocated_to, making))
         return runs[-1]
@@ -502,50 +481,26 @@ class PartitionLog:
 
     async def _heal(self) -> None:
         if self.owed_for is not None:
-            await self._recover()
+            # Whoever reads meanwhile goes on in the files that it has.
+            opened = await self._recover()
+            reads, earlier = self._reads, list(self._segments)
+            self.owed_for, self.needs_healing = None, False
+            self._use(opened)
+            closing = reads.forget(earlier)
+            if closing:
+                await self._files.submit(closing)
             return
         await remove_leftovers(self._files, self._directory, self._segments.active)
         if not self._is_tainted:
             self.needs_healing = False
             return
-        made = await heal_segment(
-            self._files,
-            self._segments.active,
-            self._tail.from_offset(self.durable_end),
-            earlier=self._segments[-2] if len(self._segments) > 1 else None,
-            durable_end=self.durable_end,
-            segment_id=new_segment_id(self._entropy),
-            now_us=self._clock.wall_us(),
-            limit_bytes=self._settings.roll_bytes,
-            compression=self._settings.compression,
-            quarantine=self._quarantine,
-        )
-        closing = self._go_on_in(made)
-        self.needs_healing = self._is_tainted = False
-        if closing:
-            await self._files.submit(closing)
-
-    async def _recover(self) -> None:
-        """Do what recovery owes since the log was opened. Whoever reads meanwhile goes on in the files that it has."""
-        opened = await open_partition(
-            self._files,
-            self._directory,
-            label=self.label,
-            segment_bytes=self._settings.segment_bytes,
-            clock=self._clock,
-            entropy=self._entropy,
-            named_end=self._named_end,
-        )
-        reads, earlier = self._reads, list(self._segments)
-        self.owed_for, self.needs_healing = None, False
-        self._use(opened)
-        closing = reads.forget(earlier)
-        if closing:
-            await self._files.submit(closing)
-
-    def _go_on_in(self, made: StoredSegment) -> list[Verb]:
-        """Take the healing segment into use; returns verbs that close the file whose name it took, if any."""
         abandoned = self._segments.active
+        made = await self._writer(self._settings.roll_bytes).heal(
+            self._segments,
+            self._tail.from_offset(self.durable_end),
+            self.durable_end,
+            self._settings.compression,
+        )
         abandoned.end_offset = self.durable_end
         abandoned.index, abandoned.is_indexed = None, False
         self._segments.append(made)
@@ -553,7 +508,10 @@ class PartitionLog:
         self.durable_end = self.visible_end
         if self._mark is not None:
             self._mark.store(encode_committed(self.visible_end, self.durable_end))
-        return self._reads.forget([abandoned]) if abandoned.base_offset == made.base_offset else []
+        closing = self._reads.forget([abandoned]) if abandoned.base_offset == made.base_offset else []
+        self.needs_healing = self._is_tainted = False
+        if closing:
+            await self._files.submit(closing)
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
@@ -607,16 +565,27 @@ class PartitionLog:
         Raises `StorageError`; what was dropped until then is gone.
         """
         self._unsettled_from, self._drops_unread = unsettled_from, drop_unread
+        segments, settings = self._segments, self._settings
+        total, age_s = segments.size_bytes, settings.retention_age_s
+        droppable: list[StoredSegment] = []
         try:
-            await retain(
-                self._files,
-                self._segments,
-                self._reads,
-                self._settings,
-                now_us=now_us,
-                unsettled_from=unsettled_from,
-                drop_unread=drop_unread,
-            )
+            for segment in tuple(segments)[:-1]:
+                goes = settings.retention_bytes is not None and total > settings.retention_bytes
+                if not goes and age_s is not None:
+                    goes = now_us - await self._reads.newest_time(segment) > age_s * MICROSECONDS
+                if not goes or (segment.end_offset > unsettled_from and not drop_unread):
+                    break
+                total -= segment.size_bytes
+                droppable.append(segment)
+            if not droppable:
+                return
+            gone, failure = await unlink_segments(self._files, droppable)
+            segments.drop_first(gone)
+            closing = self._reads.forget(droppable[:gone])
+            if closing:
+                await self._files.submit(closing)
+            if failure is not None:
+                raise failure
         finally:
             self._segments_changed()
 

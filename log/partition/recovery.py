@@ -2,8 +2,8 @@
 
 Theory of operation
 -------------------
-1. Survey: read every segment's header. Half-made files (`.new`) are removed, unknown names are left alone and
-   reported, a segment whose header and index are both lost goes to quarantine.
+1. Survey: read every segment's header. Half-made files (`.new`) are removed, unknown names are left alone, a
+   segment whose header and index are both lost goes to quarantine.
 2. Scan the last segment, from where its stored index reaches. Sealed segments are trusted until read: they were synced
    before their successors were made. An exception is a segment before a gap: its successor may have been made by a
    recovery that was interrupted before it had rewritten what lies before the gap.
@@ -30,8 +30,8 @@ R3  Recovery repeated finds the same records at the same offsets.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
+from functools import partial
 from itertools import zip_longest
 
 import attrs
@@ -50,9 +50,7 @@ from callboard.log.format.frame_walk import NOTHING, Tail
 from callboard.log.format.segment import GapReason
 from callboard.log.partition.rewriting import RewrittenRun, Writer
 from callboard.log.partition.survey import ensure_directory, survey
-from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Close, Incarnation, Mark, SyncDirectory
-from callboard.log.seams.entropy import Entropy
 from callboard.log.segments.damage_record import DamageRecord
 from callboard.log.segments.index_file import new_index, trusted_index
 from callboard.log.segments.placing import TOO_FAR, explains_ends, is_within_reach
@@ -67,12 +65,8 @@ from callboard.log.segments.small_files import read_whole
 class Recovery:
     """What opening found and did."""
 
-    segments: int
     torn_bytes: int
     damages: tuple[Damage, ...]
-    gaps: tuple[Gap, ...]
-    ignored: tuple[str, ...]
-    """Names in the directory that are not Callboard's."""
     rewritten_records: int = 0
     quarantined: tuple[str, ...] = ()
 
@@ -89,30 +83,22 @@ class Opened:
     record: DamageRecord
 
 
-async def open_partition(
-    files: Incarnation,
-    directory: str,
-    *,
-    label: str,
-    segment_bytes: int,
-    clock: Clock,
-    entropy: Entropy,
-    named_end: int = 0,
-) -> Opened:
-    """Recover the partition in `directory`, made when missing; the next offset is `named_end` or above.
+async def open_partition(writer: Writer, named_end: int) -> Opened:
+    """Recover the partition in the directory of `writer`, made when missing; the next offset is `named_end` or above.
 
     Raises `StorageError` when the disk refuses (also when it is full and frames must be written anew), and
     `FormatTooNew`.
     """
+    files, directory, quarantine = writer.files, writer.directory, writer.quarantine
     await ensure_directory(files, directory)
     mark = await files.mark(f"{directory}/{COMMITTED_NAME}", COMMITTED_BYTES)
-    quarantine = Quarantine(files, label)
-    writer = Writer(files, directory, quarantine, clock, entropy, segment_bytes)
     segments: Sequence[StoredSegment] = ()
     try:
         await files.submit((SyncDirectory(directory),))
         committed = readable_committed(mark.load())
-        found = await survey(files, directory, quarantine, limit_bytes=segment_bytes, committed=committed)
+        found = await survey(
+            files, directory, quarantine, limit_bytes=writer.segment_bytes, committed=committed
+        )
         segments, damages = found.segments, found.damages
         if committed is not None and not explains_ends(last_base(segments), committed):
             path = f"{directory}/{COMMITTED_NAME}"
@@ -130,16 +116,13 @@ async def open_partition(
     mark.store(encode_committed(top, top))
     listed.active.end_offset = top
     recovery = Recovery(
-        segments=len(listed),
         torn_bytes=tail.torn_bytes,
         damages=(*damages, *tail.damages),
-        gaps=gaps_between(listed),
-        ignored=found.ignored,
         rewritten_records=writer.rewritten_records,
         quarantined=tuple(quarantine.kept),
     )
     record = await DamageRecord.load(files, directory)
-    await record.note(recovery.damages, clock.wall_us())
+    await record.note(recovery.damages, writer.clock.wall_us())
     return Opened(listed, mark, top, recovery, record)
 
 
@@ -166,15 +149,9 @@ async def open_proven(files: Incarnation, directory: str, *, segment_bytes: int)
             end = max(committed.visible_end, committed.durable_end)
         kept = [empty_segment(files, directory, end, segment_bytes)]
     kept[-1].end_offset = end
-    segments = SegmentList(kept)
-    recovery = Recovery(
-        segments=len(segments),
-        torn_bytes=tail.torn_bytes,
-        damages=(*tail.without_doubtful(found.damages), *tail.damages),
-        gaps=gaps_between(segments),
-        ignored=found.ignored,
-    )
-    return Opened(segments, None, end, recovery, await DamageRecord.load(files, directory))
+    damages = (*tail.without_doubtful(found.damages), *tail.damages)
+    record = await DamageRecord.load(files, directory)
+    return Opened(SegmentList(kept), None, end, Recovery(tail.torn_bytes, damages), record)
 
 
 def empty_segment(files: Incarnation, directory: str, base: int, segment_bytes: int) -> StoredSegment:
@@ -208,27 +185,6 @@ def gaps_between(segments: SegmentList) -> tuple[Gap, ...]:
         for segment in segments
         if segment.previous_end < segment.base_offset
     )
-
-
-def offsets() -> array[int]:
-    return array("Q")
-
-
-@attrs.define
-class Unproven:
-    """The frames of a segment that no sync is known to cover: the visitor of a scan. Twenty-four bytes for each."""
-
-    positions: array[int] = attrs.Factory(offsets)
-    bases: array[int] = attrs.Factory(offsets)
-    lasts: array[int] = attrs.Factory(offsets)
-
-    def visit(self, position: int, fields: FrameFields, body: memoryview) -> bool:
-        """Note a frame."""
-        del body
-        self.positions.append(position)
-        self.bases.append(fields[BASE_OFFSET])
-        self.lasts.append(fields[LAST_OFFSET])
-        return False
 
 
 class TailRecovery:
@@ -277,9 +233,14 @@ class TailRecovery:
         index.cut(self.proven)
         segment.index, segment.is_indexed = index, True
         segment.index_stored_to = index.end_position
-        unproven, file = Unproven(), segment.file
+        file, earlier_runs = segment.file, len(self.runs)
         scan = await scan_from(
-            self._files, segment, index, limit=limit, visit=unproven.visit, visit_from=self.proven
+            self._files,
+            segment,
+            index,
+            limit=limit,
+            visit=partial(self._take_unproven, segment),
+            visit_from=self.proven,
         )
         segment.damages = tuple(damages_of(file.path, scan))
         self.damages += segment.damages
@@ -291,10 +252,9 @@ class TailRecovery:
                 await self._quarantine.copy(
                     file.handle, scan.next_offset, scan.end, size_bytes, segment.segment_id
                 )
-        if unproven.positions:
-            file.position = unproven.positions[0]
+        if len(self.runs) > earlier_runs:
+            file.position = self.runs[earlier_runs].positions[0]
             segment.index, segment.is_indexed = None, False
-            self._group(segment, unproven)
             return
         self.end = max(self.end, min(scan.next_offset, limit))
         if limit == NOTHING:
@@ -303,16 +263,18 @@ class TailRecovery:
         if is_torn:
             self._new_run(segment, self.end, self.end)
 
-    def _group(self, segment: StoredSegment, unproven: Unproven) -> None:
-        """Group unproven frames into runs that continue without a gap."""
-        end = max(self.end, self.proven)
-        run: RewrittenRun | None = None
-        for position, base, last in zip(unproven.positions, unproven.bases, unproven.lasts, strict=True):
-            if run is None or base != end:
-                run = self._new_run(segment, base, end)
-            run.positions.append(position)
-            run.end_offset = end = last + 1
-        self.end = end
+    def _take_unproven(
+        self, segment: StoredSegment, position: int, fields: FrameFields, body: memoryview
+    ) -> bool:
+        """For the scan: no sync is known to cover this frame. It continues the last run, or begins one."""
+        del body
+        base, end = fields[BASE_OFFSET], max(self.end, self.proven)
+        run = self.runs[-1] if self.runs else None
+        if run is None or run.source is not segment or base != end:
+            run = self._new_run(segment, base, end)
+        run.positions.append(position)
+        run.end_offset = self.end = fields[LAST_OFFSET] + 1
+        return False
 
     def _new_run(self, segment: StoredSegment, base: int, end: int) -> RewrittenRun:
         """A run of frames from `base` on, after frames that ended at `end`."""

@@ -17,10 +17,9 @@ import attrs
 from callboard.log.errors import PlanFailed, join_problems
 from callboard.log.format.compression import NONE, Compression
 from callboard.log.limits import SEGMENT_BYTES_DEFAULT, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN
-from callboard.log.partition.log_reads import LogReads
 from callboard.log.seams.disk import Incarnation, SyncDirectory, Unlink, Verb
 from callboard.log.segments.segment_file import index_path
-from callboard.log.segments.segments import SegmentList, StoredSegment
+from callboard.log.segments.segments import StoredSegment
 
 MICROSECONDS: Final = 1_000_000
 SEGMENTS_WITHIN_RETENTION: Final = 4
@@ -69,39 +68,9 @@ class LogSettings:
             raise join_problems("log settings", problems)
 
 
-async def retain(
-    files: Incarnation,
-    segments: SegmentList,
-    reads: LogReads,
-    settings: LogSettings,
-    *,
-    now_us: int,
-    unsettled_from: int,
-    drop_unread: bool,
-) -> None:
-    """Drop what `settings` allow. Raises `PlanFailed`; what was dropped until then is gone."""
-    droppable: list[StoredSegment] = []
-    total, age_s = segments.size_bytes, settings.retention_age_s
-    for segment in tuple(segments)[:-1]:
-        goes = settings.retention_bytes is not None and total > settings.retention_bytes
-        if not goes and age_s is not None:
-            goes = now_us - await reads.newest_time(segment) > age_s * MICROSECONDS
-        if not goes or (segment.end_offset > unsettled_from and not drop_unread):
-            break
-        total -= segment.size_bytes
-        droppable.append(segment)
-    if not droppable:
-        return
-    gone, failure = await _unlink(files, droppable)
-    segments.drop_first(gone)
-    closing = reads.forget(droppable[:gone])
-    if closing:
-        await files.submit(closing)
-    if failure is not None:
-        raise failure
-
-
-async def _unlink(files: Incarnation, dropped: Sequence[StoredSegment]) -> tuple[int, PlanFailed | None]:
+async def unlink_segments(
+    files: Incarnation, dropped: Sequence[StoredSegment]
+) -> tuple[int, PlanFailed | None]:
     """Unlink the segments; returns how many are gone, and the failure that stopped it."""
     directory = dropped[0].file.directory
     there = {f"{directory}/{entry.name}" for entry in await files.list(directory)}

@@ -7,7 +7,7 @@ from typing import Final
 
 import attrs
 
-from callboard.log.format.committed import COMMITTED_NAME, Committed
+from callboard.log.format.committed import Committed
 from callboard.log.format.faults import SegmentHeaderInvalid
 from callboard.log.format.frame_walk import NOTHING
 from callboard.log.format.segment import (
@@ -69,15 +69,6 @@ async def survey(
     stale = leftovers(directory, entries, sizes)
     if stale and quarantine is not None:
         await files.submit([Unlink(path) for path in stale])
-    known = {path.removeprefix(directory + "/") for path in stale} | {COMMITTED_NAME, DAMAGES_NAME}
-    found.ignored = tuple(
-        entry.name
-        for entry in entries
-        if not entry.is_directory
-        and entry.name not in known
-        and base_offset_of(entry.name) is None
-        and base_offset_of(entry.name, INDEX_SUFFIX) is None
-    )
     await found.take_out()
     await found.settle_ends()
     return found
@@ -106,6 +97,22 @@ def leftovers(directory: str, entries: Sequence[Entry], bases: Collection[int] |
     ]
 
 
+async def remove_leftovers(files: Incarnation, directory: str, active: StoredSegment) -> None:
+    """Remove what a failed plan left: half-made files, and segments past the one in use.
+
+    The latter would supersede whatever is appended from now on; nothing in them was acknowledged.
+    """
+    entries = await files.list(directory)
+    stale = leftovers(directory, entries, None)
+    stale += [
+        f"{directory}/{entry.name}"
+        for entry in entries
+        if (base_offset_of(entry.name) or 0) > active.base_offset
+    ]
+    if stale:
+        await files.submit([*(Unlink(path) for path in stale), SyncDirectory(directory)])
+
+
 @attrs.define
 class Visited:
     """A file named like a segment."""
@@ -131,8 +138,6 @@ class Survey:
     _limit_bytes: int
     segments: list[StoredSegment] = attrs.Factory(list)
     damages: list[Damage] = attrs.Factory(list)
-    ignored: tuple[str, ...] = ()
-    """Names that are not Callboard's."""
     doubtful_from: int = NOTHING
     """From this offset on a segment that has a wrong name is missing; `NOTHING` when none has."""
     _visited: dict[int, Visited] = attrs.Factory(dict)

@@ -15,6 +15,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import Final
 
+import attrs
+
 from callboard.log.errors import InternalError
 from callboard.log.format.columns import Columns
 
@@ -24,21 +26,19 @@ COMPACT_AFTER: Final = 1024
 """Evicted entries are removed from the lists in runs of this many."""
 
 
+@attrs.define(eq=False)
 class TailCache:
     """Columns by offset, bounded by `limit_bytes`."""
 
-    __slots__ = ("_bases", "_batches", "_first", "_totals", "end_offset", "limit_bytes", "size_bytes")
-
-    def __init__(self, end_offset: int, limit_bytes: int) -> None:
-        self._bases: list[int] = []
-        self._batches: list[Columns] = []
-        self._totals: list[int] = []
-        """Bytes of all batches ever pushed, up to and with each one."""
-        self._first = 0
-        self.end_offset = end_offset
-        self.limit_bytes = limit_bytes
-        self.size_bytes = 0
-        """Bytes held now."""
+    end_offset: int
+    limit_bytes: int
+    size_bytes: int = 0
+    """Bytes held now."""
+    _bases: list[int] = attrs.Factory(list)
+    _batches: list[Columns] = attrs.Factory(list)
+    _totals: list[int] = attrs.Factory(list)
+    """Bytes of all batches ever pushed, up to and with each one."""
+    _first: int = 0
 
     def push(self, columns: Columns, size_bytes: int) -> None:
         """Append a batch; the caller evicts when that takes the cache above its limit."""

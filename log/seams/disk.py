@@ -157,11 +157,14 @@ class Mark(Protocol):
     """A small mapped file: other processes see a store at once, and the OS writes it to disk at some later time."""
 
     def store(self, data: bytes) -> None:
-        """Replace the content. `data` has the length with which the mark was opened. Never blocks."""
+        """Replace the content. `data` has the length with which the mark was opened. Never blocks.
+
+        Raises `StaleIncarnation` once fenced; does nothing once closed.
+        """
         ...
 
     def load(self) -> bytes:
-        """The current content."""
+        """The current content; empty once closed."""
         ...
 
     def close(self) -> None:

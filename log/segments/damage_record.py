@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, Final
 
 import attrs
@@ -18,9 +19,7 @@ import cbor2
 
 from callboard.log.errors import FormatTooNew, PlanFailed
 from callboard.log.limits import DAMAGES_KEPT
-from callboard.log.seams.disk import (
-    Incarnation,
-)
+from callboard.log.seams.disk import Incarnation
 from callboard.log.segments.segments import Damage
 from callboard.log.segments.small_files import read_whole, replace_whole
 
@@ -40,15 +39,15 @@ class Recorded:
     is_accepted: bool = False
 
 
+@attrs.define(eq=False)
 class DamageRecord:
     """The damages of one partition, oldest first; at most `DAMAGES_KEPT`, of which the oldest stay."""
 
-    def __init__(self, files: Incarnation, directory: str, entries: Iterable[Recorded] = ()) -> None:
-        self._files = files
-        self._directory = directory
-        self.entries = list(entries)
-        self.is_stored = True
-        self._new: list[Damage] = []
+    _files: Incarnation
+    _directory: str
+    entries: list[Recorded] = attrs.Factory(list)
+    is_stored: bool = True
+    _new: list[Damage] = attrs.Factory(list)
 
     @property
     def path(self) -> str:
@@ -111,10 +110,8 @@ class DamageRecord:
     async def note(self, damages: Iterable[Damage], now_us: int) -> None:
         """As `add`, and store it. A disk that refuses is no reason not to serve the rest."""
         self.add(damages, now_us)
-        try:
+        with suppress(PlanFailed):
             await self.store()
-        except PlanFailed:
-            return
 
     def accept(self) -> bool:
         """Mark all as acknowledged; whether there were any to mark."""

@@ -1,4 +1,4 @@
-"""New segments: what begins one, and what fills it with frames before it gets its name."""
+"""What fills a new segment with frames before it gets its name."""
 
 from __future__ import annotations
 
@@ -16,13 +16,10 @@ from callboard.log.format.frame import (
 )
 from callboard.log.format.frame_walk import FrameWalk
 from callboard.log.format.index import SegmentIndex
-from callboard.log.format.segment import GapReason, encode_segment_header, identity_of
 from callboard.log.limits import MIB
 from callboard.log.seams.disk import Buffer, Handle, Incarnation, Verb
 from callboard.log.seams.entropy import Entropy
-from callboard.log.segments.index_file import new_index
 from callboard.log.segments.segment_file import SegmentFile
-from callboard.log.segments.segments import StoredSegment
 
 CHUNK_BYTES: Final = 1 * MIB
 SEGMENT_ID_BITS: Final = 64
@@ -31,34 +28,6 @@ SEGMENT_ID_BITS: Final = 64
 def new_segment_id(entropy: Entropy) -> int:
     """A random id, never 0."""
     return entropy.integer(SEGMENT_ID_BITS) or 1
-
-
-def make_segment(
-    files: Incarnation,
-    directory: str,
-    base_offset: int,
-    *,
-    segment_id: int,
-    now_us: int,
-    limit_bytes: int,
-    previous_base: int,
-    previous_end: int,
-    gap: GapReason = GapReason.NONE,
-) -> tuple[StoredSegment, tuple[Verb, ...]]:
-    """A partition's segment, behind one that began at `previous_base` and ended at `previous_end`; what begins it."""
-    file = SegmentFile(files, directory, base_offset, segment_id=segment_id, limit_bytes=limit_bytes)
-    header = encode_segment_header(
-        segment_id=segment_id,
-        base_offset=base_offset,
-        created_us=now_us,
-        previous_end=previous_end,
-        previous_base=previous_base,
-        gap=gap,
-        identity=identity_of(directory),
-    )
-    index = new_index(segment_id, base_offset)
-    made = StoredSegment(file, index, created_us=now_us, previous_end=previous_end, gap=gap, damages=())
-    return made, file.start_verbs(header)
 
 
 class SegmentFill:

@@ -38,6 +38,8 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
 
 def _keyed_deliveries(history: History, surviving: Surviving, terms: Terms) -> list[Violation]:
     """Deliveries in keyed groups before an earlier message of the key was acked."""
+    if not terms.keyed:
+        return []
     before: dict[tuple[str, int, int], list[int]] = {}
     for left in surviving.partitions:
         last: dict[bytes, list[int]] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from callboard.log.errors import PlanFailed
 from callboard.log.format.columns import Columns
 from callboard.log.journal.journal import Journal, StagedJournal
+from callboard.log.journal.journal_recovery import Owner
 from callboard.log.partition.partition_log import PartitionLog
 from callboard.log.partition.retention import LogSettings
 from callboard.log.seams.disk import Incarnation
@@ -64,7 +65,7 @@ class Life:
             events[:] = snapshot.split(b"\n") if snapshot else []
 
         self.journal = await Journal.open(
-            self.files, JOURNAL, clock=self.clock, entropy=self.entropy, restore=restore, apply=events.append
+            self.files, JOURNAL, Owner(restore, events.append), clock=self.clock, entropy=self.entropy
         )
         self.log = log = await PartitionLog.open(
             self.files,

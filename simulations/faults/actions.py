@@ -6,6 +6,7 @@ An action gets its case and fault. It says `hit` for an effect and `over` when n
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from callboard.simulations.disk.disk_faults import PlantedFault
@@ -28,15 +29,9 @@ Action = Callable[["FaultCase", Any], None]
 
 def crash_actor(case: FaultCase, fault: kinds.CrashActor) -> None:
     """At once, or as soon as it has started."""
-
-    def act() -> bool:
-        if not crash(case.world, cell_of(case.world, fault.path), "crashed by a fault"):
-            return False
-        case.hit()
-        case.over()
-        return True
-
-    case.attempt(act, STARTED, fault.path)
+    case.attempt_once(
+        lambda: crash(case.world, cell_of(case.world, fault.path), "crashed by a fault"), STARTED, fault.path
+    )
 
 
 def crash_in_batch(case: FaultCase, fault: kinds.CrashInBatch) -> None:
@@ -105,29 +100,16 @@ def pause_actor(case: FaultCase, fault: kinds.PauseActor) -> None:
     case.over_after(fault.for_s)
 
 
-def slow_actor(case: FaultCase, fault: kinds.SlowActor) -> None:
-    """All of the actor's tasks run later."""
-    scheduler = case.world.scheduler
-    case.injector.held_actors.take(
-        fault.path, case, lambda: scheduler.slow(fault.path, _delay_s(fault), told=case.hit_once)
+def slow_actor(case: FaultCase, fault: kinds.SlowActor | kinds.DelayMailbox) -> None:
+    """All of the actor's tasks run later, or only its main task, which looks into the mailbox."""
+    # For a delay that the clock cannot tell from none time would stand still, and the task wait for ever.
+    delay_s = max(fault.delay_s, DELAY_S_MIN)
+    mailbox_only = isinstance(fault, kinds.DelayMailbox)
+    slow = partial(
+        case.world.scheduler.slow, fault.path, delay_s, mailbox_only=mailbox_only, told=case.hit_once
     )
+    case.injector.held_actors.take(fault.path, case, slow)
     case.over_after(fault.for_s)
-
-
-def delay_mailbox(case: FaultCase, fault: kinds.DelayMailbox) -> None:
-    """The actor's main task runs later."""
-    scheduler = case.world.scheduler
-    case.injector.held_actors.take(
-        fault.path,
-        case,
-        lambda: scheduler.slow(fault.path, _delay_s(fault), mailbox_only=True, told=case.hit_once),
-    )
-    case.over_after(fault.for_s)
-
-
-def _delay_s(fault: kinds.SlowActor | kinds.DelayMailbox) -> float:
-    """For a delay that the clock cannot tell from none time would stand still, and the task wait for ever."""
-    return max(fault.delay_s, DELAY_S_MIN)
 
 
 def fill_mailbox(case: FaultCase, fault: kinds.FillMailbox) -> None:
@@ -168,28 +150,17 @@ def fill_mailbox(case: FaultCase, fault: kinds.FillMailbox) -> None:
 # -- the machine, its clock, and clients ---------------------------------------------------------------------
 
 
-def power_cut(case: FaultCase, fault: kinds.PowerCut) -> None:
-    """Waits for a machine that is up; over when one is up again."""
+def end_machine(case: FaultCase, fault: kinds.PowerCut | kinds.KillProcess) -> None:
+    """Cut the power, or kill the process: waits for a machine that is up; over when one is up again."""
 
     def act() -> bool:
         if not is_up(case.world):
             return False
         case.hit()
-        case.world.cut_power(fault.survival, fault.down_s)
-        case.over_after(fault.down_s)
-        return True
-
-    case.attempt(act)
-
-
-def kill_process(case: FaultCase, fault: kinds.KillProcess) -> None:
-    """Like a power cut, but the page cache survives."""
-
-    def act() -> bool:
-        if not is_up(case.world):
-            return False
-        case.hit()
-        case.world.kill_process(fault.down_s)
+        if isinstance(fault, kinds.PowerCut):
+            case.world.cut_power(fault.survival, fault.down_s)
+        else:
+            case.world.kill_process(fault.down_s)
         case.over_after(fault.down_s)
         return True
 
@@ -206,15 +177,11 @@ def jump_clock(case: FaultCase, fault: kinds.JumpClock) -> None:
 def crash_consumer(case: FaultCase, fault: kinds.CrashConsumer) -> None:
     """When it is there."""
 
-    def act() -> bool:
+    def do() -> bool:
         consumer = case.world.consumers.get(fault.consumer)
-        if consumer is None or not consumer.crash():
-            return False
-        case.hit()
-        case.over()
-        return True
+        return consumer is not None and consumer.crash()
 
-    case.attempt(act)
+    case.attempt_once(do)
 
 
 def retry_indefinite(case: FaultCase, fault: kinds.RetryIndefinite) -> None:
@@ -252,18 +219,8 @@ def planted(case: FaultCase, fault: PlantedFault) -> None:
 def fail_verb(case: FaultCase, fault: kinds.FailVerb) -> None:
     """The next verbs of one kind fail."""
     pages: Any = fault.pages
-    disk = case.world.disk
-    planted(
-        case,
-        disk.fail_next(
-            fault.verb,
-            fault.errno,
-            path_contains=fault.path,
-            times=fault.times,
-            pages=pages,
-            partial=fault.partial,
-        ),
-    )
+    chosen = {"path_contains": fault.path, "times": fault.times, "pages": pages, "partial": fault.partial}
+    planted(case, case.world.disk.fail_next(fault.verb, fault.errno, **chosen))
 
 
 def full_disk(case: FaultCase, fault: kinds.FullDisk) -> None:
@@ -277,15 +234,7 @@ def full_disk(case: FaultCase, fault: kinds.FullDisk) -> None:
 
 def rot(case: FaultCase, fault: kinds.Rot) -> None:
     """Waits until the disk has a byte that may rot."""
-
-    def act() -> bool:
-        if not case.world.disk.rot(fault.path, fault.draw):
-            return False
-        case.hit()
-        case.over()
-        return True
-
-    case.attempt(act, "disk.sync", fault.path)
+    case.attempt_once(lambda: case.world.disk.rot(fault.path, fault.draw), "disk.sync", fault.path)
 
 
 def slow_disk(case: FaultCase, fault: kinds.SlowDisk) -> None:
@@ -312,10 +261,10 @@ ACTIONS: Final[dict[type[kinds.Fault], Action]] = {
     kinds.CrashInRecovery: crash_in_recovery,
     kinds.PauseActor: pause_actor,
     kinds.SlowActor: slow_actor,
-    kinds.DelayMailbox: delay_mailbox,
+    kinds.DelayMailbox: slow_actor,
     kinds.FillMailbox: fill_mailbox,
-    kinds.PowerCut: power_cut,
-    kinds.KillProcess: kill_process,
+    kinds.PowerCut: end_machine,
+    kinds.KillProcess: end_machine,
     kinds.JumpClock: jump_clock,
     kinds.CrashConsumer: crash_consumer,
     kinds.RetryIndefinite: retry_indefinite,

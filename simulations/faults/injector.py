@@ -114,6 +114,18 @@ class FaultCase:
         else:
             self._look(act, LOOK_EVERY_S)
 
+    def attempt_once(self, do: Callable[[], bool], probe: str = "", about: str = "") -> None:
+        """The same for what happens in one stroke: it hits, and is over, as soon as `do` says that it did it."""
+
+        def act() -> bool:
+            if not do():
+                return False
+            self.hit()
+            self.over()
+            return True
+
+        self.attempt(act, probe, about)
+
     def over_after_waiting(self, for_what: object) -> None:
         """The case is over when it still waits for this after `AWAIT_S`."""
         self._awaiting = for_what

@@ -5,13 +5,13 @@ the paths that are meant ("" means all). Times are virtual seconds. A *draw* is 
 possibilities, the same on the same disk. A fault *hits* when it had an effect.
 
 Each kind says in `happening` what it does, as the rest of a sentence that begins with its moment; `words` is the whole.
-To add a kind: a class here with `@kind`, an entry in `actions.ACTIONS`, one in `swarm.DRAWS`, and one in
+To add a kind: a class here, an entry in `actions.ACTIONS`, one in `swarm.DRAWS`, and one in
 tests/simulations/faults/test_every_kind.py.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar, Final, TypeVar
+from typing import ClassVar, Final
 
 import attrs
 
@@ -43,6 +43,9 @@ SPAN = Number(0.0, SECONDS_MAX)
 COUNT = Whole(1, COUNT_MAX)
 DRAW = Whole(0, 2**64 - 1)
 
+KINDS: Final[dict[str, type[Fault]]] = {}
+"""Every kind by its name, which is what plans are written with."""
+
 
 @attrs.frozen
 class Fault:
@@ -52,6 +55,9 @@ class Fault:
     """Whether no log survives it, so that only a clear report is promised; see the disk's damage budget."""
 
     when: When
+
+    def __init_subclass__(cls) -> None:
+        KINDS[cls.__name__] = cls  # attrs makes each class once more, with slots: that one stays
 
     def __attrs_post_init__(self) -> None:
         problems = problems_of(self)
@@ -74,22 +80,9 @@ class Fault:
         return f"{self.when.words()} {self.happening()}"
 
 
-KINDS: Final[dict[str, type[Fault]]] = {}
-"""Every kind by its name, which is what plans are written with."""
-
-K = TypeVar("K", bound=Fault)
-
-
-def kind(made: type[K]) -> type[K]:
-    """Enter a kind in the registry."""
-    KINDS[made.__name__] = made
-    return made
-
-
 # -- actors -------------------------------------------------------------------------------------------------
 
 
-@kind
 @attrs.frozen
 class CrashActor(Fault):
     """The actor's code raises an exception."""
@@ -100,7 +93,6 @@ class CrashActor(Fault):
         return f"the actor {self.path} crashes"
 
 
-@kind
 @attrs.frozen
 class CrashInBatch(Fault):
     """The actor's code raises while it has messages in hand: some of a batch handled, some not."""
@@ -111,7 +103,6 @@ class CrashInBatch(Fault):
         return f"the actor {self.path} crashes with messages in hand"
 
 
-@kind
 @attrs.frozen
 class CrashInRecovery(Fault):
     """The actor crashes, and crashes again at that disk verb of its next incarnation, before that has started."""
@@ -123,7 +114,6 @@ class CrashInRecovery(Fault):
         return f"the actor {self.path} crashes, and again at disk verb {self.verbs:,} of its recovery"
 
 
-@kind
 @attrs.frozen
 class PauseActor(Fault):
     """Nothing of the actor runs for a while, as if its process stood still; then it continues normally."""
@@ -135,7 +125,6 @@ class PauseActor(Fault):
         return f"the actor {self.path} stands still for {self.for_s:g} s"
 
 
-@kind
 @attrs.frozen
 class SlowActor(Fault):
     """Every step of the actor's tasks comes later than it could."""
@@ -148,7 +137,6 @@ class SlowActor(Fault):
         return f"every step of the actor {self.path} comes {self.delay_s:g} s late, for {self.for_s:g} s"
 
 
-@kind
 @attrs.frozen
 class DelayMailbox(Fault):
     """The actor's loop looks into its mailbox later than it could; its other tasks continue."""
@@ -161,7 +149,6 @@ class DelayMailbox(Fault):
         return f"messages to the actor {self.path} come {self.delay_s:g} s late, for {self.for_s:g} s"
 
 
-@kind
 @attrs.frozen
 class FillMailbox(Fault):
     """The actor stands still for a while, with room for `capacity` messages only; it hits when its mailbox was full."""
@@ -178,7 +165,6 @@ class FillMailbox(Fault):
 # -- the machine, its clock, and clients ---------------------------------------------------------------------
 
 
-@kind
 @attrs.frozen
 class PowerCut(Fault):
     """The power fails: no code runs on, and of what was not synced a part survives."""
@@ -199,7 +185,6 @@ class PowerCut(Fault):
         return f"the power is cut for {self.down_s:g} s; of what was not synced {kept}"
 
 
-@kind
 @attrs.frozen
 class KillProcess(Fault):
     """The process is killed (SIGKILL, out of memory): no code runs on, but the system writes what it was given."""
@@ -210,7 +195,6 @@ class KillProcess(Fault):
         return f"the process is killed and comes back after {self.down_s:g} s"
 
 
-@kind
 @attrs.frozen
 class JumpClock(Fault):
     """Wall time jumps, either way; monotonic time does not notice."""
@@ -221,7 +205,6 @@ class JumpClock(Fault):
         return f"wall time jumps {'back' if self.seconds < 0 else 'forward'} by {abs(self.seconds):g} s"
 
 
-@kind
 @attrs.frozen
 class CrashConsumer(Fault):
     """A consumer dies with what it has in hand."""
@@ -232,7 +215,6 @@ class CrashConsumer(Fault):
         return f"the consumer {self.consumer} dies"
 
 
-@kind
 @attrs.frozen
 class RetryIndefinite(Fault):
     """Publishers publish again, so many times in all, what may have been stored: duplicates are then expected."""
@@ -257,7 +239,6 @@ def _next(noun: str, path: str, times: int, verb: str) -> str:
     return f"the next {times:,} calls of {noun}{_on(path)} {verb}"
 
 
-@kind
 @attrs.frozen
 class FailVerb(Fault):
     """Verbs of one sort fail. A write puts down `partial` bytes first; a failed sync loses what it should have saved.
@@ -282,7 +263,6 @@ class FailVerb(Fault):
         return f"{failing} with {self.errno}{after}"
 
 
-@kind
 @attrs.frozen
 class FailRead(Fault):
     """Reads fail with EIO."""
@@ -294,7 +274,6 @@ class FailRead(Fault):
         return f"{_next('read', self.path, self.times, 'fail')} with EIO"
 
 
-@kind
 @attrs.frozen
 class ShortRead(Fault):
     """Reads come back short and have to be continued."""
@@ -306,7 +285,6 @@ class ShortRead(Fault):
         return f"{_next('read', self.path, self.times, 'come')} back short"
 
 
-@kind
 @attrs.frozen
 class ShortWrite(Fault):
     """A write puts down some of its bytes, but not all, and fails."""
@@ -318,7 +296,6 @@ class ShortWrite(Fault):
         return f"the next write{_on(self.path)} puts down a part of its bytes and fails"
 
 
-@kind
 @attrs.frozen
 class FullDisk(Fault):
     """The disk has space for `slack_bytes` more and no more, for a while."""
@@ -330,7 +307,6 @@ class FullDisk(Fault):
         return f"the disk has space for {self.slack_bytes:,} bytes more, for {self.for_s:g} s"
 
 
-@kind
 @attrs.frozen
 class Rot(Fault):
     """One bit of a durable byte flips."""
@@ -342,7 +318,6 @@ class Rot(Fault):
         return f"one bit{_on(self.path)} flips on the disk"
 
 
-@kind
 @attrs.frozen
 class Misdirect(Fault):
     """A write lands elsewhere in its file: instead of where it belongs, or, with an odd `draw`, as well."""
@@ -356,7 +331,6 @@ class Misdirect(Fault):
         return f"the next write{_on(self.path)} lands elsewhere{' as well' if self.draw % 2 else ''}"
 
 
-@kind
 @attrs.frozen
 class SlowDisk(Fault):
     """Plans and reads take longer."""
@@ -369,7 +343,6 @@ class SlowDisk(Fault):
         return f"everything{_on(self.path or 'the disk')} takes {self.latency_s:g} s longer, for {self.for_s:g} s"
 
 
-@kind
 @attrs.frozen
 class Stall(Fault):
     """Plans and reads wait, and no cancellation ends that."""

@@ -8,7 +8,7 @@ then the faults (Groce et al., Swarm Testing, 2012). The space says what may be 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import attrs
 
@@ -49,11 +49,10 @@ ACTOR_KINDS: Final = frozenset(
 Span = tuple[float, float]
 
 
-def _weights(value: Mapping[str, float] | tuple[tuple[str, float], ...]) -> tuple[tuple[str, float], ...]:
-    return tuple(value.items()) if isinstance(value, Mapping) else value
+N = TypeVar("N", int, float)
 
 
-def _counts(value: Mapping[str, int] | tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
+def _pairs(value: Mapping[str, N] | tuple[tuple[str, N], ...]) -> tuple[tuple[str, N], ...]:
     return tuple(value.items()) if isinstance(value, Mapping) else value
 
 
@@ -73,12 +72,12 @@ class FaultSpace:
     """
 
     weights: tuple[tuple[str, float], ...] = attrs.field(
-        default=tuple((name, 1.0) for name, kind in KINDS.items() if not kind.beyond), converter=_weights
+        default=tuple((name, 1.0) for name, kind in KINDS.items() if not kind.beyond), converter=_pairs
     )
     """Per kind how often it comes, compared to others: `{"PowerCut": 3, "Rot": 1}`. What is not named never comes."""
     always: tuple[str, ...] = _listed()
     """Kinds that exist in every run, for a scenario that is about them."""
-    limits: tuple[tuple[str, int], ...] = attrs.field(default=(), converter=_counts)
+    limits: tuple[tuple[str, int], ...] = attrs.field(default=(), converter=_pairs)
     """Per kind how many there are at most in a plan."""
     faults: tuple[int, int] = _listed(1, 6)
     """How many faults a plan holds."""
@@ -93,7 +92,7 @@ class FaultSpace:
     verbs: tuple[str, ...] = _listed(*FAILING)
     errnos: tuple[str, ...] = _listed("EIO", "EIO", "ENOSPC")
     """What failing verbs fail with; one that stands twice comes twice as often."""
-    probes: tuple[tuple[str, int], ...] = attrs.field(default=_counts(PROBES), converter=_counts)
+    probes: tuple[tuple[str, int], ...] = attrs.field(default=_pairs(PROBES), converter=_pairs)
     """Points that faults may wait for, each with the last passing that is drawn. Without any, all come at moments."""
     down_s: Span = _listed(0.01, 5.0)
     for_s: Span = _listed(0.01, 5.0)

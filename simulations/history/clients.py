@@ -42,50 +42,41 @@ class ObservedTopic:
         self._machine = machine
         self._unawaited: list[int] = []
 
-    async def publish(
-        self, value: bytes, *, key: bytes | None = None, partition: int | None = None, acks: str = "all"
-    ) -> str:
+    async def publish(self, value: bytes, *, key: bytes | None = None, acks: str = "all") -> str:
         """Publish; returns how it ended: "published", "refused" or "unsure".
 
         After an indefinite error it is tried again while the world's `retry_budget` lasts.
         """
         number = self._history.message(value, key)
         while True:
-            end = await self._publish(number, value, key, partition, acks)
+            end = await self._publish(number, value, key, acks)
             if end != "unsure" or acks == "none" or not await self._may_retry():
                 return end
 
-    async def _publish(
-        self, number: int, value: bytes, key: bytes | None, partition: int | None, acks: str
-    ) -> str:
+    async def _publish(self, number: int, value: bytes, key: bytes | None, acks: str) -> str:
         operation = self._begin((number,), acks)
         try:
-            receipt = await self.topic.publish(value, key=key, partition=partition, acks=acks)
+            receipt = await self.topic.publish(value, key=key, acks=acks)
         except CallboardError as error:
             return self._failed(operation, (number,), error)
         except trio.Cancelled:
-            self._end("unsure", operation, (number,), detail="cancelled")
+            self._record("unsure", operation, (number,), detail="cancelled")
             raise
         if receipt.offset is None:
             self._unawaited.append(number)
-            return self._end("unsure", operation, (number,), detail="not waited for")
+            return self._record("unsure", operation, (number,), detail="not waited for")
         self._history.stored.add(number)
-        return self._end("published", operation, (number,), receipt.partition, (receipt.offset,), acks)
+        return self._record("published", operation, (number,), receipt.partition, (receipt.offset,), acks)
 
     async def publish_batch(
-        self,
-        values: Sequence[bytes],
-        *,
-        keys: Sequence[bytes | None] | None = None,
-        partition: int | None = None,
-        acks: str = "all",
+        self, values: Sequence[bytes], *, keys: Sequence[bytes | None] | None = None, acks: str = "all"
     ) -> str:
         """Publish a batch; "published" or "refused" when that holds for all of it, else "unsure".
 
         A batch of which nothing is known is tried again while the world's `retry_budget` lasts.
         """
         while True:
-            end = await self._publish_batch(values, keys, partition, acks)
+            end = await self._publish_batch(values, keys, acks)
             if end != "doubtful":
                 return end
             if not await self._may_retry():
@@ -101,7 +92,7 @@ class ObservedTopic:
         return True
 
     async def _publish_batch(
-        self, values: Sequence[bytes], keys: Sequence[bytes | None] | None, partition: int | None, acks: str
+        self, values: Sequence[bytes], keys: Sequence[bytes | None] | None, acks: str
     ) -> str:
         """One try; "doubtful" when it failed as a whole and may have happened."""
         history = self._history
@@ -109,7 +100,7 @@ class ObservedTopic:
         numbers = tuple(map(history.message, values, found))
         operation = self._begin(numbers, acks)
         try:
-            receipts = await self.topic.publish_batch(values, keys=keys, partition=partition, acks=acks)
+            receipts = await self.topic.publish_batch(values, keys=keys, acks=acks)
         except PartialPublish as partial:
             self._fates(operation, numbers, partial.receipts, acks)
             return "unsure"
@@ -117,17 +108,17 @@ class ObservedTopic:
             end = self._failed(operation, numbers, error)
             return "doubtful" if end == "unsure" else end
         except trio.Cancelled:
-            self._end("unsure", operation, numbers, detail="cancelled")
+            self._record("unsure", operation, numbers, detail="cancelled")
             raise
         for stored in receipts.stored:
             first = stored.first_offset
             if first is None:
                 self._unawaited.extend(numbers)
-                return self._end("unsure", operation, numbers, detail="not waited for")
+                return self._record("unsure", operation, numbers, detail="not waited for")
             here = tuple([numbers[index] for index in stored.indexes])
             history.stored.update(here)
             offsets = tuple(range(first, first + len(here)))
-            self._end("published", operation, here, stored.partition, offsets, acks)
+            self._record("published", operation, here, stored.partition, offsets, acks)
         return "published"
 
     def _fates(self, operation: int, numbers: tuple[int, ...], fates: Sequence[Any], acks: str) -> None:
@@ -137,9 +128,9 @@ class ObservedTopic:
                 self._failed(operation, (number,), fate)
             elif isinstance(fate, Receipt) and fate.offset is not None:
                 self._history.stored.add(number)
-                self._end("published", operation, (number,), fate.partition, (fate.offset,), acks)
+                self._record("published", operation, (number,), fate.partition, (fate.offset,), acks)
             else:
-                self._end("unsure", operation, (number,), detail="not waited for")
+                self._record("unsure", operation, (number,), detail="not waited for")
 
     async def flush(self) -> None:
         """Wait until everything is synced; only then what was not waited for is known to be stored."""
@@ -148,48 +139,34 @@ class ObservedTopic:
         try:
             await self.topic.flush()
         except CallboardError as error:
-            self._history.record(
-                self._machine, "flush failed", self.who, topic=self.topic.name, detail=type(error).__name__
-            )
+            self._record("flush failed", 0, detail=type(error).__name__)
             return
         if unawaited:
             self._history.stored.update(unawaited)
-            self._history.record(
-                self._machine, "flushed", self.who, topic=self.topic.name, ids=unawaited, detail="all"
-            )
+            self._record("flushed", 0, unawaited, detail="all")
 
     def _begin(self, numbers: tuple[int, ...], acks: str) -> int:
-        history = self._history
-        operation = history.operation()
-        history.record(
-            self._machine, "publish", self.who, operation, self.topic.name, ids=numbers, detail=acks
-        )
+        operation = self._history.operation()
+        self._record("publish", operation, numbers, detail=acks)
         self._world.probe("publish", self.who)
         return operation
 
     def _failed(self, operation: int, numbers: tuple[int, ...], error: CallboardError) -> str:
         kind = "unsure" if error.indefinite else "refused"
-        return self._end(kind, operation, numbers, detail=type(error).__name__)
+        return self._record(kind, operation, numbers, detail=type(error).__name__)
 
-    def _end(
+    def _record(
         self,
         kind: str,
         operation: int,
-        numbers: tuple[int, ...],
+        ids: tuple[int, ...] = (),
         partition: int = -1,
         offsets: tuple[int, ...] = (),
         detail: str = "",
     ) -> str:
+        topic = self.topic.name
         self._history.record(
-            self._machine,
-            kind,
-            self.who,
-            operation,
-            self.topic.name,
-            partition,
-            ids=numbers,
-            offsets=offsets,
-            detail=detail,
+            self._machine, kind, self.who, operation, topic, partition, "", ids, offsets, detail=detail
         )
         return kind
 
@@ -243,29 +220,19 @@ class ObservedConsumer:
         batch: ReceivedBatch = await self.inner.batches(
             max_records=max_records, max_wait=max_wait
         ).__anext__()
-        identify = self._history.identify
-        self._record(
-            "delivered",
-            self.life,
-            batch,
-            tuple(batch.offsets()),
-            ids=tuple(map(identify, batch.values(), batch.keys())),
-            attempts=tuple(batch.attempts()),
-            until=next(iter(batch)).deadline,
-        )
-        self._world.probe("deliver", self.who)
+        self._delivered(batch)
         return batch
 
-    def _delivered(self, message: ReceivedMessage) -> None:
-        self._record(
-            "delivered",
-            self.life,
-            message,
-            (message.offset,),
-            ids=(self._history.identify(message.value, message.key),),
-            attempts=(message.attempt,),
-            until=message.deadline,
-        )
+    def _delivered(self, held: ReceivedMessage | ReceivedBatch) -> None:
+        identify = self._history.identify
+        if isinstance(held, ReceivedBatch):
+            ids = tuple(map(identify, held.values(), held.keys()))
+            offsets, attempts = tuple(held.offsets()), tuple(held.attempts())
+            until = next(iter(held)).deadline
+        else:
+            ids = (identify(held.value, held.key),)
+            offsets, attempts, until = (held.offset,), (held.attempt,), held.deadline
+        self._record("delivered", self.life, held, offsets, ids=ids, attempts=attempts, until=until)
         self._world.probe("deliver", self.who)
 
     # -- settling
@@ -277,14 +244,6 @@ class ObservedConsumer:
     async def nack(self, held: ReceivedMessage | ReceivedBatch, *, delay: float = 0.0) -> str:
         """Nack; returns how it ended."""
         return await self._settle("nack", held, lambda: held.nack(delay=delay))
-
-    async def release(self, held: ReceivedMessage | ReceivedBatch) -> str:
-        """Release; returns how it ended."""
-        return await self._settle("release", held, held.release)
-
-    async def extend(self, message: ReceivedMessage, seconds: float) -> str:
-        """Extend the lease; returns how it ended."""
-        return await self._settle("extend", message, lambda: message.extend(seconds))
 
     async def _settle(self, verb: str, held: Any, call: Callable[[], Any], *, lazy: bool = False) -> str:
         offsets = tuple(held.offsets()) if isinstance(held, ReceivedBatch) else (held.offset,)
@@ -303,8 +262,7 @@ class ObservedConsumer:
         if lazy:
             self._lazy.append((operation, held, offsets))
             return "unsure"
-        until = held.deadline if verb == "extend" else 0.0
-        return self._record(SETTLEMENTS[verb], operation, held, offsets, until=until)
+        return self._record(SETTLEMENTS[verb], operation, held, offsets)
 
     async def flush(self) -> None:
         """Wait until all acks that nobody waited for are synced. When one failed, none is known to have happened."""
@@ -331,19 +289,10 @@ class ObservedConsumer:
         until: float = 0.0,
         detail: str = "",
     ) -> str:
+        topic, partition = (self.topic, -1) if held is None else (held.topic, held.partition)
+        place = topic, partition, self.inner.group
         self._history.record(
-            self._machine,
-            kind,
-            self.who,
-            operation,
-            self.topic if held is None else held.topic,
-            -1 if held is None else held.partition,
-            self.inner.group,
-            ids,
-            offsets,
-            attempts,
-            until,
-            detail,
+            self._machine, kind, self.who, operation, *place, ids, offsets, attempts, until, detail
         )
         return kind
 

@@ -139,7 +139,7 @@ _TABLE: Final = (
         "valid frames stay",
         "recovery cuts off records that are whole and acknowledged",
         "what lies past the proven end is cut off, valid or not",
-        (Patch(f"{LOG}.partition.recovery.TailRecovery._group", wrong.never_async),),
+        (Patch(f"{LOG}.partition.recovery.TailRecovery._take_unproven", wrong.returns(True)),),
     ),
     Safeguard(
         "check of the stored index",

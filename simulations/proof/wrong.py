@@ -30,15 +30,6 @@ def never(_: Original) -> Original:
     return lambda *_args, **_settings: None
 
 
-def never_async(_: Original) -> Original:
-    """An async function that does nothing."""
-
-    async def nothing(*_args: Any, **_settings: Any) -> None:
-        return
-
-    return nothing
-
-
 # -- the disk -----------------------------------------------------------------------------------------------
 
 

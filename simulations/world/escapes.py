@@ -73,28 +73,12 @@ CARRIERS: Final = frozenset(
 )
 """Who does for others what they ask."""
 RANDOM_FUNCTIONS: Final = [
-    "random",
-    "randrange",
-    "randint",
-    "choice",
-    "choices",
-    "sample",
-    "shuffle",
-    "uniform",
-    "triangular",
-    "gauss",
-    "normalvariate",
-    "lognormvariate",
-    "expovariate",
-    "betavariate",
-    "binomialvariate",
-    "gammavariate",
-    "paretovariate",
-    "weibullvariate",
-    "vonmisesvariate",
-    "getrandbits",
-    "randbytes",
+    name
+    for name, function in vars(random).items()
+    if isinstance(getattr(function, "__self__", None), random.Random)
+    and name not in ("seed", "getstate", "setstate")
 ]
+"""Those that draw from the generator that all share."""
 
 
 class EscapedDeterminism(CallboardError):

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
+import attrs
 
+
+@attrs.define(eq=False)
 class _Waiter:
-    __slots__ = ("about", "call", "left")
-
-    def __init__(self, count: int, about: str, call: Callable[[], None]) -> None:
-        self.left = count
-        self.about = about
-        self.call = call
+    left: int
+    about: str
+    call: Callable[[], None]
 
 
 class Probes:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from heapq import heappush
 from typing import Any, Final
 
@@ -68,9 +69,11 @@ class VirtualTrioClock(trio.abc.Clock):
         """Called by trio before its first task: the earliest moment at which a run's own state can be changed."""
         runner = _run.GLOBAL_RUN_CONTEXT.runner
         runner.clock_autojump_threshold = 0.0
-        runner.deadlines = _ordered_deadlines()
+        runner.deadlines = _ordered_deadlines()()
         runner.io_manager = _RarelyPolled(runner.io_manager, runner.runq)
-        runner.instruments = _quick_instruments(runner.instruments)
+        if not isinstance(runner.instruments, dict):
+            slow: Any = type(runner.instruments)
+            runner.instruments = _quick_instruments(slow)(runner.instruments)
 
     def current_time(self) -> float:
         """Virtual seconds since the run began."""
@@ -169,6 +172,7 @@ def installed(decide: Callable[[list[Any]], None]) -> Iterator[None]:
     _run._ALLOW_DETERMINISTIC_SCHEDULING = True
     _run._r = _Decisions(decide)
     _run.CancelStatus = _numbered_cancel_status()
+    _run.CancelStatus.born = 0
     _run.Task.__hash__ = task_number
     _first.clear()
     try:
@@ -238,68 +242,54 @@ def thread_calls() -> list[tuple[Any, str]]:
     return [] if cache is None else [(cache, "start_thread_soon")]
 
 
-_made: dict[str, Any] = {}
-"""The subclasses below, made once."""
-
-
+@cache
 def _numbered_cancel_status() -> Any:
     """trio's class with a hash that is the number of the object in order of creation."""
-    if "status" not in _made:
-        base = _run.CancelStatus
 
-        class NumberedCancelStatus(base):  # type: ignore[misc, valid-type]
-            __slots__ = ("number",)
-            number: int
-            born = 0
+    class NumberedCancelStatus(_run.CancelStatus):  # type: ignore[misc]
+        __slots__ = ("number",)
+        number: int
+        born = 0
 
-            def __hash__(self) -> int:
-                # Asked first when it is made, and put among its parent's children.
-                try:
-                    return self.number
-                except AttributeError:
-                    NumberedCancelStatus.born = self.number = NumberedCancelStatus.born + 1
-                    return self.number
+        def __hash__(self) -> int:
+            # Asked first when it is made, and put among its parent's children.
+            try:
+                return self.number
+            except AttributeError:
+                NumberedCancelStatus.born = self.number = NumberedCancelStatus.born + 1
+                return self.number
 
-        _made["status"] = NumberedCancelStatus
-    made = _made["status"]
-    made.born = 0
-    return made
+    return NumberedCancelStatus
 
 
+@cache
 def _ordered_deadlines() -> Any:
     """trio's heap of deadlines, in which those that tie keep the order in which they were set."""
-    if "deadlines" not in _made:
-        base = _run.Deadlines
 
-        class OrderedDeadlines(base):  # type: ignore[misc, valid-type]
-            def __init__(self) -> None:
-                super().__init__()
-                self.added = 0
+    class OrderedDeadlines(_run.Deadlines):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.added = 0
 
-            def add(self, deadline: float, cancel_scope: Any) -> None:
-                self.added += 1
-                heappush(self._heap, (deadline, self.added, cancel_scope))
-                self._active += 1
+        def add(self, deadline: float, cancel_scope: Any) -> None:
+            self.added += 1
+            heappush(self._heap, (deadline, self.added, cancel_scope))
+            self._active += 1
 
-        _made["deadlines"] = OrderedDeadlines
-    return _made["deadlines"]()
+    return OrderedDeadlines
 
 
-def _quick_instruments(instruments: Any) -> Any:
+@cache
+def _quick_instruments(slow: Any) -> Any:
     """trio's table of instruments, asked five times a tick, as a `dict`: some releases make it a slow `UserDict`."""
-    if isinstance(instruments, dict):
-        return instruments
-    if "instruments" not in _made:
-        base = type(instruments)
 
-        class QuickInstruments(dict[str, Any]):
-            add_instrument = base.add_instrument
-            remove_instrument = base.remove_instrument
-            call = base.call
+    class QuickInstruments(dict[str, Any]):
+        add_instrument = slow.add_instrument
+        remove_instrument = slow.remove_instrument
+        call = slow.call
 
-            @property
-            def data(self) -> Any:
-                return self
+        @property
+        def data(self) -> Any:
+            return self
 
-        _made["instruments"] = QuickInstruments
-    return _made["instruments"](instruments)
+    return QuickInstruments

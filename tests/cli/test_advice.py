@@ -17,6 +17,7 @@ from callboard.log.host.clock import HostClock
 from callboard.log.host.disk import HostDisk
 from callboard.log.host.entropy import HostEntropy
 from callboard.log.journal.journal import Journal
+from callboard.log.journal.journal_recovery import Owner, ignore
 
 COMMANDS = re.compile(r"`callboard ([^`]*)`")
 
@@ -38,11 +39,9 @@ async def append(folder: Path, directory: Path, record: object) -> None:
         journal = await Journal.open(
             await disk.incarnate("drill"),
             str(directory.relative_to(folder)),
+            Owner(ignore, ignore, RECORDS_VERSION),
             clock=HostClock(),
             entropy=HostEntropy(),
-            restore=lambda _: None,
-            apply=lambda _: None,
-            version=RECORDS_VERSION,
         )
         await journal.append([cbor2.dumps(record)])
         await journal.close()

@@ -11,6 +11,7 @@ import callboard
 from callboard.actors.notices import JournalSalvaged
 from callboard.actors.partition.group_states import RECORDS_VERSION
 from callboard.log.journal.journal import Journal
+from callboard.log.journal.journal_recovery import Owner, ignore
 from callboard.simulations.entropy import SeededEntropy
 
 
@@ -106,11 +107,9 @@ async def append(world: Any, record: object, directory: str | None = None) -> by
     journal = await Journal.open(
         files,
         directory,
+        Owner(ignore, ignore, RECORDS_VERSION),
         clock=world.clock,
         entropy=SeededEntropy(5),
-        restore=lambda _: None,
-        apply=lambda _: None,
-        version=RECORDS_VERSION,
     )
     await journal.append([cbor2.dumps(record)])
     path = journal.segment_path

@@ -46,6 +46,7 @@ from callboard.log.format.columns import Columns
 from callboard.log.host.clock import HostClock
 from callboard.log.host.disk import HostDisk
 from callboard.log.journal.journal import Journal
+from callboard.log.journal.journal_recovery import Owner, ignore
 from callboard.log.limits import COMMIT_BYTES_MAX, USUAL
 from callboard.log.partition.partition_log import LogSettings, PartitionLog
 from callboard.log.seams.disk import Close, Create, MakeDirectory, Sync, Write
@@ -214,9 +215,7 @@ async def on_bench(*, running: bool = True, outbox: str = "") -> AsyncIterator[B
     clock, entropy = VirtualClock(), SeededEntropy(1)
     disk = MemoryDisk(clock=clock)
     files = await disk.incarnate("p")
-    journal = await Journal.open(
-        files, "p/delivery", clock=clock, entropy=entropy, restore=lambda _: None, apply=lambda _: None
-    )
+    journal = await Journal.open(files, "p/delivery", Owner(ignore, ignore), clock=clock, entropy=entropy)
     log = await PartitionLog.open(
         files,
         "p",

@@ -101,7 +101,7 @@ def test_messages_of_one_nack_wait_each_by_its_own_attempt() -> None:
     assert settlement is not None
     assert settlement.accepted == ((0, 1), (1, 2))
     delivery = core.states.groups[1].delivery
-    assert [delivery.state_of(offset).not_before for offset in (0, 1)] == [2.0, 1.0]
+    assert list(delivery._delayed) == [(0, 1, 4, 2.0), (1, 2, 2, 1.0)]
 
 
 def test_a_lost_range_is_crossed_in_one_step_by_every_group() -> None:

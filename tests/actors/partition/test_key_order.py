@@ -44,7 +44,17 @@ class KeyOrderMachine(RuleBasedStateMachine):
     # -- the rule, looked up anew
 
     def unsettled(self) -> list[int]:
-        return [o for o in range(len(self.keys)) if self.delivery.state_of(o).state != "settled"]
+        return [o for o in range(len(self.keys)) if self.delivery.unsettled_ranges(o, o + 1)]
+
+    def state_of(self, offset: int) -> tuple[str, float]:
+        """Where an unsettled offset stands; a ready one with the lease that ran out, a delayed one with its time."""
+        for _, _, tag, _ in self.delivery._ready.overlapping(offset, offset + 1):
+            return "ready", tag
+        for _, _, _, not_before in self.delivery._delayed.overlapping(offset, offset + 1):
+            return "delayed", not_before
+        if offset >= self.delivery.next:
+            return "untouched", 0
+        return ("passed" if self.delivery.is_passed(offset) else "leased"), 0
 
     def allowed(self) -> list[int]:
         """What may be leased: of each key only the first unsettled record, if nobody has it and it is not delayed."""
@@ -56,9 +66,8 @@ class KeyOrderMachine(RuleBasedStateMachine):
                 continue
             if key is not None:
                 seen.add(key)
-            state = self.delivery.state_of(offset)
-            is_due = state.not_before is not None and state.not_before <= self.now
-            if state.state in ("untouched", "passed", "ready") or is_due:
+            state, at = self.state_of(offset)
+            if state in ("untouched", "passed", "ready") or (state == "delayed" and at <= self.now):
                 found.append(offset)
         return found
 
@@ -110,7 +119,7 @@ class KeyOrderMachine(RuleBasedStateMachine):
         if self.is_roomy:
             assert bool(chosen) == bool(allowed)
         if counts and self.is_roomy and self.order.records.end >= self.delivery.next:
-            again = [o for o in allowed if self.delivery.state_of(o).state in ("ready", "delayed")]
+            again = [o for o in allowed if self.state_of(o)[0] in ("ready", "delayed")]
             first = (again + [o for o in allowed if o not in again])[:count]
             assert chosen == sorted(first)
         if ranges:
@@ -144,12 +153,13 @@ class KeyOrderMachine(RuleBasedStateMachine):
     @rule(index=INDEX)
     def ack_late(self, index: int) -> None:
         """A late ack that counts settles the record of its key that is out."""
-        ready = [o for o in self.unsettled() if self.delivery.state_of(o).lease_id and o < self.delivery.next]
-        late = [o for o in ready if self.delivery.state_of(o).state == "ready"]
+        states = [(offset, *self.state_of(offset)) for offset in self.unsettled()]
+        late = [
+            (offset, int(lease_id)) for offset, state, lease_id in states if state == "ready" and lease_id
+        ]
         if late:
-            offset = late[index % len(late)]
+            offset, lease_id = late[index % len(late)]
             assert offset in self.allowed()
-            lease_id = self.delivery.state_of(offset).lease_id
             self.settled(self.delivery.ack(lease_id, [(offset, offset + 1)], self.now).accepted)
 
     @rule(start=INDEX, length=st.integers(0, 6))
@@ -188,7 +198,7 @@ class KeyOrderMachine(RuleBasedStateMachine):
         out: list[bytes] = []
         for offset in self.unsettled():
             key = self.keys[offset]
-            state = self.delivery.state_of(offset).state
+            state, _ = self.state_of(offset)
             if key is not None:
                 assert key not in out or state in ("untouched", "passed")
                 out.append(key)

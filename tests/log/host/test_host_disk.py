@@ -133,7 +133,7 @@ async def test_threads_grow_with_need_up_to_the_limit(tmp_path: Path) -> None:
     life = await disk.incarnate("owner")
     for number in range(10):
         await life.submit((MakeDirectory(f"d{number}"),))
-    assert disk.threads == 1
+    assert disk.pool.threads == 1
     handles = [life.handle(f"f{number}") for number in range(5)]
     await life.submit([Create(handle) for handle in handles])
     blockers = [Blocking() for _ in handles]
@@ -141,12 +141,12 @@ async def test_threads_grow_with_need_up_to_the_limit(tmp_path: Path) -> None:
         for handle, blocker in zip(handles, blockers, strict=True):
             nursery.start_soon(life.submit, (Write(handle, 0, blocker),))
         await trio.testing.wait_all_tasks_blocked()
-        assert disk.threads == 3
+        assert disk.pool.threads == 3
         for blocker in blockers:
             blocker.go.set()
     assert [await life.size(handle) for handle in handles] == [4] * 5
     await disk.aclose()
-    assert disk.threads == 0
+    assert disk.pool.threads == 0
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("callboard-disk")]
 
 

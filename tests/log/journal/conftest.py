@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
+from callboard.log.journal import journal_recovery
 from callboard.log.journal.journal import Journal
 from callboard.log.limits import Limits
 from callboard.simulations.clock import VirtualClock
@@ -23,24 +24,29 @@ class Owner:
         self.entropy = SeededEntropy(1)
         self.limits = Limits()
         self.state: list[bytes] = []
+        self.replayed: list[bytes] = []
 
     async def open(self) -> Journal:
         """Open the journal anew, in a new incarnation."""
         files = await self.disk.incarnate("owner")
-        self.state = []
+        self.state, self.replayed = [], []
         return await Journal.open(
             files,
             DIRECTORY,
+            journal_recovery.Owner(self.restore, self.apply),
             clock=self.clock,
             entropy=self.entropy,
-            restore=self.restore,
-            apply=self.state.append,
             limits=self.limits,
         )
 
     def restore(self, data: bytes) -> None:
         """Take the state from a snapshot."""
         self.state[:] = data.split(b",") if data else []
+
+    def apply(self, event: bytes) -> None:
+        """Take an event."""
+        self.state.append(event)
+        self.replayed.append(event)
 
     def image(self) -> bytes:
         """The state as a snapshot."""

@@ -9,6 +9,7 @@ from callboard.log.format.columns import Columns
 from callboard.log.format.committed import encode_committed
 from callboard.log.format.segment import UNBOUND, decode_segment_header, encode_segment_header, identity_of
 from callboard.log.journal.journal import Journal
+from callboard.log.journal.journal_recovery import Owner, ignore
 from callboard.log.limits import KIB, OFFSET_JUMP_MAX
 from callboard.log.offline.reader import LogReader
 from callboard.log.offline.repair import repair_directory
@@ -60,10 +61,9 @@ async def open_journal(disk, directory, seed=1, into=None):
     return await Journal.open(
         await disk.incarnate("journal" + directory),
         directory,
+        Owner(ignore, ignore if into is None else into.append),
         clock=VirtualClock(),
         entropy=SeededEntropy(seed).fork(directory),
-        restore=lambda data: None,
-        apply=(lambda data: None) if into is None else into.append,
     )
 
 

@@ -5,6 +5,7 @@ import pytest
 from callboard.log.format.committed import encode_committed
 from callboard.log.format.frame import FRAME_MAGIC
 from callboard.log.journal.journal import Journal
+from callboard.log.journal.journal_recovery import Owner, ignore
 from callboard.log.offline.verify import verify_directory
 from callboard.log.segments.segment_file import index_path
 from callboard.simulations.clock import VirtualClock
@@ -16,10 +17,9 @@ async def make_journal(disk, directory="catalog", events=5):
     journal = await Journal.open(
         files,
         directory,
+        Owner(ignore, ignore),
         clock=VirtualClock(),
         entropy=SeededEntropy(7),
-        restore=lambda _: None,
-        apply=lambda _: None,
     )
     for number in range(events):
         await journal.append([b"event-%d" % number])

@@ -274,9 +274,8 @@ async def test_half_made_files_are_removed(world: Any) -> None:
         "00000000000000000500.index",
     ):
         write_back(world, f"topics/t/0/{name}", b"half")
-    log = await world.open()
+    await world.open()
     assert world.seen == await world.contents()
-    assert () == log.recovery.ignored
     assert not [name for name in world.disk.files() if name.endswith(".new") or "500" in name]
 
 

@@ -170,7 +170,7 @@ class Act:
     publishes what the records of act two show no receipt for.
 
     Prints [published, acknowledged, is over] on standard output as it continues. Act two is over, and ripe for its
-    kill, when much is published and more under way, or when nothing more will be; the others when all is settled.
+    kill, when much is published and more is about to be, or when nothing more will be; the others when all is settled.
     """
 
     def __init__(self, stage: Stage, act: str, runtime: Runtime, write: Callable[[str], None]) -> None:
@@ -189,7 +189,7 @@ class Act:
         """Ends the act when nothing has happened for so long that it never will."""
         self._sent: dict[int, float] = {}
         """When each event was first handed over, until it is handled."""
-        self._published = self._acknowledged = self._under_way = self._busy = 0
+        self._published = self._acknowledged = self._busy = 0
 
     async def run(self) -> None:
         """Publish the events and have all that is stored handled and settled."""
@@ -215,13 +215,6 @@ class Act:
 
     def show(self, *, is_over: bool = False) -> None:
         """Print how far the act is."""
-        if (
-            self._act == TWO
-            and self._published >= self._kill_after
-            and self._acknowledged
-            and self._under_way
-        ):
-            is_over = True
         click.echo(json.dumps([self._published, self._acknowledged, is_over]))
 
     def _note(self, tag: str, *numbers: int) -> None:
@@ -278,8 +271,9 @@ class Act:
             for number, _ in pending:
                 self._sent.setdefault(number, started)
             self._note("S", *(number for number, _ in pending))
-            self._under_way += len(pending)
-            self.show()
+            self.show(
+                is_over=self._act == TWO and self._published >= self._kill_after and self._acknowledged > 0
+            )
             outcomes: Sequence[Any]
             try:
                 if len(pending) == 1:
@@ -290,7 +284,6 @@ class Act:
                 outcomes = error.receipts
             except _REPEATED as error:
                 outcomes = [error] * len(pending)
-            self._under_way -= len(pending)
             stored: dict[int, list[int]] = {}
             failed, doubtful = list[Numbered](), list[int]()
             for numbered, outcome in zip(pending, outcomes, strict=True):

@@ -101,7 +101,7 @@ def progress(what: str, *, quiet: bool = False) -> Iterator[Advance]:
     """
     paper = Console(stderr=True, markup=False, highlight=False)
     if quiet or not paper.is_terminal:
-        yield _nothing
+        yield lambda text, done, total: None
         return
     columns = (
         SpinnerColumn(),
@@ -117,7 +117,3 @@ def progress(what: str, *, quiet: bool = False) -> Iterator[Advance]:
             bars.update(task, text=text, completed=done, total=total)
 
         yield advance
-
-
-def _nothing(text: str, done: int, total: int | None) -> None:
-    """Shows nothing: there is no terminal."""

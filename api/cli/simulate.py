@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache, partial
 from typing import Any, Final
@@ -52,61 +52,37 @@ def _number(_context: click.Context, _option: click.Parameter, given: float | No
     return given
 
 
-def _options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in reversed(
-        (
-            click.argument("scenarios", nargs=-1, metavar="[SCENARIO]..."),
-            click.option(
-                "--seeds", type=click.IntRange(1, 1 << 40), help=f"How many runs in all. [default: {SEEDS}]"
-            ),
-            click.option("--first-seed", type=click.IntRange(0, 1 << 40), default=0, show_default=True),
-            click.option(
-                "--jobs", type=click.IntRange(1, 256), help="Worker processes. [default: one per core]"
-            ),
-            click.option(
-                "--time-limit",
-                type=click.FloatRange(0, min_open=True),
-                callback=_number,
-                help="Seconds; then it can be resumed.",
-            ),
-            click.option("--keep-going", is_flag=True, help="Go on after a broken promise."),
-            click.option("--fresh", is_flag=True, help="Do not resume what was interrupted."),
-            click.option(
-                "--state", default=STATE, show_default=True, help="Where progress and failures are kept."
-            ),
-            click.option(
-                "--shrink-runs", type=click.IntRange(0, 100_000), default=RUNS_MAX, show_default=True
-            ),
-            click.option(
-                "--shrink-seconds",
-                type=click.FloatRange(0),
-                default=60.0,
-                show_default=True,
-                callback=_number,
-            ),
-            click.option(
-                "--check-determinism", is_flag=True, help="Run each seed twice and compare whole traces."
-            ),
-            click.option(
-                "--prove", is_flag=False, flag_value="all", metavar="[NAMES]", help="Switch safeguards off."
-            ),
-            click.option("--exhaustive", type=click.IntRange(0, 3), help="Every short history of the log."),
-            click.option("--machines", is_flag=True, help="The pure state machines alone, very fast."),
-            click.option("--repro", metavar="FILE", help="Run a stored failure again."),
-            click.option("--report", metavar="FILE.html", help="Draw the (first) failure there."),
-            click.option(
-                "--adopt", metavar="FILE.json", help="With --repro, when fixed: keep it as a regression."
-            ),
-            click.option("--list", "listed", is_flag=True, help="Name the scenarios."),
-            json_option,
-        )
-    ):
-        command = option(command)
-    return command
-
-
 @click.command()
-@_options
+@click.argument("scenarios", nargs=-1, metavar="[SCENARIO]...")
+@click.option("--seeds", type=click.IntRange(1, 1 << 40), help=f"How many runs in all. [default: {SEEDS}]")
+@click.option("--first-seed", type=click.IntRange(0, 1 << 40), default=0, show_default=True)
+@click.option("--jobs", type=click.IntRange(1, 256), help="Worker processes. [default: one per core]")
+@click.option(
+    "--time-limit",
+    type=click.FloatRange(0, min_open=True),
+    callback=_number,
+    help="Seconds; then it can be resumed.",
+)
+@click.option("--keep-going", is_flag=True, help="Go on after a broken promise.")
+@click.option("--fresh", is_flag=True, help="Do not resume what was interrupted.")
+@click.option("--state", default=STATE, show_default=True, help="Where progress and failures are kept.")
+@click.option("--shrink-runs", type=click.IntRange(0, 100_000), default=RUNS_MAX, show_default=True)
+@click.option(
+    "--shrink-seconds",
+    type=click.FloatRange(0),
+    default=60.0,
+    show_default=True,
+    callback=_number,
+)
+@click.option("--check-determinism", is_flag=True, help="Run each seed twice and compare whole traces.")
+@click.option("--prove", is_flag=False, flag_value="all", metavar="[NAMES]", help="Switch safeguards off.")
+@click.option("--exhaustive", type=click.IntRange(0, 3), help="Every short history of the log.")
+@click.option("--machines", is_flag=True, help="The pure state machines alone, very fast.")
+@click.option("--repro", metavar="FILE", help="Run a stored failure again.")
+@click.option("--report", metavar="FILE.html", help="Draw the (first) failure there.")
+@click.option("--adopt", metavar="FILE.json", help="With --repro, when fixed: keep it as a regression.")
+@click.option("--list", "listed", is_flag=True, help="Name the scenarios.")
+@json_option
 def simulate(scenarios: tuple[str, ...], as_json: bool, **given: Any) -> int:
     """Run production code under simulated faults: many seeds, each a workload, a fault plan and a schedule.
 

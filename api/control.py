@@ -155,7 +155,11 @@ class ControlServer:
                 return False
             if request is None:
                 return False
-            await stream.send_all(_encoded(await self._answer(request)))
+            frame = encode(await self._answer(request))
+            if len(frame) > ANSWER_BYTES_MAX:
+                words = f"the answer takes {len(frame)} bytes, too many for one frame."
+                frame = encode(_refusal(ControlError(words)))
+            await stream.send_all(frame)
             return True
         return False
 
@@ -245,13 +249,6 @@ class ControlClient:
 
 def _refusal(error: CallboardError) -> dict[str, Any]:
     return {"ok": False, "kind": type(error).__name__, "error": plain(str(error))}
-
-
-def _encoded(answer: dict[str, Any]) -> bytes:
-    frame = encode(answer)
-    if len(frame) > ANSWER_BYTES_MAX:
-        return encode(_refusal(ControlError(f"the answer takes {len(frame)} bytes, too many for one frame.")))
-    return frame
 
 
 def plain(found: Any) -> Any:

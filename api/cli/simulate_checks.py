@@ -113,7 +113,11 @@ def explore(length: int, jobs: int, *, as_json: bool) -> int:
     async def work(number: int, advance: Advance) -> None:
         def heard(answer: dict[str, Any]) -> None:
             shares[number] = answer
-            _show_exploring(shares, advance)
+            begun = [share for share in shares if share]
+            done, states = (sum(share[name] for share in begun) for name in ("sequences", "states"))
+            # Until each process has told its share, the whole is not known.
+            whole = sum(share["of"] for share in begun) if len(begun) == jobs else None
+            advance(f"{done:,} sequences, {states:,} states", done, whole)
 
         async with one_worker() as worker:
             answer = await worker.whole(heard, do="explore", length=length, share=[number, jobs])
@@ -136,15 +140,6 @@ def explore(length: int, jobs: int, *, as_json: bool) -> int:
             *failures,
         )
     return exits.VIOLATED if failures else exits.OK
-
-
-def _show_exploring(shares: Sequence[dict[str, Any]], advance: Advance) -> None:
-    begun = [share for share in shares if share]
-    states = sum(share["states"] for share in begun)
-    done = sum(share["sequences"] for share in begun)
-    # Until each process has told its share, the whole is not known.
-    whole = sum(share["of"] for share in begun) if len(begun) == len(shares) else None
-    advance(f"{done:,} sequences, {states:,} states", done, whole)
 
 
 # -- safeguards

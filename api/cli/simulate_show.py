@@ -56,7 +56,9 @@ def searched_lines(found: Search, rows: Sequence[Row]) -> Iterator[Any]:
     if rows:
         coverage = _table("met", "times", "")
         for row in rows:
-            coverage.add_row(f"{row.kind} {row.name}", f"{row.hits:,}", _remark(row))
+            rare = f"rare: {row.rare}" if row.rare and not row.hits else ""
+            remark = "never met" if row.is_missing else rare
+            coverage.add_row(f"{row.kind} {row.name}", f"{row.hits:,}", remark)
         yield coverage
     missing = len(uncovered(rows))
     if missing:
@@ -84,12 +86,6 @@ def _summary(found: Search) -> str:
         f"{sweep.done:,} of {sweep.seeds:,} seeds ({state}) in {found.seconds:,.1f} s, {found.rate:,.1f}/s:"
         f" {_hours(virtual_s)} of virtual time, {boots:,} boots, {sum(sweep.faults.values()):,} faults hit; {broken}"
     )
-
-
-def _remark(row: Row) -> str:
-    if row.is_missing:
-        return "never met"
-    return f"rare: {row.rare}" if row.rare and not row.hits else ""
 
 
 def _hours(seconds: float) -> str:

@@ -11,17 +11,9 @@ fate. The order is the promise: what a later participant writes is never durable
 The disk as an engine of commits (`DiskEngine`) makes one plan of what was staged. Nothing above it assumes files:
 another engine, a replicated log say, could write the same values as one transaction.
 
-What happens when a commit fails
---------------------------------
-=======================  ============================================================================================
-the participant          hears
-=======================  ============================================================================================
-before the failing one   `applied`: what it staged stands
-the failing one          `failed`; it is asked in the same commit whether it can put that right (`healed`)
-behind it                `withdrawn`: nothing of it was tried; it stages once more, in the same commit
-=======================  ============================================================================================
-
-A participant that refuses (a full topic, a full disk) stages nothing; the others go on without it.
+When a commit fails, the participants before the failing one are `applied`. It has `failed`, and is asked in the same
+commit whether it can put that right (`healed`). Those behind it are `withdrawn`, and stage once more. One that
+refuses (a full topic, a full disk) stages nothing; the others go on without it.
 
 Invariants
 ----------

@@ -260,8 +260,7 @@ class PartitionCore:
                 self.effects.append(e.Answer([(token, None) for token in tokens]))
             if group.delivery.release_consumer(consumer):
                 self._has_changed(group, now)
-            if group.waiting:
-                self._notify(group, now)
+            self._notify(group, now)
         self.journal.answer(token, None, must_sync=False)
 
     def fence_consumer(self, message: c.FenceConsumer, token: Token, now: float) -> None:
@@ -368,8 +367,7 @@ class PartitionCore:
                 self.effects.append(e.Answer([(token, None)]))
             else:
                 self.fetch(message, token, now)
-        if group.waiting:
-            self._notify(group, now)
+        self._notify(group, now)
 
     def window_not_read(self, group_id: int, error: CallboardError, now: float) -> None:
         """The records cannot be read now. Those who wait fetch, and hear why."""
@@ -383,8 +381,7 @@ class PartitionCore:
         """Offsets of a group with a choice are settled: others may be free now."""
         if group.choice is not None:
             group.choice.settled(ranges)
-            if group.waiting:
-                self._notify(group, now)
+            self._notify(group, now)
 
     # -- leased records -------------------------------------------------------------------------------------
 
@@ -403,8 +400,7 @@ class PartitionCore:
                 lease, batches = lease._replace(ranges=()), []
             else:
                 lease = left
-            if group.waiting:
-                self._notify(group, now)
+            self._notify(group, now)
         return c.LeasedRecords(lease.lease_id, lease.deadline, lease.ranges, batches)
 
     def lease_not_read(self, pending: PendingLease, error: CallboardError, now: float) -> None:
@@ -431,8 +427,7 @@ class PartitionCore:
         if self._groups.get(group.group_id) is group:
             group.delivery.release(lease.lease_id, [(start, stop) for start, stop, _ in lease.ranges], now)
             self._has_changed(group, now, urgent=False)
-            if group.waiting:
-                self._notify(group, now)
+            self._notify(group, now)
 
     def records_lost(self, start: int, stop: int, now: float) -> None:
         """The log holds nothing at these offsets: settle them for every group, except where a consumer has them."""
@@ -492,8 +487,7 @@ class PartitionCore:
             journal.due.at = now + LINGER_S
         if verb != "ack":
             self._arm(delivery.next_deadline())
-            if group.waiting:
-                self._notify(group, now)
+            self._notify(group, now)
         return settlement
 
     def extend(self, message: c.Extend, token: Token, now: float) -> bool:
@@ -541,6 +535,8 @@ class PartitionCore:
     def _notify(self, group: Group, now: float) -> None:
         """Notify as many of those who wait as there are records ready, less those who are notified already (P4)."""
         waiting, notified = group.waiting, group.notified
+        if not waiting:
+            return
         if group.choice is not None:
             wanted = len(waiting) + len(notified)
             ready = group.choice.ready_count(now, wanted)
@@ -560,7 +556,7 @@ class PartitionCore:
     def not_notified(self, group_id: int, consumer: int, now: float) -> None:
         """The consumer was not waiting any more: tell the next one."""
         group = self._groups.get(group_id)
-        if group is not None and group.notified.pop(consumer, None) is not None and group.waiting:
+        if group is not None and group.notified.pop(consumer, None) is not None:
             self._notify(group, now)
 
     def wait_for_visible(self, message: c.WaitForVisible, token: Token, now: float) -> None:
@@ -602,8 +598,7 @@ class PartitionCore:
                 self._has_changed(group, now)
             if group.notified:
                 group.notified = {key: until for key, until in group.notified.items() if until > now}
-            if group.waiting:
-                self._notify(group, now)
+            self._notify(group, now)
         self._armed = NEVER
         self._arm(self.next_deadline())
         return ran_out

@@ -2,14 +2,9 @@
 
 The core decides what is written (`core`); what lies here turns that into frames, and tells the core how it ended.
 
-========================  ===========================================================================================
-what fails                consequence
-========================  ===========================================================================================
-the log                   the publishers of this commit hear it (DiskFull: nothing stored; PublishFailed: indefinite);
-                          the log heals before the next append
-the journal               it heals at once, from a snapshot of the state in memory, and only if that fails too do those
-                          who wait hear it; then it heals with the next records, or by itself after a while
-========================  ===========================================================================================
+When the log fails, the publishers of this commit hear it (DiskFull: nothing stored; PublishFailed: indefinite), and it
+heals before the next append. A journal that fails heals at once, from a snapshot of the state in memory; only if that
+fails too do those who wait hear it, and then it heals with the next records, or by itself after a while.
 
 Invariants
 ----------
@@ -51,14 +46,12 @@ class StagedSync:
     is_synced: bool = True
 
 
+@attrs.define(eq=False)
 class OwedRetry:
     """When to try again, unasked, what could not be written."""
 
-    __slots__ = ("_delay_s", "at")
-
-    def __init__(self) -> None:
-        self.at = NEVER
-        self._delay_s = OWED_RETRY_S
+    at: float = NEVER
+    _delay_s: float = OWED_RETRY_S
 
     def begin(self, now: float) -> None:
         """Something is owed from now on."""

@@ -608,21 +608,9 @@ class Partition(Actor[c.PartitionCommand]):
 
     # -- what the committer's participants call
 
-    def _tell_fullness(self) -> None:
-        """Once when the topic's limit is reached, once when there is room again."""
-        log, port, limit = self._log, self._port, self._spec.settings.retention_bytes
-        is_full = log.is_over_limit
-        if is_full != port.is_full:
-            port.is_full = is_full
-            self.context.emit(
-                notices.PartitionFull(
-                    self.context.path, log.size_bytes, 0 if limit is None else limit, is_full
-                )
-            )
-
     async def _make_room(self) -> TopicFull | None:
         """Between commits: drop what retention allows; the error for publishers when the topic stays full."""
-        core, log, settings = self._core, self._log, self._spec.settings
+        core, log, port, settings = self._core, self._log, self._port, self._spec.settings
         await log.retain(
             now_us=self.context.clock.wall_us(),
             unsettled_from=core.states.unsettled_from(log.next_offset),
@@ -630,7 +618,10 @@ class Partition(Actor[c.PartitionCommand]):
         )
         now = self.context.clock.monotonic()
         core.log_moved(log.start_offset, log.visible_end, log.durable_end, now)
-        self._tell_fullness()
+        if log.is_over_limit != port.is_full:
+            port.is_full = log.is_over_limit
+            limit = settings.retention_bytes or 0
+            self.context.emit(notices.PartitionFull(self.context.path, log.size_bytes, limit, port.is_full))
         for group in core.states:
             if group.delivery.floor < log.start_offset:
                 dropped = core.drop_unread(group, now)

@@ -194,9 +194,7 @@ class PartitionPort:
 
     def give_up_unawaited(self) -> None:
         """The partition has ended: what it never answered is not stored, or may not be."""
-        if self.unawaited_waiting:
-            self.count_unawaited(self.unawaited_waiting, self.unavailable())
-            self.unawaited_waiting = 0
+        self.unawaited_ended(self.unawaited_waiting, self.unavailable())
 
     def take_unawaited(self) -> tuple[int, BaseException | None]:
         """The failures since the last call."""

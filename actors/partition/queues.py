@@ -39,13 +39,11 @@ LINGER_S: Final = 0.01
 NEVER: Final = float("inf")
 
 
+@attrs.define(eq=False)
 class Due:
     """When somebody next has something to write, in monotonic seconds. Whoever has it keeps `at` right."""
 
-    __slots__ = ("at",)
-
-    def __init__(self) -> None:
-        self.at = NEVER
+    at: float = NEVER
 
 
 @attrs.define(eq=False)

@@ -46,14 +46,6 @@ def key_hash(key: bytes | None) -> int:
     return NO_KEY if key is None else int.from_bytes(blake2b(key, digest_size=8).digest(), "little") or 1
 
 
-def _key_hashes(columns: Columns) -> Sequence[int]:
-    if columns.keys is None:
-        return array("Q", bytes(8 * columns.count))
-    keys = columns.key_list()
-    hashes = {key: key_hash(key) for key in keys}
-    return [hashes[key] for key in keys]
-
-
 class WindowRecords(NamedTuple):
     """What a read from `start` to `next_offset` found: its records' offsets and keys, and where there are none."""
 
@@ -77,7 +69,9 @@ def window_records(start: int, next_offset: int, batches: Sequence[Columns]) -> 
         if batch.offset_deltas is not None:
             absent += between(first, end, [(offset, offset + 1) for offset in found])
         offsets.extend(found)
-        hashes.extend(_key_hashes(batch))
+        keys = batch.key_list()
+        known = {key: key_hash(key) for key in keys}
+        hashes.extend([known[key] for key in keys])
         next_offset = max(next_offset, end)
     return WindowRecords(start, next_offset, offsets, hashes, absent, between(start, next_offset, covered))
 

@@ -14,8 +14,6 @@ from callboard.supervision.spec import ChildSpec, SupervisorSpec
 from callboard.supervision.supervisor import Supervisor
 from callboard.supervision.system import System, open_system
 
-SupervisorRef = Supervisor
-
 __all__ = [
     "IMMEDIATE",
     "RESTARTS",
@@ -26,7 +24,6 @@ __all__ = [
     "RestartWindow",
     "Strategy",
     "Supervisor",
-    "SupervisorRef",
     "SupervisorSpec",
     "System",
     "TreeNode",

@@ -1,4 +1,4 @@
-"""Child: what a supervisor needs of its children, which are actors or supervisors; and how an actor is one.
+"""How an actor is the child of a supervisor. (Another supervisor is one too, with the same methods.)
 
 A `TreeNode` is the tree of both at one moment.
 """
@@ -6,7 +6,7 @@ A `TreeNode` is the tree of both at one moment.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import attrs
 import trio
@@ -15,7 +15,6 @@ from callboard.actors.kernel import ActorIncarnation, ActorRef, ActorSystem, End
 from callboard.actors.kernel.events import ActorRestarted
 from callboard.actors.kernel.failures import describe
 from callboard.log.errors import InternalError
-from callboard.supervision.roster import RestartTerms
 from callboard.supervision.spec import ChildSpec
 
 
@@ -61,80 +60,27 @@ class TreeNode:
             )
 
 
-class Child(Protocol):
-    """An actor or a supervisor below a supervisor. It has at most one life at a time."""
-
-    changed: trio.lowlevel.ParkingLot
-    """Tasks parked here are woken when the child's phase changes."""
-
-    ended_by: BaseException | None
-    """The failure that ended it for good; None when it ended in order."""
-
-    @property
-    def terms(self) -> RestartTerms: ...
-
-    def begin(self) -> None:
-        """Prepare a life; later calls of `stop` and `kill` apply to it."""
-        ...
-
-    async def live(self, ready: Callable[[], None]) -> Ending:
-        """Run the life that was begun."""
-        ...
-
-    def stop(self, *, final: bool) -> None:
-        """End the life gracefully."""
-        ...
-
-    def kill(self) -> None:
-        """End the life now."""
-        ...
-
-    def restarting(self, cause: BaseException | None, delay_s: float) -> None:
-        """The next life is planned."""
-        ...
-
-    def fail(self, cause: BaseException | None) -> None:
-        """There will be no next life until a restart is requested."""
-        ...
-
-    def close(self, cause: BaseException | None) -> None:
-        """There will be no next life."""
-        ...
-
-    def node(self) -> TreeNode:
-        """The child and everything below it, as a value."""
-        ...
-
-
 class ActorChild:
-    """An actor under supervision: its cell and its current incarnation."""
+    """An actor under supervision: its cell and its current incarnation. It has at most one life at a time."""
 
     def __init__(self, system: ActorSystem, path: str, spec: ChildSpec) -> None:
         self._spec = spec
         self._cell = system.register(path, spec.mailbox)
         self._life: ActorIncarnation[Any] | None = None
+        self.handle: ActorRef[Any] = self._cell.ref
         self.changed = trio.lowlevel.ParkingLot()
+        """Tasks parked here are woken when the child's phase changes."""
         self.ended_by: BaseException | None = None
-
-    @property
-    def ref(self) -> ActorRef[Any]:
-        """The actor's reference."""
-        return self._cell.ref
-
-    @property
-    def terms(self) -> RestartTerms:
-        """The part of the specification that the roster needs."""
-        spec = self._spec
-        return RestartTerms(
-            spec.restart, spec.significant, spec.shutdown_grace, spec.backoff, spec.intensity, spec.awaited
-        )
+        """The failure that ended it for good; None when it ended in order."""
 
     def begin(self) -> None:
+        """Prepare a life; later calls of `stop` and `kill` apply to it."""
         if self._cell.state == "failed":
-            self._cell.revive()
+            self._cell.mailbox.refuse(None)
         self._life = ActorIncarnation(self._cell, self._spec.start, retry_in_hand=self._spec.retry_in_hand)
 
     async def live(self, ready: Callable[[], None]) -> Ending:
+        """Run the life that was begun."""
         if self._life is None:
             raise InternalError(f"Actor {self._cell.path!r} runs without `begin`", invariant="S1")
         try:
@@ -144,26 +90,32 @@ class ActorChild:
             self._cell.state = "waiting"
 
     def stop(self, *, final: bool) -> None:
+        """End the life gracefully."""
         if self._life is not None:
             self._life.request_stop()
 
     def kill(self) -> None:
+        """End the life now."""
         if self._life is not None:
             self._life.kill()
 
     def restarting(self, cause: BaseException | None, delay_s: float) -> None:
+        """The next life is planned."""
         cell = self._cell
         cell.restarts += 1
         cell.system.events.emit(ActorRestarted(cell.path, cell.number + 1, describe(cause), delay_s))
 
     def fail(self, cause: BaseException | None) -> None:
+        """There will be no next life until a restart is requested."""
         self._cell.fail(cause or InternalError("No failure is known", invariant="S4"), self._spec.on_failed)
 
     def close(self, cause: BaseException | None) -> None:
+        """There will be no next life."""
         self.ended_by = cause
         self._cell.close(cause)
 
     def node(self) -> TreeNode:
+        """The child as a value."""
         statistics = self._cell.statistics()
         return TreeNode(
             path=statistics.path,

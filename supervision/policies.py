@@ -80,7 +80,8 @@ class RestartWindow:
         self._admitted.clear()
 
 
-def _number(value: object) -> bool:
+def is_number(value: object) -> bool:
+    """Whether it is a finite number."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
@@ -98,7 +99,23 @@ class Backoff:
     jitter: float = 0.1
 
     def __attrs_post_init__(self) -> None:
-        problems = backoff_problems(self)
+        problems = [
+            f"{name} must be a finite number, not {value!r}"
+            for name, value in attrs.asdict(self).items()
+            if not is_number(value)
+        ]
+        if not problems:
+            rules = (
+                (
+                    self.initial == 0 or self.initial >= BACKOFF_S_MIN,
+                    f"initial must be 0 or at least {BACKOFF_S_MIN:g} s, not {self.initial}",
+                ),
+                (self.maximum <= BACKOFF_S_MAX, f"maximum must be at most {BACKOFF_S_MAX:g} s"),
+                (self.maximum >= self.initial, "maximum must not be below initial"),
+                (self.factor >= 1, f"factor must be at least 1, not {self.factor}"),
+                (0 <= self.jitter <= 1, f"jitter must lie in 0..1, not {self.jitter}"),
+            )
+            problems = [problem for holds, problem in rules if not holds]
         if problems:
             raise join_problems("Backoff", problems)
 
@@ -119,40 +136,11 @@ class Backoff:
         """The shortest time in which `attempts` restarts in a row can happen."""
         if self.initial == 0:
             return 0.0
-        growing = min(attempts, self._growing())
         if self.factor == 1:
-            total = growing * self.initial
-        else:
-            total = self.initial * math.expm1(growing * math.log(self.factor)) / (self.factor - 1)
+            return attempts * self.initial * (1 - self.jitter)
+        growing = min(attempts, math.ceil(math.log(self.maximum / self.initial) / math.log(self.factor)))
+        total = self.initial * math.expm1(growing * math.log(self.factor)) / (self.factor - 1)
         return (total + (attempts - growing) * self.maximum) * (1 - self.jitter)
-
-    def _growing(self) -> float:
-        """How many delays are shorter than the maximum."""
-        if self.factor == 1:
-            return math.inf
-        return math.ceil(math.log(self.maximum / self.initial) / math.log(self.factor))
-
-
-def backoff_problems(backoff: Backoff) -> list[str]:
-    """What is wrong with `backoff`; empty when nothing is."""
-    wrong = [
-        f"{name} must be a finite number, not {value!r}"
-        for name, value in attrs.asdict(backoff).items()
-        if not _number(value)
-    ]
-    if wrong:
-        return wrong
-    rules = (
-        (
-            backoff.initial == 0 or backoff.initial >= BACKOFF_S_MIN,
-            f"initial must be 0 or at least {BACKOFF_S_MIN:g} s, not {backoff.initial}",
-        ),
-        (backoff.maximum <= BACKOFF_S_MAX, f"maximum must be at most {BACKOFF_S_MAX:g} s"),
-        (backoff.maximum >= backoff.initial, "maximum must not be below initial"),
-        (backoff.factor >= 1, f"factor must be at least 1, not {backoff.factor}"),
-        (0 <= backoff.jitter <= 1, f"jitter must lie in 0..1, not {backoff.jitter}"),
-    )
-    return [problem for holds, problem in rules if not holds]
 
 
 IMMEDIATE = Backoff(initial=0, maximum=0, jitter=0)

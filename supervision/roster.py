@@ -174,7 +174,8 @@ class Roster:
         """While closing: the members that may still have to be stopped, in rank order; the last is stopped first."""
         self._news: list[Step] = []
         self._ranks = 0
-        self._closing = True
+        self.is_closing = True
+        """It is closed, or is closing."""
         self._final = False
         self.gave_up: tuple[str, BaseException | None] | None = None
         """The member that exceeded the intensity, and its last failure, when the roster has given up."""
@@ -194,7 +195,7 @@ class Roster:
 
     def open(self) -> None:
         """Begin, or begin again: every member shall run, and earlier restarts no longer count."""
-        self._closing = self._final = False
+        self.is_closing = self._final = False
         self.gave_up = None
         self._window.clear()
         for member in self._members.values():
@@ -205,7 +206,7 @@ class Roster:
 
     def close(self, *, final: bool) -> None:
         """Stop all members; with `final` they also leave the roster. A final close makes an earlier one final."""
-        self._closing = True
+        self.is_closing = True
         self._final = self._final or final
         # Planned restarts that were not reported yet will not happen.
         self._news = [step for step in self._news if type(step) is not Restarting]
@@ -251,23 +252,18 @@ class Roster:
     ) -> None:
         """The member's life has ended. `chance` in [0, 1) decides the jitter."""
         member = self._members[name]
-        expected = member.phase == "stopping" or member.recycle or not member.wanted or self._closing
+        expected = member.phase == "stopping" or member.recycle or not member.wanted or self.is_closing
         member.goes("ended")
         member.kill_at = math.inf
         member.recycle = False
         self._stopping.discard(member)
         self._active.add(member)
-        temporary = member.terms.restart == "temporary"
-        if not expected:
-            self._unexpected(member, kind, cause, now, chance)
-        elif not member.wanted or self._final or (self._closing and temporary):
-            self._remove(member, cause if kind == "crashed" else None)
-
-    def _unexpected(
-        self, member: RosterMember, kind: EndingKind, cause: BaseException | None, now: float, chance: float
-    ) -> None:
         terms = member.terms
-        if not RESTARTS[terms.restart, kind]:
+        if expected:
+            temporary = terms.restart == "temporary"
+            if not member.wanted or self._final or (self.is_closing and temporary):
+                self._remove(member, cause if kind == "crashed" else None)
+        elif not RESTARTS[terms.restart, kind]:
             self._remove(member, cause)
         elif (self._window if terms.significant else member.window).admit(now):
             self._plan_restart(member, cause, now, chance)
@@ -284,9 +280,8 @@ class Roster:
     ) -> None:
         """Plan the restart of the member, and of those that the strategy restarts with it (S3)."""
         if now - max(member.failed_at, member.not_before) > self._period_s:
-            member.attempt = (
-                0  # it has run for longer than the period, the delay before that life not counted
-            )
+            # It has run for longer than the period, the delay before that life not counted.
+            member.attempt = 0
         member.attempt += 1
         member.failed_at = now
         delay_s = member.terms.backoff.delay(member.attempt, chance)
@@ -317,25 +312,24 @@ class Roster:
     def steps(self, now: float) -> list[Step]:
         """What the supervisor has to do now. Each step is returned once."""
         steps, self._news = self._news, []
-        steps += self._kills(now)
-        if self._closing:
+        for member in sorted(self._stopping, key=_by_rank):
+            if member.kill_at <= now:
+                member.kill_at = math.inf
+                steps.append(Kill(member.name))
+        if self.is_closing:
             steps += self._closing_stop(now)
         elif self._active:
             active = sorted(self._active, key=_by_rank)
-            outgoing = [m for m in active if m.phase in ("starting", "up") and self._must_go(m)]
-            steps += self._stops(outgoing, now)
-            steps += self._starts(active, outgoing, now)
+            outgoing = [m for m in active if m.phase in ("starting", "up") and (m.recycle or not m.wanted)]
+            if self._strategy == "one_for_one":
+                steps += [self._stop(member, now) for member in outgoing]
+                steps += self._independent_starts(active, now)
+            elif not self._stopping:
+                steps += [self._stop(member, now) for member in outgoing[-1:]] or self._next_start(
+                    active, now
+                )
             self._active = {m for m in active if m.name in self._members and not self.is_steady(m.name)}
         return steps
-
-    def _must_go(self, member: RosterMember) -> bool:
-        return self._closing or member.recycle or not member.wanted
-
-    def _kills(self, now: float) -> list[Step]:
-        due = sorted((m for m in self._stopping if m.kill_at <= now), key=_by_rank)
-        for member in due:
-            member.kill_at = math.inf
-        return [Kill(member.name) for member in due]
 
     def _closing_stop(self, now: float) -> list[Step]:
         """The last member that is alive, once nobody is stopping any more; those that are not awaited together (S2)."""
@@ -350,24 +344,16 @@ class Roster:
                     break
         return steps
 
-    def _stops(self, outgoing: list[RosterMember], now: float) -> list[Step]:
-        if self._strategy != "one_for_one":
-            outgoing = [] if self._stopping else outgoing[-1:]
-        return [self._stop(member, now) for member in outgoing]
-
     def _stop(self, member: RosterMember, now: float) -> Stop:
         member.goes("stop")
         member.kill_at = now + member.terms.grace_s
         self._stopping.add(member)
-        return Stop(member.name, self._final if self._closing else not member.wanted)
+        return Stop(member.name, self._final if self.is_closing else not member.wanted)
 
-    def _starts(self, active: list[RosterMember], outgoing: list[RosterMember], now: float) -> list[Step]:
-        if self._strategy == "one_for_one":
-            return self._independent_starts(active, now)
-        if outgoing or self._stopping or any(m.phase == "starting" for m in active):
-            return []
+    def _next_start(self, active: list[RosterMember], now: float) -> list[Step]:
+        """The first member that should run, once nobody is starting any more."""
         first = next((m for m in active if m.comes_up()), None)
-        if first is None or first.not_before > now:
+        if first is None or first.not_before > now or any(m.phase == "starting" for m in active):
             return []
         return [self._start(first)]
 
@@ -387,7 +373,7 @@ class Roster:
     def wake_at(self, now: float) -> float:
         """When `steps` will next return something by the passage of time alone; infinite when never."""
         times = [m.kill_at for m in self._stopping]
-        if not self._closing:
+        if not self.is_closing:
             times += [m.not_before for m in self._active if m.comes_up() and m.not_before > now]
         return min(times, default=math.inf)
 
@@ -401,7 +387,8 @@ class Roster:
     def is_steady(self, name: str) -> bool:
         """Whether the member is up and stays up, or has failed."""
         member = self._members[name]
-        return member.phase == "failed" or (member.phase == "up" and not self._must_go(member))
+        stays = member.wanted and not member.recycle and not self.is_closing
+        return member.phase == "failed" or (member.phase == "up" and stays)
 
     @property
     def names(self) -> list[str]:
@@ -416,9 +403,4 @@ class Roster:
     @property
     def is_down(self) -> bool:
         """Whether the roster is closed and no member runs."""
-        return self._closing and all(m.phase in ("down", "failed") for m in self._members.values())
-
-    @property
-    def is_closing(self) -> bool:
-        """Whether the roster is closed, or is closing."""
-        return self._closing
+        return self.is_closing and all(m.phase in ("down", "failed") for m in self._members.values())

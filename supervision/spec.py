@@ -19,6 +19,7 @@ from callboard.supervision.policies import (
     Backoff,
     Restart,
     Strategy,
+    is_number,
 )
 
 
@@ -109,10 +110,6 @@ def name_problems(name: Any) -> list[str]:
     return []
 
 
-def _seconds(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
 def _intensity(value: Any) -> bool:
     return value == math.inf or (_count(value) and value <= RESTART_INTENSITY_MAX)
 
@@ -129,7 +126,7 @@ def _child_problems(spec: ChildSpec) -> list[str]:
             f"restart must be one of {', '.join(RESTART_KINDS)}, not {spec.restart!r}",
         ),
         (
-            _seconds(spec.shutdown_grace) and spec.shutdown_grace >= 0,
+            is_number(spec.shutdown_grace) and spec.shutdown_grace >= 0,
             f"shutdown_grace must be seconds from 0, not {spec.shutdown_grace!r}",
         ),
         (isinstance(spec.mailbox, MailboxSpec), f"mailbox must be a MailboxSpec, not {spec.mailbox!r}"),
@@ -166,7 +163,7 @@ def _supervisor_problems(spec: SupervisorSpec) -> list[str]:
             f"intensity must be a whole number from 0 to {RESTART_INTENSITY_MAX}, not {spec.intensity!r}",
         ),
         (
-            _seconds(spec.period) and spec.period > 0,
+            is_number(spec.period) and spec.period > 0,
             f"period must be seconds above 0, not {spec.period!r}",
         ),
         (isinstance(spec.backoff, Backoff), f"backoff must be a Backoff, not {spec.backoff!r}"),

@@ -25,7 +25,7 @@ from callboard.actors.kernel.events import Escalated
 from callboard.actors.kernel.failures import describe
 from callboard.log.errors import InvalidArgument, RestartLimitReached, join_problems
 from callboard.log.limits import CHILDREN_MAX
-from callboard.supervision.child import ActorChild, Child, TreeNode
+from callboard.supervision.child import ActorChild, TreeNode
 from callboard.supervision.roster import Fail, Gone, Kill, Restarting, RestartTerms, Roster, Start, Step, Stop
 from callboard.supervision.spec import ChildSpec, SupervisorSpec
 
@@ -40,6 +40,7 @@ class Supervisor:
         """ "" for the root."""
         self.spec = spec
         self.changed = trio.lowlevel.ParkingLot()
+        """As of an `ActorChild`; so are `ended_by` and the methods below "being a child"."""
         self._system = system
         self._children: dict[str, Child] = {}
         self._roster = Roster(spec.strategy, spec.intensity, spec.period)
@@ -115,14 +116,14 @@ class Supervisor:
         self._roster.restart(name)
         self._wake()
         await self.settled(name)
-        return self._handle(self._named(name))
+        return self._named(name).handle
 
     def child(self, name: str) -> ActorRef[Any]:
         """The child actor of that name. Raises `InvalidArgument` when there is none."""
         found = self._named(name)
         if not isinstance(found, ActorChild):
             raise InvalidArgument(f"{name!r} below {self.path!r} is a supervisor. Use `supervisor`.")
-        return found.ref
+        return found.handle
 
     def supervisor(self, name: str) -> Supervisor:
         """The child supervisor of that name. Raises `InvalidArgument` when there is none."""
@@ -133,7 +134,7 @@ class Supervisor:
 
     def children(self) -> dict[str, ActorRef[Any] | Supervisor]:
         """All children by name, in start order."""
-        return {name: self._handle(child) for name, child in self._children.items()}
+        return {name: child.handle for name, child in self._children.items()}
 
     def __contains__(self, name: object) -> bool:
         return name in self._children
@@ -149,14 +150,6 @@ class Supervisor:
         if self._closed:
             raise stopped(self._path_of(name))
         return self._named(name)
-
-    @staticmethod
-    def _handle(child: Child) -> ActorRef[Any] | Supervisor:
-        if isinstance(child, ActorChild):
-            return child.ref
-        if isinstance(child, Supervisor):
-            return child
-        raise InvalidArgument(f"{child!r} is no child.")
 
     async def settled(self, name: str) -> None:
         """Wait until the child is up or failed. Raises `ActorStopped` when it ended for good instead."""
@@ -176,14 +169,21 @@ class Supervisor:
 
     def _add(self, spec: Spec, *, listed: bool) -> ActorRef[Any] | Supervisor:
         path = self._path_of(spec.name)
-        child: ActorChild | Supervisor
+        child: Child
         if isinstance(spec, ChildSpec):
             child = ActorChild(self._system, path, spec)
+            grace_s, restart, intensity = spec.shutdown_grace, spec.restart, spec.intensity
         else:
             child = Supervisor(self._system, path, spec)
+            grace_s, restart, intensity = (
+                math.inf,
+                "permanent",
+                None,
+            )  # every child below has a grace of its own
         self._children[spec.name] = child
-        self._roster.add(spec.name, child.terms, listed=listed)
-        return self._handle(child)
+        terms = RestartTerms(restart, spec.significant, grace_s, spec.backoff, intensity, spec.awaited)
+        self._roster.add(spec.name, terms, listed=listed)
+        return child.handle
 
     def _add_listed(self) -> None:
         """Add the children of the specification that do not exist (any more)."""
@@ -194,10 +194,8 @@ class Supervisor:
     # -- being a child --------------------------------------------------------------------------------------
 
     @property
-    def terms(self) -> RestartTerms:
-        """For the parent's roster. The grace is infinite, because every child below has its own."""
-        spec = self.spec
-        return RestartTerms("permanent", spec.significant, math.inf, spec.backoff, awaited=spec.awaited)
+    def handle(self) -> Supervisor:
+        return self
 
     def begin(self) -> None:
         """Open the roster, so that a stop before the first step counts."""
@@ -206,6 +204,7 @@ class Supervisor:
         self._state = "starting"
 
     def stop(self, *, final: bool) -> None:
+        """End the life gracefully; a `final` stop is for good."""
         self._state = "stopping"
         self._roster.close(final=final)
         self._wake()
@@ -263,7 +262,15 @@ class Supervisor:
         if self._roster.gave_up is None:
             return Ending("finished")
         name, cause = self._roster.gave_up
-        error = self._limit_reached(name, cause)
+        spec = self.spec
+        error = RestartLimitReached(
+            f"Supervisor {self.path or spec.name!r} gave up: child {name!r} needed more than {spec.intensity} restarts "
+            f"in {spec.period:g} s ({describe(cause)}). Repair the cause, or allow more restarts.",
+            path=self.path,
+            child=self._path_of(name),
+            restarts=spec.intensity,
+        )
+        error.__cause__ = cause
         self._last_failure = describe(error)
         return Ending("crashed", error)
 
@@ -319,18 +326,6 @@ class Supervisor:
         child.changed.unpark_all()
         self._wake()
 
-    def _limit_reached(self, name: str, cause: BaseException | None) -> RestartLimitReached:
-        spec = self.spec
-        error = RestartLimitReached(
-            f"Supervisor {self.path or spec.name!r} gave up: child {name!r} needed more than {spec.intensity} restarts "
-            f"in {spec.period:g} s ({describe(cause)}). Repair the cause, or allow more restarts.",
-            path=self.path,
-            child=self._path_of(name),
-            restarts=spec.intensity,
-        )
-        error.__cause__ = cause
-        return error
-
     # -- sleeping -------------------------------------------------------------------------------------------
 
     def _wake(self) -> None:
@@ -353,3 +348,6 @@ class Supervisor:
     def _awake(self, _raise_cancel: Any) -> trio.lowlevel.Abort:
         self._sleeper = None
         return trio.lowlevel.Abort.SUCCEEDED
+
+
+Child = ActorChild | Supervisor

@@ -158,15 +158,11 @@ class System:
     @trio.lowlevel.enable_ki_protection
     async def _run_tree(self) -> None:
         try:
-            with trio.CancelScope(shield=True):
-                self._ending = await self.root.live(self._ready.set)
-        except BaseException as error:  # noqa: BLE001 - raised again by the body's task
-            self._passing = unwrap(error)
-        finally:
-            self._close()
-
-    def _close(self) -> None:
-        try:
+            try:
+                with trio.CancelScope(shield=True):
+                    self._ending = await self.root.live(self._ready.set)
+            except BaseException as error:  # noqa: BLE001 - raised again by the body's task
+                self._passing = unwrap(error)
             self.root.close(self._ending.error)
             self.kernel.close(self._passing)
         except BaseException as error:  # noqa: BLE001 - a watcher may raise SystemExit

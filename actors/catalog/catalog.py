@@ -44,9 +44,9 @@ from callboard.actors.catalog.commands import (
     ListGroups,
 )
 from callboard.actors.catalog.directory import Directory, LiveTopic
-from callboard.actors.catalog.operations import Afterwards, CatalogOperations, Operation
+from callboard.actors.catalog.operations import Afterwards, CatalogOperations
 from callboard.actors.catalog.state import CatalogState, GroupRecord, TopicRecord
-from callboard.actors.kernel import Actor, Reply
+from callboard.actors.kernel import Actor
 from callboard.actors.names import check_name
 from callboard.actors.notices import OperationFailed, SettingsDiffer
 from callboard.actors.partition import commands as c
@@ -165,15 +165,15 @@ class Catalog(Actor[CatalogCommand]):
         await self._end_ephemeral_groups()
         for topic in list(self._state.topics.values()):
             if topic.deleting:
-                self._begin(f"topic {topic.name}", partial(self._finish_deleting, topic))
+                self._operations.begin(f"topic {topic.name}", partial(self._finish_deleting, topic))
             elif self._directory.is_launchable(topic):
                 self._launch(topic)
             else:
-                self._begin(f"topic {topic.name}", partial(self._launch_later, topic))
+                self._operations.begin(f"topic {topic.name}", partial(self._launch_later, topic))
         for group in self._state.groups.values():
             await self._directory.launch_coordinator(group)
             if self._directory.membership(group).told != group.settings:
-                self._begin(f"group {group.name}", partial(self._tell_settings, group))
+                self._operations.begin(f"group {group.name}", partial(self._tell_settings, group))
 
     async def _end_ephemeral_groups(self) -> None:
         """Those of an earlier run have no members any more."""
@@ -224,7 +224,7 @@ class Catalog(Actor[CatalogCommand]):
                 subject = f"group {message.name}"
         reply = self.context.defer_reply()
         try:
-            self._begin(subject, partial(self._handlers[type(message)], message), reply)
+            self._operations.begin(subject, partial(self._handlers[type(message)], message), reply)
         except MailboxFull as error:
             reply.fail(error)
         return None
@@ -284,9 +284,6 @@ class Catalog(Actor[CatalogCommand]):
                 await journal.maintain()
         except StorageError as error:
             self.context.emit(f"the catalog's journal could not be maintained: {error}")
-
-    def _begin(self, subject: str, operation: Operation, reply: Reply | None = None) -> None:
-        self._operations.begin(subject, operation, reply)
 
     def _operation_failed(self, subject: str, error: CallboardError) -> None:
         self.context.emit(OperationFailed(subject, str(error)))
@@ -359,7 +356,7 @@ class Catalog(Actor[CatalogCommand]):
         record = self._known(message.name)
         altered = topic_settings(message.given, f"topic {message.name!r}", record.settings)
         await self._decide(
-            lambda _: [(state.TOPIC_ALTERED, record.topic_id, record.stored_settings(altered))]
+            lambda _: [(state.TOPIC_ALTERED, record.topic_id, state.stored_settings(record, altered))]
         )
         live = self._launch(record)
         live.alter(altered)
@@ -454,7 +451,7 @@ class Catalog(Actor[CatalogCommand]):
         record = self._known_group(message.name)
         altered = group_settings(message.given, f"group {message.name!r}", record.settings)
         await self._decide(
-            lambda _: [(state.GROUP_ALTERED, record.group_id, record.stored_settings(altered))]
+            lambda _: [(state.GROUP_ALTERED, record.group_id, state.stored_settings(record, altered))]
         )
         await self._tell_settings(self._known_group(message.name))
         return altered

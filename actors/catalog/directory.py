@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import trio
@@ -27,10 +27,7 @@ from callboard.actors.partition.spec import PartitionSpec
 from callboard.actors.settings import TopicSettings
 from callboard.log.errors import CallboardError, StorageError
 from callboard.log.limits import USUAL, Limits
-from callboard.supervision import Backoff, ChildSpec, SupervisorSpec
-
-if TYPE_CHECKING:
-    from callboard.supervision import SupervisorRef
+from callboard.supervision import Backoff, ChildSpec, Supervisor, SupervisorSpec
 
 PARTITION_INTENSITY = 20
 PARTITION_PERIOD_S = 10.0
@@ -71,8 +68,8 @@ class Directory:
 
     def __init__(self, limits: Limits = USUAL) -> None:
         self._limits = limits
-        self._topics: SupervisorRef
-        self._groups: SupervisorRef
+        self._topics: Supervisor
+        self._groups: Supervisor
         self._by_id: dict[str, LiveTopic] = {}
         self._by_name: dict[str, LiveTopic] = {}
         self._live_groups: dict[int, LiveGroup] = {}
@@ -81,17 +78,15 @@ class Directory:
         self.windows = WindowBudget(limits.window_bytes)
         self.catalog: ActorRef[Any]
 
-    def attach(self, topics: SupervisorRef, groups: SupervisorRef) -> None:
+    def attach(self, topics: Supervisor, groups: Supervisor) -> None:
         """Name the supervisors below which topics and coordinators are started."""
         self._topics = topics
         self._groups = groups
 
     def find(self, name: str) -> LiveTopic | None:
-        """The live topic of that name."""
         return self._by_name.get(name)
 
     def by_id(self, topic_id: str) -> LiveTopic | None:
-        """The live topic of that id."""
         return self._by_id.get(topic_id)
 
     def topics(self) -> Iterable[LiveTopic]:
@@ -133,7 +128,19 @@ class Directory:
             )
             for port in ports
         )
-        children = tuple(_child_spec(spec, self._limits) for spec in partitions)
+        children = [
+            ChildSpec(
+                name=str(spec.index),
+                start=partial(Partition, spec),
+                mailbox=MailboxSpec(capacity=self._limits.partition_mailbox),
+                significant=False,
+                awaited=False,
+                backoff=PARTITION_BACKOFF,
+                shutdown_grace=30.0,
+                on_failed=partial(_partition_failed, spec.port),
+            )
+            for spec in partitions
+        ]
         supervisor = self._topics.add_child(
             SupervisorSpec(
                 name=record.name,
@@ -211,19 +218,6 @@ class Directory:
                 await self._groups.stop_child(record.name)
             del self._live_groups[record.group_id]
         self._memberships.pop(record.group_id, None)
-
-
-def _child_spec(spec: PartitionSpec, limits: Limits) -> ChildSpec:
-    return ChildSpec(
-        name=str(spec.index),
-        start=partial(Partition, spec),
-        mailbox=MailboxSpec(capacity=limits.partition_mailbox),
-        significant=False,
-        awaited=False,
-        backoff=PARTITION_BACKOFF,
-        shutdown_grace=30.0,
-        on_failed=partial(_partition_failed, spec.port),
-    )
 
 
 def _partition_failed(port: PartitionPort, path: str, cause: BaseException | None) -> CallboardError:

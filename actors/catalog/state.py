@@ -16,7 +16,7 @@ events that rebuild the state].
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -73,10 +73,6 @@ class TopicRecord:
     unknown_fields: dict[str, Any] = attrs.field(factory=dict)
     """What else a later version knows of the topic."""
 
-    def stored_settings(self, settings: TopicSettings) -> dict[str, Any]:
-        """What to store when the settings become `settings`: those of a later version stay."""
-        return {**self.unknown_settings, **changed(settings)}
-
 
 @attrs.frozen
 class GroupRecord:
@@ -89,10 +85,6 @@ class GroupRecord:
     topic_ids: tuple[str, ...] = ()
     idle_since_us: int | None = None
     unknown_fields: dict[str, Any] = attrs.field(factory=dict)
-
-    def stored_settings(self, settings: GroupSettings) -> dict[str, Any]:
-        """As for a topic."""
-        return {**self.unknown_settings, **changed(settings)}
 
 
 class CatalogState:
@@ -141,11 +133,7 @@ class CatalogState:
         return None
 
     def group(self, name: str) -> GroupRecord | None:
-        """The group of that name."""
-        for record in self.groups.values():
-            if record.name == name:
-                return record
-        return None
+        return next((record for record in self.groups.values() if record.name == name), None)
 
     def replay(self, record: bytes) -> None:
         """Change the state by one stored event. Raises `JournalInvalid`, `FormatTooNew`."""
@@ -226,36 +214,17 @@ class CatalogState:
 
     def snapshot(self) -> bytes:
         """The state as one map."""
-        topics = [
-            {
-                "name": topic.name,
-                "topic": topic.topic_id,
-                "settings": topic.stored_settings(topic.settings),
-                "deleting": topic.deleting,
-                **topic.unknown_fields,
-            }
-            for topic in self.topics.values()
-        ]
-        groups = [
-            {
-                "name": group.name,
-                "group": group.group_id,
-                "settings": group.stored_settings(group.settings),
-                "idle_since_us": group.idle_since_us,
-                "topics": group.topic_ids,
-                **group.unknown_fields,
-            }
-            for group in self.groups.values()
-        ]
-        return cbor2.dumps(
-            {
-                "next_group": self.next_group_id,
-                "topics": topics,
-                "groups": groups,
-                "consumers_reserved": self.consumers_reserved,
-                **self._unknown_fields,
-            }
-        )
+        topics = []
+        for topic in self.topics.values():
+            facts = (topic.name, topic.topic_id, stored_settings(topic, topic.settings), topic.deleting)
+            topics.append(_map(TOPIC_STATE, facts, topic.unknown_fields))
+        groups = []
+        for group in self.groups.values():
+            settings = stored_settings(group, group.settings)
+            items = (group.name, group.group_id, settings, group.idle_since_us, group.topic_ids)
+            groups.append(_map(GROUP_STATE, items, group.unknown_fields))
+        all_items = (self.next_group_id, topics, groups, self.consumers_reserved)
+        return cbor2.dumps(_map(SNAPSHOT, all_items, self._unknown_fields))
 
     def restore(self, data: bytes) -> None:
         """Replace the state by a snapshot. Raises `JournalInvalid`, `FormatTooNew`."""
@@ -316,6 +285,13 @@ def changed(settings: TopicSettings | GroupSettings) -> dict[str, Any]:
     return found
 
 
+def stored_settings(
+    record: TopicRecord | GroupRecord, settings: TopicSettings | GroupSettings
+) -> dict[str, Any]:
+    """What to store when the settings become `settings`: those of a later version stay."""
+    return {**record.unknown_settings, **changed(settings)}
+
+
 def topic_settings_of(stored: Any) -> tuple[TopicSettings, dict[str, Any]]:
     """Topic settings from their stored form, and those of a later version. Raises ValueError, `FormatTooNew`."""
     known, unknown = _split(stored, TOPIC_FIELDS)
@@ -362,6 +338,11 @@ def decode(record: bytes, version: int = RECORDS_VERSION) -> tuple[Event, dict[s
         return (kind, *(found[name] for name in names)), unknown
     except (KeyError, ValueError) as error:
         raise _invalid(f"a record does not parse ({error}): {found!r:.80}") from error
+
+
+def _map(names: Sequence[str], items: Sequence[Any], unknown: Mapping[str, Any]) -> dict[str, Any]:
+    """The items by name, and what a later version wrote beside them."""
+    return {**dict(zip(names, items, strict=True)), **unknown}
 
 
 def _instant(found: Any) -> int | None:

@@ -12,6 +12,7 @@ consumer outlives its coordinator's crash.
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -47,7 +48,6 @@ JOIN_PATIENCE_S: Final = 0.2
 """A consumer that joins waits no longer for partitions that do not answer: what it asks of them comes behind that."""
 LEAVE_PATIENCE_S: Final = STUCK_AFTER_S
 """A consumer that leaves waits no longer for them: its leases there are released when they answer."""
-INFINITY: Final = float("inf")
 RETRY_S: Final = 10.0
 """After so long the catalog is told again what it could not store."""
 
@@ -116,18 +116,16 @@ class Coordinator(Actor[CoordinatorCommand]):
         self.context.start_task(self._tell_catalog, name="news")
         self.context.start_task(self._watch_departures, name="departures")
 
-    async def receive(self, message: CoordinatorCommand) -> object:
+    async def receive(self, message: CoordinatorCommand) -> None:
         """Join, leave, fence."""
+        reply = self.context.defer_reply()
         match message:
             case Join():
-                self._join(message, self.context.defer_reply())
-                return None
-            case Leave():
-                self._leave((message.consumer,), self.context.defer_reply())
-                return None
+                self._join(message, reply)
+            case Leave(consumer):
+                self._leave((consumer,), reply)
             case Fence(consumer):
-                self._fence(consumer, self.context.defer_reply())
-                return None
+                self._fence(consumer, reply)
 
     # -- joining
 
@@ -161,7 +159,7 @@ class Coordinator(Actor[CoordinatorCommand]):
         asked: Sequence[tuple[PartitionPort, Reply | None]],
         reply: Reply,
         answer: object,
-        patience_s: float = INFINITY,
+        patience_s: float = math.inf,
     ) -> None:
         """Wait until every partition has answered, but no longer than `patience_s`; then answer with `answer`.
 
@@ -196,7 +194,7 @@ class Coordinator(Actor[CoordinatorCommand]):
         news = self._membership.news.get(consumer)
         if news is not None:
             news.fence(member.generation)
-        self.context.start_task(self._ask_all, partial(_itself, fence), asked, reply, None, name="fencing")
+        self.context.start_task(self._ask_all, lambda: fence, asked, reply, None, name="fencing")
 
     # -- leaving
 
@@ -231,12 +229,12 @@ class Coordinator(Actor[CoordinatorCommand]):
         try:
             for first in range(0, len(consumers), RELEASES_AT_ONCE):
                 releases = [
-                    c.ReleaseConsumer(self._group_id, consumer)
+                    partial(c.ReleaseConsumer, self._group_id, consumer)
                     for consumer in consumers[first : first + RELEASES_AT_ONCE]
                 ]
-                asked = [(release, _asked(port, release)) for release in releases]
+                asked = [(release, _asked(port, release())) for release in releases]
                 for release, asking in asked:
-                    await _answered(port, partial(_itself, release), asking)
+                    await _answered(port, release, asking)
         except ActorStopped:
             pass  # the topic is deleted
         except InternalError:
@@ -282,14 +280,14 @@ class Coordinator(Actor[CoordinatorCommand]):
             return
         begun = clock.monotonic()
         while True:
-            left, expiry = float("inf"), membership.settings.group_expiry
+            left, expiry = math.inf, membership.settings.group_expiry
             if self._idle_since_us is not None and expiry is not None:
                 left = expiry - (clock.wall_us() - self._idle_since_us) / 1e6
                 left = max(left, begun + min(expiry, EXPIRY_GRACE_S) - clock.monotonic())
             if expiry is not None and left <= 0:
                 self.context.emit(GroupExpired(self._name, expiry))
                 self._end()
-                left = float("inf")
+                left = math.inf
             with trio.move_on_after(left):
                 await membership.changed.wait()
             membership.changed = trio.Event()
@@ -311,10 +309,6 @@ async def _answer_within(
             await is_done.wait()
         if reply is not None and not reply.done:
             reply.answer(answer)
-
-
-def _itself(command: Question) -> Question:
-    return command
 
 
 def _asked(port: PartitionPort, command: Question) -> Reply | None:

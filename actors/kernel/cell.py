@@ -129,7 +129,7 @@ class Cell(Generic[M]):
         """Whether an incarnation crashed while it was handling the message."""
         return self.retried is not None and self.retried[0] is envelope
 
-    # -- failing, reviving, closing -------------------------------------------------------------------------
+    # -- failing, closing -----------------------------------------------------------------------------------
 
     def fail(self, cause: BaseException, on_failed: OnFailed | None) -> None:
         """The actor has exceeded its restart intensity: fail its questions and refuse messages until it is revived.
@@ -138,9 +138,16 @@ class Cell(Generic[M]):
         """
 
         def refusal() -> errors.CallboardError:
-            error = (
-                on_failed(self.path, cause) if on_failed is not None else _failed(self.path, self.restarts)
-            )
+            error: errors.CallboardError
+            if on_failed is not None:
+                error = on_failed(self.path, cause)
+            else:
+                error = errors.RestartLimitReached(
+                    f"Actor {self.path!r} failed more often than its supervisor allows ({self.restarts} restarts) and"
+                    " stays down. Repair the cause of its last failure, then restart it by hand.",
+                    path=self.path,
+                    restarts=self.restarts,
+                )
             error.__cause__ = cause
             return error
 
@@ -148,10 +155,6 @@ class Cell(Generic[M]):
         self.mailbox.refuse(refusal)
         self._answer_questions(refusal)
         self.system.events.emit(ActorFailed(self.path, describe(cause)))
-
-    def revive(self) -> None:
-        """Take messages again."""
-        self.mailbox.refuse(None)
 
     def close(self, cause: BaseException | None) -> None:
         """The actor has ended for good (C2)."""
@@ -215,15 +218,6 @@ def stopped(path: str) -> errors.ActorStopped:
         f"Actor {path!r} has stopped and will not come back; the message was not handled. "
         "Start another one, or drop the reference.",
         path=path,
-    )
-
-
-def _failed(path: str, restarts: int) -> errors.RestartLimitReached:
-    return errors.RestartLimitReached(
-        f"Actor {path!r} failed more often than its supervisor allows ({restarts} restarts) and stays down. "
-        "Repair the cause of its last failure, then restart it by hand.",
-        path=path,
-        restarts=restarts,
     )
 
 

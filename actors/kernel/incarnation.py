@@ -60,6 +60,7 @@ class ActorIncarnation(Generic[M]):
         self.context: Context[M] = Context(self)
         self._start = start
         self._retry_in_hand = retry_in_hand
+        self._call = _call_interruptibly
         self._is_function = inspect.iscoroutinefunction(start)
         self._actor: Actor[M] | None = None
         self._nursery: trio.Nursery | None = None
@@ -123,8 +124,9 @@ class ActorIncarnation(Generic[M]):
         if not isinstance(actor, Actor):
             raise InvalidArgument(f"{self._start!r} made {actor!r}, which is not an Actor.")
         actor.context = self.context
-        call = _call if actor.defers_interrupts else _call_interruptibly
-        await call(actor.started)
+        if actor.defers_interrupts:
+            self._call = _call
+        await self._call(actor.started)
         self._ready(ready)
         cell, mailbox, limit = self.cell, self.cell.mailbox, self.cell.system.limits.receive_batch
         while not self._stop_requested:
@@ -149,12 +151,12 @@ class ActorIncarnation(Generic[M]):
             if len(self._open) > self._prune_at:
                 self._prune()
         if not self._killed:
-            await call(actor.stopping)
+            await self._call(actor.stopping)
 
     async def _run_function(self, ready: Callable[[], None]) -> None:
         self._ready(ready)
         with self._main:
-            await _call_interruptibly(cast(ActorFunction, self._start), self.context)
+            await self._call(cast(ActorFunction, self._start), self.context)
 
     def _ready(self, ready: Callable[[], None]) -> None:
         cell = self.cell
@@ -236,14 +238,11 @@ class ActorIncarnation(Generic[M]):
                 f"Actor {self.cell.path!r} does not run yet. Start tasks from `started` on."
             )
         scope = trio.CancelScope()
-        call = (
-            _call if isinstance(self._actor, Actor) and self._actor.defers_interrupts else _call_interruptibly
-        )
 
         @trio.lowlevel.enable_ki_protection
         async def task() -> None:
             with scope:
-                await call(async_fn, *args)
+                await self._call(async_fn, *args)
 
         self._nursery.start_soon(task, name=f"{self.cell.path}: {name or _name(async_fn)}")
         return scope

@@ -60,19 +60,13 @@ class MailboxSpec:
     when_full: WhenFull = "wait"
 
     def __attrs_post_init__(self) -> None:
-        problems = mailbox_problems(self)
+        problems = []
+        if isinstance(self.capacity, bool) or not isinstance(self.capacity, int) or self.capacity < 1:
+            problems.append(f"capacity must be a whole number from 1, not {self.capacity!r}")
+        if self.when_full not in WHEN_FULL:
+            problems.append(f"when_full must be one of {', '.join(WHEN_FULL)}, not {self.when_full!r}")
         if problems:
             raise join_problems("Mailbox", problems)
-
-
-def mailbox_problems(spec: MailboxSpec) -> list[str]:
-    """What is wrong with `spec`; empty when nothing is."""
-    problems = []
-    if isinstance(spec.capacity, bool) or not isinstance(spec.capacity, int) or spec.capacity < 1:
-        problems.append(f"capacity must be a whole number from 1, not {spec.capacity!r}")
-    if spec.when_full not in WHEN_FULL:
-        problems.append(f"when_full must be one of {', '.join(WHEN_FULL)}, not {spec.when_full!r}")
-    return problems
 
 
 class Mailbox(Generic[M]):

@@ -24,8 +24,6 @@ class FaultReason(enum.Enum):
     """The header's checksum holds, but its fields contradict each other."""
     TOO_LONG = "too_long"
     """A length or count is above its limit."""
-    BASE_OFFSET = "base_offset"
-    """A valid frame, but its offsets do not continue those before it."""
     BODY_CHECKSUM = "body_checksum"
     BODY = "body"
     """The body's checksum holds (or was not asked for), but the columns are not well-formed."""

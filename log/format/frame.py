@@ -94,14 +94,13 @@ class ColumnType:
     name: str
     tag: int | None
     code: str
-    item_bytes: int
 
 
-BYTES: Final = ColumnType("bytes", None, "B", 1)
-U8: Final = ColumnType("u8 array", 64, "B", 1)
-U32: Final = ColumnType("u32 array", 70, "I", 4)
-U64: Final = ColumnType("u64 array", 71, "Q", 8)
-I64: Final = ColumnType("i64 array", 79, "q", 8)
+BYTES: Final = ColumnType("bytes", None, "B")
+U8: Final = ColumnType("u8 array", 64, "B")
+U32: Final = ColumnType("u32 array", 70, "I")
+U64: Final = ColumnType("u64 array", 71, "Q")
+I64: Final = ColumnType("i64 array", 79, "q")
 
 
 @attrs.frozen
@@ -332,7 +331,7 @@ def decode_header(buffer: Buffer, at: int, segment_id: int) -> FrameHeader:
 
 
 def read_header(view: memoryview, at: int, seed: int) -> FrameHeader:
-    """As `decode_header`, for a segment whose seed is at hand."""
+    """As `decode_header`, for a segment whose seed is at hand. The fields are within limits (F3) and agree."""
     if len(view) - at < FRAME_HEADER_BYTES:
         zeros = not any(view[at:])
         raise FrameInvalid(
@@ -350,12 +349,6 @@ def read_header(view: memoryview, at: int, seed: int) -> FrameHeader:
             found=header.version,
             supported=FRAME_VERSION,
         )
-    check_fields(header)
-    return header
-
-
-def check_fields(header: FrameHeader) -> None:
-    """F3, and that the fields agree with one another."""
     if (
         header.body_bytes > limits.FRAME_BODY_BYTES_MAX
         or header.plain_bytes > limits.FRAME_DECOMPRESSED_BYTES_MAX
@@ -368,6 +361,7 @@ def check_fields(header: FrameHeader) -> None:
         raise FrameInvalid(FaultReason.HEADER, "the latest time is before the first")
     if header.codec == Codec.NONE and header.body_bytes != header.plain_bytes:
         raise FrameInvalid(FaultReason.HEADER, "two lengths for an uncompressed body")
+    return header
 
 
 def decode_body(header: FrameHeader, body: Buffer) -> Columns:

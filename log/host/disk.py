@@ -34,11 +34,19 @@ from callboard.log.limits import (
     DISK_THREADS_MAX,
 )
 from callboard.log.seams.disk import Entry, Handle, Plan, Sync, Write
-from callboard.log.seams.plans import check_path, check_plan, plan_failed, stale, storage_error, unstorable
+from callboard.log.seams.plans import (
+    IncarnationBase,
+    check_path,
+    check_plan,
+    plan_failed,
+    stale,
+    storage_error,
+    unstorable,
+)
 
 from .files import HostHandle, Mapping, map_file
 from .lock import HostLock, acquire, make_root
-from .place import NetworkFileSystemWarning, check_platform, file_system_type, is_network_type
+from .place import NETWORK_TYPES, NetworkFileSystemWarning, check_platform, file_system_type
 from .threads import Job, ThreadPool, no_upkeep
 from .verbs import Executor, read_fully
 
@@ -52,25 +60,13 @@ QUICK: Final = (Write, Sync)
 
 
 @attrs.define(eq=False, repr=False)
-class HostIncarnation:
+class HostIncarnation(IncarnationBase):
     """One owner's access to the disk during one life."""
 
-    owner: str
     _disk: HostDisk
     executor: Executor
-    is_fenced: bool = False
-    _flights: dict[object, float] = attrs.Factory(dict)
-    """Plans, and when they were submitted; the oldest first."""
-    _drained: trio.Event | None = None
     _handles: set[HostHandle] = attrs.Factory(set)
     _marks: set[HostMark] = attrs.Factory(set)
-
-    def __repr__(self) -> str:
-        return f"<HostIncarnation of {self.owner!r}{', fenced' if self.is_fenced else ''}>"
-
-    @property
-    def in_flight_since(self) -> float | None:
-        return next(iter(self._flights.values()), None)
 
     def handle(self, path: str) -> HostHandle:
         self._check()
@@ -103,7 +99,8 @@ class HostIncarnation:
     def start(self, plan: Plan) -> Job | None:
         """Start the plan; None, and nothing done, when no thread is free.
 
-        A plan that only writes, and little, is waited for at once, in place: it may be over then.
+        A plan that only writes, and little, is waited for at once, in place; so is one that syncs, while nobody else
+        has plans or is runnable. It may be over then.
         """
         if self.is_fenced:
             raise stale(self.owner)
@@ -119,9 +116,11 @@ class HostIncarnation:
                 syncs = True
             else:
                 size += sum(map(len, verb.buffers))
-        in_place = size <= IN_PLACE_BYTES_MAX and self._disk.in_place
-        job = self._disk.pool.start(
-            self.executor.run, plan, in_place=in_place, at_once=in_place and not syncs
+        disk = self._disk
+        in_place = size <= IN_PLACE_BYTES_MAX and disk.in_place
+        alone, disk.latest = in_place and disk.latest is self, self
+        job = disk.pool.start(
+            self.executor.run, plan, in_place=in_place, at_once=in_place and not syncs, alone=alone
         )
         if job is not None:
             job.has_landed = job.is_over and job.result is None and job.error is None
@@ -153,12 +152,12 @@ class HostIncarnation:
     # -- reads
 
     async def read(self, handle: Handle, offset: int, length: int) -> bytes:
-        file = self._own(handle)
+        file: HostHandle = self._own(handle)
         return await self._call("reading", file.path, _read, file, offset, length)
 
     def read_cached(self, handle: Handle, offset: int, length: int) -> bytes | None:
         """The bytes, if all of them are in memory; None if not, or if the system cannot tell."""
-        file = self._own(handle)
+        file: HostHandle = self._own(handle)
         if not self._disk.reads_cached or offset < 0:
             return None  # preadv takes -1 for "where the last read ended"
         try:
@@ -190,7 +189,7 @@ class HostIncarnation:
         return bytes(memoryview(buffer)[:count])
 
     async def size(self, handle: Handle) -> int:
-        file = self._own(handle)
+        file: HostHandle = self._own(handle)
         return await self._call("measuring", file.path, _size, file)
 
     async def list(self, path: str) -> list[Entry]:
@@ -199,10 +198,7 @@ class HostIncarnation:
         return await self._call("listing", path, _list, self.executor, path)
 
     async def mark(self, path: str, length: int) -> HostMark:
-        self._check()
-        check_path(path)
-        if length <= 0:
-            raise InvalidArgument(f"a mark of {length} bytes cannot be mapped. Nothing was done.", path=path)
+        self._check_mark(path, length)
         mapped = await self._call("mapping", path, self._map, path, length)
         mark = HostMark(path, mapped, length, self)
         self._marks.add(mark)
@@ -226,16 +222,9 @@ class HostIncarnation:
 
     # -- the end
 
-    def fence(self) -> None:
-        """From now on every call raises `StaleIncarnation` (D3)."""
-        self.is_fenced = True
-
     async def drain(self) -> None:
         """Wait for the last plan, then close what the fenced incarnation left open."""
-        while self._flights:
-            if self._drained is None or self._drained.is_set():
-                self._drained = trio.Event()  # one for all who wait
-            await self._drained.wait()
+        await self._all_landed()
         for mark in tuple(self._marks):
             mark.close()
         if self._handles:
@@ -243,20 +232,6 @@ class HostIncarnation:
             await self._disk.pool.run(self.executor.close_handles, handles)
 
     # -- inner
-
-    def _check(self) -> None:
-        if self.is_fenced:
-            raise stale(self.owner)
-
-    def _own(self, handle: Handle) -> HostHandle:
-        if self.is_fenced:
-            raise stale(self.owner)
-        if type(handle) is not HostHandle or handle.incarnation is not self:
-            raise InvalidArgument(
-                f"the handle for {handle.path!r} belongs to another incarnation. Nothing was read.",
-                path=handle.path,
-            )
-        return handle
 
     async def _call(self, doing: str, path: str, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
         try:
@@ -321,6 +296,8 @@ class HostDisk:
         self.is_read_only = read_only
         self.reads_cached = bool(RWF_NOWAIT)
         self.in_place = in_place
+        self.latest: HostIncarnation | None = None
+        """Whose plan was started last: plans of several owners shall overlap."""
         # A reader keeps its idle files open: the owner is another process, which may take their names away.
         upkeep = no_upkeep if read_only else self.executor.files.sweep
         self.pool = ThreadPool("callboard-disk", threads_max, upkeep=upkeep, inline=inline)
@@ -337,12 +314,12 @@ class HostDisk:
         await trio.lowlevel.checkpoint_if_cancelled()
         earlier = self._current.get(owner)
         if earlier is not None:
-            earlier.fence()
+            earlier.is_fenced = True
         async with self._births.setdefault(owner, trio.Lock()):
             # Somebody else's incarnation may have been born while this task waited its turn.
             earlier = self._current.get(owner)
             if earlier is not None:
-                earlier.fence()
+                earlier.is_fenced = True
                 await earlier.drain()
             born = self._current[owner] = HostIncarnation(owner, self, self.executor)
             return born
@@ -354,7 +331,7 @@ class HostDisk:
         async with births:
             last = self._current.get(owner)
             if last is not None:
-                last.fence()
+                last.is_fenced = True
                 await last.drain()
                 self._current.pop(owner, None)
         if not births.locked():  # else somebody waits in `incarnate`
@@ -380,7 +357,7 @@ class HostDisk:
             )
         found, kind = await self.pool.run(_lock, self.root, holder)
         self._lock = found
-        if kind is not None and is_network_type(kind) and not self._warned:
+        if kind in NETWORK_TYPES and not self._warned:
             self._warned = True
             warnings.warn(
                 f"{self.root!r} lies on a network file system ({kind}): locks and syncs there promise less than on "
@@ -395,12 +372,12 @@ class HostDisk:
         self.pool.check_run()
         with trio.CancelScope(shield=True):
             for incarnation in self._current.values():
-                incarnation.fence()
+                incarnation.is_fenced = True
             for owner in tuple(self._current):
                 async with self._births.setdefault(owner, trio.Lock()):
                     last = self._current.get(owner)
                     if last is not None:
-                        last.fence()
+                        last.is_fenced = True
                         await last.drain()
             await self.pool.aclose()
         lock, self._lock = self._lock, None

@@ -36,6 +36,7 @@ NETWORK_TYPES: Final = frozenset(
         "smbfs",
     ]
 )
+"""Types of file systems that keep their files on another machine."""
 MOUNTS: Final = "/proc/self/mounts"
 
 
@@ -75,8 +76,3 @@ def file_system_type(path: str) -> str | None:
             return mount_type(os.path.realpath(path), source.read())
     except OSError:
         return None
-
-
-def is_network_type(name: str) -> bool:
-    """Whether a file system of that type keeps its files on another machine."""
-    return name in NETWORK_TYPES

@@ -273,11 +273,12 @@ class ThreadPool:
         *arguments: *Ts,
         in_place: bool = False,
         at_once: bool = False,
+        alone: bool = False,
     ) -> Job | None:
         """Call `function` in a thread: a job, which the caller must `finish`; None if no thread is free.
 
-        `in_place`: it is likely to be quick, so that the loop may wait for it in place (T4): now, if no other job is in
-        a thread and no other task runnable, else when it is finished. `at_once`: now, whoever else there is.
+        `in_place`: it is likely to be quick, so that the loop may wait for it in place (T4). `at_once`: also now.
+        `alone`: also now, if no other job is in a thread and no other task runnable.
         """
         try:
             token = trio.lowlevel.current_trio_token()
@@ -298,7 +299,7 @@ class ThreadPool:
         if len(running) > len(self._threads):
             self._grow()
         self._jobs.put(job)
-        is_alone = in_place and len(running) == 1 and not self._patience.is_crowded(now)
+        is_alone = alone and len(running) == 1 and not self._patience.is_crowded(now)
         if (at_once or is_alone) and self._patience.wait(job):
             job.is_over = True
             del running[job]

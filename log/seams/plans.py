@@ -1,6 +1,6 @@
-"""What both the real and the simulated disk do with a plan before and after running it.
+"""What the real and the simulated disk do alike: they keep account of incarnations, check plans, and word errors.
 
-They check a plan before anything runs, so an invalid plan changes nothing. Their error messages are made here, so a
+A plan is checked before anything runs, so an invalid plan changes nothing. All error messages are made here, so a
 failure reads the same on both disks.
 """
 
@@ -8,14 +8,62 @@ from __future__ import annotations
 
 from typing import Any, get_args
 
+import attrs
+import trio
+
 from callboard.log.errors import CallboardError, InvalidArgument, PlanFailed, StaleIncarnation, StorageError
 
-from .disk import FileVerb, NameVerb, SyncDirectory, TwoNamesVerb, Verb
+from .disk import FileVerb, Handle, NameVerb, SyncDirectory, TwoNamesVerb, Verb
 
 HANDLE_VERBS = frozenset(get_args(FileVerb))
 PATH_VERBS = frozenset(get_args(NameVerb))
 TWO_PATH_VERBS = frozenset(get_args(TwoNamesVerb))
 FORBIDDEN_COMPONENTS = frozenset({"", ".", ".."})
+
+
+@attrs.define(eq=False, repr=False)
+class IncarnationBase:
+    """What an incarnation knows on either disk: its owner, whether it is fenced (D3), and its plans in flight."""
+
+    owner: str
+    is_fenced: bool = attrs.field(default=False, init=False)
+    _flights: dict[object, float] = attrs.field(factory=dict, init=False)
+    """Plans, and when they were submitted; the oldest first."""
+    _drained: trio.Event | None = attrs.field(default=None, init=False)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.owner!r}{', fenced' if self.is_fenced else ''}>"
+
+    @property
+    def in_flight_since(self) -> float | None:
+        return next(iter(self._flights.values()), None)
+
+    async def _all_landed(self) -> None:
+        """Wait until no plan is in flight."""
+        while self._flights:
+            if self._drained is None or self._drained.is_set():
+                self._drained = trio.Event()  # one for all who wait
+            await self._drained.wait()
+
+    def _check(self) -> None:
+        if self.is_fenced:
+            raise stale(self.owner)
+
+    def _own(self, handle: Handle) -> Any:
+        """The handle, which must be one of this incarnation's."""
+        self._check()
+        if getattr(handle, "incarnation", None) is not self:
+            raise InvalidArgument(
+                f"the handle for {handle.path!r} belongs to another incarnation. Nothing was read.",
+                path=handle.path,
+            )
+        return handle
+
+    def _check_mark(self, path: str, length: int) -> None:
+        self._check()
+        check_path(path)
+        if length <= 0:
+            raise InvalidArgument(f"a mark of {length} bytes cannot be mapped. Nothing was done.", path=path)
 
 
 def check_path(path: str, *, root_allowed: bool = False) -> None:

@@ -10,17 +10,17 @@ M4  The stored prefix is never longer than the length.
 
 from __future__ import annotations
 
+import attrs
+
 from callboard.log.seams.disk import Buffer
 
 
+@attrs.define(eq=False)
 class Content:
     """See the module's docstring."""
 
-    __slots__ = ("length", "stored")
-
-    def __init__(self, stored: bytearray | None = None, length: int = 0) -> None:
-        self.stored = bytearray() if stored is None else stored
-        self.length = length
+    stored: bytearray = attrs.Factory(bytearray)
+    length: int = 0
 
     def __len__(self) -> int:
         return self.length

@@ -57,13 +57,13 @@ class PlantedFault:
         return OSError(self.error.errno, self.error.strerror or str(self.error), path)
 
 
+@attrs.define(eq=False)
 class PlantedFaults:
     """The planted faults of one disk, and what they did."""
 
-    def __init__(self) -> None:
-        self.planted: list[PlantedFault] = []
-        self.counts: Counter[str] = Counter()
-        """Everything that had an effect, in words: "sync EIO", "sectors lost", "names lost", "rot"..."""
+    planted: list[PlantedFault] = attrs.Factory(list)
+    counts: Counter[str] = attrs.Factory(Counter)
+    """Everything that had an effect, in words: "sync EIO", "sectors lost", "names lost", "rot"..."""
 
     def plant(self, fault: PlantedFault) -> PlantedFault:
         """Add a fault; the earliest planted that matches wins."""

@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
+import attrs
+
 from .inodes import LENGTH, Choose, Garbage, Inode, MemoryDirectory, Node, Unsynced
 
 WORDS: Final = {
@@ -34,13 +36,11 @@ def failure(number: int, path: str) -> OSError:
     return OSError(number, WORDS.get(number, "Error"), path)
 
 
+@attrs.define(eq=False)
 class FileTree:
     """Directories and files below one root."""
 
-    __slots__ = ("root",)
-
-    def __init__(self, root: MemoryDirectory | None = None) -> None:
-        self.root = MemoryDirectory() if root is None else root
+    root: MemoryDirectory = attrs.Factory(MemoryDirectory)
 
     # -- looking
 

@@ -68,23 +68,19 @@ def keep_unsynced(unsynced: Unsynced) -> Iterable[int]:
     return unsynced.items
 
 
+@attrs.define(eq=False)
 class Inode:
     """A file's content."""
 
-    __slots__ = ("_dirty", "durable", "volatile")
-
-    def __init__(self) -> None:
-        self.durable = Content()
-        self.volatile = Content()
-        self._dirty: list[tuple[int, int]] = []
+    durable: Content = attrs.Factory(Content)
+    volatile: Content = attrs.Factory(Content)
+    _dirty: list[tuple[int, int]] = attrs.Factory(list)
 
     def clone(self, memo: dict[int, Node]) -> Inode:
         """A copy, the same for every name of the file."""
         twin = memo.get(id(self))
         if twin is None:
-            twin = memo[id(self)] = Inode()
-            twin.durable, twin.volatile = self.durable.copy(), self.volatile.copy()
-            twin._dirty = self._dirty[:]
+            twin = memo[id(self)] = Inode(self.durable.copy(), self.volatile.copy(), self._dirty[:])
         return twin  # type: ignore[return-value]
 
     @property
@@ -202,15 +198,13 @@ class Inode:
             self.durable.write(start, data)
 
 
+@attrs.define(eq=False)
 class MemoryDirectory:
     """The names in a directory."""
 
-    __slots__ = ("changes", "durable", "volatile")
-
-    def __init__(self) -> None:
-        self.durable: dict[str, Node] = {}
-        self.volatile: dict[str, Node] = {}
-        self.changes: list[dict[str, Node | None]] = []
+    durable: dict[str, Node] = attrs.Factory(dict)
+    volatile: dict[str, Node] = attrs.Factory(dict)
+    changes: list[dict[str, Node | None]] = attrs.Factory(list)
 
     def clone(self, memo: dict[int, Node]) -> MemoryDirectory:
         """A copy of it and of all below it, links kept."""

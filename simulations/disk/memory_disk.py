@@ -18,9 +18,9 @@ M3  After a kill or crash no task of an earlier incarnation changes anything: it
 from __future__ import annotations
 
 import json
-from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Final, NamedTuple, NoReturn
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, NoReturn
 
 import attrs
 import trio
@@ -37,15 +37,6 @@ from .memory_incarnation import MemoryIncarnation
 from .verbs import VerbRunner
 
 LOCK_NAME: Final = "lock"
-EXECUTED_KEPT: Final = 10_000
-
-
-class Executed(NamedTuple):
-    """One verb that ran, with its owner and path."""
-
-    owner: str
-    verb: str
-    path: str
 
 
 @attrs.frozen(eq=False)
@@ -87,9 +78,6 @@ class MemoryDisk(VerbRunner):
         self.is_barred: Callable[[], bool] | None = None
         self.cold = False
         self.instant = False
-        self.plans: deque[Executed] = deque(maxlen=EXECUTED_KEPT)
-        """The last verbs that ran."""
-        self.verbs_executed = 0
         self.crashed = trio.Event()
         """Set when `crash_after` has cut the power; `power_on` replaces it."""
         self.now: Callable[[], float] = trio.current_time if clock is None else clock.monotonic
@@ -97,7 +85,6 @@ class MemoryDisk(VerbRunner):
         """Whether `crash_after` struck and `power_on` was not called yet."""
         self._fuse: tuple[int, Choose, bool] | None = None
         self._epoch = 0
-        self._current: dict[str, MemoryIncarnation] = {}
         self._births: dict[str, trio.Lock] = {}
         self._lock: MemoryLock | None = None
         self._holder: dict[str, Any] = {}
@@ -249,14 +236,6 @@ class MemoryDisk(VerbRunner):
         self.kill()
         self.tree = snapshot.clone()
 
-    def _open_inodes(self) -> Iterable[Inode]:
-        return [
-            handle.inode
-            for incarnation in self._current.values()
-            for handle in incarnation.handles
-            if handle.inode is not None
-        ]
-
     # -- running plans
 
     async def pause(self, *paths: str) -> None:
@@ -332,7 +311,7 @@ class MemoryDisk(VerbRunner):
                 self.observer(incarnation.owner, VERB_NAMES[type(verb)], path)
             if incarnation.is_dead or self._burns(answered=True):
                 await self._end(incarnation.owner)
-            error = self._step(incarnation, verb, path)
+            error = self.run_verb(incarnation, verb, path)
             if self._burns(answered=False):
                 await self._end(incarnation.owner)
             if error is not None:
@@ -350,15 +329,10 @@ class MemoryDisk(VerbRunner):
         for index, verb in enumerate(plan):
             path = path_of(verb)
             self.look_out(incarnation, VERB_NAMES[type(verb)], path)
-            error = self._step(incarnation, verb, path)
+            error = self.run_verb(incarnation, verb, path)
             if error is not None:
                 return plan_failed(self.root, index, verb, error)
         return None
-
-    def _step(self, incarnation: MemoryIncarnation, verb: Verb, path: str) -> OSError | None:
-        self.plans.append(Executed(incarnation.owner, type(verb).__name__, path))
-        self.verbs_executed += 1
-        return self.run_verb(incarnation, verb, path)
 
     def _burns(self, *, answered: bool) -> bool:
         """Lose power if `crash_after` says so."""

@@ -11,9 +11,16 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
-from callboard.log.errors import InvalidArgument, PlanFailed
+from callboard.log.errors import PlanFailed
 from callboard.log.seams.disk import Entry, Handle, Plan, Write
-from callboard.log.seams.plans import check_path, check_plan, path_of, stale, storage_error, unstorable
+from callboard.log.seams.plans import (
+    IncarnationBase,
+    check_path,
+    check_plan,
+    path_of,
+    storage_error,
+    unstorable,
+)
 
 from .file_tree import failure
 from .inodes import Inode, MemoryDirectory, Node
@@ -55,7 +62,7 @@ class MemoryMark:
         if life.is_fenced or len(data) != self._length:
             raise unstorable(self._path, self._length, data, life.owner, is_fenced=life.is_fenced)
         if self._inode is not None:
-            self._incarnation.look_out("mark", self._path)
+            life.look_out(self._path)
             self._inode.write(0, data)
 
     def load(self) -> bytes:
@@ -74,24 +81,13 @@ class MemoryFlight:
 
 
 @attrs.define(eq=False, repr=False)
-class MemoryIncarnation:
+class MemoryIncarnation(IncarnationBase):
     """The disk as one owner's one life sees it."""
 
-    owner: str
     _disk: MemoryDisk
-    is_fenced: bool = False
     is_dead: bool = False
     handles: dict[MemoryHandle, None] = attrs.Factory(dict)
-    _flights: dict[int, float] = attrs.Factory(dict)
     _flown: int = 0
-    _drained: trio.Event | None = None
-
-    def __repr__(self) -> str:
-        return f"<MemoryIncarnation of {self.owner!r}{', fenced' if self.is_fenced else ''}>"
-
-    @property
-    def in_flight_since(self) -> float | None:
-        return next(iter(self._flights.values()), None)
 
     def handle(self, path: str) -> MemoryHandle:
         self._check()
@@ -131,28 +127,23 @@ class MemoryIncarnation:
             raise flight.failure
 
     async def read(self, handle: Handle, offset: int, length: int) -> bytes:
-        file = self._own(handle)
+        file: MemoryHandle = self._own(handle)
         await self._disk.visit(self, file.path, reads=True)
-        try:
-            return self._read(file, offset, length)
-        except OSError as error:
-            raise storage_error("reading", self._disk.root, file.path, error) from error
+        return self._read(file, offset, length)
 
     def read_cached(self, handle: Handle, offset: int, length: int) -> bytes | None:
         """The bytes, or None while the disk is `cold`."""
-        file = self._own(handle)
-        if not self._disk.glance(self, file.path):
-            return None
-        try:
-            return self._read(file, offset, length)
-        except OSError as error:
-            raise storage_error("reading", self._disk.root, file.path, error) from error
+        file: MemoryHandle = self._own(handle)
+        return self._read(file, offset, length) if self._disk.glance(self, file.path) else None
 
     def _read(self, file: MemoryHandle, offset: int, length: int) -> bytes:
-        inode = file.opened()
-        if offset < 0 or length < 0:
-            raise failure(errno.EINVAL, file.path)
-        self._meet_fault("read", file.path)
+        try:
+            inode = file.opened()
+            if offset < 0 or length < 0:
+                raise failure(errno.EINVAL, file.path)
+            self._meet_fault("read", file.path)
+        except OSError as error:
+            raise storage_error("reading", self._disk.root, file.path, error) from error
         return inode.volatile.read(offset, offset + length)
 
     def _meet_fault(self, kind: str, path: str) -> None:
@@ -163,12 +154,8 @@ class MemoryIncarnation:
             faults.count_failure(fault, kind, fault.error.errno)
             raise fault.fresh_error(path)
 
-    def look_out(self, verb: str, path: str) -> None:
-        """Tell the observer before a call that cannot wait."""
-        self._disk.look_out(self, verb, path)
-
     async def size(self, handle: Handle) -> int:
-        file = self._own(handle)
+        file: MemoryHandle = self._own(handle)
         await self._disk.visit(self, file.path)
         try:
             return len(file.opened().volatile)
@@ -188,12 +175,9 @@ class MemoryIncarnation:
         return [_entry(name, names[name]) for name in sorted(names)]
 
     async def mark(self, path: str, length: int) -> MemoryMark:
-        self._check()
-        check_path(path)
-        if length <= 0:
-            raise InvalidArgument(f"a mark of {length} bytes cannot be mapped. Nothing was done.", path=path)
+        self._check_mark(path, length)
         await self._disk.visit(self, path)
-        self.look_out("mark", path)
+        self.look_out(path)
         try:
             self._meet_fault("mark", path)
             inode = self._disk.map(path, length)
@@ -206,6 +190,10 @@ class MemoryIncarnation:
         await self._disk.visit(self, "")
         return self._disk.free_bytes
 
+    def look_out(self, path: str) -> None:
+        """Tell the observer of a mark, in a call that cannot wait."""
+        self._disk.look_out(self, "mark", path)
+
     def die(self) -> None:
         """Fence, and stop the plan in flight before its next verb (M3)."""
         self.is_fenced = self.is_dead = True
@@ -213,26 +201,10 @@ class MemoryIncarnation:
 
     async def drain(self) -> None:
         """Wait for the last plan, then forget the open files."""
-        while self._flights:
-            if self._drained is None or self._drained.is_set():
-                self._drained = trio.Event()  # one for all who wait
-            await self._drained.wait()
+        await self._all_landed()
         for handle in self.handles:
             handle.inode = None
         self.handles.clear()
-
-    def _check(self) -> None:
-        if self.is_fenced:
-            raise stale(self.owner)
-
-    def _own(self, handle: Handle) -> MemoryHandle:
-        self._check()
-        if not isinstance(handle, MemoryHandle) or handle.incarnation is not self:
-            raise InvalidArgument(
-                f"the handle for {handle.path!r} belongs to another incarnation. Nothing was read.",
-                path=handle.path,
-            )
-        return handle
 
 
 def _entry(name: str, node: Node) -> Entry:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterable
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import trio
 
@@ -17,6 +17,9 @@ from .damage_budget import DamageBudget
 from .disk_faults import OBSERVED, VERB_NAMES, PlantedFault, PlantedFaults
 from .file_tree import FileTree, failure
 from .inodes import Inode
+
+if TYPE_CHECKING:
+    from .memory_incarnation import MemoryIncarnation
 
 PLENTY_BYTES: Final = 1 << 40
 """Free space of a disk without a capacity."""
@@ -34,6 +37,7 @@ class Planting:
         self._slow: list[PlantedFault] = []
         self._hung: list[PlantedFault] = []
         self._full: PlantedFault | None = None
+        self._current: dict[str, MemoryIncarnation] = {}
         self._hanging = trio.lowlevel.ParkingLot()
 
     # -- verbs that fail
@@ -130,18 +134,16 @@ class Planting:
     def used_bytes(self) -> int:
         """The bytes of all files, those without a name but open included."""
         sizes = {id(node): len(node.volatile) for _, node in self.tree.walk() if isinstance(node, Inode)}
-        for inode in self._open_inodes():
-            sizes[id(inode)] = len(inode.volatile)
+        for incarnation in self._current.values():
+            for handle in incarnation.handles:
+                if handle.inode is not None:
+                    sizes[id(handle.inode)] = len(handle.inode.volatile)
         return sum(sizes.values())
 
     @property
     def free_bytes(self) -> int:
         """Bytes that may still be written."""
         return PLENTY_BYTES if self.capacity_bytes is None else max(0, self.capacity_bytes - self.used_bytes)
-
-    def _open_inodes(self) -> Iterable[Inode]:
-        """The files that are open, whether or not they have a name."""
-        return ()
 
     # -- time
 

@@ -38,6 +38,7 @@ class VerbRunner(Planting):
 
     def __init__(self) -> None:
         super().__init__()
+        self.verbs_executed = 0
         self._verbs: dict[type, Callable[[MemoryIncarnation, Any], None]] = {
             Open: self._open,
             Create: self._open,
@@ -56,6 +57,7 @@ class VerbRunner(Planting):
 
     def run_verb(self, incarnation: MemoryIncarnation, verb: Verb, path: str) -> OSError | None:
         """Run it, or let it fail. Returns the error."""
+        self.verbs_executed += 1
         kind = VERB_NAMES[type(verb)]
         fault = self.faults.take(kind, path) if self.faults.planted else None
         try:

@@ -128,7 +128,7 @@ def test_what_a_later_version_adds_is_kept_or_passed_over() -> None:
     for event in ({"kind": 128, "name": 1}, created, opened, joined):
         catalog.replay(cbor2.dumps(event))
     record = catalog.topics["01"]
-    altered = record.stored_settings(TopicSettings(drop_unread=True))
+    altered = state.stored_settings(record, TopicSettings(drop_unread=True))
     catalog.replay(state.encode((state.TOPIC_ALTERED, "01", altered)))
     again = CatalogState()
     again.restore(cbor2.dumps({**cbor2.loads(catalog.snapshot()), "realm": "test"}))

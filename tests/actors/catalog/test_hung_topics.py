@@ -190,5 +190,5 @@ async def test_partitions_recover_at_most_so_many_at_once(autojump_clock: Any, i
             most = max(most, openings.counted)
             await trio.sleep(0.01)
         assert most == OPENINGS_MAX // 2  # no topic has more
-        assert (openings.counted, openings.size_bytes) == (0, 0)
+        assert (openings.counted, openings.memory.waiting_bytes) == (0, 0)
         assert {part.state for part in await runtime.topic("orders").describe()} == {"running"}

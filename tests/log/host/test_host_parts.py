@@ -15,7 +15,7 @@ from callboard.log.host import disk as disk_module
 from callboard.log.host.clock import HostClock
 from callboard.log.host.disk import HostDisk
 from callboard.log.host.entropy import HostEntropy
-from callboard.log.host.place import NetworkFileSystemWarning, check_platform, is_network_type, mount_type
+from callboard.log.host.place import NETWORK_TYPES, NetworkFileSystemWarning, check_platform, mount_type
 from callboard.log.host.threads import ThreadPool
 
 MOUNTS = r"""/dev/vda / ext4 rw,relatime 0 0
@@ -45,7 +45,7 @@ def test_the_innermost_latest_mount_counts(path: str, kind: str, network: bool) 
     """The file system of a path is that of the deepest mount point above it, the last one mounted there."""
     found = mount_type(path, MOUNTS)
     assert found == kind
-    assert is_network_type(kind) is network
+    assert (kind in NETWORK_TYPES) is network
 
 
 async def test_network_file_systems_are_warned_about_once(

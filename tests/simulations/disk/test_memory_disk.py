@@ -265,10 +265,12 @@ async def test_a_disk_without_power_stays_off(disk: MemoryDisk) -> None:
 
 async def test_every_verb_is_counted_and_logged(disk: MemoryDisk) -> None:
     """The disk tells which verbs ran, on which path, for whom."""
+    ran: list[tuple[str, str, str]] = []
+    disk.observer = lambda owner, verb, path: ran.append((owner, verb, path))
     await story(disk)
     assert disk.verbs_executed == 6
-    assert [ran.verb for ran in disk.plans] == ["Create", "Write", "Sync", "SyncDirectory", "Write", "Sync"]
-    assert {(ran.owner, ran.path) for ran in disk.plans} == {("owner", "a"), ("owner", "")}
+    assert [verb for _, verb, _ in ran] == ["create", "write", "sync", "sync_directory", "write", "sync"]
+    assert {(owner, path) for owner, _, path in ran} == {("owner", "a"), ("owner", "")}
 
 
 # -- planted errors

@@ -90,7 +90,6 @@ class Directory:
         return self._by_id.get(topic_id)
 
     def topics(self) -> Iterable[LiveTopic]:
-        """All live topics, by name."""
         return [self._by_name[name] for name in sorted(self._by_name)]
 
     def is_live_group(self, group_id: int) -> bool:

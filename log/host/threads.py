@@ -126,10 +126,6 @@ def _work(jobs: queue.SimpleQueue[Job | None], upkeep: Upkeep) -> None:
         del job  # or an idle thread would keep the last plan's buffers alive
 
 
-def _never_abort(_: object) -> trio.lowlevel.Abort:
-    return trio.lowlevel.Abort.FAILED
-
-
 @attrs.define(eq=False)
 class Patience:
     """Whether the loop may wait in place now, judged by how such waits went.
@@ -317,7 +313,7 @@ class ThreadPool:
             job.task = trio.lowlevel.current_task()
             try:
                 if not (job.in_place and self._patience.wait(job)) and job.claim.acquire(blocking=False):
-                    await trio.lowlevel.wait_task_rescheduled(_never_abort)
+                    await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
             finally:
                 started = self._running.pop(job, None)
                 if job.is_late and started is not None:

@@ -335,7 +335,7 @@ class ConsumerLeases:
                 len(sent) >= limit or (sent[0].reply.done and not sent[0].reply.abandoned)
             ):
                 await self._collect_oldest()
-            self._runtime.lingers.add(self)
+            self._runtime.lingers.add(self.send_gathered)
         for lease, ranges in settled:
             for start, stop in ranges:
                 if not self.join_gathered(lease, start, stop):

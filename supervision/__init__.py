@@ -6,9 +6,7 @@ from callboard.supervision.policies import (
     RESTARTS,
     STRATEGIES,
     Backoff,
-    Restart,
     RestartWindow,
-    Strategy,
 )
 from callboard.supervision.spec import ChildSpec, SupervisorSpec
 from callboard.supervision.supervisor import Supervisor
@@ -20,9 +18,7 @@ __all__ = [
     "STRATEGIES",
     "Backoff",
     "ChildSpec",
-    "Restart",
     "RestartWindow",
-    "Strategy",
     "Supervisor",
     "SupervisorSpec",
     "System",

@@ -76,12 +76,10 @@ class RestartWindow:
         return True
 
     def clear(self) -> None:
-        """Forget all restarts."""
         self._admitted.clear()
 
 
 def is_number(value: object) -> bool:
-    """Whether it is a finite number."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 

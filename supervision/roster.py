@@ -151,7 +151,6 @@ class RosterMember:
         self.phase = to
 
     def comes_up(self) -> bool:
-        """Whether it should be started."""
         return self.phase == "down" and self.wanted
 
 

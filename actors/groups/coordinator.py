@@ -141,11 +141,8 @@ class Coordinator(Actor[CoordinatorCommand]):
         member.topics[topic.topic_id] = topic
         if self._idle_since_us is not None:
             self._set_idle(None)
-        asked = [(port, _asked(port, self._opening())) for port in topic.ports]
         joined = Joined(self._group_id, member.generation)
-        self.context.start_task(
-            self._ask_all, self._opening, asked, reply, joined, JOIN_PATIENCE_S, name="joining"
-        )
+        self._ask_each(topic.ports, self._opening, reply, joined, JOIN_PATIENCE_S, "joining")
 
     def _opening(self) -> c.OpenGroup:
         """With the settings of now: they may be altered while a partition restarts."""
@@ -153,21 +150,23 @@ class Coordinator(Actor[CoordinatorCommand]):
         settings = membership.settings
         return c.OpenGroup(self._group_id, settings.durable, settings.start, membership.delivery_settings())
 
-    async def _ask_all(
+    def _ask_each(
         self,
+        ports: Sequence[PartitionPort],
         command: Callable[[], Question],
-        asked: Sequence[tuple[PartitionPort, Reply | None]],
         reply: Reply,
         answer: object,
-        patience_s: float = math.inf,
+        patience_s: float,
+        name: str,
     ) -> None:
-        """Wait until every partition has answered, but no longer than `patience_s`; then answer with `answer`.
+        """Ask the partitions at once. A task waits until each has answered; `answer` is due after `patience_s` at most.
 
         One that has failed is passed: a consumer that meets it when it is revived, and does not know the group, joins
         again.
         """
+        asked = [(port, _asked(port, command())) for port in ports]
 
-        async def ask_each() -> None:
+        async def wait_for_each() -> None:
             try:
                 for port, asking in asked:
                     await _answered(port, command, asking)
@@ -177,7 +176,7 @@ class Coordinator(Actor[CoordinatorCommand]):
                 if not reply.done:
                     reply.fail(error)
 
-        await _answer_within(patience_s, ask_each, reply, answer)
+        self.context.start_task(_answer_within, patience_s, wait_for_each, reply, answer, name=name)
 
     # -- telling members
 
@@ -188,13 +187,12 @@ class Coordinator(Actor[CoordinatorCommand]):
             reply.answer(None)
             return
         member.generation += 1
-        fence = c.FenceConsumer(self._group_id, consumer, member.generation)
+        fence = partial(c.FenceConsumer, self._group_id, consumer, member.generation)
         ports = [port for topic in member.topics.values() for port in topic.ports]
-        asked = [(port, _asked(port, fence)) for port in ports]
+        self._ask_each(ports, fence, reply, None, math.inf, "fencing")
         news = self._membership.news.get(consumer)
         if news is not None:
             news.fence(member.generation)
-        self.context.start_task(self._ask_all, lambda: fence, asked, reply, None, name="fencing")
 
     # -- leaving
 

@@ -14,7 +14,6 @@ The same actor ends the linger of acks that nobody waits for (`Lingers`): consum
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 import attrs
 import trio
@@ -64,7 +63,6 @@ class RenewedLeases:
             self._changed.set()
 
     def remove(self, lease: RenewedLease) -> None:
-        """The body ended."""
         self._leases.pop(lease, None)
 
     def __len__(self) -> int:
@@ -89,23 +87,19 @@ class RenewedLeases:
                 await self._changed.wait()
 
 
-class Gatherer(Protocol):
-    """Somebody who gathers acks."""
-
-    def send_gathered(self) -> bool:
-        """Send what was gathered, without waiting; False when some could not be sent yet."""
-
-
 class Lingers:
     """Who has gathered acks that are not sent yet."""
 
     def __init__(self) -> None:
-        self._gatherers: dict[Gatherer, None] = {}
+        self._gatherers: dict[Callable[[], bool], None] = {}
         self._added = trio.Event()
 
-    def add(self, gatherer: Gatherer) -> None:
-        """`gatherer` sends within `ACK_LINGER_S`, whatever its task does meanwhile."""
-        self._gatherers[gatherer] = None
+    def add(self, send_gathered: Callable[[], bool]) -> None:
+        """Call `send_gathered` within `ACK_LINGER_S`, whatever its consumer's task does meanwhile.
+
+        It must not wait, and returns False when some acks could not be sent yet: then it is called again.
+        """
+        self._gatherers[send_gathered] = None
         self._added.set()
 
     async def end_each(self) -> None:
@@ -115,9 +109,9 @@ class Lingers:
             await trio.sleep(ACK_LINGER_S)
             self._added = trio.Event()
             gatherers, self._gatherers = self._gatherers, {}
-            for gatherer in gatherers:
-                if not gatherer.send_gathered():
-                    self.add(gatherer)
+            for send_gathered in gatherers:
+                if not send_gathered():
+                    self.add(send_gathered)
 
 
 class Renewals(Actor[None]):

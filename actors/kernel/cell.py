@@ -194,7 +194,6 @@ class Cell(Generic[M]):
     # -- inspection -----------------------------------------------------------------------------------------
 
     def statistics(self) -> ActorStatistics:
-        """What the actor has done so far."""
         return ActorStatistics(
             path=self.path,
             state=self.state,

@@ -114,7 +114,6 @@ class DurableActor(Actor[M], Generic[M, E]):
         )
 
     async def stopping(self) -> None:
-        """Close the journal."""
         await self._journal.close()
 
     def _restored(self, data: bytes) -> None:

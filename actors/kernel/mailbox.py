@@ -163,7 +163,6 @@ class Mailbox(Generic[M]):
             self._forced.append((before - sum([count for count, _ in self._forced]), envelope))
 
     def full(self, policy: str = "fail") -> MailboxFull:
-        """The error for a message that finds the mailbox full."""
         return MailboxFull(
             f"The mailbox of actor {self._path!r} is full ({self.capacity} messages wait, policy {policy}). "
             "Slow down and try again, or give it a larger mailbox.",
@@ -300,5 +299,4 @@ class Rate:
         self._at = now
 
     def read(self, now: float) -> float:
-        """The rate at `now`."""
         return self._rate * exp(min(0.0, self._at - now) / RATE_WINDOW_S)

@@ -367,9 +367,9 @@ class Partition(Actor[c.PartitionCommand]):
         offset, max_records, max_bytes = message
         log = self._log
         reading = log.read(max(offset, log.start_offset), max_records=max_records, max_bytes=max_bytes)
-        found = await self._from_disk(reading, reply.fail)
-        if found is not None:
-            reply.answer((found.batches, found.next_offset))
+        await self._from_disk(
+            reading, lambda found: reply.answer((found.batches, found.next_offset)), reply.fail
+        )
 
     def _alter(self, message: c.Alter, reply: Reply | None, now: float) -> None:
         if message.settings.partitions != self._spec.settings.partitions:
@@ -511,16 +511,18 @@ class Partition(Actor[c.PartitionCommand]):
         self._deliver(pending, reading)
 
     async def _read_leased_cold(self, pending: PendingLease, reading: LeaseReading) -> None:
+        def taken(found: Found) -> None:
+            reading.take(found.batches, found.next_offset if found.next_offset > start else stop)
+
         def fails(error: StorageError) -> None:
             self._core.lease_not_read(pending, error, self.context.clock.monotonic())
 
         log = self._log
         while (wanted := reading.wanted(log.start_offset)) is not None:
             start, stop, room = wanted
-            found = await self._from_disk(log.read(start, max_records=stop - start, max_bytes=room), fails)
-            if found is None:
+            found = log.read(start, max_records=stop - start, max_bytes=room)
+            if not await self._from_disk(found, taken, fails):
                 break
-            reading.take(found.batches, found.next_offset if found.next_offset > start else stop)
         else:
             self._deliver(pending, reading)
         self._perform()
@@ -535,14 +537,15 @@ class Partition(Actor[c.PartitionCommand]):
             self._window_read(effect, hot, hot[-1].last_offset + 1 if hot else effect.stop)
 
     async def _read_window_cold(self, effect: e.ReadWindow, start: int) -> None:
+        def taken(found: Found) -> None:
+            self._window_read(effect, found.batches, found.next_offset)
+
         def fails(error: StorageError) -> None:
             self._core.window_not_read(effect.group_id, error, self.context.clock.monotonic())
 
         log = self._log
         reading = log.read(max(start, log.start_offset), max_records=effect.stop - start)
-        found = await self._from_disk(reading, fails)
-        if found is not None:
-            self._window_read(effect, found.batches, found.next_offset)
+        await self._from_disk(reading, taken, fails)
         self._perform()
 
     def _window_read(self, effect: e.ReadWindow, batches: list[Columns], next_offset: int) -> None:
@@ -558,11 +561,14 @@ class Partition(Actor[c.PartitionCommand]):
             core.not_delivered(pending, now)
 
     async def _from_disk(
-        self, reading: Awaitable[Found], fails: Callable[[StorageError], object]
-    ) -> Found | None:
-        """What is read; None when the disk or memory refuses, which `fails` is told. New damage is told too."""
+        self,
+        reading: Awaitable[Found],
+        taken: Callable[[Found], object],
+        fails: Callable[[StorageError], object],
+    ) -> bool:
+        """Hand on what is read, and tell of new damage. False when disk or memory refuse, which `fails` is told."""
         try:
-            found = await reading
+            taken(await reading)
         except StorageError as error:
             fails(error)
         except MemoryError:
@@ -574,8 +580,8 @@ class Partition(Actor[c.PartitionCommand]):
             )
         else:
             self._tell_new_damage()
-            return found
-        return None
+            return True
+        return False
 
     # -- effects: time
 

@@ -487,10 +487,8 @@ def item_list(data: Buffer, ends: Ends, nulls: Buffer | None, start: int, stop: 
     return items
 
 
-def optional_times(times: Sequence[int | None] | None, what: str) -> array[int] | None:
+def optional_times(times: Sequence[int | None], what: str) -> array[int] | None:
     """An i64 column with `NO_TIME` for None; None when no record has a time."""
-    if times is None:
-        return None
     try:
         return array("q", times)  # type: ignore[arg-type]
     except (TypeError, OverflowError):

@@ -283,25 +283,13 @@ class FrameWalk:
                 needed = FRAME_HEADER_BYTES
                 break
             fields = unpack(view, at)
-            (
-                magic,
-                version,
-                codec,
-                flags,
-                count,
-                body_sum,
-                length,
-                plain,
-                base,
-                last,
-                first,
-                time_us,
-                own_sum,
-            ) = fields
+            magic, version, codec, flags, count, body_crc, length, plain, base, last, first, max_us, crc = (
+                fields
+            )
             if (
                 magic != FRAME_MAGIC
                 or (base != next_offset and (base < next_offset or start + at != jump_at))
-                or crc32(view[at : at + SEALED_BYTES], seed) != own_sum
+                or crc32(view[at : at + SEALED_BYTES], seed) != crc
                 or version != FRAME_VERSION
                 or flags
                 or codec > NEWEST_CODEC
@@ -310,7 +298,7 @@ class FrameWalk:
                 or count > COUNT_LIMIT
                 or plain > plain_limit
                 or (not codec and plain != length)
-                or time_us < first
+                or max_us < first
             ):
                 break
             if last >= limit:
@@ -320,7 +308,7 @@ class FrameWalk:
             if end > size and (last >= check_from or file_end is None or start + end > file_end):
                 needed = FRAME_HEADER_BYTES + length
                 break
-            if last >= check_from and crc32(view[body_at:end], seed) != body_sum:
+            if last >= check_from and crc32(view[body_at:end], seed) != body_crc:
                 break
             if last >= visit_from and visit is not None:
                 self.visited += 1
@@ -333,11 +321,11 @@ class FrameWalk:
                     break
             append(start + at)
             if index is not None:
-                index.note(start + at, end - at, base, last, count, time_us)
+                index.note(start + at, end - at, base, last, count, max_us)
             next_offset = last + 1
             records += count
-            if time_us > latest:
-                latest = time_us
+            if max_us > latest:
+                latest = max_us
             at = end
             if next_offset >= limit:
                 is_over = True

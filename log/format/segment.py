@@ -155,22 +155,8 @@ def decode_copy(copy: memoryview) -> SegmentHeader:
     """One of the two copies of a header."""
     if len(copy) < COPY_BYTES:
         raise SegmentHeaderInvalid(FaultReason.SHORT, "the file ends within the header")
-    (
-        magic,
-        version,
-        kind,
-        flags,
-        identity,
-        segment_id,
-        base_offset,
-        created_us,
-        previous_end,
-        previous_base,
-        gap,
-        records_version,
-        rest,
-        _,
-    ) = SEGMENT_LAYOUT.struct.unpack(copy)
+    magic, version, kind, flags, identity, *places = SEGMENT_LAYOUT.struct.unpack(copy)
+    segment_id, base_offset, created_us, previous_end, previous_base, gap, records_version, rest, _ = places
     if magic != SEGMENT_MAGIC:
         raise SegmentHeaderInvalid(FaultReason.MAGIC)
     if not SEGMENT_LAYOUT.is_sealed(copy):

@@ -99,7 +99,8 @@ class HostIncarnation(IncarnationBase):
     def start(self, plan: Plan) -> Job | None:
         """Start the plan; None, and nothing done, when no thread is free.
 
-        A plan that only writes, and little, is waited for at once, in place: it may be over then.
+        A plan that only writes, and little, is waited for at once, in place; so is one that syncs, while nobody else
+        has plans or is runnable. It may be over then.
         """
         if self.is_fenced:
             raise stale(self.owner)
@@ -115,9 +116,11 @@ class HostIncarnation(IncarnationBase):
                 syncs = True
             else:
                 size += sum(map(len, verb.buffers))
-        in_place = size <= IN_PLACE_BYTES_MAX and self._disk.in_place
-        job = self._disk.pool.start(
-            self.executor.run, plan, in_place=in_place, at_once=in_place and not syncs
+        disk = self._disk
+        in_place = size <= IN_PLACE_BYTES_MAX and disk.in_place
+        alone, disk.latest = in_place and disk.latest is self, self
+        job = disk.pool.start(
+            self.executor.run, plan, in_place=in_place, at_once=in_place and not syncs, alone=alone
         )
         if job is not None:
             job.has_landed = job.is_over and job.result is None and job.error is None
@@ -164,7 +167,14 @@ class HostIncarnation(IncarnationBase):
         if descriptor is None:
             return None
         try:
-            return self._read_nowait(descriptor, offset, length)
+            buffer = bytearray(length)
+            count = os.preadv(descriptor, (buffer,), offset, RWF_NOWAIT)
+            if count == length:
+                return bytes(buffer)
+            # Short at the end of the file, or where the cache ends: only the former is an answer.
+            if offset + count < os.fstat(descriptor).st_size:
+                return None
+            return bytes(memoryview(buffer)[:count])
         except OSError as error:
             if error.errno == errno.EOPNOTSUPP:
                 self._disk.reads_cached = False
@@ -173,17 +183,6 @@ class HostIncarnation(IncarnationBase):
             return None
         finally:
             file.unpin()
-
-    @staticmethod
-    def _read_nowait(descriptor: int, offset: int, length: int) -> bytes | None:
-        buffer = bytearray(length)
-        count = os.preadv(descriptor, (buffer,), offset, RWF_NOWAIT)
-        if count == length:
-            return bytes(buffer)
-        # Short at the end of the file, or where the cache ends: only the former is an answer.
-        if offset + count < os.fstat(descriptor).st_size:
-            return None
-        return bytes(memoryview(buffer)[:count])
 
     async def size(self, handle: Handle) -> int:
         file: HostHandle = self._own(handle)
@@ -293,6 +292,8 @@ class HostDisk:
         self.is_read_only = read_only
         self.reads_cached = bool(RWF_NOWAIT)
         self.in_place = in_place
+        self.latest: HostIncarnation | None = None
+        """Whose plan was started last: plans of several owners shall overlap."""
         # A reader keeps its idle files open: the owner is another process, which may take their names away.
         upkeep = no_upkeep if read_only else self.executor.files.sweep
         self.pool = ThreadPool("callboard-disk", threads_max, upkeep=upkeep, inline=inline)

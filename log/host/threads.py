@@ -126,10 +126,6 @@ def _work(jobs: queue.SimpleQueue[Job | None], upkeep: Upkeep) -> None:
         del job  # or an idle thread would keep the last plan's buffers alive
 
 
-def _never_abort(_: object) -> trio.lowlevel.Abort:
-    return trio.lowlevel.Abort.FAILED
-
-
 @attrs.define(eq=False)
 class Patience:
     """Whether the loop may wait in place now, judged by how such waits went.
@@ -273,11 +269,12 @@ class ThreadPool:
         *arguments: *Ts,
         in_place: bool = False,
         at_once: bool = False,
+        alone: bool = False,
     ) -> Job | None:
         """Call `function` in a thread: a job, which the caller must `finish`; None if no thread is free.
 
-        `in_place`: it is likely to be quick, so that the loop may wait for it in place (T4): now, if no other job is in
-        a thread and no other task runnable, else when it is finished. `at_once`: now, whoever else there is.
+        `in_place`: it is likely to be quick, so that the loop may wait for it in place (T4). `at_once`: also now.
+        `alone`: also now, if no other job is in a thread and no other task runnable.
         """
         try:
             token = trio.lowlevel.current_trio_token()
@@ -298,7 +295,7 @@ class ThreadPool:
         if len(running) > len(self._threads):
             self._grow()
         self._jobs.put(job)
-        is_alone = in_place and len(running) == 1 and not self._patience.is_crowded(now)
+        is_alone = alone and len(running) == 1 and not self._patience.is_crowded(now)
         if (at_once or is_alone) and self._patience.wait(job):
             job.is_over = True
             del running[job]
@@ -316,7 +313,7 @@ class ThreadPool:
             job.task = trio.lowlevel.current_task()
             try:
                 if not (job.in_place and self._patience.wait(job)) and job.claim.acquire(blocking=False):
-                    await trio.lowlevel.wait_task_rescheduled(_never_abort)
+                    await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
             finally:
                 started = self._running.pop(job, None)
                 if job.is_late and started is not None:

@@ -26,7 +26,6 @@ proven      records below this sequence survived a sync (see `journal_records`).
             ahead of it, so what lies below and is missing is damage.
 version     the form in which the owner writes its records; each segment's header says which form is in it.
 dirty       events were handed to the OS that no sync has proven: they survive a crash of the process only.
-reserve     zeros ahead of the last frame.
 
 Invariants
 ----------
@@ -62,7 +61,6 @@ from callboard.log.format.segment import SegmentKind, encode_segment_header, ide
 from callboard.log.journal.journal_disk import (
     close_quietly,
     error_of,
-    is_among,
     leave_segment,
     make_directory,
     may_have_named,
@@ -72,12 +70,24 @@ from callboard.log.journal.journal_disk import (
 )
 from callboard.log.journal.journal_reading import JournalReading
 from callboard.log.journal.journal_records import CONTROL, Kind, columns_of_control
-from callboard.log.journal.journal_recovery import JournalRecovery, Owner, Replay, prune_segments
+from callboard.log.journal.journal_recovery import JournalRecovery, Owner, Replay, announced_snapshot
 from callboard.log.limits import USUAL, Limits
 from callboard.log.seams.clock import Clock
-from callboard.log.seams.disk import Buffer, Close, Incarnation, Mark, Sync, Verb, Write, Zero
+from callboard.log.seams.disk import (
+    Buffer,
+    Close,
+    Incarnation,
+    Mark,
+    Sync,
+    SyncDirectory,
+    Unlink,
+    Verb,
+    Write,
+    Zero,
+)
 from callboard.log.seams.entropy import Entropy
-from callboard.log.segments.segment_file import SegmentFile
+from callboard.log.segments.scanning import open_segment
+from callboard.log.segments.segment_file import SegmentFile, segment_path, segment_sizes
 
 TOP_UPS_PER_RESERVE: Final = 2
 """What part of the reserve is written beyond it each time that it is topped up."""
@@ -384,24 +394,16 @@ class Journal:
         The error is indefinite when the events may be found at the next open, unless the journal is healed before.
         """
         self.withdraw(staged)
-        if not is_among(error.verb, staged.verbs):
+        if not any(verb is error.verb for verb in staged.verbs):
             return error_of(self.directory, "appending", error, "Nothing was stored in it.")
         if isinstance(error.verb, Zero) and lacks_space(error):
             self.is_short_of_space = True
-            return error_of(
-                self.directory,
-                "appending",
-                error,
-                "Nothing was stored. Free space: the journal continues by itself.",
-            )
+            advice = "Nothing was stored. Free space: the journal continues by itself."
+            return error_of(self.directory, "appending", error, advice)
         self._next = staged.end_sequence
         self.needs_healing = True
-        found = error_of(
-            self.directory,
-            "appending",
-            error,
-            "The events may or may not be stored. The journal must be healed.",
-        )
+        advice = "The events may or may not be stored. The journal must be healed."
+        found = error_of(self.directory, "appending", error, advice)
         found.indefinite = True
         return found
 
@@ -500,14 +502,45 @@ class Journal:
         self._check_idle("prune")
         self._busy = "pruning"
         try:
-            pruned = await prune_segments(self._files, self.directory, keep_from_us, keep_bytes)
-            self.history_bytes = pruned.kept_bytes
-            self.dropped_history_bytes += pruned.excess_bytes
-            return pruned.segments
+            return await self._prune(keep_from_us, keep_bytes)
         except PlanFailed as error:
             raise error_of(self.directory, "pruning", error) from error
         finally:
             self._busy = None
+
+    async def _prune(self, keep_from_us: int | None, keep_bytes: int | None) -> int:
+        files, directory = self._files, self.directory
+        sizes = segment_sizes(await files.list(directory))
+        bases = list(sizes)
+        superfluous: list[int] = []
+        created_us: dict[int, int] = {}
+        for base in reversed(bases):
+            segment = await open_segment(files, segment_path(directory, base))
+            created_us[base] = segment.header.created_us
+            kind, _ = await announced_snapshot(files, segment)
+            await files.submit((Close(segment.handle),))
+            if kind is not None:
+                superfluous = bases[: bases.index(base)]
+                break
+        verbs: list[Verb] = []
+        kept = sum(sizes[base] for base in superfluous)
+        excess = 0
+        for base, successor in zip(superfluous, bases[1:], strict=False):
+            if successor not in created_us:
+                segment = await open_segment(files, segment_path(directory, successor))
+                created_us[successor] = segment.header.created_us
+                await files.submit((Close(segment.handle),))
+            if keep_from_us is not None and created_us[successor] > keep_from_us:
+                if keep_bytes is None or kept <= keep_bytes:
+                    break
+                excess += sizes[base]
+            verbs.append(Unlink(segment_path(directory, base)))
+            kept -= sizes[base]
+        if verbs:
+            await files.submit((*verbs, SyncDirectory(directory)))
+        self.history_bytes = kept
+        self.dropped_history_bytes += excess
+        return len(verbs)
 
     # -- state --------------------------------------------------------------------------------------------------
 
@@ -577,7 +610,7 @@ class Journal:
             reserves = (reserve_bytes,) if allocate_or_fail else (reserve_bytes, 0)
             await start_segment(self._files, segment, header, frames, reserves, first)
         except PlanFailed as error:
-            if is_among(error.verb, first) or may_have_named(error):
+            if any(verb is error.verb for verb in first) or may_have_named(error):
                 self.needs_healing = True
             advice = "Free space: the journal goes on by itself." if lacks_space(error) else ""
             raise error_of(self.directory, doing, error, advice) from error

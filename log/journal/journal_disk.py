@@ -22,11 +22,6 @@ from callboard.log.seams.disk import (
 from callboard.log.segments.segment_file import NEW_SUFFIX, SEGMENT_SUFFIX, SegmentFile, segment_sizes
 
 
-def is_among(verb: Verb, verbs: Sequence[Verb]) -> bool:
-    """Whether `verb` is one of `verbs` itself, not one that is equal."""
-    return any(one is verb for one in verbs)
-
-
 def may_have_named(error: PlanFailed) -> bool:
     """Whether a failed creation may have given the new segment its name."""
     return isinstance(error.verb, (Rename, Open, Close, SyncDirectory))

@@ -14,7 +14,7 @@ from callboard.log.journal.journal_disk import segment_bases
 from callboard.log.journal.journal_records import Kind, decode_control
 from callboard.log.journal.journal_recovery import Owner, check_version
 from callboard.log.seams.disk import Close, Incarnation
-from callboard.log.segments.scanning import OpenSegment, open_segment, scan_file
+from callboard.log.segments.scanning import open_segment, scan_file
 from callboard.log.segments.segment_file import segment_path
 
 
@@ -44,14 +44,11 @@ class JournalReading:
                 self.faults.append(f"segment {base} has no readable header ({fault})")
                 continue
             try:
-                await self._segment(segment, successor)
+                check_version(segment, self._owner)
+                self._owner.versioned(segment.header.records_version)
+                await scan_file(self._files, segment, visit=partial(self._visit, successor))
             finally:
                 await self._files.submit((Close(segment.handle),))
-
-    async def _segment(self, segment: OpenSegment, successor: int | None) -> None:
-        check_version(segment, self._owner)
-        self._owner.versioned(segment.header.records_version)
-        await scan_file(self._files, segment, visit=partial(self._visit, successor))
 
     def _visit(self, successor: int | None, position: int, fields: FrameFields, body: memoryview) -> bool:
         header = FrameHeader(*fields)

@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from itertools import pairwise
 
 import attrs
 
@@ -40,15 +39,13 @@ from callboard.log.seams.disk import (
     Handle,
     Incarnation,
     Sync,
-    SyncDirectory,
-    Unlink,
     Verb,
     Write,
     Zero,
 )
 from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.scanning import OpenSegment, open_segment, scan_file
-from callboard.log.segments.segment_file import SegmentFile, segment_path, segment_sizes
+from callboard.log.segments.segment_file import SegmentFile, segment_path
 
 Sink = Callable[[bytes], None]
 
@@ -219,7 +216,16 @@ class Replay:
             self.next = found
             self.needs_healing = True
         else:
-            recovery.quarantined = await self._quarantine(segment, position, torn_end)
+            quarantine, handle = Quarantine(self.files, self.directory), segment.handle
+            if torn_end > position:
+                # On a full disk the torn bytes are given up: nobody was told that they are stored.
+                try:
+                    torn_bytes, segment_id = torn_end - position, segment.header.segment_id
+                    await quarantine.copy(handle, self.next, position, torn_bytes, segment_id)
+                except PlanFailed as error:
+                    if not lacks_space(error):
+                        raise
+            recovery.quarantined = tuple(quarantine.kept)
             recovery.rewritten_bytes = position - self.unproven[0][1] if self.unproven else 0
             self.needs_healing = not await self._rewrite(
                 segment.handle, position, recovery.rewritten_bytes, torn_end
@@ -295,18 +301,6 @@ class Replay:
 
     # -- the end ------------------------------------------------------------------------------------------------
 
-    async def _quarantine(self, segment: OpenSegment, start: int, end: int) -> tuple[str, ...]:
-        """Copy the torn bytes aside. On a full disk they are given up: nobody was told that they are stored."""
-        if end <= start:
-            return ()
-        quarantine = Quarantine(self.files, self.directory)
-        try:
-            await quarantine.copy(segment.handle, self.next, start, end - start, segment.header.segment_id)
-        except PlanFailed as error:
-            if not lacks_space(error):
-                raise
-        return tuple(quarantine.kept)
-
     async def _rewrite(self, handle: Handle, position: int, unproven_bytes: int, torn_end: int) -> bool:
         """Write the unproven frames anew in place and zeros over what is torn, and sync; False when that fails."""
         verbs: list[Verb] = []
@@ -332,18 +326,6 @@ class Replay:
         )
 
 
-@attrs.frozen
-class Pruned:
-    """What pruning did to the segments before the newest snapshot."""
-
-    segments: int
-    """How many were removed."""
-    kept_bytes: int
-    """Of those that are still there."""
-    excess_bytes: int
-    """Removed although they were not too old: they were too many."""
-
-
 async def announced_snapshot(
     files: Incarnation, segment: OpenSegment, frames: int = 1
 ) -> tuple[Kind | None, int]:
@@ -359,38 +341,3 @@ async def announced_snapshot(
     control = decode_control(found[0].value(0)) if found else None
     is_snapshot = control is not None and control.kind in (Kind.SNAPSHOT, Kind.HEAL)
     return control.kind if control is not None and is_snapshot else None, len(found)
-
-
-async def prune_segments(
-    files: Incarnation, directory: str, keep_from_us: int | None, keep_bytes: int | None
-) -> Pruned:
-    """Remove segments older than the newest snapshot, oldest first. See `Journal.prune`."""
-    sizes = segment_sizes(await files.list(directory))
-    bases = list(sizes)
-    superfluous: list[int] = []
-    created_us: dict[int, int] = {}
-    for base in reversed(bases):
-        segment = await open_segment(files, segment_path(directory, base))
-        created_us[base] = segment.header.created_us
-        kind, _ = await announced_snapshot(files, segment)
-        await files.submit((Close(segment.handle),))
-        if kind is not None:
-            superfluous = bases[: bases.index(base)]
-            break
-    verbs: list[Verb] = []
-    kept = sum(sizes[base] for base in superfluous)
-    excess = 0
-    for base, successor in pairwise([*superfluous, *bases[len(superfluous) : len(superfluous) + 1]]):
-        if successor not in created_us:
-            segment = await open_segment(files, segment_path(directory, successor))
-            created_us[successor] = segment.header.created_us
-            await files.submit((Close(segment.handle),))
-        if keep_from_us is not None and created_us[successor] > keep_from_us:
-            if keep_bytes is None or kept <= keep_bytes:
-                break
-            excess += sizes[base]
-        verbs.append(Unlink(segment_path(directory, base)))
-        kept -= sizes[base]
-    if verbs:
-        await files.submit((*verbs, SyncDirectory(directory)))
-    return Pruned(len(verbs), kept, excess)

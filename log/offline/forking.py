@@ -13,10 +13,11 @@ from callboard.log.format.frame_walk import FrameWalk
 from callboard.log.format.index import SegmentIndex
 from callboard.log.format.segment import GapReason, SegmentKind, encode_segment_header, identity_of
 from callboard.log.journal.journal_records import Kind, columns_of_control
-from callboard.log.limits import INDEX_INTERVAL_BYTES, SEGMENT_BYTES_MAX
+from callboard.log.limits import SEGMENT_BYTES_MAX
 from callboard.log.offline.found import FoundRun, Inspection, SegmentState
 from callboard.log.seams.disk import Buffer, Close, Incarnation, Open, Verb
 from callboard.log.segments.filling import SegmentFill
+from callboard.log.segments.index_file import new_index
 from callboard.log.segments.segment_file import SegmentFile
 
 FORKING_KINDS: Final = frozenset({"header", "header-copy", "damage", "undecodable", "snapshot", "lost"})
@@ -137,7 +138,7 @@ async def write_fork(
         identity=identity_of(found.directory),
     )
     await files.submit(file.start_verbs(encoded))
-    index = SegmentIndex(segment_id, fork.base, interval_bytes=INDEX_INTERVAL_BYTES)
+    index = new_index(segment_id, fork.base)
     fill = SegmentFill(files, file, index)
     if source is not None and source.segment_id is not None:
         await copy_parts(files, fill, fork, source, source.segment_id)

@@ -76,8 +76,11 @@ class Inspector:
         self._sort_segments(states)
         for state, following in zip_longest(found.segments, found.segments[1:]):
             await self._segment(state, following)
+        first = found.segments[0] if found.segments else None
         if found.kind == "journal":
-            self._check_beginning()
+            if first is not None and first.base > 0 and not found.has_snapshot:
+                message = "the journal's beginning was pruned, and no snapshot that replaces it can be read"
+                first.tell("snapshot", None, 0, first.base - 1, message)
         else:
             self._note_first_gap()
             self._check_committed()
@@ -255,12 +258,6 @@ class Inspector:
             self.found.problems.append(Problem(path, "index", None, None, None, message))
 
     # -- the whole log ------------------------------------------------------------------------------------------
-
-    def _check_beginning(self) -> None:
-        segments = self.found.segments
-        if segments and segments[0].base > 0 and not self.found.has_snapshot:
-            message = "the journal's beginning was pruned, and no snapshot that replaces it can be read"
-            segments[0].tell("snapshot", None, 0, segments[0].base - 1, message)
 
     def _read_committed(self, data: bytes) -> None:
         found = self.found

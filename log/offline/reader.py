@@ -15,13 +15,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
 import attrs
 
 from callboard.log.errors import InvalidArgument, LogCorrupt, OffsetOutOfRange, PlanFailed
-from callboard.log.format.committed import COMMITTED_BYTES, decode_committed
+from callboard.log.format.committed import COMMITTED_NAME, decode_committed
 from callboard.log.format.faults import CommittedInvalid, SegmentHeaderInvalid
 from callboard.log.format.frame_walk import CHUNK_BYTES, FrameWalk, run_walk_async
 from callboard.log.format.index import SegmentIndex
@@ -33,7 +34,7 @@ from callboard.log.segments.index_file import load_index
 from callboard.log.segments.reading import Reading, ReadRequest
 from callboard.log.segments.scanning import OpenSegment, first_at, open_segment
 from callboard.log.segments.segment_file import segment_path
-from callboard.log.segments.small_files import open_file
+from callboard.log.segments.small_files import read_whole
 
 OPEN_SEGMENTS_MAX: Final = 4
 """Segments kept open between reads."""
@@ -112,13 +113,11 @@ class LogReader:
             await self.refresh()
         request = ReadRequest(offset, max_records, max_bytes)
         for is_retry in (False, True):
-            try:
+            with suppress(MovedError):
                 await self._read(request, is_retry=is_retry)
-            except MovedError:
-                # Rolled, forked or removed since the directory was listed: look again, once.
-                await self._list()
-                continue
-            break
+                break
+            # Rolled, forked or removed since the directory was listed: look again, once.
+            await self._list()
         return request.reading()
 
     async def offset_at(self, time_us: int) -> int:
@@ -156,24 +155,17 @@ class LogReader:
     # -- where things are ---------------------------------------------------------------------------------------
 
     async def _committed_end(self) -> int:
-        handle = self._files.handle(f"{self.directory}/committed")
-        if not await open_file(self._files, handle):
-            return 0
-        try:
-            for _ in range(COMMITTED_TRIES):
-                data = await self._files.read(handle, 0, COMMITTED_BYTES)
-                try:
-                    return decode_committed(data).visible_end
-                except CommittedInvalid:
-                    continue
-        finally:
-            await self._files.submit((Close(handle),))
+        path, data = f"{self.directory}/{COMMITTED_NAME}", b""
+        for _ in range(COMMITTED_TRIES):
+            data = await read_whole(self._files, path) or b""
+            with suppress(CommittedInvalid):
+                return decode_committed(data).visible_end
         if not any(data):
             return 0
         raise LogCorrupt(
-            f"{handle.path} is damaged, so nobody knows how far the partition may be read. Open it for writing once, "
+            f"{path} is damaged, so nobody knows how far the partition may be read. Open it for writing once, "
             "or run `callboard repair`: both rebuild the file.",
-            path=handle.path,
+            path=path,
             offsets=None,
         )
 

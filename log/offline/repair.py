@@ -154,25 +154,28 @@ class LogRepair:
             name = segment_path(found.directory, state.base).rpartition("/")[2]
             self.actions.append(RepairAction(state.path, "rename", f"named {name}, as its header says"))
         for fork in forks:
-            self._say(fork)
+            message = f"offsets {fork.base} to {fork.end - 1} are kept in a new segment"
+            if fork.end == fork.base:
+                message = "a new, empty segment"
+            path = found.directory if fork.source is None else fork.source.path
+            self.actions.append(RepairAction(path, "fork", message))
+            self.lost += [(found.directory, first, last) for first, last in fork.lost]
         self.actions += [
             RepairAction(state.path, "quarantine", "moved to quarantine whole")
             for state in (*found.refused, *gone)
         ]
-        if self.dry_run:
-            await self._mend_rest(taken | {state.base for state in gone})
-            return
-        await remove_unfinished(self.files, found.directory)
-        for state in found.refused:
-            await self._set_aside(state)
-        for state in misnamed:
-            target = segment_path(found.directory, state.base)
-            await self.files.submit((Rename(state.path, target), SyncDirectory(found.directory)))
-            state.path, state.is_misnamed = target, False
-        for fork in reversed(forks):
-            await self._fork(fork)
-        for state in gone:
-            await self._set_aside(state)
+        if not self.dry_run:
+            await remove_unfinished(self.files, found.directory)
+            for state in found.refused:
+                await self._set_aside(state)
+            for state in misnamed:
+                target = segment_path(found.directory, state.base)
+                await self.files.submit((Rename(state.path, target), SyncDirectory(found.directory)))
+                state.path, state.is_misnamed = target, False
+            for fork in reversed(forks):
+                await self._fork(fork)
+            for state in gone:
+                await self._set_aside(state)
         await self._mend_rest(taken | {state.base for state in gone})
 
     async def record(self, *, accept: bool, now_us: int) -> None:
@@ -186,14 +189,6 @@ class LogRepair:
             self.actions.append(RepairAction(record.path, "accept", message))
         if not self.dry_run:
             await record.store()
-
-    def _say(self, fork: Fork) -> None:
-        source = fork.source.path if fork.source is not None else self.found.directory
-        message = f"offsets {fork.base} to {fork.end - 1} are kept in a new segment"
-        self.actions.append(
-            RepairAction(source, "fork", message if fork.end > fork.base else "a new, empty segment")
-        )
-        self.lost += [(self.found.directory, first, last) for first, last in fork.lost]
 
     async def _fork(self, fork: Fork) -> None:
         """Write one new segment and give it its name; what had the name goes to quarantine in the same plan (P1)."""

@@ -8,6 +8,7 @@ has removed it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Final
@@ -143,9 +144,7 @@ class LogReads:
             else:
                 await self._read_segment(segment, request, durable_end)
         self._keep(request)
-        closing = self.forget([])
-        if closing:
-            await self._files.submit(closing)
+        await self.close_dropped()
         return request.reading()
 
     async def _read_segment(self, segment: StoredSegment, request: ReadRequest, durable_end: int) -> None:
@@ -269,8 +268,14 @@ class LogReads:
             other.index = None
         return closing
 
-    def forget(self, segments: list[StoredSegment]) -> list[Verb]:
-        """Verbs that close dropped segments; those being read are closed later."""
+    async def close_dropped(self, segments: Sequence[StoredSegment] = ()) -> None:
+        """Close `segments`, which are dropped, and those dropped earlier; the ones being read are closed later."""
+        closing = self.forget(segments)
+        if closing:
+            await self._files.submit(closing)
+
+    def forget(self, segments: Sequence[StoredSegment]) -> list[Verb]:
+        """As `close_dropped`: the verbs."""
         dropped = self._closing + [segment for segment in segments if segment.is_open]
         self._closing = [segment for segment in dropped if segment.readers]
         return [Close(segment.file.handle) for segment in dropped if not segment.readers]

@@ -53,7 +53,7 @@ from callboard.log.format.frame import encode_frame
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
 from callboard.log.limits import INDEX_INTERVAL_BYTES, READ_BYTES_DEFAULT, USUAL, Limits
 from callboard.log.partition.log_reads import LogReads
-from callboard.log.partition.recovery import Opened, Recovery, gaps_between, open_partition, open_proven
+from callboard.log.partition.recovery import Opened, Recovery, open_partition, open_proven
 from callboard.log.partition.retention import LogSettings, unlink_segments
 from callboard.log.partition.rewriting import Writer
 from callboard.log.partition.survey import remove_leftovers
@@ -102,15 +102,6 @@ class StagedAppend:
     runs: list[StagedRun]
     index_before: tuple[int, int, Handle | None]
     """What was known of the index of the segment in use."""
-
-    @property
-    def first_write(self) -> int:
-        """The index of the first verb that stores a byte of a record."""
-        handles = {id(run.segment.file.handle) for run in self.runs if run.buffers}
-        for place, verb in enumerate(self.verbs):
-            if type(verb) is Write and id(verb.handle) in handles:
-                return place
-        return len(self.verbs)
 
 
 @attrs.define(eq=False, repr=False, kw_only=True)
@@ -269,7 +260,11 @@ class PartitionLog:
     @property
     def gaps(self) -> tuple[Gap, ...]:
         """Offsets that no record has, and why."""
-        return gaps_between(self._segments)
+        return tuple(
+            Gap(segment.previous_end, segment.base_offset - 1, segment.gap.name.lower())
+            for segment in self._segments
+            if segment.previous_end < segment.base_offset
+        )
 
     @property
     def damages(self) -> tuple[Damage, ...]:
@@ -394,10 +389,13 @@ class PartitionLog:
 
         `DiskFull` when there is no space, else `PublishFailed`; `indefinite` tells whether the records may turn up.
         """
-        first_write = staged.first_write
-        place = next((at for at, verb in enumerate(staged.verbs) if verb is error.verb), len(staged.verbs))
+        handles = {id(run.segment.file.handle) for run in staged.runs if run.buffers}
+        is_certain = False
+        for verb in staged.verbs:
+            if type(verb) is Write and id(verb.handle) in handles:
+                break  # the first that stores a byte of a record
+            is_certain = is_certain or verb is error.verb
         is_full = lacks_space(error)
-        is_certain = place < first_write
         if is_certain and is_full and len(staged.runs) == 1:
             # Not a byte of the records was written (F3): the file is as good as before.
             self._withdraw(staged)
@@ -486,9 +484,7 @@ class PartitionLog:
             reads, earlier = self._reads, list(self._segments)
             self.owed_for, self.needs_healing = None, False
             self._use(opened)
-            closing = reads.forget(earlier)
-            if closing:
-                await self._files.submit(closing)
+            await reads.close_dropped(earlier)
             return
         await remove_leftovers(self._files, self._directory, self._segments.active)
         if not self._is_tainted:
@@ -508,10 +504,9 @@ class PartitionLog:
         self.durable_end = self.visible_end
         if self._mark is not None:
             self._mark.store(encode_committed(self.visible_end, self.durable_end))
-        closing = self._reads.forget([abandoned]) if abandoned.base_offset == made.base_offset else []
         self.needs_healing = self._is_tainted = False
-        if closing:
-            await self._files.submit(closing)
+        if abandoned.base_offset == made.base_offset:
+            await self._reads.close_dropped([abandoned])
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
@@ -581,9 +576,7 @@ class PartitionLog:
                 return
             gone, failure = await unlink_segments(self._files, droppable)
             segments.drop_first(gone)
-            closing = self._reads.forget(droppable[:gone])
-            if closing:
-                await self._files.submit(closing)
+            await self._reads.close_dropped(droppable[:gone])
             if failure is not None:
                 raise failure
         finally:

@@ -57,7 +57,7 @@ from callboard.log.segments.placing import TOO_FAR, explains_ends, is_within_rea
 from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.scanning import damages_of, ensure_open, scan_from
 from callboard.log.segments.segment_file import SegmentFile
-from callboard.log.segments.segments import Damage, Gap, SegmentList, StoredSegment
+from callboard.log.segments.segments import Damage, SegmentList, StoredSegment
 from callboard.log.segments.small_files import read_whole
 
 
@@ -147,18 +147,14 @@ async def open_proven(files: Incarnation, directory: str, *, segment_bytes: int)
     if not kept:
         if committed is not None and not found.segments and found.doubtful_from == NOTHING:
             end = max(committed.visible_end, committed.durable_end)
-        kept = [empty_segment(files, directory, end, segment_bytes)]
+        # Stands for the segment that recovery could not make: it has no file, and nothing is read from it.
+        file = SegmentFile(files, directory, end, segment_id=0, limit_bytes=segment_bytes)
+        none, index = GapReason.NONE, new_index(0, end)
+        kept = [StoredSegment(file, index, created_us=0, previous_end=end, gap=none, is_open=True)]
     kept[-1].end_offset = end
     damages = (*tail.without_doubtful(found.damages), *tail.damages)
     record = await DamageRecord.load(files, directory)
     return Opened(SegmentList(kept), None, end, Recovery(tail.torn_bytes, damages), record)
-
-
-def empty_segment(files: Incarnation, directory: str, base: int, segment_bytes: int) -> StoredSegment:
-    """Stands for the segment that recovery could not make: it has no file, and nothing is read from it."""
-    file = SegmentFile(files, directory, base, segment_id=0, limit_bytes=segment_bytes)
-    index = new_index(0, base)
-    return StoredSegment(file, index, created_us=0, previous_end=base, gap=GapReason.NONE, is_open=True)
 
 
 def readable_committed(data: bytes) -> Committed | None:
@@ -176,15 +172,6 @@ async def close_all(files: Incarnation, segments: Sequence[StoredSegment]) -> No
 
 def last_base(segments: Sequence[StoredSegment]) -> int | None:
     return segments[-1].base_offset if segments else None
-
-
-def gaps_between(segments: SegmentList) -> tuple[Gap, ...]:
-    """The offsets that no record has, as the segments' headers explain them."""
-    return tuple(
-        Gap(segment.previous_end, segment.base_offset - 1, segment.gap.name.lower())
-        for segment in segments
-        if segment.previous_end < segment.base_offset
-    )
 
 
 class TailRecovery:
@@ -234,14 +221,8 @@ class TailRecovery:
         segment.index, segment.is_indexed = index, True
         segment.index_stored_to = index.end_position
         file, earlier_runs = segment.file, len(self.runs)
-        scan = await scan_from(
-            self._files,
-            segment,
-            index,
-            limit=limit,
-            visit=partial(self._take_unproven, segment),
-            visit_from=self.proven,
-        )
+        take = partial(self._take_unproven, segment)
+        scan = await scan_from(self._files, segment, index, limit=limit, visit=take, visit_from=self.proven)
         segment.damages = tuple(damages_of(file.path, scan))
         self.damages += segment.damages
         is_torn = limit == NOTHING and scan.tail is Tail.TORN

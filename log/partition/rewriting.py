@@ -121,13 +121,9 @@ class Writer:
             return list(segments)
         before = [segment for segment in segments if segment.base_offset < runs[0].base_offset]
         made: dict[int, StoredSegment] = {}
-        for place in range(len(runs) - 1, -1, -1):
-            previous_base = runs[place].base_offset
-            if place:
-                previous_base = runs[place - 1].base_offset
-            elif before:
-                previous_base = before[-1].base_offset
-            made[runs[place].base_offset] = await self._make(runs[place], previous_base, segments)
+        previous = [before[-1] if before else runs[0], *runs[:-1]]
+        for run, earlier in reversed(list(zip(runs, previous, strict=True))):
+            made[run.base_offset] = await self._make(run, earlier.base_offset, segments)
         survivors = [segment for segment in segments if segment.base_offset not in made]
         for segment in segments:
             if segment.base_offset in made:
@@ -183,12 +179,9 @@ class Writer:
             return ()
         for segment in segments:
             if segment.base_offset == run.base_offset:
+                file = segment.file
                 return await self.quarantine.link_verbs(
-                    segment.file.path,
-                    segment.base_offset,
-                    SEGMENT_HEADER_BYTES,
-                    segment.file.allocated_to,
-                    segment.segment_id,
+                    file.path, file.base_offset, SEGMENT_HEADER_BYTES, file.allocated_to, file.segment_id
                 )
         return ()
 

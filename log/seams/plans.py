@@ -85,7 +85,12 @@ def check_plan(plan: tuple[Verb, ...], incarnation: object) -> None:
         if kind in HANDLE_VERBS:
             handle: Any = verb.handle  # type: ignore[union-attr]
             if getattr(handle, "incarnation", None) is not incarnation:
-                raise _foreign(handle)
+                path = getattr(handle, "path", handle)
+                raise InvalidArgument(
+                    f"the handle for {path!r} belongs to another incarnation. Nothing was done. "
+                    "Make a handle of the incarnation that submits the plan.",
+                    path=path,
+                )
         elif kind in PATH_VERBS:
             check_path(verb.path, root_allowed=kind is SyncDirectory)  # type: ignore[union-attr]
         elif kind in TWO_PATH_VERBS:
@@ -93,15 +98,6 @@ def check_plan(plan: tuple[Verb, ...], incarnation: object) -> None:
             check_path(verb.target)  # type: ignore[union-attr]
         else:
             raise InvalidArgument(f"{verb!r} is not a verb of a disk plan. Nothing was done.", verb=verb)
-
-
-def _foreign(handle: Any) -> InvalidArgument:
-    path = getattr(handle, "path", handle)
-    return InvalidArgument(
-        f"the handle for {path!r} belongs to another incarnation. Nothing was done. "
-        "Make a handle of the incarnation that submits the plan.",
-        path=path,
-    )
 
 
 def path_of(verb: Verb) -> str:

@@ -7,7 +7,6 @@ them, or delete them; Callboard only deletes a partition's oldest ones when they
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from callboard.log.limits import MIB, QUARANTINE_BYTES_MAX
@@ -43,30 +42,29 @@ class Quarantine:
         """Where bytes go that would have begun at `offset`, at byte `position` of their segment."""
         return f"{DIRECTORY}/{self._prefix}{offset:020d}@{position}@{segment_id:016x}{suffix}"
 
-    async def make_room(self, size_bytes: int, keep: Sequence[str] = ()) -> None:
+    async def make_room(self, size_bytes: int) -> None:
         """Make the directory, and delete this partition's oldest files so that `size_bytes` more fit the limit."""
         entries = await self._files.list(DIRECTORY)
         own = [entry for entry in entries if entry.name.startswith(self._prefix) and not entry.is_directory]
         excess = sum(entry.size_bytes for entry in own) + size_bytes - QUARANTINE_BYTES_MAX
         verbs: list[Verb] = [MakeDirectory(DIRECTORY), SyncDirectory("")] if not entries else []
         for entry in own:
-            path = f"{DIRECTORY}/{entry.name}"
-            if excess > 0 and path not in keep:
-                verbs.append(Unlink(path))
+            if excess > 0:
+                verbs.append(Unlink(f"{DIRECTORY}/{entry.name}"))
                 excess -= entry.size_bytes
         if verbs:
             await self._files.submit(verbs)
 
     async def copy(
         self, source: Handle, offset: int, position: int, size_bytes: int, segment_id: int
-    ) -> str | None:
-        """Copy bytes out of a segment, at most the limit. None when they were copied before (recovery repeats)."""
+    ) -> None:
+        """Copy bytes out of a segment, at most the limit, unless they were copied before (recovery repeats)."""
         size_bytes = min(size_bytes, QUARANTINE_BYTES_MAX)
         path = self.path_for(offset, position, segment_id, ".torn")
         name = path.removeprefix(DIRECTORY + "/")
         for entry in await self._files.list(DIRECTORY):
             if entry.name == name and entry.size_bytes == size_bytes:
-                return None
+                return
         await self.make_room(size_bytes)
         await self._remove(path)
         target = self._files.handle(path)
@@ -76,7 +74,6 @@ class Quarantine:
             await self._files.submit((Write(target, start, (data,)),))
         await self._files.submit((Sync(target), Close(target), SyncDirectory(DIRECTORY)))
         self.kept.append(path)
-        return path
 
     async def _remove(self, path: str) -> None:
         """Remove a shorter copy that an interrupted recovery left."""

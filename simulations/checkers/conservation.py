@@ -27,9 +27,9 @@ Offsets = dict[tuple[str, str, int], set[int]]
 def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:
     """Sums that do not add up."""
     salvaged = terms.salvaged(history)
-    cuts = history.of("power cut") if terms.beyond else []
     # Beyond the promise a power cut may spoil the journal's last frames, which looks like a torn write.
-    maybe, sure = _offsets(history, "ack"), _offsets(history, "acked", since=cuts[-1].number if cuts else 0)
+    since = history.last("power cut") if terms.beyond else 0
+    maybe, sure = _offsets(history, "ack"), _offsets(history, "acked", since)
     found = []
     for left in surviving.partitions:
         if left.label in salvaged:

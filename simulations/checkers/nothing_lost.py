@@ -23,7 +23,7 @@ PROMISE = "nothing acknowledged is lost"
 def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:
     """One violation per message that is not at its offset."""
     cuts = history.of("power cut")
-    last_cut = cuts[-1].number if cuts else -1
+    last_cut = history.last("power cut")
     partitions = {(left.topic, left.index): left for left in surviving.partitions}
     begun = {number: entry.number for entry in history.of("publish") for number in entry.ids}
     found = []

@@ -33,7 +33,9 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
 def _used_twice(history: History, surviving: Surviving, terms: Terms) -> list[Violation]:
     found = []
     seen: dict[tuple[str, int, int], int] = {}
-    vanished = _last_cut(history)
+    # What was at level `leader` before the last power cut may have gone with its offset. Beyond the promise so may the
+    # very last records, damage to which cannot be told from a torn write.
+    vanished = history.last("power cut")
     for entry in history.of("published", "delivered", "read"):
         topic, partition = entry.topic, entry.partition
         if entry.number < vanished and (entry.detail == "leader" or entry.kind == "read" or terms.beyond):
@@ -52,20 +54,11 @@ def _used_twice(history: History, surviving: Surviving, terms: Terms) -> list[Vi
     return found
 
 
-def _last_cut(history: History) -> int:
-    """Where the power was cut last: what was at level `leader` before may have gone with its offset.
-
-    Beyond the promise so may the very last records, damage to which cannot be told from a torn write.
-    """
-    cuts = history.of("power cut")
-    return cuts[-1].number if cuts else -1
-
-
 def _out_of_turn(history: History, terms: Terms) -> list[Violation]:
     """Publishes that got an offset below one that another publisher had received before they began."""
     begun = {entry.operation: entry.number for entry in history.of("publish")}
     ends: dict[tuple[str, int], list[HistoryEntry]] = {}
-    vanished = _last_cut(history)
+    vanished = history.last("power cut")
     for entry in history.of("published"):
         if entry.number < vanished and (entry.detail == "leader" or terms.beyond):
             continue

@@ -108,13 +108,7 @@ def _unanswered(history: History, events: list[HistoryEntry]) -> list[Violation]
         if entry.kind == "IncarnationCrashed":
             crashed[actor] = entry
         elif entry.kind == "Escalated":
-            path = entry.who.rstrip("/")
-            below = f"{path}/"
-            crashed = {
-                found: crash
-                for found, crash in crashed.items()
-                if found[0] != entry.machine or (path and not found[1].startswith(below))
-            }
+            crashed = _outside(entry, crashed)
         else:
             crashed.pop(actor, None)
     lives = {entry.operation for entry in history.of("power cut", "killed", "closed")}

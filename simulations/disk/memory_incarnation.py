@@ -87,7 +87,6 @@ class MemoryIncarnation(IncarnationBase):
     _disk: MemoryDisk
     is_dead: bool = False
     handles: dict[MemoryHandle, None] = attrs.Factory(dict)
-    _flown: int = 0
 
     def handle(self, path: str) -> MemoryHandle:
         self._check()
@@ -99,13 +98,13 @@ class MemoryIncarnation(IncarnationBase):
         plan = tuple(plan)
         check_plan(plan, self)
         await trio.lowlevel.checkpoint_if_cancelled()
-        self._flown = number = self._flown + 1
-        self._flights[number] = self._disk.now()
+        flight = object()
+        self._flights[flight] = self._disk.now()
         try:
-            await self._disk.pause(*(map(path_of, plan) if self._disk.is_slow else ()))
+            await self._disk.pause(map(path_of, plan))
             await self._disk.run(self, plan)
         finally:
-            del self._flights[number]
+            del self._flights[flight]
             if self._drained is not None and not self._flights:
                 self._drained.set()
 

@@ -97,19 +97,18 @@ class VerbRunner(Planting):
         incarnation.handles[handle] = None
 
     def _write(self, _: MemoryIncarnation, verb: Write) -> None:
-        handle: Any = verb.handle
-        inode: Inode = handle.opened()
+        inode, path = _inode(verb), verb.handle.path
         buffers = verb.buffers
         data = memoryview(buffers[0] if len(buffers) == 1 else b"".join(buffers)).cast("B")
         if not len(data):
             return
         if verb.offset < 0:
-            raise failure(errno.EINVAL, handle.path)
+            raise failure(errno.EINVAL, path)
         room = self._room(inode, verb.offset, len(data))
         if room < len(data):
             inode.write(verb.offset, data[:room])
-            raise self._no_space("write", handle.path)
-        if self.faults.planted and self._misdirect(inode, handle.path, verb.offset, data):
+            raise self._no_space("write", path)
+        if self.faults.planted and self._misdirect(inode, path, verb.offset, data):
             return
         inode.write(verb.offset, data)
 
@@ -132,14 +131,13 @@ class VerbRunner(Planting):
         return not as_well
 
     def _zero(self, _: MemoryIncarnation, verb: Zero) -> None:
-        handle: Any = verb.handle
-        inode: Inode = handle.opened()
+        inode, path = _inode(verb), verb.handle.path
         if verb.length < 0 or (verb.length and verb.offset < 0):
-            raise failure(errno.EINVAL, handle.path)
+            raise failure(errno.EINVAL, path)
         room = self._room(inode, verb.offset, verb.length)
         inode.zero(verb.offset, min(room, verb.length))
         if room < verb.length:
-            raise self._no_space("zero", handle.path)
+            raise self._no_space("zero", path)
 
     def _room(self, inode: Inode, offset: int, length: int) -> int:
         """How many of the bytes fit."""
@@ -153,14 +151,12 @@ class VerbRunner(Planting):
         return failure(errno.ENOSPC, path)
 
     def _sync(self, _: MemoryIncarnation, verb: Sync) -> None:
-        handle: Any = verb.handle
-        handle.opened().sync()
+        _inode(verb).sync()
 
     def _truncate(self, _: MemoryIncarnation, verb: Truncate) -> None:
-        handle: Any = verb.handle
-        inode: Inode = handle.opened()
+        inode = _inode(verb)
         if verb.length < 0:
-            raise failure(errno.EINVAL, handle.path)
+            raise failure(errno.EINVAL, verb.handle.path)
         inode.truncate(verb.length)
 
     def _rename(self, _: MemoryIncarnation, verb: Rename) -> None:
@@ -181,6 +177,11 @@ class VerbRunner(Planting):
                 raise failure(errno.ENOSPC, path)
             inode.zero(inode.volatile.length, missing)
         return inode
+
+
+def _inode(verb: Write | Zero | Sync | Truncate) -> Inode:
+    handle: Any = verb.handle
+    return handle.opened()  # type: ignore[no-any-return]
 
 
 def put_elsewhere(

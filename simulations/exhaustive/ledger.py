@@ -87,18 +87,12 @@ class LogPromises:
         forgotten = {offset for offset in self.gaps - found.gaps if offset >= start}
         if forgotten:
             raise Broken(f"offsets {sorted(forgotten)} have no record, and nothing says why any more")
-        self._check_next(found)
-        self._check_events(found)
-
-    def _check_next(self, found: Recovered) -> None:
         above = max((*self.promised, *found.records, self.start_dropped - 1, -1))
         named = max(map(named_end, found.events), default=0)
         if found.next_offset <= above or found.next_offset < named:
             raise Broken(
                 f"the next offset is {found.next_offset}: {above} has a record, {named - 1} is named"
             )
-
-    def _check_events(self, found: Recovered) -> None:
         possible = (*self.events, *self.tentative)
         count = len(found.events)
         if found.events != possible[:count]:

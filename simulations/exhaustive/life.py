@@ -37,7 +37,6 @@ class HandClock:
         return self.now_us
 
     def advance(self, seconds: float) -> None:
-        """Let time pass."""
         self.now_us += round(seconds * 1e6)
 
 

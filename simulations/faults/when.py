@@ -7,7 +7,7 @@ scenario passes itself. At a probe a fault happens between two statements of the
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import attrs
 
@@ -19,20 +19,19 @@ PASSINGS_MAX: Final = 10_000_000
 """The last passing of a probe that a plan may name."""
 
 
-def _check(when: Any) -> None:
-    problems = problems_of(when)
-    if problems:
-        raise plan_error(problems)
+@attrs.frozen
+class _Moment:
+    def __attrs_post_init__(self) -> None:
+        problems = problems_of(self)
+        if problems:
+            raise plan_error(problems)
 
 
 @attrs.frozen
-class At:
+class At(_Moment):
     """So many virtual seconds after the run began."""
 
     seconds: float = field(Number(0.0, SECONDS_MAX))
-
-    def __attrs_post_init__(self) -> None:
-        _check(self)
 
     def words(self) -> str:
         """As the beginning of a sentence."""
@@ -40,15 +39,12 @@ class At:
 
 
 @attrs.frozen
-class After:
+class After(_Moment):
     """At the `count`-th passing of `probe` whose subject contains `about`, counted from the beginning of the run."""
 
     probe: str = field(Text(may_be_empty=False))
     count: int = field(Whole(1, PASSINGS_MAX), 1)
     about: str = field(Text(), "")
-
-    def __attrs_post_init__(self) -> None:
-        _check(self)
 
     def words(self) -> str:
         """As the beginning of a sentence."""

@@ -1,6 +1,6 @@
 """Observed clients: thin wrappers over the public face that record what they do and see. They change nothing.
 
-Each passes a probe of the world when it acts ("publish", "deliver", "ack", "nack", "release", "extend", "flush"), so
+Each passes a probe of the world when it acts ("publish", "deliver", "ack", "nack", "release", "flush"), so
 that faults can wait for it.
 """
 

@@ -2,12 +2,12 @@
 
 Vocabulary
 ----------
-An *operation* is begun by one entry (`publish`, `ack`, `nack`, `release`, `extend`) and ended by at most one other with
+An *operation* is begun by one entry (`publish`, `ack`, `nack`, `release`) and ended by at most one other with
 the same `operation` number. How it ended:
 
 =============  ========================================================================================
 published      it happened, at these offsets
-acked, ...     the settlement happened (acked, nacked, released, extended)
+acked, ...     the settlement happened (acked, nacked)
 refused        a definite failure: it did not happen, and never will
 unsure         an indefinite failure, or cancelled: it happened, or not
 lost           the lease was lost: the settlement had no effect
@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 
 ALTERED: Final = -1
 """The id of bytes that nobody published."""
-SETTLEMENTS: Final = {"ack": "acked", "nack": "nacked", "release": "released", "extend": "extended"}
+SETTLEMENTS: Final = {"ack": "acked", "nack": "nacked"}
 
 
 class HistoryEntry(NamedTuple):
@@ -120,9 +120,6 @@ _WORDS: Final[dict[str, Callable[[HistoryEntry], str]]] = {
     "nack": lambda e: f"{_of_group(e)} nacks {e.place}{f' ({e.detail})' if e.detail else ''}",
     "nacked": lambda e: f"{_of_group(e)} was told that its nack of {e.place} counts",
     "release": lambda e: f"{_of_group(e)} gives {e.place} back",
-    "released": lambda e: f"{_of_group(e)} was told that {e.place} is given back",
-    "extend": lambda e: f"{_of_group(e)} asks to keep {e.place} for {e.until:g} s",
-    "extended": lambda e: f"{_of_group(e)} was told that it keeps {e.place}",
     "lost": lambda e: f"{_of_group(e)} was told that its lease on {e.place} is lost",
     "read": lambda e: f"reader {e.who} read {e.place}: {e.messages}",
     "ask": lambda e: f"{e.who} asked {e.topic} question {e.ids[0]}",

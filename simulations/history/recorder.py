@@ -192,6 +192,11 @@ class History:
             return self._by_kind.get(kinds[0], [])
         return sorted(chain.from_iterable(self._by_kind.get(kind, ()) for kind in kinds))
 
+    def last(self, kind: str) -> int:
+        """The number of the last entry of this kind; -1 when there is none."""
+        found = self._by_kind.get(kind)
+        return found[-1].number if found else -1
+
     def story(self, about: Callable[[HistoryEntry], bool] | None = None) -> list[str]:
         """The history in words, a line per entry, of those that `about` picks."""
         return [

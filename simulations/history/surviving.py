@@ -33,6 +33,10 @@ class Lost:
     why: str
 
 
+def _why(losses: tuple[Lost, ...], offset: int) -> str | None:
+    return next((lost.why for lost in losses if lost.first <= offset <= lost.last), None)
+
+
 @attrs.frozen
 class GroupLeft:
     """A group's state in a partition after recovery."""
@@ -73,18 +77,12 @@ class PartitionLeft:
 
     def explains(self, offset: int) -> str | None:
         """Why `offset` holds no record, or None when nothing says so."""
-        for lost in self.explained:
-            if lost.first <= offset <= lost.last:
-                return lost.why
-        return None
+        return _why(self.explained, offset)
 
     def reports(self, offset: int) -> str | None:
         """The damage that took `offset`, or None; also damage that was repaired, and is recorded as a gap."""
-        for lost in self.damaged:
-            if lost.first <= offset <= lost.last:
-                return lost.why
         why = self.explains(offset)
-        return why if why is not None and "damaged" in why else None
+        return _why(self.damaged, offset) or (why if why is not None and "damaged" in why else None)
 
 
 @attrs.frozen

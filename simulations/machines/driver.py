@@ -200,7 +200,6 @@ class FastPathDriver:
             self.due = at_s
 
     def check(self) -> None:
-        """Check the rules that hold at any time."""
         for partition in self.partitions:
             if partition.is_up:
                 partition.check()
@@ -529,7 +528,7 @@ class FastPathDriver:
                 if partition.is_up:
                     partition.commit(self.now, self.wall_offset_s)
             self.check()
-            if self._all_settled():
+            if all(partition.is_up for partition in self.partitions) and not self._unsettled():
                 return
             if not any(group.leased and partition.is_up for partition, group in self.pairs):
                 self.on_time()
@@ -537,9 +536,6 @@ class FastPathDriver:
         raise Violation(
             liveness.PROMISE, f"{self._unsettled()} messages are not settled after {ROUNDS_MAX} rounds"
         )
-
-    def _all_settled(self) -> bool:
-        return all(partition.is_up for partition in self.partitions) and not self._unsettled()
 
     def _unsettled(self) -> int:
         return sum(

@@ -54,14 +54,14 @@ _TABLE: Final = (
         "sync of each commit",
         "records whose publish returned are gone after a power cut, unless an ack had them synced",
         "a commit is synced only when an ack is in it",
-        (Patch(f"{ACTORS}.partition.queues.Sequencer.take", wrong.forgets_levels),),
+        (Patch(f"{ACTORS}.partition.queues.Sequencer.take", wrong.commits_want_syncs(lambda _: False)),),
         ("publish-only", *CRASHES),
     ),
     Safeguard(
         "sync of a mixed commit",
         "records at level `all` are gone after a power cut that shared a commit with others",
         "a commit is synced only when all its records want it",
-        (Patch(f"{ACTORS}.partition.queues.Sequencer.take", wrong.syncs_pure_commits),),
+        (Patch(f"{ACTORS}.partition.queues.Sequencer.take", wrong.commits_want_syncs(wrong.is_pure)),),
         ("publish-only", *CRASHES),
     ),
     Safeguard(
@@ -74,7 +74,7 @@ _TABLE: Final = (
         "directory sync",
         "a power cut takes whole files whose content was synced",
         "the disk leaves out the sync of directories",
-        (Patch(f"{DISK}.inodes.MemoryDirectory.sync", wrong.never),),
+        (Patch(f"{DISK}.inodes.MemoryDirectory.sync", wrong.returns(None)),),
     ),
     Safeguard(
         "checksum of bodies",
@@ -147,7 +147,7 @@ _TABLE: Final = (
         "checksums of the stored index are not compared, nor whether it points at a frame",
         (
             Patch(f"{LOG}.format.index.SegmentIndex.decode", wrong.believes_index_bytes),
-            Patch(f"{LOG}.segments.index_file.proves_itself", wrong.always_proven),
+            Patch(f"{LOG}.segments.index_file.proves_itself", wrong.returns_async(True)),
         ),
         ("stored-index",),
     ),

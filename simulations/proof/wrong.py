@@ -25,9 +25,13 @@ def returns(value: Any) -> Callable[[Original], Original]:
     return lambda _: lambda *_args, **_settings: value
 
 
-def never(_: Original) -> Original:
-    """Does nothing."""
-    return lambda *_args, **_settings: None
+def returns_async(value: Any) -> Callable[[Original], Original]:
+    """Always the same, from an async function."""
+
+    async def wrong(*_args: Any, **_settings: Any) -> Any:
+        return value
+
+    return lambda _: wrong
 
 
 # -- the disk -----------------------------------------------------------------------------------------------
@@ -136,15 +140,6 @@ def believes_index_bytes(original: Original) -> Original:
     return decode
 
 
-def always_proven(_: Original) -> Original:
-    """An index proves itself without a look at the segment."""
-
-    async def proves_itself(*_: Any) -> bool:
-        return True
-
-    return proves_itself
-
-
 # -- recovery -----------------------------------------------------------------------------------------------
 
 
@@ -228,29 +223,25 @@ def journals_first(original: Original) -> Original:
     return submit
 
 
-def forgets_levels(original: Original) -> Original:
-    """Commits of which no record wants a sync."""
+def commits_want_syncs(is_durable: Callable[[Any], bool]) -> Callable[[Original], Original]:
+    """Commits that want a sync only as `is_durable` says."""
 
-    def take(self: Any, *arguments: Any) -> Any:
-        commit = original(self, *arguments)
-        if commit is not None:
-            commit.durable = False
-        return commit
+    def change(original: Original) -> Original:
+        def take(self: Any, *arguments: Any) -> Any:
+            commit = original(self, *arguments)
+            if commit is not None:
+                commit.durable = is_durable(commit)
+            return commit
 
-    return take
+        return take
+
+    return change
 
 
-def syncs_pure_commits(original: Original) -> Original:
-    """Commits that want a sync only when each of their records does."""
-
-    def take(self: Any, *arguments: Any) -> Any:
-        commit = original(self, *arguments)
-        if commit is not None:
-            levels = {one.level for part in commit.parts for one in getattr(part, "messages", (part,))}
-            commit.durable = levels == {Level.ALL}
-        return commit
-
-    return take
+def is_pure(commit: Any) -> bool:
+    """Whether each record of a commit wants a sync."""
+    levels = {one.level for part in commit.parts for one in getattr(part, "messages", (part,))}
+    return levels == {Level.ALL}
 
 
 def swaps_answers(original: Original) -> Original:

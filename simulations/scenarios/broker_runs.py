@@ -6,6 +6,7 @@ Each class below says what it is after. What the clients do, and which promises 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 import attrs
@@ -22,6 +23,8 @@ OTHERS: Final = ("catalog", "renewals", "groups/group-0", "groups/group-1")
 CONSUMERS: Final = ("group-0.1", "group-0.2", "group-1.1", "group-1.2", "group-2.1")
 FILES: Final = ("", "", "topics/", ".log", "delivery", "catalog")
 """Parts of paths that disk faults are about."""
+BrokerSpace = partial(FaultSpace, actors=PARTITIONS + OTHERS, consumers=CONSUMERS, paths=FILES)
+"""Faults of the actors, consumers and files of a broker with one topic."""
 
 
 class BrokerRun:
@@ -36,10 +39,7 @@ class PublishAndRecover(BrokerRun):
     """Publish, lose the power or the process, recover, continue: with every kind of fault now and then."""
 
     name = "publish-and-recover"
-    space = FaultSpace(
-        actors=PARTITIONS + OTHERS,
-        consumers=CONSUMERS,
-        paths=FILES,
+    space = BrokerSpace(
         faults=(0, 6),
         horizon_s=1.5,
         for_s=(0.01, 15.0),
@@ -54,10 +54,9 @@ class PublishOnly(BrokerRun):
     """Publishers and nobody else: what only a later sync for an ack's sake would have saved is lost here."""
 
     name = "publish-only"
-    space = FaultSpace(
+    space = BrokerSpace(
         weights={"PowerCut": 4, "KillProcess": 1, "CrashActor": 1, "FailVerb": 1, "SlowDisk": 1},
         actors=PARTITIONS,
-        paths=FILES,
         verbs=("write", "sync"),
         errnos=("EIO",),
         faults=(0, 4),
@@ -83,7 +82,7 @@ class CrashStorms(BrokerRun):
     """Many publishers at once, so that commits are shared, while actors, processes and power fail again and again."""
 
     name = "crash-storms"
-    space = FaultSpace(
+    space = BrokerSpace(
         weights={
             "CrashActor": 3,
             "CrashInBatch": 3,
@@ -94,8 +93,6 @@ class CrashStorms(BrokerRun):
             "RetryIndefinite": 1,
             "SlowDisk": 1,
         },
-        actors=PARTITIONS + OTHERS,
-        paths=FILES,
         verbs=("write", "sync"),
         errnos=("EIO",),
         faults=(3, 12),
@@ -120,7 +117,7 @@ class ManyGroups(BrokerRun):
     """Many groups with slow consumers that die, stand still and outlive their leases."""
 
     name = "many-groups"
-    space = FaultSpace(
+    space = BrokerSpace(
         weights={
             "CrashConsumer": 4,
             "CrashActor": 2,
@@ -135,9 +132,7 @@ class ManyGroups(BrokerRun):
             "SlowDisk": 1,
             "Stall": 1,
         },
-        actors=PARTITIONS + OTHERS,
         consumers=(*CONSUMERS, "group-3.1", "group-4.1"),
-        paths=FILES,
         faults=(1, 8),
         horizon_s=4.0,
     )
@@ -161,7 +156,7 @@ class OrderPerKey(BrokerRun):
     """Groups with order per key: many consumers, failing messages, small windows, crashes of all kinds."""
 
     name = "order-per-key"
-    space = FaultSpace(
+    space = BrokerSpace(
         weights={
             "CrashConsumer": 4,
             "CrashActor": 3,
@@ -174,9 +169,6 @@ class OrderPerKey(BrokerRun):
             "FailRead": 1,
             "SlowDisk": 1,
         },
-        actors=PARTITIONS + OTHERS,
-        consumers=CONSUMERS,
-        paths=FILES,
         errnos=("EIO",),
         faults=(1, 8),
         horizon_s=3.0,
@@ -203,7 +195,7 @@ class SeveralTopics(BrokerRun):
     """Groups whose consumers read several topics together, while partitions of either, consumers and disks fail."""
 
     name = "several-topics"
-    space = FaultSpace(
+    space = BrokerSpace(
         weights={
             "CrashActor": 3,
             "CrashInBatch": 2,
@@ -217,8 +209,6 @@ class SeveralTopics(BrokerRun):
             "JumpClock": 1,
         },
         actors=("topics/orders/0", "topics/orders/1", "topics/orders-1/0", "topics/orders-1/1", *OTHERS),
-        consumers=CONSUMERS,
-        paths=FILES,
         faults=(1, 8),
         horizon_s=2.0,
     )
@@ -238,7 +228,7 @@ class DiskFullAndHealed(BrokerRun):
     """The disk is full now and then, and heals: publishes are refused, everything else continues."""
 
     name = "disk-full-and-healed"
-    space = FaultSpace(
+    space = BrokerSpace(
         weights={
             "FullDisk": 5,
             "FailVerb": 2,
@@ -248,7 +238,6 @@ class DiskFullAndHealed(BrokerRun):
             "KillProcess": 1,
         },
         actors=PARTITIONS,
-        paths=FILES,
         errnos=("ENOSPC", "EDQUOT"),
         verbs=("write", "zero", "create", "sync", "rename", "sync_directory"),
         faults=(1, 5),

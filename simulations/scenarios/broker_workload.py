@@ -144,14 +144,10 @@ class BrokerWorkload:
         await self.run_clients()
         surviving = await self.surviving()
         mark(self.world, surviving)
-        enforce(
-            self.world.history, surviving, attrs.evolve(self.terms, leader_may_vanish=self._disk_failed())
-        )
+        # When the disk refused anything, closing may have left unsynced what nobody was promised.
+        refused = any(label.startswith(DISK_FAILURES) for label in self.world.fault_counts)
+        enforce(self.world.history, surviving, attrs.evolve(self.terms, leader_may_vanish=refused))
         return surviving
-
-    def _disk_failed(self) -> bool:
-        """Whether the disk refused anything: then closing may have left unsynced what nobody was promised."""
-        return any(label.startswith(DISK_FAILURES) for label in self.world.fault_counts)
 
     async def run_clients(self) -> None:
         """Until everything is settled, or waited for too long; in the end the power is lost once more."""
@@ -197,14 +193,16 @@ class BrokerWorkload:
             broken = check_all(world.history, Surviving(()), self.terms, BY_HISTORY)
             if broken:
                 raise world.broken(broken[0])
-            words = f"{self._unsettled()} after {self.patience_s:g} virtual seconds without any fault"
+            acked = {
+                (entry.group, entry.topic, entry.partition, offset)
+                for entry in world.history.of("acked")
+                for offset in entry.offsets
+            }
+            words = (
+                f"{sum(map(len, self._waiting))} messages were not published, and {len(acked)} acks had returned"
+                f" after {self.patience_s:g} virtual seconds without any fault"
+            )
             raise world.broken(Violation(liveness.PROMISE, words))
-
-    def _unsettled(self) -> str:
-        history = self.world.history
-        waiting = sum(map(len, self._waiting))
-        acked = {(e.group, e.topic, e.partition, offset) for e in history.of("acked") for offset in e.offsets}
-        return f"{waiting} messages were not published, and {len(acked)} acks had returned"
 
     # -- a life
 
@@ -219,7 +217,8 @@ class BrokerWorkload:
                     raise self.world.broken(Violation(CONFIGURED, str(refused[0]))) from error
                 if not _is_passing(error):
                     raise
-                self.world.note(f"{attempts.REOPENED}: {_leaf(error)}")
+                kinds = ", ".join(sorted({type(leaf).__name__ for leaf in _leaves(error)}))
+                self.world.note(f"{attempts.REOPENED}: {kinds}")
                 self.world.probe("operator")
                 await trio.sleep(OPERATOR_S)
             else:
@@ -305,23 +304,23 @@ class BrokerWorkload:
                 await topic.flush()
 
     async def _publish(self, topic: ObservedTopic, numbers: list[int], acks: str) -> str:
-        traffic = self.traffic
-        if len(numbers) == 1:
-            number = numbers[0]
-            return await topic.publish(
-                traffic.value(number),
-                key=traffic.key(number),
-                headers=traffic.headers(number),
-                timestamp=traffic.timestamp(number),
-                acks=acks,
-            )
+        traffic, messages = self.traffic, [self.message(number) for number in numbers]
+        headers, timestamps = list(map(traffic.headers, numbers)), list(map(traffic.timestamp, numbers))
+        if len(messages) == 1:
+            value, key = messages[0]
+            return await topic.publish(value, key=key, headers=headers[0], timestamp=timestamps[0], acks=acks)
+        values, keys = [value for value, _ in messages], [key for _, key in messages]
         return await topic.publish_batch(
-            [traffic.value(number) for number in numbers],
-            keys=[traffic.key(number) for number in numbers] if traffic.keys > 0 else None,
-            headers=list(map(traffic.headers, numbers)) if traffic.annotate_every > 0 else None,
-            timestamps=list(map(traffic.timestamp, numbers)) if traffic.annotate_every > 0 else None,
+            values,
+            keys=keys if any(keys) else None,
+            headers=headers if any(headers) else None,
+            timestamps=timestamps if any(timestamps) else None,
             acks=acks,
         )
+
+    def message(self, number: int) -> tuple[bytes, bytes | None]:
+        """Value and key of a message."""
+        return self.traffic.value(number), self.traffic.key(number)
 
     # -- consuming
 
@@ -550,10 +549,6 @@ def _leaves(error: BaseException) -> list[BaseException]:
     if isinstance(error, BaseExceptionGroup):
         return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
     return [error]
-
-
-def _leaf(error: BaseException) -> str:
-    return ", ".join(sorted({type(leaf).__name__ for leaf in _leaves(error)}))
 
 
 def _is_passing(error: BaseException) -> bool:

@@ -17,14 +17,10 @@ import attrs
 import trio
 
 from callboard.log.limits import KIB
-from callboard.recordings.event import Event
-from callboard.recordings.profile import load_profile
-from callboard.recordings.reading import read_events
-from callboard.recordings.synthesis import synthesise
+from callboard.recordings import Event, load_profile, read_events, synthesise
 from callboard.simulations.entropy import SeededEntropy
-from callboard.simulations.faults.swarm import FaultSpace
 from callboard.simulations.history.clients import ObservedTopic
-from callboard.simulations.scenarios.broker_runs import CONSUMERS, FILES, OTHERS, PARTITIONS
+from callboard.simulations.scenarios.broker_runs import BrokerSpace
 from callboard.simulations.scenarios.broker_workload import OPERATOR_S, BrokerWorkload
 from callboard.simulations.scenarios.draws import between, draw_limits, one_of
 from callboard.simulations.scenarios.traffic import STYLES, Traffic
@@ -72,10 +68,8 @@ class RecordedWorkload(BrokerWorkload):
         stop = traffic.first + traffic.messages
         self._events: tuple[Event, ...] = events[traffic.first : stop]
         super().__init__(world, attrs.evolve(traffic, messages=0, publishers=1))
-        history = world.history
-        self._values = [b"%d %s" % (number, event.value) for number, event in enumerate(self._events)]
-        for value, event in zip(self._values, self._events, strict=True):
-            history.message(value, event.key)
+        for number in range(len(self._events)):
+            world.history.message(*self.message(number))
         self._due: deque[int] = deque(range(len(self._events)))
         self._began: float | None = None
         span = (self._events[-1].time_us - self._events[0].time_us) / 1e6 if self._events else 0.0
@@ -95,16 +89,14 @@ class RecordedWorkload(BrokerWorkload):
             together = []
             while due and events[due[0]].time_us == at_us:
                 together.append(due.popleft())
-            if await self._send(observed, together) == "refused":
+            if await self._publish(observed, together, "all") == "refused":
                 due.extendleft(reversed(together))
                 await trio.sleep(OPERATOR_S)
 
-    async def _send(self, topic: ObservedTopic, numbers: list[int]) -> str:
-        if len(numbers) == 1:
-            (number,) = numbers
-            return await topic.publish(self._values[number], key=self._events[number].key)
-        values = [self._values[number] for number in numbers]
-        return await topic.publish_batch(values, keys=[self._events[number].key for number in numbers])
+    def message(self, number: int) -> tuple[bytes, bytes | None]:
+        """Value and key of an event; no value stands there twice."""
+        event = self._events[number]
+        return b"%d %s" % (number, event.value), event.key
 
 
 class RecordedRun:
@@ -121,10 +113,7 @@ class RecordedTraffic(RecordedRun):
     """Some hundred events out of the recorded day."""
 
     name = "recorded-traffic"
-    space = FaultSpace(
-        actors=PARTITIONS + OTHERS,
-        consumers=CONSUMERS,
-        paths=FILES,
+    space = BrokerSpace(
         faults=(0, 5),
         probes=PROBES,
         horizon_s=300.0,
@@ -151,7 +140,7 @@ class RecordedDay(RecordedRun):
     """The whole recorded day, 30,969 events in 24 virtual hours, with faults throughout."""
 
     name = "recorded-day"
-    space = FaultSpace(
+    space = BrokerSpace(
         weights={
             "PowerCut": 3,
             "KillProcess": 2,
@@ -160,9 +149,6 @@ class RecordedDay(RecordedRun):
             "JumpClock": 1,
             "FailVerb": 1,
         },
-        actors=PARTITIONS + OTHERS,
-        consumers=CONSUMERS,
-        paths=FILES,
         faults=(4, 16),
         probes={name: count * 60 for name, count in PROBES.items()},
         horizon_s=80_000.0,

@@ -12,8 +12,7 @@ import attrs
 
 from callboard.log.limits import SEGMENT_BYTES_MIN
 from callboard.simulations.entropy import SeededEntropy
-from callboard.simulations.faults.swarm import FaultSpace
-from callboard.simulations.scenarios.broker_runs import CONSUMERS, FILES, PARTITIONS
+from callboard.simulations.scenarios.broker_runs import PARTITIONS, BrokerSpace
 from callboard.simulations.scenarios.broker_workload import BrokerWorkload
 from callboard.simulations.scenarios.draws import COUNT_MAX, between, draw_limits, one_of
 from callboard.simulations.scenarios.traffic import STYLES, Traffic
@@ -52,7 +51,7 @@ class RetentionAgainstReaders:
     """Small topics that overflow, by size or by age, with slow groups and readers that follow."""
 
     name = "retention-against-readers"
-    space = FaultSpace(
+    space = BrokerSpace(
         weights={
             "PowerCut": 2,
             "KillProcess": 1,
@@ -62,8 +61,6 @@ class RetentionAgainstReaders:
             "CrashConsumer": 1,
         },
         actors=PARTITIONS,
-        consumers=CONSUMERS,
-        paths=FILES,
         faults=(0, 4),
         horizon_s=2.0,
     )

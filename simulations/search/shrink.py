@@ -95,31 +95,28 @@ def shrink(
     return _Shrinking(case, trial, budget, tell, drawing).go()
 
 
+@attrs.define
 class _Shrinking:
-    def __init__(
-        self,
-        case: Case,
-        trial: CaseTrial,
-        budget: RunBudget,
-        tell: Callable[[str, int], None],
-        drawing: Drawing | None,
-    ) -> None:
-        self.case = case
-        self._first = case
-        self._trial = trial
-        self._budget = budget
-        self._tell = tell
-        self._drawing = drawing
-        self._drawn = None if drawing is None else drawing.draw()
-        if self._drawn is not None and self._drawn.workload != case.workload:
-            self._drawn = None
+    case: Case
+    _trial: CaseTrial
+    _budget: RunBudget
+    _tell: Callable[[str, int], None]
+    _drawing: Drawing | None
+    _drawn: DrawnWorkload | None = None
+    _what: str = ""
+
+    def __attrs_post_init__(self) -> None:
+        drawn = None if self._drawing is None else self._drawing.draw()
+        if drawn is not None and drawn.workload == self.case.workload:
+            self._drawn = drawn
 
     def go(self) -> Shrunk:
+        complete = True
         try:
             self._all()
         except BudgetSpent:
-            return Shrunk(self.case, self._budget.spent, False)
-        return Shrunk(self.case, self._budget.spent, True)
+            complete = False
+        return Shrunk(self.case, self._budget.spent, complete)
 
     def _all(self) -> None:
         self._plainest_schedule()
@@ -184,9 +181,8 @@ class _Shrinking:
             words = repr(drawn.workload)
             if words in failed:
                 return False
-            if drawn.workload == self.case.workload or self._holds(
-                attrs.evolve(self.case, workload=drawn.workload)
-            ):
+            case = attrs.evolve(self.case, workload=drawn.workload)
+            if case == self.case or self._holds(case):
                 self._drawn = drawn
                 return True
             failed.add(words)
@@ -196,12 +192,10 @@ class _Shrinking:
 
     def _schedule(self) -> None:
         self._what = "schedule"
-        if self.case.tape is None:
-            tape = self._recorded(self.case)
-            if tape is None:
-                return
-            self.case = attrs.evolve(self.case, tape=tape)
-        tape = self.case.tape or ALL_IN_ORDER
+        tape = self._recorded(self.case) if self.case.tape is None else self.case.tape
+        if tape is None:
+            return
+        self.case = attrs.evolve(self.case, tape=tape)
         size = max(tape.choices, 1)
         while size and tape.choices:
             end = tape.choices
@@ -210,9 +204,8 @@ class _Shrinking:
                 end = min(end, len(choices))
                 first = max(0, end - size)
                 if end > first:
-                    plainer = self._recorded(
-                        attrs.evolve(self.case, tape=tape.plain(choices[first], choices[end - 1] + 1))
-                    )
+                    plain = tape.plain(choices[first], choices[end - 1] + 1)
+                    plainer = self._recorded(attrs.evolve(self.case, tape=plain))
                     if plainer is not None and plainer.choices < tape.choices:
                         tape = plainer
                         self.case = attrs.evolve(self.case, tape=tape)

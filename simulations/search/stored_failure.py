@@ -99,11 +99,8 @@ def read_stored_failure(stored: bytes) -> StoredFailure:
     unknown = sorted(str(name)[:40] for name in set(data) - NAMES)
     missing = sorted(NAMES - set(data))
     if unknown or missing:
-        raise _bad(
-            "; ".join(
-                [*(f"unknown field {name!r}" for name in unknown[:5]), *(f"no {name}" for name in missing)]
-            )
-        )
+        wrong = [*(f"unknown field {name!r}" for name in unknown[:5]), *(f"no {name}" for name in missing)]
+        raise _bad("; ".join(wrong))
     return StoredFailure(
         scenario=_text(data, "scenario"),
         seed=_seed(data["seed"]),
@@ -136,8 +133,7 @@ def _text(data: dict[str, Any], name: str) -> str:
 def _lines(data: dict[str, Any], name: str) -> str:
     """Text of several lines, as the words of an exception may be."""
     text = _short(data, name, WORDS_CHARACTERS_MAX)
-    for line in text.split("\n"):
-        _printable(line, name)
+    _printable(text.replace("\n", ""), name)
     return text
 
 
@@ -164,16 +160,11 @@ def _seed(seed: object) -> int:
 def _hits(data: object) -> dict[int, int]:
     if not isinstance(data, list) or len(data) > HITS_MAX:
         raise _bad("its hits are no list")
-    hits: dict[int, int] = {}
     for pair in data:
-        if (
-            not isinstance(pair, list)
-            or len(pair) != 2
-            or any(type(number) is not int or number < 0 for number in pair)
-        ):
+        is_pair = isinstance(pair, list) and len(pair) == 2
+        if not is_pair or any(type(number) is not int or number < 0 for number in pair):
             raise _bad("its hits are no pairs of counts")
-        hits[pair[0]] = pair[1]
-    return hits
+    return dict(data)
 
 
 def _checked(data: Any, depth: int) -> Any:

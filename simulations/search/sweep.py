@@ -36,9 +36,7 @@ def shares(
     seeds: int, weights: Mapping[str, float], least: Mapping[str, int] | None = None
 ) -> dict[str, int]:
     """`seeds` dealt out by weight: to each scenario with a weight at least one, or at least as many as `least` says."""
-    floors = (
-        {name: 1 if weight > 0 else 0 for name, weight in weights.items()} if least is None else dict(least)
-    )
+    floors = {name: int(weight > 0) for name, weight in weights.items()} if least is None else least
     total = sum(weights.values())
     if not total > 0:
         raise InvalidArgument("no scenario has a weight above 0. Nothing was run. Name one.")
@@ -144,10 +142,8 @@ class Sweep:
                 self.failures.append(result)
         else:
             tally.done.add(result.seed, result.seed + 1)
-        tally.virtual_s += result.virtual_s
-        tally.ticks += result.ticks
-        tally.boots += result.boots
-        tally.events += result.events
+        for name in ("virtual_s", "ticks", "boots", "events"):
+            setattr(tally, name, getattr(tally, name) + getattr(result, name))
         _count(self.faults, result.faults)
         _count(self.probes, result.probes)
 
@@ -173,14 +169,7 @@ class Sweep:
     def to_json(self) -> str:
         """The sweep as text (S2)."""
         tallies = {
-            name: {
-                "seeds": tally.seeds,
-                "done": list(tally.done),
-                "virtual_s": tally.virtual_s,
-                "ticks": tally.ticks,
-                "boots": tally.boots,
-                "events": tally.events,
-            }
+            name: attrs.asdict(tally, recurse=False) | {"done": list(tally.done)}
             for name, tally in self.tallies.items()
         }
         data = {
@@ -203,10 +192,8 @@ class Sweep:
                 return "the code has changed since"
             scenarios = data["scenarios"]
             asked = {name: tally.seeds for name, tally in self.tallies.items()}
-            if (
-                data["first_seed"] != self.first_seed
-                or {n: s["seeds"] for n, s in scenarios.items()} != asked
-            ):
+            stored_seeds = {name: found["seeds"] for name, found in scenarios.items()}
+            if data["first_seed"] != self.first_seed or stored_seeds != asked:
                 return "it was about other seeds or scenarios"
             tallies = {name: self._tally(found) for name, found in scenarios.items()}
             faults, probes = _counter(data["faults"]), _counter(data["probes"])

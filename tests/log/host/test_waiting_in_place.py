@@ -144,11 +144,11 @@ async def test_beside_other_tasks_or_plans_the_loop_makes_its_pass_first() -> No
     crowded, occupied, go = ThreadPool("test-pool", 2), ThreadPool("test-pool", 2), threading.Event()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(trio.lowlevel.checkpoint)
-        job = crowded.start(max, 1, 2, in_place=True)
+        job = crowded.start(max, 1, 2, in_place=True, alone=True)
         assert job is not None
         assert not job.is_over
         await crowded.finish(job)
-    hanging, job = occupied.start(go.wait, 60), occupied.start(max, 1, 2, in_place=True)
+    hanging, job = occupied.start(go.wait, 60), occupied.start(max, 1, 2, in_place=True, alone=True)
     assert hanging is not None
     assert job is not None
     assert not job.is_over
@@ -157,6 +157,21 @@ async def test_beside_other_tasks_or_plans_the_loop_makes_its_pass_first() -> No
     await occupied.finish(hanging)
     await crowded.aclose()
     await occupied.aclose()
+
+
+async def test_plans_of_owners_in_turn_are_not_waited_for_when_they_are_started(tmp_path: Path) -> None:
+    """Where several owners commit, the pass of the loop is made, so that their plans overlap."""
+    disk = HostDisk(tmp_path)
+    lives = [await disk.incarnate(name) for name in ("one", "other")]
+    handles = [life.handle(life.owner) for life in lives]
+    for life, handle in zip(lives, handles, strict=True):
+        await life.submit((Create(handle),))
+    for life, handle in [*zip(lives, handles, strict=True)] * 20:
+        flight = life.start((Write(handle, 0, (b"x",)), Sync(handle)))
+        assert flight is not None
+        assert not flight.has_landed
+        await life.landed(flight)
+    await disk.aclose()
 
 
 class Gate:
@@ -232,9 +247,11 @@ async def test_only_plans_that_write_a_little_are_waited_for_in_place(
     ways: list[tuple[bool, bool]] = []
     start = ThreadPool.start
 
-    def watched(self: ThreadPool, *arguments: Any, in_place: bool = False, at_once: bool = False) -> Any:
+    def watched(
+        self: ThreadPool, *arguments: Any, in_place: bool = False, at_once: bool = False, alone: bool = False
+    ) -> Any:
         ways.append((in_place, at_once))
-        return start(self, *arguments, in_place=in_place, at_once=at_once)
+        return start(self, *arguments, in_place=in_place, at_once=at_once, alone=alone)
 
     monkeypatch.setattr(ThreadPool, "start", watched)
     await life.submit((Create(handle), Write(handle, 0, (b"x",)), Sync(handle), SyncDirectory("")))

@@ -25,12 +25,38 @@ if TYPE_CHECKING:
 
 
 class MemberNews:
-    """What the coordinator tells one consumer. Telling never waits; a consumer that sleeps is woken."""
+    """What the coordinator tells one consumer. Flags that coalesce: telling never waits, and twice is once.
+
+    A consumer takes them before it fetches; one that sleeps is woken.
+    """
 
     def __init__(self, wake: Callable[[], object]) -> None:
         self.wake = wake
         self.generation = 1
         """The consumer's generation now; what it leased as an earlier one is not its own any more."""
+        self.assigned: dict[tuple[str, int], None] = {}
+        """Partitions (topic id, index) that it may read from now on, and did not."""
+        self.revoked: dict[tuple[str, int], None] = {}
+        """Partitions that it may not read any more."""
+
+    def assign(self, topic_id: str, partition: int) -> None:
+        """The consumer may read the partition."""
+        self.revoked.pop((topic_id, partition), None)
+        self.assigned[topic_id, partition] = None
+        self.wake()
+
+    def revoke(self, topic_id: str, partition: int) -> None:
+        """The consumer may not read the partition any more."""
+        self.assigned.pop((topic_id, partition), None)
+        self.revoked[topic_id, partition] = None
+        self.wake()
+
+    def take(self) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
+        """What was assigned and what was revoked since the last time."""
+        taken = list(self.assigned), list(self.revoked)
+        self.assigned.clear()
+        self.revoked.clear()
+        return taken
 
     def fence(self, generation: int) -> None:
         """The consumer begins a new generation."""

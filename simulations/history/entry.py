@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 
 ALTERED: Final = -1
 """The id of bytes that nobody published."""
-SETTLEMENTS: Final = {"ack": "acked", "nack": "nacked"}
+SETTLEMENTS: Final = {"ack": "acked", "nack": "nacked", "release": "released", "extend": "extended"}
 
 
 class HistoryEntry(NamedTuple):

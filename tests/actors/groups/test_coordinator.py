@@ -226,13 +226,18 @@ async def test_a_fenced_member_that_sleeps_or_works_hears_of_it(autojump_clock: 
 
 
 async def test_news_for_a_member_coalesce(autojump_clock: Any, in_memory: Any) -> None:
-    """The latest generation counts, in whatever order it is told, and each telling wakes the consumer."""
+    """The last word about a partition counts, each wakes the consumer, and taking them leaves none behind."""
     woken: list[int] = []
     news = MemberNews(lambda: woken.append(1))
+    news.assign("topic", 0)
+    news.assign("topic", 1)
+    news.revoke("topic", 0)
     news.fence(3)
     news.fence(2)
     assert news.generation == 3
-    assert len(woken) == 2
+    assert news.take() == ([("topic", 1)], [("topic", 0)])
+    assert news.take() == ([], [])
+    assert len(woken) == 5
 
 
 async def test_consumer_ids_are_never_used_twice(autojump_clock: Any, in_memory: Any) -> None:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final, Protocol
 
@@ -34,6 +34,15 @@ from callboard.log.errors import CallboardError, ControlError, InternalError
 from callboard.supervision import TreeNode
 from callboard.topic import Topic
 
+VERBS: Final[dict[str, list[str]]] = {
+    "ping": [],
+    "tree": [],
+    "stats": [],
+    "describe": ["topic"],
+    "events": [],
+    "restart": ["path"],
+}
+"""Each with its arguments."""
 NAME: Final = "control.sock"
 VERSION: Final = 1
 CONNECTIONS_MAX: Final = 16
@@ -78,14 +87,6 @@ class ControlServer:
         _is_stale(self._path)
         self._socket: trio.socket.SocketType | None = None
         self._free = trio.Semaphore(CONNECTIONS_MAX)
-        self._verbs: dict[str, tuple[Callable[..., Awaitable[Any]], frozenset[str]]] = {
-            "ping": (self._ping, frozenset()),
-            "tree": (self._tree, frozenset()),
-            "stats": (self._stats, frozenset()),
-            "describe": (self._describe, frozenset({"topic"})),
-            "events": (self._events, frozenset()),
-            "restart": (self._restart, frozenset({"path"})),
-        }
 
     async def listen(self) -> None:
         """Make the socket: from here on clients are answered, or wait. The directory's lock makes its name ours."""
@@ -154,7 +155,11 @@ class ControlServer:
                 return False
             if request is None:
                 return False
-            await stream.send_all(_encoded(await self._answer(request)))
+            frame = encode(await self._answer(request))
+            if len(frame) > ANSWER_BYTES_MAX:
+                words = f"the answer takes {len(frame)} bytes, too many for one frame."
+                frame = encode(_refusal(ControlError(words)))
+            await stream.send_all(frame)
             return True
         return False
 
@@ -162,43 +167,46 @@ class ControlServer:
         try:
             if not isinstance(request, dict):
                 raise ControlError("a request is a map with a `verb`.")
-            name = request.get("verb")
-            if not isinstance(name, str) or name not in self._verbs:
-                raise ControlError(f"unknown verb {name!r:.40}; known are {', '.join(self._verbs)}.")
-            verb, wanted = self._verbs[name]
-            arguments = {key: value for key, value in request.items() if key != "verb"}
-            if set(arguments) != wanted or not all(isinstance(value, str) for value in arguments.values()):
-                raise ControlError(f"the arguments of {name!r} are {sorted(wanted) or 'none'}, as text.")
-            return {"ok": True, "result": await verb(**arguments)}
+            verb = request.pop("verb", None)
+            if not isinstance(verb, str) or verb not in VERBS:
+                raise ControlError(f"unknown verb {verb!r:.40}; known are {', '.join(VERBS)}.")
+            wanted = VERBS[verb]
+            if set(request) != set(wanted) or not all(isinstance(value, str) for value in request.values()):
+                raise ControlError(f"the arguments of {verb!r} are {wanted or 'none'}, as text.")
+            return {"ok": True, "result": await answer(self._runtime, verb, **request)}
         except CallboardError as error:
             return _refusal(error)
 
-    async def _ping(self) -> int:
-        return VERSION
 
-    async def _tree(self) -> Any:
-        return plain(self._runtime.tree())
-
-    async def _stats(self) -> Any:
-        return plain(await self._runtime.stats())
-
-    async def _describe(self, topic: str) -> Any:
-        found = self._runtime.topic(topic)
-        return {
-            "name": found.name,
-            "topic_id": found.topic_id,
-            "settings": plain(found.settings),
-            "partitions": plain(await found.describe()),
-        }
-
-    async def _events(self) -> Any:
-        return [
-            {"wall_us": logged.wall_us, "kind": type(logged.event).__name__, **_event_fields(logged.event)}
-            for logged in self._runtime.events()
-        ]
-
-    async def _restart(self, path: str) -> None:
-        await self._runtime.restart(path)
+async def answer(runtime: Controlled, verb: str, *, topic: str = "", path: str = "") -> Any:
+    """What one of `VERBS` results in, as maps and lists. Raises what the runtime raises."""
+    match verb:
+        case "ping":
+            return VERSION
+        case "tree":
+            return plain(runtime.tree())
+        case "stats":
+            return plain(await runtime.stats())
+        case "describe":
+            found = runtime.topic(topic)
+            return {
+                "name": found.name,
+                "topic_id": found.topic_id,
+                "settings": plain(found.settings),
+                "partitions": plain(await found.describe()),
+            }
+        case "events":
+            return [
+                {
+                    "wall_us": logged.wall_us,
+                    "kind": type(logged.event).__name__,
+                    **_event_fields(logged.event),
+                }
+                for logged in runtime.events()
+            ]
+        case "restart":
+            await runtime.restart(path)
+    return None
 
 
 class ControlClient:
@@ -217,48 +225,30 @@ class ControlClient:
         try:
             stream = await trio.open_unix_socket(path)
         except OSError as error:
-            raise ControlError(
-                f"no runtime listens in {self._directory} ({error.strerror}). Open it with control=True, or check"
-                " the directory.",
-                directory=self._directory,
-                is_listening=False,
-                kind=None,
-            ) from error
-        answer: Any = None
+            words = f"no runtime listens in {self._directory} ({error.strerror}). Open it with control=True, or check"
+            raise self._error(f"{words} the directory.", is_listening=False) from error
+        found: Any = None
+        runtime = f"the runtime in {self._directory}"
         try:
             async with stream:
                 with trio.fail_after(REQUEST_TIMEOUT_S):
                     await send_frame(stream, {"verb": verb, **arguments})
-                    answer = await receive_frame(stream, ANSWER_BYTES_MAX)
+                    found = await receive_frame(stream, ANSWER_BYTES_MAX)
         except (trio.BrokenResourceError, trio.TooSlowError) as error:
-            raise self._failed(f"did not answer {verb!r}. Try again; if it hangs, restart it.") from error
-        if not isinstance(answer, dict):
-            raise self._failed(f"closed the connection without an answer to {verb!r}. Try again.")
-        if not answer.get("ok"):
-            kind = answer.get("kind")
-            raise ControlError(
-                f"{answer.get('error')}", kind=kind, is_listening=True, directory=self._directory
-            )
-        return answer.get("result")
+            words = f"{runtime} did not answer {verb!r}. Try again; if it hangs, restart it."
+            raise self._error(words) from error
+        if not isinstance(found, dict):
+            raise self._error(f"{runtime} closed the connection without an answer to {verb!r}. Try again.")
+        if not found.get("ok"):
+            raise self._error(f"{found.get('error')}", kind=found.get("kind"))
+        return found.get("result")
 
-    def _failed(self, what: str) -> ControlError:
-        return ControlError(
-            f"the runtime in {self._directory} {what}",
-            directory=self._directory,
-            is_listening=True,
-            kind=None,
-        )
+    def _error(self, words: str, *, is_listening: bool = True, kind: str | None = None) -> ControlError:
+        return ControlError(words, directory=self._directory, is_listening=is_listening, kind=kind)
 
 
 def _refusal(error: CallboardError) -> dict[str, Any]:
     return {"ok": False, "kind": type(error).__name__, "error": plain(str(error))}
-
-
-def _encoded(answer: dict[str, Any]) -> bytes:
-    frame = encode(answer)
-    if len(frame) > ANSWER_BYTES_MAX:
-        return encode(_refusal(ControlError(f"the answer takes {len(frame)} bytes, too many for one frame.")))
-    return frame
 
 
 def plain(found: Any) -> Any:

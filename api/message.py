@@ -57,6 +57,12 @@ class StoredRange:
     first_offset: int | None
     indexes: Sequence[int]
 
+    def receipts(self, topic: str) -> Iterator[tuple[int, Receipt]]:
+        """The receipt of each of `indexes`."""
+        for position, index in enumerate(self.indexes):
+            offset = None if self.first_offset is None else self.first_offset + position
+            yield index, Receipt(topic, self.partition, offset)
+
 
 class Receipts(Sequence[Receipt]):
     """The receipts of a batch, made when looked at; `ranges` tells the same without making any."""
@@ -92,11 +98,7 @@ class Receipts(Sequence[Receipt]):
 
     def _all(self) -> list[Receipt]:
         if self._by_index is None:
-            made: dict[int, Receipt] = {}
-            for part in self.stored:
-                for position, index in enumerate(part.indexes):
-                    offset = None if part.first_offset is None else part.first_offset + position
-                    made[index] = Receipt(self._topic, part.partition, offset)
+            made = dict(pair for part in self.stored for pair in part.receipts(self._topic))
             self._by_index = [made[index] for index in range(self._count)]
         return self._by_index
 

@@ -7,6 +7,7 @@ unless it follows, at what was visible when it began. Order holds within a parti
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from callboard.session import Session
 
 Start = int | str | datetime
+RECORDS_MAX = 10_000
 
 
 class BatchReader:
@@ -37,8 +39,6 @@ class BatchReader:
         stop: Start | None,
         partition: int | None,
         follow: bool,
-        max_records: int = 10_000,
-        max_bytes: int = READ_BYTES_DEFAULT,
     ) -> None:
         check_start("start", start)
         if stop is not None:
@@ -56,13 +56,11 @@ class BatchReader:
         self._stop = stop
         self._partitions = range(count) if partition is None else (partition,)
         self._follow = follow
-        self._max_records = max_records
-        self._max_bytes = max_bytes
         self._positions: dict[int, tuple[int, int | None]] | None = None
         self._turn: deque[int] = deque()
         self._awaited = AwaitedPartitions[int]()
         self._found: deque[RecordBatch] = deque()
-        """Read, and not asked for yet; at most `max_records`, and about `max_bytes`."""
+        """Read, and not asked for yet; at most `RECORDS_MAX`, and about `READ_BYTES_DEFAULT`."""
 
     def __aiter__(self) -> BatchReader:
         return self
@@ -90,8 +88,8 @@ class BatchReader:
         if end is not None and offset >= end:
             positions.pop(index)
             return False
-        records = self._max_records if end is None else min(self._max_records, end - offset)
-        answer = await self._ask(index, Read(offset, records, self._max_bytes))
+        records = RECORDS_MAX if end is None else min(RECORDS_MAX, end - offset)
+        answer = await self._ask(index, Read(offset, records, READ_BYTES_DEFAULT))
         if answer is None:
             if self._follow:
                 await self._await(index, offset)
@@ -154,18 +152,14 @@ class RecordReader:
 
     def __init__(self, batches: BatchReader) -> None:
         self._batches = batches
-        self._batch: RecordBatch | None = None
-        self._index = 0
+        self._records: Iterator[Record] = iter(())
 
     def __aiter__(self) -> RecordReader:
         return self
 
     async def __anext__(self) -> Record:
-        while self._batch is None or self._index >= len(self._batch):
-            self._batch = await self._batches.__anext__()
-            self._index = 0
-        record = self._batch[self._index]
-        self._index += 1
+        while (record := next(self._records, None)) is None:
+            self._records = iter(await self._batches.__anext__())
         return record
 
 

@@ -173,7 +173,10 @@ class Runtime:
             self._disk = HostDisk(self._path or "", inline=self._inline)
         disk = self._disk
         try:
-            self._server = self._control_server()
+            if self._control:  # before anything is opened: where no socket can be, nothing is left half open
+                from callboard.control import ControlServer
+
+                self._server = ControlServer(self)
             self._lock = await disk.lock({"program": "callboard"})
             self._system = open_system(
                 self._spec(), clock=self.clock, entropy=self.entropy, disk=disk, limits=self.limits
@@ -217,14 +220,6 @@ class Runtime:
                 ChildSpec(name="renewals", start=partial(Renewals, self.renewed_leases, self.lingers)),
             ),
         )
-
-    def _control_server(self) -> ControlServer | None:
-        """Made before anything is opened: where no socket can be, nothing is left half open."""
-        if not self._control:
-            return None
-        from callboard.control import ControlServer
-
-        return ControlServer(self)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

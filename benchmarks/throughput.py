@@ -1,6 +1,6 @@
 """Publishing, consuming, latency: `python benchmarks/throughput.py [--in DIRECTORY] [--pairs N] [--only PART]`.
 
-The measures of `callboard bench` (`api/cli/bench_measures.py`), for messages of 100 bytes and of 1 KiB, with 9-byte
+The measures of `callboard bench` (`api/cli/bench.py`), for messages of 100 bytes and of 1 KiB, with 9-byte
 keys. Every figure is the median of five interleaved pairs: Callboard, then the bare file, then Callboard again, because
 machines drift by more than what is being compared. The baselines write the same bytes and sync after every write:
 
@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from callboard.cli.bench_measures import Bench, BenchPlan, Measured
+from callboard.cli.bench import Bench, BenchPlan, Measured
 from callboard.cli.files import BareFile, temporary_directory
 from callboard.runtime import open_runtime
 from callboard.topic import Topic

@@ -132,10 +132,6 @@ class Supervisor:
             raise InvalidArgument(f"{name!r} below {self.path!r} is an actor. Use `child`.")
         return found
 
-    def children(self) -> dict[str, ActorRef[Any] | Supervisor]:
-        """All children by name, in start order."""
-        return {name: child.handle for name, child in self._children.items()}
-
     def __contains__(self, name: object) -> bool:
         return name in self._children
 

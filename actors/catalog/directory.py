@@ -113,10 +113,7 @@ class Directory:
         return record.topic_id in self._by_id or record.name not in self._topics
 
     def launch_topic(self, record: TopicRecord) -> LiveTopic:
-        """Start the topic's partitions unless they are there. They recover when it is their turn."""
-        live = self._by_id.get(record.topic_id)
-        if live is not None:
-            return live
+        """Start the partitions of a topic that is not live. They recover when it is their turn."""
         ports = tuple(
             PartitionPort(record.name, index, pending_bytes=self._limits.pending_bytes)
             for index in range(record.settings.partitions)

@@ -119,10 +119,9 @@ class CatalogState:
 
     def topic(self, name: str) -> TopicRecord | None:
         """The topic of that name, unless it is being deleted."""
-        for record in self.topics.values():
-            if record.name == name and not record.deleting:
-                return record
-        return None
+        return next(
+            (record for record in self.topics.values() if record.name == name and not record.deleting), None
+        )
 
     def colliding(self, name: str) -> TopicRecord | None:
         """A topic whose name is another spelling of `name` (case, Unicode form)."""

@@ -19,6 +19,7 @@ import math
 from heapq import heapify, heappop, heappush
 from typing import Final
 
+import attrs
 import trio
 
 from callboard.actors.kernel.ref import Reply
@@ -26,13 +27,11 @@ from callboard.actors.kernel.ref import Reply
 SETTLED_MAX: Final = 64
 
 
+@attrs.define(eq=False)
 class OpenQuestion:
     """A question that waits for its answer. `reply` is None when the question is closed."""
 
-    __slots__ = ("reply",)
-
-    def __init__(self, reply: Reply) -> None:
-        self.reply: Reply | None = reply
+    reply: Reply | None
 
 
 class Deadlines:

@@ -56,10 +56,6 @@ class ActorSystem:
             )
         return cell.ref
 
-    def actors(self) -> list[ActorRef[Any]]:
-        """All actors, in the order in which they were registered."""
-        return [cell.ref for cell in self._cells.values()]
-
     def close(self, cause: BaseException | None) -> None:
         """The tree has ended: close every cell that is still open, so that no asker waits any more."""
         for cell in tuple(self._cells.values()):

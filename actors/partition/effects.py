@@ -41,7 +41,7 @@ class AppendsFailed(NamedTuple):
 
 class Journalled(NamedTuple):
     """A commit has written the journal. Answer, then read the records of each lease that somebody still waits for: call
-    `leases_read` or `lease_not_read`, or `not_delivered` when nobody does.
+    `lease_read` or `lease_not_read`, and tell whether it was `delivered` or `not_delivered`.
     """
 
     answers: Sequence[tuple[Token, object]]

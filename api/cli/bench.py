@@ -1,34 +1,230 @@
-"""`callboard bench`: how fast this machine and disk are, as ratios to a bare file on the same disk."""
+"""`callboard bench`: how fast this machine and disk are. The scripts in `benchmarks/` measure by it too.
+
+The bare baseline writes the same bytes, appended to a file and synced with fdatasync after each write, as a program
+would that wanted durability and nothing else. The second baseline overwrites a preallocated file instead, which no
+append-only program can do without preparing for it. A ratio is the median over interleaved pairs: each pair measures
+Callboard and the bare file right after each other, because machines drift.
+"""
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Awaitable, Callable
+from functools import partial
 
+import attrs
 import click
+import trio
 from rich.console import Console
 from rich.table import Table
 
-from callboard.cli.bench_measures import KEY_BYTES, Bench, BenchPlan, Latency, Measured
 from callboard.cli.files import BareFile, temporary_directory
 from callboard.cli.group import run
-from callboard.cli.options import json_option, print_json
+from callboard.cli.options import json_option
+from callboard.cli.output import print_json, show
 from callboard.control import plain
 from callboard.log.errors import InvalidArgument
 from callboard.log.limits import BATCH_BYTES_MAX
-from callboard.runtime import open_runtime
+from callboard.log.seams.clock import Clock
+from callboard.runtime import Runtime, open_runtime
+from callboard.topic import Topic
+
+FRAME_OVERHEAD_BYTES = 130
+"""A frame's header and map heads; with the 8 bytes of ends per record, what Callboard writes beside payloads."""
+RECORD_OVERHEAD_BYTES = 8
+KEY_BYTES = 9
+CONSUMED_RECORDS = 200_000
+LATENCY_RATE = 1000
+
+
+@attrs.frozen
+class Measured:
+    """One line of the report. `rate` is messages per second; ratios are medians over pairs."""
+
+    name: str
+    rate: float
+    bare_rate: float
+    of_bare: float
+    of_overwrite: float
+    worst: float
+    best: float
+
+
+@attrs.frozen
+class Latency:
+    """Seconds from the call of publish to the handler, at a steady rate."""
+
+    name: str
+    p50: float
+    p99: float
+    worst: float
+
+
+@attrs.frozen
+class BenchPlan:
+    """How long and how often to measure; `size` is the payload's bytes."""
+
+    pairs: int = 5
+    seconds: float = 1.0
+    size: int = 100
+
+
+class Bench:
+    """Measures one runtime. `say` is called before each measurement, for progress."""
+
+    def __init__(self, runtime: Runtime, bare: BareFile, plan: BenchPlan, say: Callable[[str], None]) -> None:
+        self.runtime = runtime
+        self.clock: Clock = runtime.clock
+        self._bare = bare
+        self._plan = plan
+        self._say = say
+        self._topics = 0
+
+    async def topic(self) -> Topic:
+        """A new topic of one partition."""
+        self._topics += 1
+        return await self.runtime.create_topic(f"bench-{self._topics}")
+
+    def payload(self, count: int) -> tuple[list[bytes], list[bytes | None]]:
+        """Prebuilt values and keys."""
+        entropy = self.runtime.entropy
+        values = [entropy.bytes(self._plan.size) for _ in range(count)]
+        return values, [b"key%06d" % number for number in range(count)]
+
+    async def paired(self, name: str, measure: Callable[[], Awaitable[float]], count: int) -> Measured:
+        """Interleaved pairs of `measure` and the bare file, in writes of `count` records."""
+        pairs = []
+        # What `count` records take on disk, nearly.
+        size = count * (self._plan.size + KEY_BYTES + RECORD_OVERHEAD_BYTES) + FRAME_OVERHEAD_BYTES
+        seconds = self._plan.seconds / 2
+        for number in range(self._plan.pairs):
+            self._say(f"{name}: pair {number + 1} of {self._plan.pairs}")
+            before = self._bare.rate(size, seconds) * count
+            rate = await measure()
+            bare = (before + self._bare.rate(size, seconds) * count) / 2
+            over = self._bare.rate(size, seconds, overwrite=True) * count
+            pairs.append((rate, bare, rate / bare, rate / over))
+        rate, bare, of_bare, of_overwrite = map(statistics.median, zip(*pairs, strict=True))
+        ratios = [pair[2] for pair in pairs]
+        return Measured(name, rate, bare, of_bare, of_overwrite, min(ratios), max(ratios))
+
+    # -- publishing
+
+    async def publish_batches(self, count: int) -> Measured:
+        """One task, batches of `count`, each awaited."""
+        topic = await self.topic()
+        values, keys = self.payload(count)
+
+        async def measure() -> float:
+            done, start = 0, self.clock.monotonic()
+            while self.clock.monotonic() - start < self._plan.seconds:
+                await topic.publish_batch(values, keys=keys)
+                done += count
+            return done / (self.clock.monotonic() - start)
+
+        return await self.paired(f"publish_batch of {count:,}", measure, count)
+
+    async def publish_singly(self, tasks: int) -> Measured:
+        """`tasks` tasks, each publishing one message after the other."""
+        topic = await self.topic()
+        values, keys = self.payload(64)
+
+        async def measure() -> float:
+            counter = [0] * tasks
+            start = self.clock.monotonic()
+            async with trio.open_nursery() as nursery:
+                for task in range(tasks):
+                    nursery.start_soon(publish, task, counter, start + self._plan.seconds)
+            return sum(counter) / (self.clock.monotonic() - start)
+
+        async def publish(task: int, counter: list[int], until: float) -> None:
+            value, key = values[task % 64], keys[task % 64]
+            while self.clock.monotonic() < until:
+                await topic.publish(value, key=key)
+                counter[task] += 1
+
+        return await self.paired(f"single publishes, {tasks} task{'s' if tasks > 1 else ''}", measure, 1)
+
+    # -- consuming
+
+    async def consume(self, count: int) -> Measured:
+        """Batches of `count` (1: one by one, acks coalesced), each acked before the next."""
+        records = CONSUMED_RECORDS if count > 1 else CONSUMED_RECORDS // 10
+        values, keys = self.payload(1000)
+        runs = 0
+
+        async def measure() -> float:
+            nonlocal runs
+            runs += 1
+            topic = await self.topic()
+            for _ in range(records // 1000):
+                await topic.publish_batch(values, keys=keys)
+            start = self.clock.monotonic()
+            async with topic.subscribe(f"group-{topic.name}") as consumer:
+                done = 0
+                if count == 1:
+                    async for message in consumer:
+                        await message.ack(wait=False)
+                        done += 1
+                        if done == records:
+                            break
+                else:
+                    async for batch in consumer.batches(max_records=count):
+                        done += len(batch.values())
+                        await batch.ack()
+                        if done == records:
+                            break
+            rate = records / (self.clock.monotonic() - start)
+            await self.runtime.delete_topic(topic.name)
+            return rate
+
+        return await self.paired(f"consume in {count:,}s with acks", measure, count)
+
+    # -- latency
+
+    async def latency(self) -> Latency:
+        """From the call of publish to the handler that has the message, at 1,000 messages a second."""
+        self._say("end to end at 1,000 msg/s")
+        topic = await self.topic()
+        values, _ = self.payload(1)
+        total = max(1000, int(LATENCY_RATE * self._plan.seconds * self._plan.pairs))
+        sent, taken = [0.0] * total, [0.0] * total
+
+        async def publish(number: int) -> None:
+            sent[number] = self.clock.monotonic()
+            await topic.publish(values[0], headers={"n": str(number)})
+
+        async def handle() -> None:
+            async with topic.subscribe("latency") as consumer:
+                for _ in range(total):
+                    message = await consumer.get()
+                    if message is not None:
+                        taken[int(message.headers["n"])] = self.clock.monotonic()
+                        await message.ack(wait=False)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(handle)
+            await trio.sleep(0.1)
+            start = self.clock.monotonic()
+            for number in range(total):
+                await trio.sleep_until(start + number / LATENCY_RATE)
+                nursery.start_soon(partial(publish, number))
+        spans = sorted(late - early for early, late in zip(sent, taken, strict=True))
+        return Latency("end to end at 1,000 msg/s", spans[total // 2], spans[int(total * 0.99)], spans[-1])
+
 
 SIZE_MAX = BATCH_BYTES_MAX // 1000 - KEY_BYTES
 """Bytes of a value, so that a batch of 1,000 is allowed."""
-NAMES = (
-    "publish_batch of 1,000",
-    "publish_batch of 100",
-    "single publishes, 1 task",
-    "single publishes, 64 tasks",
-    "single publishes, 512 tasks",
-    "consume in 1,000s",
-    "consume in 1s",
-    "end to end",
-)
+MEASURES: dict[str, Callable[[Bench], Awaitable[Measured | Latency]]] = {
+    "publish_batch of 1,000": partial(Bench.publish_batches, count=1000),
+    "publish_batch of 100": partial(Bench.publish_batches, count=100),
+    "single publishes, 1 task": partial(Bench.publish_singly, tasks=1),
+    "single publishes, 64 tasks": partial(Bench.publish_singly, tasks=64),
+    "single publishes, 512 tasks": partial(Bench.publish_singly, tasks=512),
+    "consume in 1,000s": partial(Bench.consume, count=1000),
+    "consume in 1s": partial(Bench.consume, count=1),
+    "end to end": Bench.latency,
+}
 
 
 @click.command()
@@ -57,32 +253,26 @@ def bench(
     as_json: bool,
 ) -> None:
     """Measure publishing, consuming and latency, compared with a bare write + fdatasync of the same bytes."""
-    console = Console(stderr=True)
-    unknown = [part for part in only if not any(part in name for name in NAMES)]
-    if unknown:
-        raise InvalidArgument(
-            f"no line's name contains {unknown[0]!r:.60}. The lines are: {'; '.join(NAMES)}."
-        )
+    for part in only:
+        if not any(part in name for name in MEASURES):
+            raise InvalidArgument(
+                f"no line's name contains {part!r:.60}. The lines are: {'; '.join(MEASURES)}."
+            )
+    wanted = [do for name, do in MEASURES.items() if not only or any(part in name for part in only)]
 
-    async def work() -> tuple[list[Measured], list[Latency]]:
-        measured: list[Measured] = []
-        latencies: list[Latency] = []
+    async def work() -> list[Measured | Latency]:
         with (
             temporary_directory(keep=False, parent=folder) as directory,
-            console.status("starting") as status,
+            Console(stderr=True).status("starting") as status,
         ):
             async with open_runtime(directory + "/runtime", sync_inline=inline) as runtime:
                 made = Bench(runtime, BareFile(directory), BenchPlan(pairs, seconds, size), status.update)
-                for name, measure in zip(NAMES, measures(made), strict=True):
-                    if not only or any(part in name for part in only):
-                        found = await measure()
-                        if isinstance(found, Measured):
-                            measured.append(found)
-                        else:
-                            latencies.append(found)
-        return measured, latencies
+                found = [await measure(made) for measure in wanted]
+        return found
 
-    measured, latencies = run(work)
+    found = run(work)
+    measured = [line for line in found if isinstance(line, Measured)]
+    latencies = [line for line in found if isinstance(line, Latency)]
     if as_json:
         print_json({"measured": plain(measured), "latency": plain(latencies)})
         return
@@ -91,30 +281,10 @@ def bench(
     )
     for line in measured:
         spread = f"{line.worst:.2f} to {line.best:.2f}"
-        table.add_row(
-            line.name,
-            f"{line.rate:,.0f}",
-            f"{line.of_bare:.2f}",
-            spread,
-            f"{line.of_overwrite:.2f}",
-            f"{line.bare_rate:,.0f}",
-        )
-    Console().print(table)
+        ratios = f"{line.of_bare:.2f}", spread, f"{line.of_overwrite:.2f}"
+        table.add_row(line.name, f"{line.rate:,.0f}", *ratios, f"{line.bare_rate:,.0f}")
+    show(table)
     for late in latencies:
-        click.echo(
+        show(
             f"{late.name}: p50 {late.p50 * 1e3:.2f} ms, p99 {late.p99 * 1e3:.2f} ms, worst {late.worst * 1e3:.1f} ms"
         )
-
-
-def measures(made: Bench) -> list[Callable[[], Awaitable[Measured | Latency]]]:
-    """Everything that can be measured, in the order of `NAMES`."""
-    return [
-        lambda: made.publish_batches(1000),
-        lambda: made.publish_batches(100),
-        lambda: made.publish_singly(1),
-        lambda: made.publish_singly(64),
-        lambda: made.publish_singly(512),
-        lambda: made.consume(1000),
-        lambda: made.consume(1),
-        made.latency,
-    ]

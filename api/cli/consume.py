@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
+import attrs
 import click
 import trio
 
 from callboard.actors.names import check_name
 from callboard.cli.group import run
 from callboard.cli.messages import record_to_json
-from callboard.cli.offline import OfflineDirectory, topic_not_found
+from callboard.cli.offline import OfflineDirectory, find_topic
 from callboard.cli.options import directory_option, json_option, parse_start
 from callboard.cli.output import say, to_json
 from callboard.cli.streams import require_directory, write_out
@@ -25,7 +27,7 @@ from callboard.control import socket_problem
 from callboard.log.errors import InvalidArgument, OffsetOutOfRange, TopicNotFound
 from callboard.log.offline.reader import LogReader
 from callboard.message import Record, to_us
-from callboard.runtime import Runtime, open_runtime
+from callboard.runtime import open_runtime
 from callboard.topic import Topic
 
 BATCH_RECORDS: Final = 1000
@@ -76,13 +78,14 @@ def consume(
     if group is not None and partition is not None:
         raise InvalidArgument("--partition does not go with --group: a group reads all partitions.")
     beginning = parse_start(start)
-    show = _as_json if as_json else _as_lines
+    output = Output(_as_json if as_json else _as_lines, limit)
     if group is None:
-        run(ConsumeReading(directory, topic, beginning, partition, show, limit=limit, follow=follow).run)
+        run(PartitionReading(directory, topic, beginning, partition, output, follow=follow).run)
         return
     check_name(group, "group")
     require_directory(directory)
-    run(Leasing(directory, topic, group, beginning, show, durable=durable, limit=limit, follow=follow).run)
+    new_group = {"durable": durable, "start": beginning}
+    run(partial(_consume_in_group, directory, topic, group, new_group, output, follow=follow))
 
 
 @click.command()
@@ -94,31 +97,39 @@ def consume(
 @json_option
 def peek(topic: str, partition: int, start: str, limit: int, directory: str, as_json: bool) -> None:
     """Print a few messages of one partition. Another process may have the directory open."""
-    show = _as_json if as_json else _as_lines
-    run(ConsumeReading(directory, topic, parse_start(start), partition, show, limit=limit, follow=False).run)
+    output = Output(_as_json if as_json else _as_lines, limit)
+    run(PartitionReading(directory, topic, parse_start(start), partition, output, follow=False).run)
 
 
-class ConsumeReading:
+@attrs.define
+class Output:
+    """Messages on standard output, `left` at most (None: any number)."""
+
+    _show: Show
+    left: int | None
+
+    @property
+    def wanted(self) -> int:
+        """How many messages to ask for next."""
+        return BATCH_RECORDS if self.left is None else min(BATCH_RECORDS, self.left)
+
+    async def write(self, records: Sequence[Record]) -> None:
+        """Print these."""
+        await write_out(self._show(records))
+        if self.left is not None:
+            self.left -= len(records)
+
+
+@attrs.frozen
+class PartitionReading:
     """Reads messages without a group, from the files."""
 
-    def __init__(
-        self,
-        directory: str,
-        topic: str,
-        start: int | str | datetime,
-        partition: int | None,
-        show: Show,
-        *,
-        limit: int | None,
-        follow: bool,
-    ) -> None:
-        self._directory = directory
-        self._topic = topic
-        self._start = start
-        self._partition = partition
-        self._show = show
-        self._left = limit
-        self._follow = follow
+    _directory: str
+    _topic: str
+    _start: int | str | datetime
+    _partition: int | None
+    _output: Output
+    _follow: bool = attrs.field(kw_only=True)
 
     async def run(self) -> None:
         """Print from the start position to the end, or for ever."""
@@ -131,7 +142,7 @@ class ConsumeReading:
                 reader = await offline.reader(topic, index)
                 positions[index] = reader, await _resolved(reader, self._start)
                 await self._settle(reader, len(partitions))
-            while self._left != 0:
+            while self._output.left != 0:
                 moved = False
                 for index, (reader, offset) in positions.items():
                     reached = await self._read_to_end(index, reader, offset)
@@ -159,10 +170,9 @@ class ConsumeReading:
     async def _read_to_end(self, index: int, reader: LogReader, offset: int) -> int:
         """Print one partition from `offset` to its current end; returns that end."""
         end = reader.visible_end
-        while offset < end and self._left != 0:
-            count = BATCH_RECORDS if self._left is None else min(BATCH_RECORDS, self._left)
+        while offset < end and self._output.left != 0:
             try:
-                reading = await reader.read(offset, max_records=count)
+                reading = await reader.read(offset, max_records=self._output.wanted)
             except OffsetOutOfRange:
                 await reader.refresh()
                 if reader.start_offset <= offset:
@@ -177,10 +187,9 @@ class ConsumeReading:
                     f"{self._topic}/{index}: nothing can be read at offsets {first} to {last}: see `callboard verify`"
                 )
             for columns in reading.batches:
-                records = [Record(self._topic, index, columns, number) for number in range(columns.count)]
-                await write_out(self._show(records))
-                if self._left is not None:
-                    self._left -= len(records)
+                await self._output.write(
+                    [Record(self._topic, index, columns, number) for number in range(columns.count)]
+                )
             if reading.next_offset <= offset:
                 break
             offset = reading.next_offset
@@ -195,63 +204,26 @@ async def _resolved(reader: LogReader, start: int | str | datetime) -> int:
     return reader.start_offset if start == "beginning" else reader.visible_end
 
 
-class Leasing:
-    """Consumes messages as a member of a group."""
-
-    def __init__(
-        self,
-        directory: str,
-        topic: str,
-        group: str,
-        start: int | str | datetime,
-        show: Show,
-        *,
-        durable: bool,
-        limit: int | None,
-        follow: bool,
-    ) -> None:
-        self._directory = directory
-        self._topic = topic
-        self._group = group
-        self._start = start
-        self._show = show
-        self._durable = durable
-        self._left = limit
-        self._follow = follow
-
-    async def run(self) -> None:
-        """Print and acknowledge messages until none is ready, or for ever."""
-        control = self._follow and socket_problem(self._directory) is None
-        async with open_runtime(self._directory, control=control) as runtime:
-            topic = await self._find(runtime)
-            async with topic.subscribe(self._group, **await self._settings(runtime)) as consumer:
-                while self._left != 0:
-                    if not self._follow and await _available(topic, consumer) == 0:
-                        return
-                    count = BATCH_RECORDS if self._left is None else min(BATCH_RECORDS, self._left)
-                    batch = await consumer.get_batch(count, 0.0)
-                    await write_out(self._show(list(batch)))
-                    await batch.ack()
-                    if self._left is not None:
-                        self._left -= len(batch)
-
-    async def _find(self, runtime: Runtime) -> Topic:
-        try:
-            return runtime.topic(self._topic)
-        except TopicNotFound:
-            known = [topic.name for topic in runtime.topics()]
-            raise topic_not_found(self._topic, known, self._directory) from None
-
-    async def _settings(self, runtime: Runtime) -> dict[str, Any]:
-        """An existing group keeps its settings; a new one is ephemeral unless it is to be kept."""
-        for group in await runtime.groups():
-            if group.name == self._group:
-                if self._topic in group.topics and self._start != "beginning":
-                    say(
-                        f"group {self._group} exists already and continues at its position; --from has no effect"
-                    )
-                return {}
-        return {"durable": self._durable, "start": self._start}
+async def _consume_in_group(
+    directory: str, name: str, group: str, new_group: dict[str, Any], output: Output, *, follow: bool
+) -> None:
+    """Print and acknowledge messages until none is ready, or for ever. An existing group keeps its settings."""
+    control = follow and socket_problem(directory) is None
+    async with open_runtime(directory, control=control) as runtime:
+        topic = find_topic(runtime, name)
+        settings = new_group
+        for found in await runtime.groups():
+            if found.name == group:
+                settings = {}
+                if name in found.topics and new_group["start"] != "beginning":
+                    say(f"group {group} exists already and continues at its position; --from has no effect")
+        async with topic.subscribe(group, **settings) as consumer:
+            while output.left != 0:
+                if not follow and await _available(topic, consumer) == 0:
+                    return
+                batch = await consumer.get_batch(output.wanted, 0.0)
+                await output.write(list(batch))
+                await batch.ack()
 
 
 async def _available(topic: Topic, consumer: Consumer) -> int:

@@ -25,9 +25,7 @@ from callboard.cli.output import progress, say, show, to_json
 from callboard.cli.processes import spawn_callboard
 from callboard.log.errors import CallboardError, InvalidArgument
 from callboard.log.limits import PARTITIONS_MAX
-from callboard.recordings.event import digest_of
-from callboard.recordings.reading import Format, Tally
-from callboard.recordings.times import TimeFormat
+from callboard.recordings import Format, Tally, TimeFormat, digest_of
 
 
 class DemoFailed(CallboardError):

@@ -15,8 +15,8 @@ import enum
 import itertools
 import json
 import zlib
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple, Never
 
 import attrs
 import click
@@ -27,6 +27,7 @@ from callboard.cli.demo_account import acknowledged_events
 from callboard.cli.files import RecordFile, read_lines, read_record_lines
 from callboard.cli.group import first_error, run
 from callboard.cli.processes import wait_for_parent_to_go
+from callboard.consumer import Consumer
 from callboard.log.errors import (
     ActorCrashed,
     AskTimeout,
@@ -39,12 +40,19 @@ from callboard.log.errors import (
 )
 from callboard.log.seams.entropy import Entropy
 from callboard.message import Message
-from callboard.recordings.event import Event, digest_of
-from callboard.recordings.lines import LineColumns
-from callboard.recordings.profile import load_profile
-from callboard.recordings.reading import LINE_BYTES_MAX, Format, Tally, read_events
-from callboard.recordings.synthesis import synthesise
-from callboard.recordings.times import TimeFormat
+from callboard.received import ReceivedBatch, ReceivedMessage
+from callboard.recordings import (
+    LINE_BYTES_MAX,
+    Event,
+    Format,
+    LineColumns,
+    Tally,
+    TimeFormat,
+    digest_of,
+    load_profile,
+    read_events,
+    synthesise,
+)
 from callboard.runtime import Runtime, open_runtime
 from callboard.simulations.entropy import SeededEntropy
 
@@ -151,11 +159,9 @@ class Stage:
         return (0, middle) if act == ONE else (middle, self.total)
 
     def recorded(self, act: str) -> str:
-        """The file in which an act's facts are recorded."""
         return f"{self.directory}/records/{act.replace(' ', '-')}.txt"
 
     def runtime(self) -> Runtime:
-        """The runtime of one process."""
         return open_runtime(f"{self.directory}/data")
 
 
@@ -164,7 +170,7 @@ class Act:
     publishes what the records of act two show no receipt for.
 
     Prints [published, acknowledged, is over] on standard output as it continues. Act two is over, and ripe for its
-    kill, when much is published and more under way, or when nothing more will be; the others when all is settled.
+    kill, when much is published and more is about to be, or when nothing more will be; the others when all is settled.
     """
 
     def __init__(self, stage: Stage, act: str, runtime: Runtime, write: Callable[[str], None]) -> None:
@@ -183,7 +189,7 @@ class Act:
         """Ends the act when nothing has happened for so long that it never will."""
         self._sent: dict[int, float] = {}
         """When each event was first handed over, until it is handled."""
-        self._published = self._acknowledged = self._under_way = self._busy = 0
+        self._published = self._acknowledged = self._busy = 0
 
     async def run(self) -> None:
         """Publish the events and have all that is stored handled and settled."""
@@ -209,18 +215,13 @@ class Act:
 
     def show(self, *, is_over: bool = False) -> None:
         """Print how far the act is."""
-        if (
-            self._act == TWO
-            and self._published >= self._kill_after
-            and self._acknowledged
-            and self._under_way
-        ):
-            is_over = True
         click.echo(json.dumps([self._published, self._acknowledged, is_over]))
 
     def _note(self, tag: str, *numbers: int) -> None:
-        """Write down a fact."""
         self._write(" ".join((tag, *map(str, numbers))))
+
+    def _note_all(self, tag: str, messages: Sequence[ReceivedMessage]) -> None:
+        self._note(tag, messages[0].partition, *(message.offset for message in messages))
 
     def _on_event(self, event: object) -> None:
         """Write down each restart that the supervisors report."""
@@ -270,8 +271,9 @@ class Act:
             for number, _ in pending:
                 self._sent.setdefault(number, started)
             self._note("S", *(number for number, _ in pending))
-            self._under_way += len(pending)
-            self.show()
+            self.show(
+                is_over=self._act == TWO and self._published >= self._kill_after and self._acknowledged > 0
+            )
             outcomes: Sequence[Any]
             try:
                 if len(pending) == 1:
@@ -282,7 +284,6 @@ class Act:
                 outcomes = error.receipts
             except _REPEATED as error:
                 outcomes = [error] * len(pending)
-            self._under_way -= len(pending)
             stored: dict[int, list[int]] = {}
             failed, doubtful = list[Numbered](), list[int]()
             for numbered, outcome in zip(pending, outcomes, strict=True):
@@ -317,48 +318,37 @@ class Act:
         while self._published - self._acknowledged > AHEAD_MAX:  # noqa: ASYNC110 - numbers are compared
             await trio.sleep(PAUSE_S)
 
-    # -- workers: one consumer group, three ways to consume
+    # -- workers: one consumer group, two ways to consume
 
     async def _work(self, index: int) -> None:
         while True:
             try:
                 async with self._topic.subscribe(GROUP, **SUBSCRIPTION) as consumer:
-                    if index % 4 == 0:
-                        async for message in consumer:
-                            await self._handle(consumer, [message], message.ack)
-                    elif index % 4 == 2:
+                    if index % 3 == 2:
                         await self._held(consumer)
-                    else:
-                        async for batch in consumer.batches(max_records=64, max_wait=0.01):
-                            await self._handle(consumer, list(batch), batch.ack)
+                    async for batch in consumer.batches(max_records=1 if index % 3 else 64):
+                        await self._handle(batch)
             except _NOT_SETTLED:
                 await trio.sleep(PAUSE_S)
 
-    async def _handle(
-        self, consumer: Any, messages: Sequence[Any], ack_all: Callable[[], Awaitable[None]]
-    ) -> None:
-        """Settle messages by hand, together where none of them fails."""
+    async def _handle(self, batch: ReceivedBatch) -> None:
+        """Settle the messages that fail by hand, and the others together."""
         self._busy += 1
         try:
+            messages = list(batch)
             planned = self._received(messages)
             if WorkFailure.HANG in planned.values():
                 await trio.sleep(HANG_S)
-            done = []
             for message in messages:
                 failure = planned.get(message.offset)
                 if failure is WorkFailure.RAISE:
                     await message.nack(delay=PAUSE_S, reason="the demo's worker fails now and then")
                 elif failure is WorkFailure.CANCEL:
                     await message.release()
-                else:
-                    done.append(message)
+            done = [message for message in messages if not message.settled]
             self._handled(done)
-            if len(done) < len(messages):
-                for message in done:
-                    await message.ack(wait=False)
-                ack_all = consumer.flush
             try:
-                await ack_all()
+                await batch.ack()
             except LeaseLost as error:
                 lost = [range(start, stop) for start, stop in error.fields["lost"]]
                 done = [message for message in done if not any(message.offset in span for span in lost)]
@@ -368,9 +358,10 @@ class Act:
         finally:
             self._busy -= 1
 
-    async def _held(self, consumer: Any) -> None:
+    async def _held(self, consumer: Consumer) -> Never:
+        """Handle one message after the other in the body of `receive`, which settles it by how it ends."""
         while True:
-            taken: list[Any] = []
+            taken: list[ReceivedMessage] = []
             try:
                 with trio.CancelScope() as scope:
                     async with consumer.receive() as message:
@@ -392,30 +383,30 @@ class Act:
             finally:
                 self._busy -= len(taken)
 
-    def _received(self, messages: Sequence[Any]) -> dict[int, WorkFailure]:
+    def _received(self, messages: Sequence[ReceivedMessage]) -> dict[int, WorkFailure]:
         """Write down the delivery (all of one partition), check each message; the planned failures by offset."""
-        self._note("D", messages[0].partition, *(message.offset for message in messages))
+        self._note_all("D", messages)
         planned: dict[int, WorkFailure] = {}
         for message in messages:
             number, digest = identify(message.headers)
-            if number is None or digest != digest_of(message.key, message.value):
+            if number is None or digest != digest_of(message.key, message.value or b""):
                 self._note("X", message.partition, message.offset)
             elif number in self._failures:
                 planned[message.offset] = self._failures.pop(number)
         return planned
 
-    def _handled(self, messages: Sequence[Any]) -> None:
+    def _handled(self, messages: Sequence[ReceivedMessage]) -> None:
         if messages:
-            self._note("H", messages[0].partition, *(message.offset for message in messages))
+            self._note_all("H", messages)
             now = trio.current_time()
             numbers = (identify(message.headers)[0] for message in messages)
             sent = [self._sent.pop(number) for number in numbers if number in self._sent]
             if sent:
                 self._note("L", *(round((now - at) * 1e6) for at in sent))
 
-    def _settled(self, messages: Sequence[Any]) -> None:
+    def _settled(self, messages: Sequence[ReceivedMessage]) -> None:
         if messages:
-            self._note("K", messages[0].partition, *(message.offset for message in messages))
+            self._note_all("K", messages)
             self._acknowledged += len(messages)
             self._stalled.deadline = trio.current_time() + STALLED_S
             self.show()

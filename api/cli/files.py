@@ -1,28 +1,35 @@
-"""The command line's own files: lines read from traffic, records that survive SIGKILL, working directories.
+"""The command line's own files: lines read from traffic, records that survive SIGKILL, working directories; and the
+state, stored failures and traces of simulations.
 
-Nothing else in the command line opens a file. Logs are reached through the runtime, never from here.
+Whole files are replaced by rename, so that whoever reads one finds all of it or what was there before. Nothing else in
+the command line opens a file. Logs are reached through the runtime, never from here.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gzip
+import hashlib
 import io
 import os
 import pathlib
 import shutil
+import stat
+import sys
 import tempfile
 import time
 import zlib
 from collections.abc import Iterator
-from typing import BinaryIO, cast
+from types import TracebackType
+from typing import BinaryIO, Self, cast
 
 from callboard.log.errors import InvalidArgument, StorageError
-from callboard.log.limits import GIB, KIB
+from callboard.log.limits import GIB, KIB, MIB
 
 UNPACKED_BYTES_MAX = 64 * GIB
 """A compressed file that unpacks to more than this is refused."""
-RECORD_LINE_BYTES_MAX = 1024 * KIB
+RECORD_LINE_BYTES_MAX = 1 * MIB
+STATE_BYTES_MAX = 16 * MIB
 _SNIFF_BYTES = 8 * KIB
 _GZIP_MAGIC = b"\x1f\x8b"
 
@@ -34,15 +41,15 @@ def read_lines(path: str, *, line_bytes_max: int) -> Iterator[bytes]:
     Raises `InvalidArgument` for a file that is missing, unreadable or binary, `StorageError` when reading fails.
     """
     with _opened(path) as stream:
-        unpacked_bytes = 0
+        unpacked_bytes, is_start = 0, True
         try:
-            while line := stream.readline(line_bytes_max + 1):
-                unpacked_bytes += len(line)
-                yield line
-                while not line.endswith(b"\n") and (line := stream.readline(line_bytes_max + 1)):
-                    unpacked_bytes += len(line)
-                    _check_unpacked(path, unpacked_bytes)
-                _check_unpacked(path, unpacked_bytes)
+            while piece := stream.readline(line_bytes_max + 1):
+                unpacked_bytes += len(piece)
+                if unpacked_bytes > UNPACKED_BYTES_MAX:
+                    raise InvalidArgument(f"{path} holds more than {UNPACKED_BYTES_MAX} bytes. Split it.")
+                if is_start:
+                    yield piece
+                is_start = piece.endswith(b"\n")
         except (OSError, EOFError, zlib.error) as error:
             raise StorageError(f"{path} could not be read to its end: {error}. Check the file.") from error
 
@@ -71,11 +78,6 @@ def _opened(path: str) -> Iterator[BinaryIO]:
         yield stream
 
 
-def _check_unpacked(path: str, unpacked_bytes: int) -> None:
-    if unpacked_bytes > UNPACKED_BYTES_MAX:
-        raise InvalidArgument(f"{path} holds more than {UNPACKED_BYTES_MAX} bytes. Split it.")
-
-
 class RecordFile:
     """Lines appended one by one, each written to the operating system at once, so that it survives the process."""
 
@@ -84,11 +86,9 @@ class RecordFile:
         self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - closed by `close`
 
     def write(self, line: str) -> None:
-        """Append one line, without its end."""
         self._file.write(line.encode("ascii") + b"\n")
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
 
@@ -132,10 +132,156 @@ def temporary_directory(*, keep: bool, parent: str | None = None) -> Iterator[st
             shutil.rmtree(path, ignore_errors=True)
 
 
+# -- of simulations: state, stored failures, traces, and what it asks the system about itself
+
+
+def prepare_folder(path: str) -> None:
+    """Make the folder, and those above it. Raises `StorageError`."""
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise StorageError(
+            f"{path} cannot be made: {error.strerror}. Name another directory with --state.", error=error
+        ) from error
+
+
+def check_target(path: str) -> None:
+    """Raise `StorageError` unless a file could be put there: the user named it, and it is written after long work."""
+    folder = os.path.dirname(_target(path)) or "."
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise StorageError(f"{path} cannot be written: no file can be made in {folder}. Name another place.")
+
+
+def _target(path: str) -> str:
+    """The file that `path` means, links followed. A device or a pipe would be replaced by a file of that name."""
+    target = os.path.realpath(path)
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:  # not there, or not to be reached: then writing says so
+        mode = stat.S_IFREG
+    if not path or path.endswith("/") or not stat.S_ISREG(mode):
+        raise StorageError(f"{path!r} cannot be written: it is no plain file. Name another place.")
+    return target
+
+
+def write_whole(path: str, content: bytes) -> None:
+    """Put a file in the place of what was there. Raises `StorageError`."""
+    target = _target(path)
+    beside = f"{target}.{os.getpid()}.new"
+    try:
+        with open(beside, "wb") as file:
+            file.write(content)
+        os.replace(beside, target)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.unlink(beside)
+        raise _unwritten(path, error) from error
+
+
+def _unwritten(path: str, error: OSError) -> StorageError:
+    return StorageError(
+        f"{path} cannot be written: {error.strerror}. Free space, or name another place.", error=error
+    )
+
+
+def find_file(path: str) -> bytes | None:
+    """A file's content, None when it is missing, unreadable or larger than a state ever is."""
+    try:
+        return read_whole(path, STATE_BYTES_MAX)
+    except InvalidArgument:
+        return None
+
+
+def read_whole(path: str, bytes_max: int) -> bytes:
+    """A file that the user named. Raises `InvalidArgument` when it cannot be read, or is too large."""
+    try:
+        with open(path, "rb") as file:
+            content = file.read(bytes_max + 1)
+    except OSError as error:
+        raise InvalidArgument(
+            f"{path} cannot be read: {error.strerror}. Name a file that a sweep wrote."
+        ) from None
+    if len(content) > bytes_max:
+        raise InvalidArgument(f"{path} is larger than {bytes_max} bytes. Name a file that a sweep wrote.")
+    return content
+
+
+def copy_file(path: str, target: str) -> None:
+    """Copy a file of ours to a place that the user named."""
+    write_whole(target, read_whole(path, STATE_BYTES_MAX))
+
+
+class TraceFile:
+    """A trace on its way to a file, line by line. Raises `StorageError`."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        try:
+            self._file = open(path, "w", encoding="utf-8", errors="surrogatepass", newline="\n")  # noqa: SIM115
+        except OSError as error:
+            raise _unwritten(path, error) from error
+        self._failed: OSError | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            self._file.close()
+        except OSError as failed:
+            self._failed = self._failed or failed
+        if self._failed is not None:
+            raise _unwritten(self._path, self._failed) from self._failed
+
+    def write(self, line: str) -> None:
+        """Add a line. What cannot be written is told at the end: the run that is traced must not meet it."""
+        if self._failed is None:
+            try:
+                self._file.write(line.replace("\n", "\\n") + "\n")
+            except OSError as failed:
+                self._failed = failed
+
+
+def trace_lines(path: str) -> Iterator[str]:
+    """The lines of a stored trace."""
+    with open(path, encoding="utf-8", errors="surrogatepass", newline="\n") as file:
+        for line in file:
+            yield line.removesuffix("\n")
+
+
+def remove_file(path: str) -> None:
+    os.unlink(path)
+
+
+def cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def seconds_now() -> float:
+    """Seconds on a clock that only goes forward."""
+    return time.monotonic()
+
+
+def code_fingerprint() -> str:
+    """A digest of the source of every module of Callboard that is loaded."""
+    digest = hashlib.blake2b(digest_size=12)
+    for name in sorted(name for name in sys.modules if name.partition(".")[0] == "callboard"):
+        path = getattr(sys.modules[name], "__file__", None)
+        content = find_file(path) if path else None
+        if content is not None:
+            digest.update(f"{name}\0{len(content)}\0".encode() + content)
+    return digest.hexdigest()
+
+
+# -- of benchmarks
+
+
 class BareFile:
     """The baseline of benchmarks: write, fdatasync, and nothing else."""
 
-    _REGION_BYTES = 64 * 1024 * KIB
+    _REGION_BYTES = 64 * MIB
 
     def __init__(self, folder: str) -> None:
         self._path = os.path.join(folder, "bare")
@@ -146,22 +292,19 @@ class BareFile:
         descriptor = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             if overwrite:
-                for at in range(0, self._REGION_BYTES, 1024 * KIB):
-                    os.pwrite(descriptor, bytes(1024 * KIB), at)
+                for at in range(0, self._REGION_BYTES, MIB):
+                    os.pwrite(descriptor, bytes(MIB), at)
                 os.fsync(descriptor)
-            return self._timed(descriptor, data, seconds, self._REGION_BYTES if overwrite else None)
+            done = offset = 0
+            start = time.perf_counter()
+            while time.perf_counter() - start < seconds:
+                os.pwrite(descriptor, data, offset)
+                os.fdatasync(descriptor)
+                done += 1
+                offset += len(data)
+                if overwrite and offset + len(data) > self._REGION_BYTES:
+                    offset = 0
+            return done / (time.perf_counter() - start)
         finally:
             os.close(descriptor)
             os.unlink(self._path)
-
-    def _timed(self, descriptor: int, data: bytes, seconds: float, wrap_bytes: int | None) -> float:
-        done = offset = 0
-        start = time.perf_counter()
-        while time.perf_counter() - start < seconds:
-            os.pwrite(descriptor, data, offset)
-            os.fdatasync(descriptor)
-            done += 1
-            offset += len(data)
-            if wrap_bytes is not None and offset + len(data) > wrap_bytes:
-                offset = 0
-        return done / (time.perf_counter() - start)

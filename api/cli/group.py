@@ -33,7 +33,7 @@ COMMANDS = {
     "consume": "callboard.cli.consume:consume",
     "demo": "callboard.cli.demo:demo",
     "demo-child": "callboard.cli.demo_work:demo_child",
-    "group": "callboard.cli.groups:group",
+    "group": "callboard.cli.topics:group",
     "peek": "callboard.cli.consume:peek",
     "publish": "callboard.cli.publish:publish",
     "repair": "callboard.cli.maintenance:repair",

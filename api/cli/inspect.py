@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import click
@@ -10,32 +9,34 @@ from rich.table import Table
 from rich.tree import Tree
 
 from callboard.cli.group import run
+from callboard.cli.offline import find_topic
 from callboard.cli.options import directory_option, json_option
 from callboard.cli.output import print_json, show
 from callboard.cli.streams import require_directory
-from callboard.control import ControlClient, plain
+from callboard.control import ControlClient, answer
 from callboard.log.errors import ControlError, DirectoryLocked
 from callboard.message import from_us
-from callboard.runtime import Runtime, open_runtime
+from callboard.runtime import open_runtime
 
 
-def live_or_opened(
-    directory: str,
-    asked: Callable[[ControlClient], Awaitable[Any]],
-    opened: Callable[[Runtime], Awaitable[Any]],
-) -> Any:
-    """Ask the runtime that has the directory open; when there is none, open it."""
+def ask_runtime(directory: str, *requests: dict[str, str]) -> list[Any]:
+    """What the runtime that has the directory open answers to these requests; when there is none, it is opened."""
     require_directory(directory)
 
-    async def work() -> Any:
+    async def work() -> list[Any]:
         try:
-            return await asked(ControlClient(directory))
+            client = ControlClient(directory)
+            return [await client.request(**request) for request in requests]
         except ControlError as refused:
             if refused.is_listening:
                 raise
             try:
                 async with open_runtime(directory) as runtime:
-                    return await opened(runtime)
+                    for request in requests:
+                        if "topic" in request:
+                            find_topic(runtime, request["topic"])
+                    found = [await answer(runtime, **request) for request in requests]
+                return found
             except DirectoryLocked as locked:
                 raise DirectoryLocked(
                     f"{locked} It has no control socket: open it there with control=True to look at it.",
@@ -50,14 +51,7 @@ def live_or_opened(
 @json_option
 def stats(directory: str, as_json: bool) -> None:
     """Show offsets, sizes, states and groups of every partition."""
-
-    async def asked(client: ControlClient) -> Any:
-        return await client.request("stats")
-
-    async def opened(runtime: Runtime) -> Any:
-        return plain(await runtime.stats())
-
-    found = live_or_opened(directory, asked, opened)
+    (found,) = ask_runtime(directory, {"verb": "stats"})
     if as_json:
         print_json(found)
         return

@@ -34,15 +34,11 @@ class PartitionReset:
 async def with_contents(offline: OfflineDirectory, report: VerifyReport) -> VerifyReport:
     """The report, with what the catalog and the delivery journals say that makes no sense among the problems."""
     problems = await content_problems(offline)
-    return attrs.evolve(
-        report,
-        logs=tuple(
-            attrs.evolve(
-                log, problems=(*log.problems, *(problem for problem in problems if problem.path == log.path))
-            )
-            for log in report.logs
-        ),
-    )
+    logs = []
+    for log in report.logs:
+        senseless = (problem for problem in problems if problem.path == log.path)
+        logs.append(attrs.evolve(log, problems=(*log.problems, *senseless)))
+    return attrs.evolve(report, logs=tuple(logs))
 
 
 async def content_problems(offline: OfflineDirectory) -> list[Problem]:
@@ -86,18 +82,12 @@ async def reset_groups(
                 entropy=HostEntropy(),
                 dry_run=dry_run,
             )
-            for place, reset in enumerate(resets):
+            for reset in resets:
                 record = replay.state.groups.get(reset.group_id)
-                found.append(
-                    PartitionReset(
-                        label,
-                        str(reset.group_id) if record is None else record.name,
-                        reset.forgotten_records,
-                        reset.floor,
-                        reset.settled_above,
-                        () if place else tuple(kept),
-                    )
-                )
+                group = str(reset.group_id) if record is None else record.name
+                facts = reset.forgotten_records, reset.floor, reset.settled_above
+                found.append(PartitionReset(label, group, *facts, tuple(kept)))
+                kept = []  # told once for a partition
         return found
     finally:
         if lock is not None:
@@ -106,19 +96,14 @@ async def reset_groups(
 
 def _partitions(replay: CatalogReplay) -> list[tuple[str, str, dict[int, bool]]]:
     """Label, directory, and the groups with whether they are durable, of every partition."""
-    return [
-        (
-            f"{topic.name}/{index}",
-            partition_directory(topic.topic_id, index),
-            {
-                group.group_id: group.settings.durable
-                for group in replay.state.groups.values()
-                if topic.topic_id in group.topic_ids
-            },
-        )
-        for topic in replay.state.topics.values()
-        for index in range(topic.settings.partitions)
-    ]
+    found, groups = [], replay.state.groups.values()
+    for topic in replay.state.topics.values():
+        joined = {g.group_id: g.settings.durable for g in groups if topic.topic_id in g.topic_ids}
+        found += [
+            (f"{topic.name}/{index}", partition_directory(topic.topic_id, index), joined)
+            for index in range(topic.settings.partitions)
+        ]
+    return found
 
 
 def _group_id(replay: CatalogReplay, name: str) -> int:

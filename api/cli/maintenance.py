@@ -42,7 +42,9 @@ def verify(directory: str, as_json: bool) -> int:
 
     report, names = run(work)
     if as_json:
-        print_json(_verified(report, names))
+        logs = [_log(log, names) for log in report.logs]
+        totals = {"ok": report.ok, "records": report.records, "size_bytes": report.size_bytes}
+        print_json({**totals, "logs": logs})
     else:
         for log in report.logs:
             for problem in log.problems:
@@ -188,15 +190,6 @@ def _tell_repair(report: RepairReport, names: Names, *, is_all: bool) -> None:
         show(f"{len(report.actions):,} things to do; nothing was changed")
     else:
         show(f"{len(report.actions):,} things done")
-
-
-def _verified(report: VerifyReport, names: Names) -> dict[str, Any]:
-    return {
-        "ok": report.ok,
-        "records": report.records,
-        "size_bytes": report.size_bytes,
-        "logs": [_log(log, names) for log in report.logs],
-    }
 
 
 def _log(log: LogReport, names: Names) -> dict[str, Any]:

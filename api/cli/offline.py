@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from callboard.actors.catalog.state import RECORDS_VERSION, CatalogState, TopicRecord
 from callboard.cli.streams import require_directory
@@ -26,6 +27,10 @@ from callboard.log.journal.journal_reading import JournalReading
 from callboard.log.journal.journal_recovery import Owner
 from callboard.log.offline.reader import LogReader
 from callboard.log.seams.disk import Incarnation
+
+if TYPE_CHECKING:
+    from callboard.runtime import Runtime
+    from callboard.topic import Topic
 
 TRIES: Final = 3
 """The catalog's process may replace a segment between our listing and our opening it."""
@@ -96,46 +101,43 @@ class OfflineDirectory:
     async def catalog(self) -> CatalogReplay:
         """The catalog's state. Raises `StorageError`, `FormatTooNew`."""
         for _ in range(TRIES):
-            replay = CatalogReplay(self.files)
             try:
-                await replay.run()
+                return await _replayed(self.files)
             except PlanFailed as failed:
                 if not isinstance(failed.error, FileNotFoundError):
                     raise
-                continue
-            return replay
         raise StorageError("the catalog changes faster than it can be read. Try again.", path="catalog")
 
 
-class CatalogReplay:
+class CatalogReplay(NamedTuple):
     """One reading of the catalog's journal. What makes no sense is passed over and named in `faults`."""
 
-    def __init__(self, files: Incarnation) -> None:
-        self.state = CatalogState()
-        self.faults: list[str] = []
-        self.senseless: list[str] = []
-        """Of the faults, those that are no damage."""
-        self._files = files
+    state: CatalogState
+    faults: list[str]
+    senseless: list[str]
+    """Of the faults, those that are no damage."""
 
-    async def run(self) -> None:
-        """Read all there is. Raises `PlanFailed`, `FormatTooNew`."""
-        state = self.state
-        owner = Owner(
-            lambda data: self._try(state.restore, data),
-            lambda record: self._try(state.replay, record),
-            RECORDS_VERSION,
-            versioned=state.versioned,
-            lost=state.lost,
-        )
-        reading = JournalReading(self._files, "catalog", owner)
-        await reading.run()
-        self.faults = [*reading.faults, *self.senseless]
 
-    def _try(self, take: Callable[[bytes], None], stored: bytes) -> None:
+async def _replayed(files: Incarnation) -> CatalogReplay:
+    """Read all there is. Raises `PlanFailed`, `FormatTooNew`."""
+    state, senseless = CatalogState(), list[str]()
+
+    def tried(take: Callable[[bytes], None], stored: bytes) -> None:
         try:
             take(stored)
         except JournalInvalid as fault:
-            self.senseless.append(str(fault))
+            senseless.append(str(fault))
+
+    owner = Owner(
+        partial(tried, state.restore),
+        partial(tried, state.replay),
+        RECORDS_VERSION,
+        versioned=state.versioned,
+        lost=state.lost,
+    )
+    reading = JournalReading(files, "catalog", owner)
+    await reading.run()
+    return CatalogReplay(state, [*reading.faults, *senseless], senseless)
 
 
 def topic_not_found(name: str, known: list[str], directory: str) -> TopicNotFound:
@@ -147,3 +149,11 @@ def topic_not_found(name: str, known: list[str], directory: str) -> TopicNotFoun
         " list` shows those that are there.",
         topic=name,
     )
+
+
+def find_topic(runtime: Runtime, name: str) -> Topic:
+    """The topic of that name. Raises `TopicNotFound` with what to type instead."""
+    try:
+        return runtime.topic(name)
+    except TopicNotFound:
+        raise topic_not_found(name, [topic.name for topic in runtime.topics()], runtime.directory) from None

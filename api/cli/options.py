@@ -8,16 +8,10 @@ from typing import Any
 
 import click
 
-from callboard.actors.settings import TOPIC_FIELDS, SettingField
-from callboard.cli.output import print_json as print_json
+from callboard.actors.settings import SettingField
 from callboard.cli.streams import check_directory
 from callboard.log.errors import InvalidArgument
 from callboard.reading import check_start
-
-
-def _checked(_context: click.Context, _option: click.Parameter, given: str) -> str:
-    return check_directory(given)
-
 
 directory_option = click.option(
     "-d",
@@ -26,7 +20,7 @@ directory_option = click.option(
     default="data",
     show_default=True,
     show_envvar=True,
-    callback=_checked,
+    callback=lambda _context, _option, given: check_directory(given),
     help="The runtime's directory.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
@@ -49,9 +43,7 @@ def parse_start(text: str) -> int | str | datetime:
     return instant if instant.tzinfo is not None else instant.replace(tzinfo=UTC)
 
 
-def parse_settings(
-    given: tuple[str, ...], fields: Mapping[str, SettingField] = TOPIC_FIELDS
-) -> dict[str, Any]:
+def parse_settings(given: tuple[str, ...], fields: Mapping[str, SettingField]) -> dict[str, Any]:
     """Settings from `name=value` arguments; unknown names and wrong values are left for the check that names all."""
     settings: dict[str, Any] = {}
     problems: list[str] = []

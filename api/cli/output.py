@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import json as json_format
+import json
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -33,13 +33,9 @@ class Paper(Console):
         raise
 
 
-def show(*things: Any, json: bool = False) -> None:
-    """Print tables, trees and lines on standard output; with `json` each as a JSON document on one line."""
+def show(*things: Any) -> None:
+    """Print tables, trees and lines on standard output."""
     with _printing():
-        if json:
-            for thing in things:
-                click.echo(to_json(thing))
-            return
         width = None if sys.stdout.isatty() else PIPE_WIDTH
         paper = Paper(markup=False, highlight=False, emoji=False, width=width)
         for thing in things:
@@ -65,12 +61,13 @@ def say(text: str) -> None:
 
 def to_json(found: Any) -> str:
     """One JSON document on one line."""
-    return json_format.dumps(found, default=_plain)
+    return json.dumps(found, default=_plain)
 
 
 def print_json(found: Any) -> None:
     """One JSON document on standard output."""
-    show(found, json=True)
+    with _printing():
+        click.echo(to_json(found))
 
 
 def _plain(found: Any) -> Any:
@@ -104,7 +101,7 @@ def progress(what: str, *, quiet: bool = False) -> Iterator[Advance]:
     """
     paper = Console(stderr=True, markup=False, highlight=False)
     if quiet or not paper.is_terminal:
-        yield _nothing
+        yield lambda text, done, total: None
         return
     columns = (
         SpinnerColumn(),
@@ -120,7 +117,3 @@ def progress(what: str, *, quiet: bool = False) -> Iterator[Advance]:
             bars.update(task, text=text, completed=done, total=total)
 
         yield advance
-
-
-def _nothing(text: str, done: int, total: int | None) -> None:
-    """Shows nothing: there is no terminal."""

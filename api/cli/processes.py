@@ -30,7 +30,6 @@ class ChildProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
         return self._process.pid
 
     @property
@@ -68,10 +67,6 @@ class ChildProcess:
             return self._process.returncode
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGKILL)
-        return await self._process.wait()
-
-    async def wait(self) -> int:
-        """Wait until it ends by itself; returns its exit status."""
         return await self._process.wait()
 
 

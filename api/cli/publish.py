@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import attrs
@@ -12,9 +12,9 @@ import click
 from callboard.actors.names import check_name
 from callboard.cli.group import run
 from callboard.cli.messages import FIELDS, message_from_json
-from callboard.cli.offline import topic_not_found
-from callboard.cli.options import bytes_of, directory_option, json_option, print_json
-from callboard.cli.output import Advance, progress, say
+from callboard.cli.offline import find_topic
+from callboard.cli.options import bytes_of, directory_option, json_option
+from callboard.cli.output import Advance, print_json, progress, say
 from callboard.cli.streams import LineReader, is_interactive, require_directory
 from callboard.log.errors import InvalidArgument, MessageTooLarge, TopicNotFound
 from callboard.log.limits import BATCH_RECORDS_MAX, MESSAGE_BYTES_MAX
@@ -27,15 +27,6 @@ JSON_LINE_BYTES_MAX: Final = 4 * MESSAGE_BYTES_MAX
 """Limit of a JSON line: escapes and base64 make it longer than its message."""
 PASSED_OVER: Final = frozenset({"topic", "partition", "offset", "append_time", "attempt"})
 """The other fields that `consume --json` prints; they are ignored, so that its output can be published again."""
-Parse = Callable[[bytes], Message]
-
-
-@attrs.frozen
-class Common:
-    """The attributes that the options give to every message."""
-
-    key: bytes | None
-    headers: dict[str, bytes]
 
 
 @click.command()
@@ -75,7 +66,7 @@ def publish(
     The first invalid line ends the command, which names it; the lines before it are stored.
     """
     check_name(topic, "topic")
-    common = Common(None if key is None else bytes_of(key), _headers(headers))
+    common = Message(b"", None if key is None else bytes_of(key), _headers(headers))
     check_key(common.key)
     check_headers(common.headers)
     if values and json_lines:
@@ -116,11 +107,9 @@ def _report(topic: str, stored: dict[int, int], as_json: bool) -> None:
 
 async def _topic(runtime: Runtime, name: str, *, create: bool, partition: int | None) -> Topic:
     try:
-        return runtime.topic(name)
-    except TopicNotFound:
+        return find_topic(runtime, name)
+    except TopicNotFound as error:
         if not create:
-            known = [topic.name for topic in runtime.topics()]
-            error = topic_not_found(name, known, runtime.directory)
             raise TopicNotFound(f"{error} Or publish with --create.", topic=name) from None
     if partition:
         raise InvalidArgument(
@@ -129,47 +118,39 @@ async def _topic(runtime: Runtime, name: str, *, create: bool, partition: int | 
     return await runtime.create_topic(name)
 
 
+@attrs.frozen
 class Feed:
     """Publishes batches and counts what is stored."""
 
-    def __init__(
-        self, topic: Topic, partition: int | None, acks: str, stored: dict[int, int], advance: Advance
-    ) -> None:
-        self.limit_bytes = topic.settings.max_message_bytes
-        self._topic = topic
-        self._partition = partition
-        self._acks = acks
-        self._stored = stored
-        self._advance = advance
+    topic: Topic
+    partition: int | None
+    acks: str
+    stored: dict[int, int]
+    advance: Advance
 
     async def publish(self, messages: Sequence[Message]) -> None:
         """Publish one batch, if there is anything in it."""
-        if not messages:
-            return
-        receipts = await self._topic.publish_batch(messages, partition=self._partition, acks=self._acks)
+        receipts = await self.topic.publish_batch(messages, partition=self.partition, acks=self.acks)
         for partition, _, count in receipts.ranges:
-            self._stored[partition] = self._stored.get(partition, 0) + count
-        published = sum(self._stored.values())
-        self._advance(f"{published:,} messages", published, None)
+            self.stored[partition] = self.stored.get(partition, 0) + count
+        published = sum(self.stored.values())
+        self.advance(f"{published:,} messages", published, None)
 
 
-async def _publish_lines(feed: Feed, common: Common, *, json_lines: bool) -> None:
+async def _publish_lines(feed: Feed, common: Message, *, json_lines: bool) -> None:
     if is_interactive():
         say("Publishing what you type, a message per line. End with Ctrl-D.")
-
-    def plain(line: bytes) -> Message:
-        return Message(line, common.key, common.headers)
-
-    def parsed(line: bytes) -> Message:
-        return _parsed(line, common)
-
-    parse = parsed if json_lines else plain
-    reader = LineReader(line_bytes_max=JSON_LINE_BYTES_MAX if json_lines else feed.limit_bytes)
+    limit_bytes = feed.topic.settings.max_message_bytes
+    reader = LineReader(line_bytes_max=JSON_LINE_BYTES_MAX if json_lines else limit_bytes)
     number = 1
     while lines := await reader.next_lines(BATCH_RECORDS):
         messages: list[Message] = []
         try:
-            messages.extend(_checked(parse(line), feed.limit_bytes) for line in lines)
+            for line in lines:
+                message = Message(line, common.key, common.headers)
+                if json_lines:
+                    message = _parsed(line, common)
+                messages.append(_checked(message, limit_bytes))
         except (ValueError, TypeError, RecursionError) as error:
             await feed.publish(messages)
             refused = MessageTooLarge if isinstance(error, MessageTooLarge) else InvalidArgument
@@ -205,7 +186,7 @@ def _headers(given: tuple[str, ...]) -> dict[str, bytes]:
     return headers
 
 
-def _parsed(line: bytes, common: Common) -> Message:
+def _parsed(line: bytes, common: Message) -> Message:
     """A message from one line of JSON. Raises `ValueError` or `RecursionError` for anything else."""
     found = json.loads(line.decode())
     if not isinstance(found, dict) or "value" not in found:
@@ -217,5 +198,5 @@ def _parsed(line: bytes, common: Common) -> Message:
     return attrs.evolve(
         message,
         key=common.key if message.key is None else message.key,
-        headers=common.headers | dict(message.headers or {}),
+        headers={**(common.headers or {}), **(message.headers or {})},
     )

@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Iterable
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final
 
 import click
 
 import callboard
 from callboard.cli import exits
+from callboard.cli.files import check_target, code_fingerprint, copy_file, cores
 from callboard.cli.group import run
 from callboard.cli.options import json_option
 from callboard.cli.output import print_json, say, show
 from callboard.cli.simulate_checks import check_determinism, explore, prove
-from callboard.cli.simulate_files import check_target, code_fingerprint, copy_file, cores
 from callboard.cli.simulate_pool import one_worker
-from callboard.cli.simulate_scenes import (
-    check_names,
-    expected_faults,
-    expected_points,
-    weights,
-)
 from callboard.cli.simulate_show import scenario_table, searched_lines, searched_to_dict
-from callboard.cli.simulate_sweep import Searched, SweepLimits, search
+from callboard.cli.simulate_sweep import Search
 from callboard.cli.streams import check_directory
 from callboard.log.errors import InvalidArgument, StorageError
 from callboard.simulations.machines import MACHINES
-from callboard.simulations.search.coverage import STANDARD_SEEDS, Row, table, uncovered
+from callboard.simulations.scenarios import registry
+from callboard.simulations.scenarios.points import POINTS
+from callboard.simulations.scenarios.registry import Weights
+from callboard.simulations.search.coverage import STANDARD_SEEDS, table, uncovered
 from callboard.simulations.search.replay import Verdict
 from callboard.simulations.search.shrink import RUNS_MAX
 from callboard.simulations.search.stored_failure import StaleFailure
@@ -54,61 +52,37 @@ def _number(_context: click.Context, _option: click.Parameter, given: float | No
     return given
 
 
-def _options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in reversed(
-        (
-            click.argument("scenarios", nargs=-1, metavar="[SCENARIO]..."),
-            click.option(
-                "--seeds", type=click.IntRange(1, 1 << 40), help=f"How many runs in all. [default: {SEEDS}]"
-            ),
-            click.option("--first-seed", type=click.IntRange(0, 1 << 40), default=0, show_default=True),
-            click.option(
-                "--jobs", type=click.IntRange(1, 256), help="Worker processes. [default: one per core]"
-            ),
-            click.option(
-                "--time-limit",
-                type=click.FloatRange(0, min_open=True),
-                callback=_number,
-                help="Seconds; then it can be resumed.",
-            ),
-            click.option("--keep-going", is_flag=True, help="Go on after a broken promise."),
-            click.option("--fresh", is_flag=True, help="Do not resume what was interrupted."),
-            click.option(
-                "--state", default=STATE, show_default=True, help="Where progress and failures are kept."
-            ),
-            click.option(
-                "--shrink-runs", type=click.IntRange(0, 100_000), default=RUNS_MAX, show_default=True
-            ),
-            click.option(
-                "--shrink-seconds",
-                type=click.FloatRange(0),
-                default=60.0,
-                show_default=True,
-                callback=_number,
-            ),
-            click.option(
-                "--check-determinism", is_flag=True, help="Run each seed twice and compare whole traces."
-            ),
-            click.option(
-                "--prove", is_flag=False, flag_value="all", metavar="[NAMES]", help="Switch safeguards off."
-            ),
-            click.option("--exhaustive", type=click.IntRange(0, 3), help="Every short history of the log."),
-            click.option("--machines", is_flag=True, help="The pure state machines alone, very fast."),
-            click.option("--repro", metavar="FILE", help="Run a stored failure again."),
-            click.option("--report", metavar="FILE.html", help="Draw the (first) failure there."),
-            click.option(
-                "--adopt", metavar="FILE.json", help="With --repro, when fixed: keep it as a regression."
-            ),
-            click.option("--list", "listed", is_flag=True, help="Name the scenarios."),
-            json_option,
-        )
-    ):
-        command = option(command)
-    return command
-
-
 @click.command()
-@_options
+@click.argument("scenarios", nargs=-1, metavar="[SCENARIO]...")
+@click.option("--seeds", type=click.IntRange(1, 1 << 40), help=f"How many runs in all. [default: {SEEDS}]")
+@click.option("--first-seed", type=click.IntRange(0, 1 << 40), default=0, show_default=True)
+@click.option("--jobs", type=click.IntRange(1, 256), help="Worker processes. [default: one per core]")
+@click.option(
+    "--time-limit",
+    type=click.FloatRange(0, min_open=True),
+    callback=_number,
+    help="Seconds; then it can be resumed.",
+)
+@click.option("--keep-going", is_flag=True, help="Go on after a broken promise.")
+@click.option("--fresh", is_flag=True, help="Do not resume what was interrupted.")
+@click.option("--state", default=STATE, show_default=True, help="Where progress and failures are kept.")
+@click.option("--shrink-runs", type=click.IntRange(0, 100_000), default=RUNS_MAX, show_default=True)
+@click.option(
+    "--shrink-seconds",
+    type=click.FloatRange(0),
+    default=60.0,
+    show_default=True,
+    callback=_number,
+)
+@click.option("--check-determinism", is_flag=True, help="Run each seed twice and compare whole traces.")
+@click.option("--prove", is_flag=False, flag_value="all", metavar="[NAMES]", help="Switch safeguards off.")
+@click.option("--exhaustive", type=click.IntRange(0, 3), help="Every short history of the log.")
+@click.option("--machines", is_flag=True, help="The pure state machines alone, very fast.")
+@click.option("--repro", metavar="FILE", help="Run a stored failure again.")
+@click.option("--report", metavar="FILE.html", help="Draw the (first) failure there.")
+@click.option("--adopt", metavar="FILE.json", help="With --repro, when fixed: keep it as a regression.")
+@click.option("--list", "listed", is_flag=True, help="Name the scenarios.")
+@json_option
 def simulate(scenarios: tuple[str, ...], as_json: bool, **given: Any) -> int:
     """Run production code under simulated faults: many seeds, each a workload, a fault plan and a schedule.
 
@@ -138,7 +112,9 @@ def simulate(scenarios: tuple[str, ...], as_json: bool, **given: Any) -> int:
     if given["repro"] is not None:
         return _reproduce(given["repro"], given["report"], given["adopt"], as_json)
     if given["check_determinism"]:
-        names = check_names(scenarios) if scenarios else _swept()
+        known = _weights().scenarios
+        quick = [name for name, weight in known.items() if weight.cost_s <= SLOW_S]
+        names = _check_names(scenarios) if scenarios else quick
         seeds = range(given["first_seed"], given["first_seed"] + (given["seeds"] or 1))
         return check_determinism(names, seeds, jobs, given["state"], as_json=as_json)
     if given["exhaustive"] is not None:
@@ -148,27 +124,44 @@ def simulate(scenarios: tuple[str, ...], as_json: bool, **given: Any) -> int:
     return _sweep(scenarios, jobs, as_json, given)
 
 
-def _swept() -> list[str]:
-    """The scenarios that are looked at when none is named: not those that take very long."""
-    return [name for name, weight in weights().scenarios.items() if weight.cost_s <= SLOW_S]
+@cache
+def _weights() -> Weights:
+    """What `weights.toml` says."""
+    return registry.load_weights()
+
+
+def _check_names(names: Iterable[str]) -> list[str]:
+    """The names, each once; of all scenarios without any. Raises `InvalidArgument` for unknown ones."""
+    known = registry.SCENARIOS
+    wanted = list(dict.fromkeys(names))
+    unknown = [name for name in wanted if name not in known]
+    if unknown:
+        raise InvalidArgument(
+            f"there is no scenario {', '.join(map(repr, unknown)):.200}. Nothing was run. There are {', '.join(known)}."
+        )
+    return wanted or list(known)
+
+
+def _expected_faults(names: Iterable[str]) -> set[str]:
+    """The labels of all faults that these scenarios can draw."""
+    return {label for name in names if name != MACHINES for label in registry.SCENARIOS[name].space.labels()}
 
 
 def _list(as_json: bool) -> int:
+    found = {}
+    for name in _check_names(()):
+        weight, faults = _weights().scenarios[name], len(_expected_faults([name]))
+        found[name] = {
+            "share": weight.share,
+            "seconds": weight.cost_s,
+            "least": weight.least,
+            "faults": faults,
+        }
     if as_json:
-        print_json({name: _about(name) for name in check_names(())})
+        print_json(found)
     else:
-        show(scenario_table({name: _about(name) for name in check_names(())}))
+        show(scenario_table(found))
     return exits.OK
-
-
-def _about(name: str) -> dict[str, Any]:
-    weight = weights().scenarios[name]
-    return {
-        "share": weight.share,
-        "seconds": weight.cost_s,
-        "least": weight.least,
-        "faults": len(expected_faults([name])),
-    }
 
 
 # -- sweeping
@@ -177,89 +170,69 @@ def _about(name: str) -> dict[str, Any]:
 def _sweep(scenarios: tuple[str, ...], jobs: int, as_json: bool, given: dict[str, Any]) -> int:
     if given["machines"] and scenarios:
         raise InvalidArgument("--machines takes no scenario. Nothing was run.")
-    seeds = given["seeds"] or SEEDS
+    seeds, known = given["seeds"] or SEEDS, _weights().scenarios
     is_standard = not scenarios and not given["machines"] and seeds >= STANDARD_SEEDS
-    sweep, sizes = _planned(
-        scenarios, seeds, given["first_seed"], machines=given["machines"], is_standard=is_standard
-    )
-    limits = SweepLimits(
-        jobs=min(jobs, sweep.seeds),
-        time_limit_s=given["time_limit"],
-        keep_going=given["keep_going"],
-        shrink_runs=given["shrink_runs"],
-        shrink_s=given["shrink_seconds"],
-        sizes=sizes,
-        costs_s={name: weight.cost_s for name, weight in weights().scenarios.items()},
-    )
-    try:
-        found = run(partial(search, sweep, limits, given["state"], fresh=given["fresh"], quiet=as_json))
-    except SystemExit:  # a signal
-        _say_interrupted(sweep, fresh=given["fresh"])
-        raise
-    names = list(sweep.tallies)
-    rare = {rare.point: rare.reason for rare in weights().rare}
-    rows = table(expected_faults(names), sweep.faults, sweep.probes, rare, expected_points(names))
-    if as_json:
-        print_json(searched_to_dict(found, rows))
-    else:
-        show(*searched_lines(found, rows))
-    if given["report"] is not None and found.failures and found.failures[0].report:
-        _copy_report(found.failures[0].report, given["report"])
-    if found.failures or sweep.failures:
-        return exits.VIOLATED
-    if not sweep.done:
-        say(
-            f"callboard: no seed ended within {given['time_limit']:g} s: nothing is known. Give it more time."
-        )
-        return exits.UNFINISHED
-    return _covered(found, rows, is_standard=is_standard)
-
-
-def _say_interrupted(sweep: Sweep, *, fresh: bool) -> None:
-    """Print how far the sweep came and how to continue. A closed pipe does not change the exit code."""
-    same = "the same command without --fresh" if fresh else "the same command"
-    with suppress(OSError):
-        say(f"callboard: interrupted after {sweep.done:,} of {sweep.seeds:,} seeds: {same} continues there.")
-
-
-def _copy_report(report: str, target: str) -> None:
-    """A failed copy must not hide what the sweep found."""
-    try:
-        copy_file(report, target)
-    except StorageError as error:
-        say(f"callboard: {error} The report is in {report}.")
-
-
-def _planned(
-    scenarios: tuple[str, ...], seeds: int, first_seed: int, *, machines: bool, is_standard: bool
-) -> tuple[Sweep, dict[str, int]]:
-    """The sweep that was asked for, and how many seeds of each scenario take about a second."""
-    known = weights().scenarios
-    if machines:
+    if given["machines"]:
         dealt, sizes = {MACHINES: seeds}, {MACHINES: 20}
     else:
-        names = check_names(scenarios)
+        names = _check_names(scenarios)
         shared = {name: known[name].share for name in names}
         if scenarios:
             shared = {name: share or 1.0 for name, share in shared.items()}
         elif not is_standard:
             shared = {name: share for name, share in shared.items() if known[name].cost_s <= SLOW_S}
         dealt = shares(seeds, shared, {name: known[name].least for name in names} if is_standard else None)
+        # So many seeds of a scenario take about a second.
         sizes = {name: min(50, max(1, round(1.0 / max(known[name].cost_s, 0.01)))) for name in names}
-    code = f"{callboard.__version__} {code_fingerprint()}"
-    return Sweep(dealt, first_seed, code), sizes
-
-
-def _covered(found: Searched, rows: list[Row], *, is_standard: bool) -> int:
-    """Exit code of a sweep without broken promises. Small sweeps need not meet everything."""
-    missing = uncovered(rows)
-    if not (found.sweep.is_complete and is_standard and missing):
-        return exits.OK
+    sweep = Sweep(dealt, given["first_seed"], f"{callboard.__version__} {code_fingerprint()}")
+    search = Search(
+        sweep=sweep,
+        folder=given["state"],
+        quiet=as_json,
+        jobs=min(jobs, sweep.seeds),
+        time_limit_s=given["time_limit"] or math.inf,
+        keep_going=given["keep_going"],
+        shrink_runs=given["shrink_runs"],
+        shrink_s=given["shrink_seconds"],
+        sizes=sizes,
+        costs_s={name: weight.cost_s for name, weight in known.items()},
+    )
+    try:
+        run(partial(search.run, fresh=given["fresh"]))
+    except SystemExit:  # a signal
+        same = "the same command without --fresh" if given["fresh"] else "the same command"
+        with suppress(OSError):  # a closed pipe does not change the exit code
+            say(
+                f"callboard: interrupted after {sweep.done:,} of {sweep.seeds:,} seeds: {same} continues there."
+            )
+        raise
+    names = list(sweep.tallies)
+    rare = {rare.point: rare.reason for rare in _weights().rare}
+    points = {point for name in names for point in POINTS.get(name, ())}
+    rows = table(_expected_faults(names), sweep.faults, sweep.probes, rare, points)
+    if as_json:
+        print_json(searched_to_dict(search, rows))
+    else:
+        show(*searched_lines(search, rows))
+    report = search.failures[0].report if search.failures else ""
+    if given["report"] is not None and report:
+        try:
+            copy_file(report, given["report"])
+        except StorageError as error:  # it must not hide what the sweep found
+            say(f"callboard: {error} The report is in {report}.")
+    if search.failures or sweep.failures:
+        return exits.VIOLATED
+    if not sweep.done:
+        say(
+            f"callboard: no seed ended within {given['time_limit']:g} s: nothing is known. Give it more time."
+        )
+        return exits.UNFINISHED
+    missing = uncovered(rows) if sweep.is_complete and is_standard else []
     for row in missing:
         say(
             f"callboard: a whole sweep never met the {row.kind} {row.name!r}: correct the scenarios, or call it rare."
         )
-    return exits.UNCOVERED
+    return exits.UNCOVERED if missing else exits.OK
 
 
 # -- stored failures

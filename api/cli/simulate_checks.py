@@ -11,29 +11,19 @@ from typing import Any, Final
 import attrs
 
 from callboard.cli import exits
+from callboard.cli.files import prepare_folder, remove_file, trace_lines
 from callboard.cli.group import run
 from callboard.cli.output import Advance, print_json, progress, say, show
-from callboard.cli.simulate_files import prepare_folder, remove_file, trace_lines
 from callboard.cli.simulate_pool import one_worker, run_all
 from callboard.cli.simulate_show import proof_table
 from callboard.log.host.entropy import HostEntropy
 from callboard.simulations.proof import SAFEGUARDS
 from callboard.simulations.proof.proving import check_names
-from callboard.simulations.search.differences import Difference, first_difference
+from callboard.simulations.search.differences import first_difference
 
 SEEDS_AT_ONCE: Final = 20
 
 # -- determinism
-
-
-@attrs.frozen
-class Compared:
-    """Two traces of one seed. `difference` is how many lines both have when they do not differ."""
-
-    scenario: str
-    seed: int
-    difference: Difference | int
-    hash_seeds: tuple[str, str]
 
 
 def check_determinism(
@@ -51,7 +41,7 @@ def check_determinism(
         for name in scenarios
         for at in range(0, len(seeds), SEEDS_AT_ONCE)
     ]
-    found: list[Compared] = []
+    found: list[dict[str, Any]] = []
 
     async def compare(name: str, some: range, advance: Advance) -> None:
         found.extend(await _compare(name, some, traces))
@@ -60,16 +50,17 @@ def check_determinism(
     with progress("comparing", quiet=as_json) as advance:
         # Each comparison is two processes at once.
         run(partial(run_all, [partial(compare, *chunk, advance) for chunk in chunks], max(1, jobs // 2)))
-    found.sort(key=lambda compared: (scenarios.index(compared.scenario), compared.seed))
-    differing = [compared for compared in found if isinstance(compared.difference, Difference)]
+    found.sort(key=lambda compared: (scenarios.index(compared["scenario"]), compared["seed"]))
+    words = [compared.pop("words") for compared in found]
     if as_json:
-        print_json([_compared_to_dict(compared) for compared in found])
+        print_json(found)
     else:
-        show(*map(_told, found))
-    return exits.NONDETERMINISTIC if differing else exits.OK
+        show(*words)
+    return exits.OK if all(compared["same"] for compared in found) else exits.NONDETERMINISTIC
 
 
-async def _compare(scenario: str, seeds: range, folder: str) -> list[Compared]:
+async def _compare(scenario: str, seeds: range, folder: str) -> list[dict[str, Any]]:
+    """Two traces of each seed, as they are printed: in `words`, or in JSON by all else."""
     entropy = HostEntropy()
     hashes = (str(entropy.integer(32)), str(entropy.integer(32)))
     orders = (seeds, seeds[::-1])
@@ -79,10 +70,25 @@ async def _compare(scenario: str, seeds: range, folder: str) -> list[Compared]:
     for seed in seeds:
         paths = [_trace_path(folder, scenario, seed, side) for side in "ab"]
         difference = first_difference(trace_lines(paths[0]), trace_lines(paths[1]))
-        if not isinstance(difference, Difference):
+        place = f"{scenario}, seed {seed}"
+        if isinstance(difference, int):
+            words = f"{place}: the same, {difference:,} lines"
             for path in paths:
                 remove_file(path)
-        found.append(Compared(scenario, seed, difference, hashes))
+        else:
+            words = (
+                f"{place}: NOT THE SAME from line {difference.number:,} on (PYTHONHASHSEED {' and '.join(hashes)};"
+                f" whole traces are kept)\n{difference.text()}"
+            )
+        compared = {
+            "scenario": scenario,
+            "seed": seed,
+            "same": isinstance(difference, int),
+            "lines": difference if isinstance(difference, int) else None,
+            "difference": None if isinstance(difference, int) else attrs.asdict(difference),
+            "hash_seeds": hashes,
+        }
+        found.append({**compared, "words": words})
     return found
 
 
@@ -97,29 +103,6 @@ def _trace_path(folder: str, scenario: str, seed: int, side: str) -> str:
     return f"{folder}/{scenario}-{seed}.{side}.txt"
 
 
-def _told(compared: Compared) -> str:
-    place = f"{compared.scenario}, seed {compared.seed}"
-    if not isinstance(compared.difference, Difference):
-        return f"{place}: the same, {compared.difference:,} lines"
-    hashes = " and ".join(compared.hash_seeds)
-    return (
-        f"{place}: NOT THE SAME from line {compared.difference.number:,} on (PYTHONHASHSEED {hashes}; whole traces are"
-        f" kept)\n{compared.difference.text()}"
-    )
-
-
-def _compared_to_dict(compared: Compared) -> dict[str, Any]:
-    found = compared.difference
-    return {
-        "scenario": compared.scenario,
-        "seed": compared.seed,
-        "same": not isinstance(found, Difference),
-        "lines": None if isinstance(found, Difference) else found,
-        "difference": attrs.asdict(found) if isinstance(found, Difference) else None,
-        "hash_seeds": compared.hash_seeds,
-    }
-
-
 # -- every short history of the log
 
 
@@ -130,7 +113,11 @@ def explore(length: int, jobs: int, *, as_json: bool) -> int:
     async def work(number: int, advance: Advance) -> None:
         def heard(answer: dict[str, Any]) -> None:
             shares[number] = answer
-            _show_exploring(shares, advance)
+            begun = [share for share in shares if share]
+            done, states = (sum(share[name] for share in begun) for name in ("sequences", "states"))
+            # Until each process has told its share, the whole is not known.
+            whole = sum(share["of"] for share in begun) if len(begun) == jobs else None
+            advance(f"{done:,} sequences, {states:,} states", done, whole)
 
         async with one_worker() as worker:
             answer = await worker.whole(heard, do="explore", length=length, share=[number, jobs])
@@ -153,15 +140,6 @@ def explore(length: int, jobs: int, *, as_json: bool) -> int:
             *failures,
         )
     return exits.VIOLATED if failures else exits.OK
-
-
-def _show_exploring(shares: Sequence[dict[str, Any]], advance: Advance) -> None:
-    begun = [share for share in shares if share]
-    states = sum(share["states"] for share in begun)
-    done = sum(share["sequences"] for share in begun)
-    # Until each process has told its share, the whole is not known.
-    whole = sum(share["of"] for share in begun) if len(begun) == len(shares) else None
-    advance(f"{done:,} sequences, {states:,} states", done, whole)
 
 
 # -- safeguards

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
-from callboard.cli.simulate_sweep import Searched
+from callboard.cli.simulate_sweep import Search
 from callboard.simulations.search.coverage import Row, uncovered
 
 
@@ -38,7 +38,7 @@ def proof_table(proofs: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def searched_lines(found: Searched, rows: Sequence[Row]) -> Iterator[Any]:
+def searched_lines(found: Search, rows: Sequence[Row]) -> Iterator[Any]:
     """Tables and lines for people."""
     sweep = found.sweep
     if found.resumed:
@@ -56,7 +56,9 @@ def searched_lines(found: Searched, rows: Sequence[Row]) -> Iterator[Any]:
     if rows:
         coverage = _table("met", "times", "")
         for row in rows:
-            coverage.add_row(f"{row.kind} {row.name}", f"{row.hits:,}", _remark(row))
+            rare = f"rare: {row.rare}" if row.rare and not row.hits else ""
+            remark = "never met" if row.is_missing else rare
+            coverage.add_row(f"{row.kind} {row.name}", f"{row.hits:,}", remark)
         yield coverage
     missing = len(uncovered(rows))
     if missing:
@@ -71,7 +73,7 @@ def searched_lines(found: Searched, rows: Sequence[Row]) -> Iterator[Any]:
             yield f"Its timeline: {failure.report}"
 
 
-def _summary(found: Searched) -> str:
+def _summary(found: Search) -> str:
     sweep = found.sweep
     virtual_s = sum(tally.virtual_s for tally in sweep.tallies.values())
     boots = sum(tally.boots for tally in sweep.tallies.values())
@@ -84,12 +86,6 @@ def _summary(found: Searched) -> str:
         f"{sweep.done:,} of {sweep.seeds:,} seeds ({state}) in {found.seconds:,.1f} s, {found.rate:,.1f}/s:"
         f" {_hours(virtual_s)} of virtual time, {boots:,} boots, {sum(sweep.faults.values()):,} faults hit; {broken}"
     )
-
-
-def _remark(row: Row) -> str:
-    if row.is_missing:
-        return "never met"
-    return f"rare: {row.rare}" if row.rare and not row.hits else ""
 
 
 def _hours(seconds: float) -> str:
@@ -106,7 +102,7 @@ def _table(*heads: str, words: Collection[str] = ("",)) -> Table:
     return table
 
 
-def searched_to_dict(found: Searched, rows: Sequence[Row]) -> dict[str, Any]:
+def searched_to_dict(found: Search, rows: Sequence[Row]) -> dict[str, Any]:
     """The same for scripts."""
     sweep = found.sweep
     return {
@@ -136,11 +132,10 @@ def searched_to_dict(found: Searched, rows: Sequence[Row]) -> dict[str, Any]:
                 "seed": failure.result.seed,
                 "promise": failure.result.promise,
                 "words": failure.result.words,
-                "stored_in": failure.stored_in,
-                "report": failure.report,
-                "command": failure.command,
-                "story": failure.story,
-                "note": failure.note,
+                **{
+                    name: getattr(failure, name)
+                    for name in ("stored_in", "report", "command", "story", "note")
+                },
             }
             for failure in found.failures
         ],

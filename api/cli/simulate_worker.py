@@ -16,6 +16,7 @@ import json
 import shlex
 import sys
 import traceback
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -23,17 +24,17 @@ import attrs
 import click
 
 import callboard
+from callboard.cli.files import TraceFile, read_whole, seconds_now, write_whole
 from callboard.cli.output import to_json
 from callboard.cli.processes import live_as_long_as_parent
-from callboard.cli.simulate_files import TraceFile, read_whole, seconds_now, write_whole
-from callboard.cli.simulate_scenes import drive_machines, find_scenario
 from callboard.cli.streams import input_lines
 from callboard.log.errors import CallboardError
 from callboard.log.host.entropy import HostEntropy
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.exhaustive.exploring import Exploration, explore
-from callboard.simulations.machines import MACHINES
+from callboard.simulations.machines import MACHINES, drive
 from callboard.simulations.proof import prove
+from callboard.simulations.scenarios import registry
 from callboard.simulations.scenarios.scenario import Scenario, draw, run_scenario
 from callboard.simulations.search.redrawing import Drawing
 from callboard.simulations.search.replay import (
@@ -49,7 +50,12 @@ from callboard.simulations.search.replay import (
 )
 from callboard.simulations.search.report_html import report_page
 from callboard.simulations.search.shrink import Case, RunBudget, shrink
-from callboard.simulations.search.stored_failure import STORED_BYTES_MAX, StaleFailure, read_stored_failure
+from callboard.simulations.search.stored_failure import (
+    STORED_BYTES_MAX,
+    StaleFailure,
+    StoredFailure,
+    read_stored_failure,
+)
 from callboard.simulations.search.story import Story, tell
 from callboard.simulations.violations import Violation
 from callboard.simulations.world import Run, Settings, SimulationStuck
@@ -62,6 +68,8 @@ LEAST_TICKS: Final = 100_000
 QUIET: Final = Settings(trace="off")
 
 Answer = Callable[..., None]
+Found = dict[str, Any]
+"""The last answer to a request."""
 _kept: list[Any] = []
 
 
@@ -87,7 +95,7 @@ def simulate_worker(perturb: bool) -> None:
         watch()
         with contextlib.redirect_stdout(sys.stderr):
             try:
-                WORK[request.pop("do")](answer, **request)
+                answer(done=True, **WORK[request.pop("do")](answer, **request))
             except CallboardError as error:
                 answer(done=True, error=type(error).__name__, message=str(error))
         faulthandler.cancel_dump_traceback_later()
@@ -106,12 +114,43 @@ def perturb_heap() -> None:
 # -- seeds
 
 
-def run_seeds(answer: Answer, *, scenario: str, first: int, count: int, folder: str) -> None:
+def _find_scenario(name: str) -> Scenario:
+    """The scenario of that name. Raises `StaleFailure`: names come from checked arguments and stored failures."""
+    found = registry.SCENARIOS.get(name)
+    if found is None:
+        raise StaleFailure(
+            f"there is no scenario {name!r:.60} in this version. Nothing was run. callboard simulate --list names them."
+        )
+    return found
+
+
+def run_seeds(answer: Answer, *, scenario: str, first: int, count: int, folder: str) -> Found:
     """Run `count` seeds from `first` on, an answer each; failures are stored in `folder`."""
-    found = None if scenario == MACHINES else find_scenario(scenario)
+    found = None if scenario == MACHINES else _find_scenario(scenario)
     for seed in range(first, first + count):
-        answer(**(drive_machines(seed) if found is None else _run_seed(found, seed, folder)))
-    answer(done=True)
+        answer(**(_drive_machines(seed) if found is None else _run_seed(found, seed, folder)))
+    return {}
+
+
+def _drive_machines(seed: int) -> dict[str, Any]:
+    """One seed of the pure state machines, as the result of a seed."""
+    driven = drive(seed)
+    found: dict[str, Any] = {
+        "scenario": MACHINES,
+        "seed": seed,
+        "virtual_s": driven.virtual_s,
+        "events": driven.events,
+        "boots": 1,
+        "faults": Counter(),
+        "probes": {"crashes of machines": driven.crashes, "messages settled": driven.settled},
+    }
+    if driven.violation is not None:
+        tale = "\n".join(driven.tale)
+        found |= {
+            "promise": driven.violation.promise,
+            "words": f"{driven.violation.words}\nThe last operations:\n{tale}",
+        }
+    return found
 
 
 def _run_seed(scenario: Scenario, seed: int, folder: str) -> dict[str, Any]:
@@ -163,14 +202,21 @@ def _runner(scenario: Scenario, seed: int) -> RunCase:
 # -- stored failures
 
 
-def shrink_stored(answer: Answer, *, file: str, runs: int, seconds: float) -> None:
-    """Make a stored failure small, store it beside with its story and report, and tell the story."""
+def _read(file: str) -> tuple[StoredFailure, Drawing, RunCase, Case]:
+    """A stored failure: how its workload was drawn, how its seed is run, and its case."""
     stored = read_stored_failure(read_whole(file, STORED_BYTES_MAX))
-    scenario = find_scenario(stored.scenario)
-    run_case = _runner(scenario, stored.seed)
+    scenario = _find_scenario(stored.scenario)
+    entropy = SeededEntropy(stored.seed)
+    case = case_of(stored, type(scenario.workload(entropy.fork("workload"))))
+    drawing = Drawing(scenario.workload, entropy.fork("workload"))
+    return stored, drawing, _runner(scenario, stored.seed), case
+
+
+def shrink_stored(answer: Answer, *, file: str, runs: int, seconds: float) -> Found:
+    """Make a stored failure small, store it beside with its story and report, and tell the story."""
+    stored, drawing, run_case, case = _read(file)
     end = seconds_now() + seconds
     budget = RunBudget(runs, lambda: seconds_now() > end)
-    case = case_of(stored, _workload_type(scenario, stored.seed))
     first = run_case(case, QUIET)
     if first.failure is None or promise_of(first.failure) != stored.promise:
         raise StaleFailure(
@@ -181,17 +227,10 @@ def shrink_stored(answer: Answer, *, file: str, runs: int, seconds: float) -> No
     stuck = isinstance(first.failure, SimulationStuck)
     ticks = QUIET.tick_limit if stuck else 4 * first.ticks + LEAST_TICKS
     trial = trial_of(run_case, first.failure, ticks)
-    drawing = Drawing(scenario.workload, SeededEntropy(stored.seed).fork("workload"))
     shrunk = shrink(case, trial, budget, lambda what, spent: answer(shrinking=what, runs=spent), drawing)
     run = run_case(shrunk.case, QUIET)
     note = f"made small in {shrunk.runs} runs" + ("" if shrunk.complete else "; there was more to try")
-    small = stored_failure_of(
-        stored.scenario,
-        shrunk.case,
-        run,
-        version=callboard.__version__,
-        note=note,
-    )
+    small = stored_failure_of(stored.scenario, shrunk.case, run, version=callboard.__version__, note=note)
     base = file.removesuffix(".found.failure")
     write_whole(f"{base}.failure", small.to_cbor())
     write_whole(f"{base}.json", small.to_json().encode("utf-8", "surrogatepass"))
@@ -201,14 +240,8 @@ def shrink_stored(answer: Answer, *, file: str, runs: int, seconds: float) -> No
     text = _text(run, story)
     write_whole(f"{base}.txt", f"{text}\n".encode("utf-8", "replace"))
     write_whole(f"{base}.html", report_page(run, story).encode("utf-8", "replace"))
-    answer(
-        done=True,
-        stored_in=f"{base}.failure",
-        report=f"{base}.html",
-        command=command,
-        story=text,
-        note=note,
-    )
+    where = {"stored_in": f"{base}.failure", "report": f"{base}.html"}
+    return {**where, "command": command, "story": text, "note": note}
 
 
 def reproduction(path: str) -> str:
@@ -216,39 +249,26 @@ def reproduction(path: str) -> str:
     return f"callboard simulate --repro {shlex.quote(path)}"
 
 
-def repro(answer: Answer, *, file: str, report: str | None, adopt: str | None) -> None:
+def repro(answer: Answer, *, file: str, report: str | None, adopt: str | None) -> Found:
     """Run a stored failure again, and say what it says about this version."""
-    stored = read_stored_failure(read_whole(file, STORED_BYTES_MAX))
-    scenario = find_scenario(stored.scenario)
-    case = case_of(stored, _workload_type(scenario, stored.seed))
-    run = _runner(scenario, stored.seed)(case, QUIET)
+    stored, _, run_case, case = _read(file)
+    run = run_case(case, QUIET)
     found = judge(stored, run)
     is_stale = found.verdict is Verdict.STALE
     story = tell(run, reproduction(file), stored.scenario, remarks(case))
     if report is not None and not is_stale:
         write_whole(report, report_page(run, story).encode("utf-8", "replace"))
     if adopt is not None and found.verdict is Verdict.FIXED:
-        kept = stored_failure_of(
-            stored.scenario,
-            case,
-            run,
-            version=callboard.__version__,
-            note=stored.note,
-        )
+        kept = stored_failure_of(stored.scenario, case, run, version=callboard.__version__, note=stored.note)
         kept = attrs.evolve(kept, promise=stored.promise, words=stored.words)
         write_whole(adopt, kept.to_json().encode("utf-8", "surrogatepass"))
-    answer(
-        done=True,
-        verdict=found.verdict.value,
-        words=found.words,
-        scenario=stored.scenario,
-        seed=stored.seed,
-        story="" if run.failure is None or is_stale else _text(run, story),
-    )
-
-
-def _workload_type(scenario: Scenario, seed: int) -> type:
-    return type(scenario.workload(SeededEntropy(seed).fork("workload")))
+    return {
+        "verdict": found.verdict.value,
+        "words": found.words,
+        "scenario": stored.scenario,
+        "seed": stored.seed,
+        "story": "" if run.failure is None or is_stale else _text(run, story),
+    }
 
 
 def _text(run: Run, story: Story) -> str:
@@ -262,44 +282,43 @@ def _text(run: Run, story: Story) -> str:
 # -- traces
 
 
-def trace_seed(answer: Answer, *, scenario: str, seed: int, path: str) -> None:
+def trace_seed(answer: Answer, *, scenario: str, seed: int, path: str) -> Found:
     """Run one seed, its whole trace into a file."""
-    found = find_scenario(scenario)
+    found = _find_scenario(scenario)
     with TraceFile(path) as file:
         run_scenario(found, seed, settings=Settings(trace="full", sink=file.write))
-    answer(done=True)
+    return {}
 
 
 # -- the log alone
 
 
-def explore_share(answer: Answer, *, length: int, share: list[int]) -> None:
+def explore_share(answer: Answer, *, length: int, share: list[int]) -> Found:
     """This process's share of all short histories of the log."""
 
     def tell(at: Exploration) -> None:
         answer(sequences=at.done, of=at.sequences, states=at.states)
 
     found = explore(length, tell, share=(share[0], share[1]))
-    answer(
-        done=True,
-        sequences=found.done,
-        of=found.done,
-        states=found.states,
-        points=found.points,
-        sampled_points=found.sampled_points,
-        failures=[str(failure) for failure in found.failures],
-    )
+    return {
+        "sequences": found.done,
+        "of": found.done,
+        "states": found.states,
+        "points": found.points,
+        "sampled_points": found.sampled_points,
+        "failures": [str(failure) for failure in found.failures],
+    }
 
 
 # -- safeguards
 
 
-def prove_safeguard(answer: Answer, *, name: str) -> None:
+def prove_safeguard(answer: Answer, *, name: str) -> Found:
     """Switch one safeguard off, and search the seed that notices."""
-    answer(done=True, **attrs.asdict(prove(name, now=seconds_now)))
+    return attrs.asdict(prove(name, now=seconds_now))
 
 
-WORK: Final[dict[str, Callable[..., None]]] = {
+WORK: Final[dict[str, Callable[..., Found]]] = {
     "run": run_seeds,
     "shrink": shrink_stored,
     "repro": repro,

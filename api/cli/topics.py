@@ -1,7 +1,8 @@
-"""`callboard topic`: create, list, describe, alter, delete."""
+"""`callboard topic`: create, list, describe, alter, delete; and `callboard group`: alter."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import attrs
@@ -9,16 +10,25 @@ import click
 from rich.table import Table
 
 from callboard.actors.names import check_name
-from callboard.actors.settings import TOPIC_FIELDS, check, topic_settings
+from callboard.actors.settings import (
+    GROUP_FIELDS,
+    TOPIC_FIELDS,
+    GroupSettings,
+    SettingField,
+    TopicSettings,
+    check,
+    topic_settings,
+)
 from callboard.cli.group import run
-from callboard.cli.inspect import live_or_opened
-from callboard.cli.offline import OfflineDirectory, topic_not_found
+from callboard.cli.inspect import ask_runtime
+from callboard.cli.offline import OfflineDirectory, find_topic
 from callboard.cli.options import directory_option, json_option, parse_settings
 from callboard.cli.output import print_json, say, show
 from callboard.cli.streams import is_interactive, require_directory
-from callboard.control import ControlClient, plain
 from callboard.log.errors import InvalidArgument
 from callboard.runtime import Runtime, open_runtime
+
+settings_argument = click.argument("settings", nargs=-1, required=True, metavar="SETTING=VALUE...")
 
 
 @click.group()
@@ -37,35 +47,30 @@ def topic() -> None:
 def create(name: str, settings: tuple[str, ...], directory: str, as_json: bool) -> None:
     """Create a topic, or do nothing when it exists with these settings."""
     check_name(name, "topic")
-    given = parse_settings(settings)
+    given = parse_settings(settings, TOPIC_FIELDS)
     topic_settings(given, f"topic {name!r}")
 
-    async def work() -> dict[str, Any]:
+    async def work() -> TopicSettings:
         async with open_runtime(directory) as runtime:
             made = await runtime.create_topic(name, **given)
-        return attrs.asdict(made.settings)
+        return made.settings
 
-    report_settings("topic", name, run(work), as_json, "is there")
+    _report_settings("topic", name, run(work), as_json, "is there")
 
 
 @topic.command()
 @click.argument("name")
-@click.argument("settings", nargs=-1, required=True, metavar="SETTING=VALUE...")
+@settings_argument
 @directory_option
 @json_option
 def alter(name: str, settings: tuple[str, ...], directory: str, as_json: bool) -> None:
     """Change settings of a topic (all except `partitions`)."""
-    given = parse_settings(settings)
-    check("topic", TOPIC_FIELDS, given, f"topic {name!r}")
-    require_directory(directory)
 
-    async def work() -> dict[str, Any]:
-        async with open_runtime(directory) as runtime:
-            _check_known(runtime, name)
-            altered = await runtime.alter_topic(name, **given)
-        return attrs.asdict(altered.settings)
+    async def change(runtime: Runtime, given: dict[str, Any]) -> TopicSettings:
+        find_topic(runtime, name)
+        return (await runtime.alter_topic(name, **given)).settings
 
-    report_settings("topic", name, run(work), as_json, "is altered")
+    _alter("topic", TOPIC_FIELDS, name, settings, directory, as_json, change)
 
 
 @topic.command()
@@ -84,7 +89,7 @@ def delete(name: str, yes: bool, directory: str, as_json: bool) -> None:
 
     async def work() -> None:
         async with open_runtime(directory) as runtime:
-            _check_known(runtime, name)
+            find_topic(runtime, name)
             await runtime.delete_topic(name)
 
     run(work)
@@ -109,15 +114,12 @@ def list_topics(directory: str, as_json: bool) -> None:
                     reader = await offline.reader(record, index)
                     records += reader.visible_end - reader.start_offset
                     size_bytes += await offline.file_bytes(record, index)
-                partitions = record.settings.partitions
-                found.append(
-                    {
-                        "name": record.name,
-                        "partitions": partitions,
-                        "records": records,
-                        "file_bytes": size_bytes,
-                    }
-                )
+                numbers = {
+                    "partitions": record.settings.partitions,
+                    "records": records,
+                    "file_bytes": size_bytes,
+                }
+                found.append({"name": record.name, **numbers})
             return found
 
     topics = run(work)
@@ -140,24 +142,8 @@ def list_topics(directory: str, as_json: bool) -> None:
 @json_option
 def describe(name: str, directory: str, as_json: bool) -> None:
     """Show a topic's settings, partitions and groups."""
-
-    async def asked(client: ControlClient) -> Any:
-        found = await client.request("describe", topic=name)
-        return {**found, "groups": (await client.request("stats"))["groups"]}
-
-    async def opened(runtime: Runtime) -> Any:
-        _check_known(runtime, name)
-        found = runtime.topic(name)
-        return {
-            "name": name,
-            "topic_id": found.topic_id,
-            "settings": plain(found.settings),
-            "partitions": plain(await found.describe()),
-            "groups": plain(await runtime.groups()),
-        }
-
-    found = live_or_opened(directory, asked, opened)
-    found["groups"] = [group for group in found["groups"] if name in group["topics"]]
+    found, statistics = ask_runtime(directory, {"verb": "describe", "topic": name}, {"verb": "stats"})
+    found["groups"] = [group for group in statistics["groups"] if name in group["topics"]]
     if as_json:
         print_json(found)
         return
@@ -185,15 +171,57 @@ def _show_topic(found: dict[str, Any]) -> None:
             show(f"{name}/{partition['partition']}: {problem}")
 
 
-def _check_known(runtime: Runtime, name: str) -> None:
-    known = [topic.name for topic in runtime.topics()]
-    if name not in known:
-        raise topic_not_found(name, known, runtime.directory)
+@click.group()
+def group() -> None:
+    """Alter consumer groups.
+
+    Settings are name=value, with the same names as in Python: visibility_timeout=60 max_backoff=300.
+    """
 
 
-def report_settings(kind: str, name: str, settings: dict[str, Any], as_json: bool, what: str) -> None:
-    """Say what became of a topic or group, with its settings."""
+@group.command("alter")
+@click.argument("name")
+@settings_argument
+@directory_option
+@json_option
+def alter_group(name: str, settings: tuple[str, ...], directory: str, as_json: bool) -> None:
+    """Change settings of a group (all except `mode`, `ordering`, `durable` and `start`).
+
+    No runtime may have the directory open meanwhile.
+    """
+
+    async def change(runtime: Runtime, given: dict[str, Any]) -> GroupSettings:
+        return await runtime.alter_group(name, **given)
+
+    _alter("group", GROUP_FIELDS, name, settings, directory, as_json, change)
+
+
+def _alter(
+    kind: str,
+    fields: Mapping[str, SettingField],
+    name: str,
+    settings: tuple[str, ...],
+    directory: str,
+    as_json: bool,
+    change: Callable[[Runtime, dict[str, Any]], Awaitable[TopicSettings | GroupSettings]],
+) -> None:
+    given = parse_settings(settings, fields)
+    check(kind, fields, given, f"{kind} {name!r}")
+    require_directory(directory)
+
+    async def work() -> TopicSettings | GroupSettings:
+        async with open_runtime(directory) as runtime:
+            altered = await change(runtime, given)
+        return altered
+
+    _report_settings(kind, name, run(work), as_json, "is altered")
+
+
+def _report_settings(
+    kind: str, name: str, settings: TopicSettings | GroupSettings, as_json: bool, what: str
+) -> None:
+    found = attrs.asdict(settings)
     if as_json:
-        print_json({"name": name, "settings": settings})
+        print_json({"name": name, "settings": found})
     else:
-        show(f"{kind} {name} {what}: " + "  ".join(f"{key}={value}" for key, value in settings.items()))
+        show(f"{kind} {name} {what}: " + "  ".join(f"{key}={value}" for key, value in found.items()))

@@ -48,37 +48,25 @@ def checked(partitioner: Partitioner, key: bytes, partitions: int) -> int:
 
 
 class StickyRoundRobin:
-    """Partitions in turn, each for `records_max` messages or `bytes_max` bytes, whichever comes first.
+    """Partitions in turn, each for `STICKY_RECORDS` messages or `STICKY_BYTES`, whichever comes first.
 
     Invariants: S1 0 <= partition < partitions; S2 what the current partition got is below both limits.
     """
 
-    __slots__ = ("_bytes", "_records", "bytes_max", "partition", "partitions", "records_max")
+    __slots__ = ("_bytes", "_records", "partition", "partitions")
 
-    def __init__(
-        self,
-        partitions: int,
-        *,
-        first: int = 0,
-        records_max: int = STICKY_RECORDS,
-        bytes_max: int = STICKY_BYTES,
-    ) -> None:
-        if partitions < 1 or records_max < 1 or bytes_max < 1:
-            raise InvalidArgument("A round robin needs at least one partition, and limits of at least one.")
+    def __init__(self, partitions: int) -> None:
         self.partitions = partitions
-        self.partition = first % partitions
+        self.partition = 0
         """Where the next message goes."""
-        self.records_max = records_max
-        self.bytes_max = bytes_max
-        self._records = 0
-        self._bytes = 0
+        self._records = self._bytes = 0
 
     def choose(self, records: int, size_bytes: int) -> int:
         """The partition for a batch of `records` messages, all of which go there."""
         chosen = self.partition
         self._records += records
         self._bytes += size_bytes
-        if self._records >= self.records_max or self._bytes >= self.bytes_max:
+        if self._records >= STICKY_RECORDS or self._bytes >= STICKY_BYTES:
             self.move_on()
         return chosen
 

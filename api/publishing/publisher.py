@@ -161,18 +161,15 @@ class Publisher:
         if partition is not None:
             return ports[self._checked_partition(partition)]
         if key is None:
-            return ports[self._turn(1, size)]
+            self._pass_refusing()
+            return ports[self._sticky.choose(1, size)]
         self._is_chosen = True
         if self.partitioner is consistent:
             return ports[consistent(key, len(ports))]
         return ports[checked(self.partitioner, key, len(ports))]
 
-    def _turn(self, records: int, size_bytes: int) -> int:
-        """The partition whose turn it is; those that take nothing now are passed, unless all are such."""
-        self._pass_refusing()
-        return self._sticky.choose(records, size_bytes)
-
     def _pass_refusing(self) -> None:
+        """It is not the turn of partitions that take nothing now, unless all are such."""
         sticky, ports = self._sticky, self.live.ports
         for _ in ports:
             if ports[sticky.partition].state not in REFUSING:
@@ -251,11 +248,7 @@ class Publisher:
             await trio.lowlevel.cancel_shielded_checkpoint()
 
     def _refused(self, port: PartitionPort) -> CallboardError:
-        if self.live.deleted:
-            return TopicNotFound(
-                f"topic {self.live.name!r} was deleted. Nothing was written.", topic=self.live.name
-            )
-        return port.unavailable()
+        return self._stopped() if self.live.deleted else port.unavailable()
 
     def _stopped(self) -> CallboardError:
         if self.live.deleted:
@@ -434,20 +427,17 @@ class Publisher:
             )
         if len(errors) == len(outcomes) and not any(error.indefinite for error in errors):
             raise errors[0]
-        fates: list[Receipt | CallboardError | None] = [None] * count
+        fates: dict[int, Receipt | CallboardError] = {}
         for outcome, chunk in zip(outcomes, chunks, strict=True):
-            for position, index in enumerate(chunk):
-                if isinstance(outcome, CallboardError):
-                    fates[index] = outcome
-                else:
-                    first = outcome.first_offset
-                    offset = None if first is None else first + position
-                    fates[index] = Receipt(self.live.name, outcome.partition, offset)
-        failed = sum(isinstance(fate, CallboardError) for fate in fates)
+            if isinstance(outcome, CallboardError):
+                fates.update(dict.fromkeys(chunk, outcome))
+            else:
+                fates.update(outcome.receipts(self.live.name))
+        failed = sum(isinstance(fate, CallboardError) for fate in fates.values())
         raise PartialPublish(
             f"{failed} of {count} messages for topic {self.live.name!r} are not, or not certainly, stored:"
             f" {errors[0]} `receipts` holds the fate of each; publish those that failed again.",
-            receipts=tuple(fates),
+            receipts=tuple(fates[index] for index in range(count)),
             topic=self.live.name,
         )
 

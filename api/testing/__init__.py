@@ -41,24 +41,7 @@ _HOMES = {
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
-__all__ = [
-    "DrawnInside",
-    "FaultSpace",
-    "Machine",
-    "NeverHit",
-    "NotRepeatable",
-    "Plan",
-    "Run",
-    "Simulation",
-    "Violation",
-    "World",
-    "always",
-    "eventually",
-    "note",
-    "simulate",
-    "sometimes",
-    "strategies",
-]
+__all__ = ["strategies", *_HOME_OF]
 
 
 def __getattr__(name: str) -> Any:

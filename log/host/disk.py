@@ -167,7 +167,14 @@ class HostIncarnation(IncarnationBase):
         if descriptor is None:
             return None
         try:
-            return self._read_nowait(descriptor, offset, length)
+            buffer = bytearray(length)
+            count = os.preadv(descriptor, (buffer,), offset, RWF_NOWAIT)
+            if count == length:
+                return bytes(buffer)
+            # Short at the end of the file, or where the cache ends: only the former is an answer.
+            if offset + count < os.fstat(descriptor).st_size:
+                return None
+            return bytes(memoryview(buffer)[:count])
         except OSError as error:
             if error.errno == errno.EOPNOTSUPP:
                 self._disk.reads_cached = False
@@ -176,17 +183,6 @@ class HostIncarnation(IncarnationBase):
             return None
         finally:
             file.unpin()
-
-    @staticmethod
-    def _read_nowait(descriptor: int, offset: int, length: int) -> bytes | None:
-        buffer = bytearray(length)
-        count = os.preadv(descriptor, (buffer,), offset, RWF_NOWAIT)
-        if count == length:
-            return bytes(buffer)
-        # Short at the end of the file, or where the cache ends: only the former is an answer.
-        if offset + count < os.fstat(descriptor).st_size:
-            return None
-        return bytes(memoryview(buffer)[:count])
 
     async def size(self, handle: Handle) -> int:
         file: HostHandle = self._own(handle)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Final
 
 import attrs
 
@@ -41,8 +40,6 @@ from callboard.log.segments.segment_file import (
     segment_sizes,
 )
 from callboard.log.segments.segments import Damage, StoredSegment
-
-NEW_INDEX_SUFFIX: Final = INDEX_SUFFIX + ".new"
 
 
 async def survey(
@@ -90,7 +87,7 @@ def leftovers(directory: str, entries: Sequence[Entry], bases: Collection[int] |
         if not entry.is_directory
         and (
             base_offset_of(entry.name, NEW_SUFFIX) is not None
-            or base_offset_of(entry.name, NEW_INDEX_SUFFIX) is not None
+            or base_offset_of(entry.name, INDEX_SUFFIX + ".new") is not None
             or entry.name == DAMAGES_NAME + ".new"
             or (bases is not None and base_offset_of(entry.name, INDEX_SUFFIX) not in (None, *bases))
         )

@@ -23,8 +23,6 @@ VERB_NAMES: Final[dict[type, str]] = {
 OBSERVED: Final = (*VERB_NAMES.values(), "read", "mark")
 """The verbs, and the two things that are no verbs of a plan, but are observed and may fail, too."""
 
-NO_ERROR: Final = OSError()
-
 
 @attrs.define(eq=False)
 class PlantedFault:
@@ -40,7 +38,7 @@ class PlantedFault:
     """
 
     kind: str
-    error: OSError = NO_ERROR
+    error: OSError = attrs.Factory(OSError)
     path_contains: str = ""
     times: int = 1
     after: int = 0

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, NoReturn
 
 import attrs
@@ -47,7 +47,8 @@ class MemoryLock:
 
     def release(self) -> None:
         """Release it. Does nothing when it is released already, or after a crash."""
-        self._disk.unlock(self)
+        if self._disk.held is self:
+            self._disk.held = None
 
 
 class MemoryDisk(VerbRunner):
@@ -86,16 +87,13 @@ class MemoryDisk(VerbRunner):
         self._fuse: tuple[int, Choose, bool] | None = None
         self._epoch = 0
         self._births: dict[str, trio.Lock] = {}
-        self._lock: MemoryLock | None = None
+        self.held: MemoryLock | None = None
         self._holder: dict[str, Any] = {}
 
     # -- the Disk protocol
 
     async def incarnate(self, owner: str) -> MemoryIncarnation:
-        epoch = self._epoch
-        await trio.lowlevel.checkpoint()
-        self._check_power(owner)
-        await self._check_life(epoch, owner)
+        epoch = await self._begin(owner)
         earlier = self._current.get(owner)
         if earlier is not None:
             earlier.is_fenced = True
@@ -121,11 +119,8 @@ class MemoryDisk(VerbRunner):
             self._births.pop(owner, None)
 
     async def lock(self, holder: dict[str, Any]) -> MemoryLock:
-        epoch = self._epoch
-        await trio.lowlevel.checkpoint()
-        self._check_power("lock")
-        await self._check_life(epoch, "lock")
-        if self._lock is not None:
+        await self._begin("lock")
+        if self.held is not None:
             raise DirectoryLocked(
                 f"the directory {self.root!r} is in use by {self._holder or 'another process'}. Nothing was opened. "
                 "Stop that process, or choose another directory.",
@@ -135,13 +130,8 @@ class MemoryDisk(VerbRunner):
         inode = self.tree.create_missing(LOCK_NAME)
         inode.truncate(0)
         inode.write(0, json.dumps(holder, default=str).encode())
-        self._lock, self._holder = MemoryLock(self), dict(holder)
-        return self._lock
-
-    def unlock(self, lock: MemoryLock) -> None:
-        """Let go of `lock`, if it is the one held."""
-        if lock is self._lock:
-            self._lock = None
+        self.held, self._holder = MemoryLock(self), dict(holder)
+        return self.held
 
     async def aclose(self) -> None:
         """Fence every incarnation and wait for all plans. The disk may be used again."""
@@ -151,7 +141,7 @@ class MemoryDisk(VerbRunner):
             for incarnation in tuple(self._current.values()):
                 await incarnation.drain()
             await trio.lowlevel.checkpoint()
-        self._lock = None
+        self.held = None
         await trio.lowlevel.checkpoint_if_cancelled()
 
     # -- the ends of the machine
@@ -163,7 +153,7 @@ class MemoryDisk(VerbRunner):
             incarnation.die()
         self._current.clear()
         self._births.clear()
-        self._lock = None
+        self.held = None
         self._hanging.unpark_all()
 
     def crash(self, choose: Choose = lose_unsynced) -> Counter[str]:
@@ -238,7 +228,7 @@ class MemoryDisk(VerbRunner):
 
     # -- running plans
 
-    async def pause(self, *paths: str) -> None:
+    async def pause(self, paths: Iterable[str]) -> None:
         """The time that a plan or a read on `paths` takes; cancellation is not delivered in it."""
         delay = self._delay(paths)
         if self.instant and not delay:
@@ -251,12 +241,12 @@ class MemoryDisk(VerbRunner):
     async def visit(self, incarnation: MemoryIncarnation, path: str, *, reads: bool = False) -> None:
         """What every call but `submit` does before it looks; `reads`: it is one that is observed."""
         await trio.lowlevel.checkpoint_if_cancelled()
-        await self.pause(path)
+        await self.pause((path,))
         await self._hang(incarnation, path)
         if reads and self.observer is not None:
             self.observer(incarnation.owner, "read", path)
         if reads and self._cuts_read(path):
-            await self.pause(path)
+            await self.pause((path,))
         if incarnation.is_dead:
             await self._end(incarnation.owner)
 
@@ -285,7 +275,7 @@ class MemoryDisk(VerbRunner):
     async def _hang(self, incarnation: MemoryIncarnation, path: str) -> None:
         counted: set[int] = set()
         while not incarnation.is_dead:
-            fault = self._stall(path)
+            fault = next((fault for fault in self._hung if fault.path_contains in path), None)
             if fault is None:
                 return
             if id(fault) not in counted:
@@ -322,7 +312,7 @@ class MemoryDisk(VerbRunner):
     @property
     def is_quick(self) -> bool:
         """Whether plans take no time now, and no power fails within one."""
-        return not (self.instant or self.latency_s or self.is_slow or self._hung or self._fuse is not None)
+        return not (self.instant or self.latency_s or self._slow or self._hung or self._fuse is not None)
 
     def run_at_once(self, incarnation: MemoryIncarnation, plan: tuple[Verb, ...]) -> PlanFailed | None:
         """Like `run`, in the caller's step: how the plan failed. Raises `StaleIncarnation` when the machine died."""
@@ -348,14 +338,19 @@ class MemoryDisk(VerbRunner):
             self._fuse = (left - 1, choose, wants_answer)
         return False
 
+    async def _begin(self, owner: str) -> int:
+        """Begin a call that is not an incarnation's: the epoch that it belongs to."""
+        epoch = self._epoch
+        await trio.lowlevel.checkpoint()
+        if self.is_off:
+            raise stale(owner)
+        await self._check_life(epoch, owner)
+        return epoch
+
     async def _check_life(self, epoch: int, owner: str) -> None:
         """Stop a call that began before the machine died: it would take what belongs to the next incarnation."""
         if epoch != self._epoch or (self.is_barred is not None and self.is_barred()):
             await self._end(owner)
-
-    def _check_power(self, owner: str) -> None:
-        if self.is_off:
-            raise stale(owner)
 
 
 async def _shielded_sleep(seconds: float) -> None:

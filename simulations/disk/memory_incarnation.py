@@ -101,7 +101,7 @@ class MemoryIncarnation(IncarnationBase):
         flight = object()
         self._flights[flight] = self._disk.now()
         try:
-            await self._disk.pause(*(map(path_of, plan) if self._disk.is_slow else ()))
+            await self._disk.pause(map(path_of, plan))
             await self._disk.run(self, plan)
         finally:
             del self._flights[flight]

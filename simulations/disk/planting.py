@@ -177,23 +177,11 @@ class Planting:
 
     # -- what befalls whom
 
-    @property
-    def is_slow(self) -> bool:
-        """Whether some paths take longer than others."""
-        return bool(self._slow)
-
     def _delay(self, paths: Iterable[str]) -> float:
         """How many seconds a plan or read on these paths takes."""
-        delay = self.latency_s
-        if not self._slow:
-            return delay
-        touched = tuple(paths)
+        delay, touched = self.latency_s, tuple(paths) if self._slow else ()
         for fault in self._slow:
             if any(fault.path_contains in path for path in touched):
                 delay += fault.latency_s
                 self.faults.count(fault, "slow")
         return delay
-
-    def _stall(self, path: str) -> PlantedFault | None:
-        """The stalls that stop a plan or read on this path."""
-        return next((fault for fault in self._hung if fault.path_contains in path), None)

@@ -18,6 +18,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
+import attrs
+
 from callboard.actors.delivery.delivery import Delivery
 from callboard.actors.delivery.receipts import Lease, OffsetRange
 from callboard.simulations.checkers import attempts, conservation, offsets, one_holder, settled_stays_settled
@@ -30,22 +32,20 @@ TOLERANCE_S = 1e-3
 """Delays are kept as wall time in between."""
 
 
+@attrs.define(eq=False)
 class Ledger:
     """The rules of one group in one partition."""
 
-    __slots__ = ("asked", "claims", "delayed", "expected", "holder", "settled", "uncounted")
-
-    def __init__(self) -> None:
-        self.asked = bytearray()
-        self.settled = bytearray()
-        self.holder: list[int] = []
-        self.expected: list[int] = []
-        self.claims: dict[int, Claim] = {}
-        """Leases that a consumer has."""
-        self.uncounted: dict[int, list[OffsetRange]] = {}
-        """What consumers held when their process ended; it counts once the next one has written so."""
-        self.delayed: dict[int, float] = {}
-        """Offsets that are not to be handed over before an instant."""
+    asked: bytearray = attrs.field(factory=bytearray)
+    settled: bytearray = attrs.field(factory=bytearray)
+    holder: list[int] = attrs.field(factory=list)
+    expected: list[int] = attrs.field(factory=list)
+    claims: dict[int, Claim] = attrs.field(factory=dict)
+    """Leases that a consumer has."""
+    uncounted: dict[int, list[OffsetRange]] = attrs.field(factory=dict)
+    """What consumers held when their process ended; it counts once the next one has written so."""
+    delayed: dict[int, float] = attrs.field(factory=dict)
+    """Offsets that are not to be handed over before an instant."""
 
     def grow(self, end: int) -> None:
         """The log reaches `end` now."""

@@ -114,18 +114,16 @@ class Span:
         return Span(self.base_offset + start, self.base_offset + stop)
 
 
+@attrs.define(eq=False)
 class GroupModel:
     """One group in one partition: its delivery, its ledger, and what its consumers have leased."""
 
-    __slots__ = ("delivery", "group_id", "leased", "ledger", "timeout_s")
-
-    def __init__(self, group_id: int, timeout_s: float) -> None:
-        self.group_id = group_id
-        self.timeout_s = timeout_s
-        self.ledger = Ledger()
-        self.delivery: Delivery
-        self.leased: deque[ConsumerLease] = deque()
-        """What will be settled, oldest first."""
+    group_id: int
+    timeout_s: float
+    ledger: Ledger = attrs.field(factory=Ledger)
+    delivery: Delivery = attrs.field(init=False)
+    leased: deque[ConsumerLease] = attrs.field(factory=deque)
+    """What will be settled, oldest first."""
 
 
 @attrs.define(eq=False)

@@ -110,18 +110,14 @@ def draw_strikes(draw: Callable[[], int], events: int) -> list[tuple[int, Strike
         bits, more = draw(), draw()
         probe = PROBES[(bits >> 3) % len(PROBES)]
         commits = probe.startswith("disk")
-        strikes.append(
-            (
-                index,
-                Strike(
-                    enabled[bits % len(enabled)],
-                    at_s=more % 4096 / 8.0 if bits & 0x800 else float("inf"),
-                    probe="" if bits & 0x800 else probe,
-                    count=1 + (bits >> 12) % max(1, events // (20 if commits else 8)),
-                    path=PATHS[(more >> 12) & 3],
-                    seconds=(0.0, 0.5, 3.0, -3600.0, 86_400.0, 40.0)[(more >> 16) % 6],
-                    draw=more >> 8,
-                ),
-            )
+        strike = Strike(
+            enabled[bits % len(enabled)],
+            at_s=more % 4096 / 8.0 if bits & 0x800 else float("inf"),
+            probe="" if bits & 0x800 else probe,
+            count=1 + (bits >> 12) % max(1, events // (20 if commits else 8)),
+            path=PATHS[(more >> 12) & 3],
+            seconds=(0.0, 0.5, 3.0, -3600.0, 86_400.0, 40.0)[(more >> 16) % 6],
+            draw=more >> 8,
         )
+        strikes.append((index, strike))
     return strikes

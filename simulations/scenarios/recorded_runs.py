@@ -17,10 +17,7 @@ import attrs
 import trio
 
 from callboard.log.limits import KIB
-from callboard.recordings.event import Event
-from callboard.recordings.profile import load_profile
-from callboard.recordings.reading import read_events
-from callboard.recordings.synthesis import synthesise
+from callboard.recordings import Event, load_profile, read_events, synthesise
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.history.clients import ObservedTopic
 from callboard.simulations.scenarios.broker_runs import BrokerSpace

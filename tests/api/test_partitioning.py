@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.log.errors import InvalidArgument
-from callboard.publishing.partitioning import StickyRoundRobin, checked, consistent, split
+from callboard.publishing.partitioning import (
+    STICKY_BYTES,
+    STICKY_RECORDS,
+    StickyRoundRobin,
+    checked,
+    consistent,
+    split,
+)
 
 
 @pytest.mark.parametrize("key", [b"", b"23456", b"alice"])
@@ -25,20 +32,14 @@ def test_crc32_is_the_published_one() -> None:
 
 def test_round_robin_sticks_for_a_batch() -> None:
     """A partition gets a batch's worth of messages before the next one has its turn."""
-    sticky = StickyRoundRobin(3, records_max=2)
-    assert [0, 0, 1, 1, 2, 2, 0] == [sticky.choose(1, 10) for _ in range(7)]
+    sticky, half = StickyRoundRobin(3), STICKY_RECORDS // 2
+    assert [0, 0, 1, 1, 2, 2, 0] == [sticky.choose(half, 10) for _ in range(7)]
 
 
 def test_round_robin_counts_bytes_too() -> None:
     """Few large messages move the turn on as many small ones do."""
-    sticky = StickyRoundRobin(2, records_max=100, bytes_max=1000)
-    assert [0, 1, 1, 0] == [sticky.choose(1, size) for size in (1000, 999, 1, 5)]
-
-
-def test_round_robin_refuses_no_partitions() -> None:
-    """A round robin over nothing is refused when made."""
-    with pytest.raises(InvalidArgument, match="at least one"):
-        StickyRoundRobin(0)
+    sticky, most = StickyRoundRobin(2), STICKY_BYTES
+    assert [0, 1, 1, 0] == [sticky.choose(1, size) for size in (most, most - 1, 1, 5)]
 
 
 @pytest.mark.parametrize("chosen", [-1, 3, 1.0, "1", None, True])
@@ -50,7 +51,8 @@ def test_a_partitioner_that_chooses_no_partition_is_refused(chosen: object) -> N
 
 def test_a_refused_batch_moves_nothing() -> None:
     """When the partitioner fails, the turn of messages without a key has not moved."""
-    sticky = StickyRoundRobin(3, records_max=1)
+    sticky = StickyRoundRobin(3)
+    sticky.choose(STICKY_RECORDS - 1, 0)
     with pytest.raises(InvalidArgument):
         split([None, b"k"], 3, sticky=sticky, partitioner=lambda key, partitions: 9)
     assert 0 == sticky.partition
@@ -59,7 +61,8 @@ def test_a_refused_batch_moves_nothing() -> None:
 @given(st.lists(st.none() | st.binary(max_size=3)), st.integers(1, 5), st.booleans())
 def test_split_is_a_partition_of_the_batch(keys: list[bytes | None], partitions: int, own: bool) -> None:
     """Every index appears once, in order, where its key belongs; messages without a key stay together."""
-    sticky = StickyRoundRobin(partitions, first=2)
+    sticky = StickyRoundRobin(partitions)
+    sticky.move_on()
     turn = sticky.partition
 
     def last_byte(key: bytes, count: int) -> int:

@@ -7,7 +7,7 @@ import pytest
 from callboard.cli.demo import digests_of
 from callboard.cli.demo_work import Stage
 from callboard.cli.files import RecordFile, read_lines, read_record_lines
-from callboard.recordings.reading import Tally
+from callboard.recordings import Tally
 
 
 def _source(path=None, limit=None):

@@ -289,7 +289,7 @@ async def test_spawn(autojump_clock, stage, noting, notes):
         spec = ChildSpec(name="mine", start=noting("mine"))
         assert (await system.spawn(spec)).path == "user/mine"
         assert (await system.spawn(noting("x"))).path == "user/actor"
-        assert list(system.root.children()) == ["a", "user"]
+        assert [node.name for node in system.tree().children] == ["a", "user"]
     assert notes == ["a+", "mine+", "x+", "x-", "mine-", "a-"]
 
 

@@ -407,7 +407,7 @@ async def test_context_offers_the_surroundings(autojump_clock, stage):
         ref = system.actor("a")
         assert await ref.ask(0) == ("a", ref, "b", "running", None)
         assert system.events.recent()[-1].event == "mine"
-        assert [other.path for other in system.kernel.actors()] == ["a", "b"]
+        assert [node.path for node in system.tree().children] == ["a", "b"]
 
 
 async def test_only_a_function_may_take_messages_itself(autojump_clock, stage):

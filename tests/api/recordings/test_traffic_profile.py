@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.log.errors import InvalidArgument
+from callboard.recordings import Format, Tally, read_events, synthesise
 from callboard.recordings.measure import size_class
 from callboard.recordings.profile import load_profile, profile_from_json
-from callboard.recordings.reading import Format, Tally, read_events
-from callboard.recordings.synthesis import synthesise
 
 
 def test_the_shipped_profile_is_what_measuring_the_log_gives(nasa_log):

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.recordings.event import Event
-from callboard.recordings.times import TimeFormat, parse_time
+from callboard.recordings import Event, TimeFormat, parse_time
 
 SAME = 807_249_600_250_000
 

@@ -44,7 +44,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
             ):
                 continue
             found += _missing(entry, left, number, offset, terms)
-    return found + _flushed(history, surviving, terms)
+    return found + _flushed(history, surviving, terms, begun)
 
 
 def _looks_torn(left: PartitionLeft, offset: int, was_cut: bool) -> bool:
@@ -70,12 +70,11 @@ def _missing(
     return [Violation(PROMISE, words, entry)]
 
 
-def _flushed(history: History, surviving: Surviving, terms: Terms) -> list[Violation]:
+def _flushed(history: History, surviving: Surviving, terms: Terms, begun: dict[int, int]) -> list[Violation]:
     flushed = history.of("flushed")
     if not flushed:
         return []
     failed = [entry.number for entry in history.of("flush failed")]
-    begun = {number: entry.number for entry in history.of("publish") for number in entry.ids}
     there = {number for left in surviving.partitions for number in left.records.values()}
     dropped = _Dropped(history, surviving, terms)
     return [

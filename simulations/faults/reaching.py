@@ -60,12 +60,6 @@ def crash(world: World, cell: Cell[Any] | None, words: str) -> bool:
     return True
 
 
-def works_for(path: str) -> bool:
-    """Whether the task that runs now is one of the actor's."""
-    name = trio.lowlevel.current_task().name
-    return name == path or name.startswith(f"{path}:")
-
-
 class HeldActors:
     """Which cases hold which actors. The latest hold on an actor counts, then the one before."""
 
@@ -114,8 +108,9 @@ class Recoveries:
         case.finally_(lambda: self._watched.pop(case, None))
 
     def _see(self) -> None:
+        name = trio.lowlevel.current_task().name
         for path, call in tuple(self._watched.values()):
-            if works_for(path):
+            if name == path or name.startswith(f"{path}:"):
                 call()
 
 
@@ -148,18 +143,13 @@ class Trap:
         """The crash, if it is time for it."""
         life = self._cell.incarnation
         batch = None if life is None else life._batch
-        mine = batch is not None and trio.lowlevel.current_task().name == self._cell.path
-        if mine and not self._case.is_over:
-            if (
-                batch is not None
-                and batch.taken > 0
-                and batch.current is not None
-                and len(self._cell.mailbox)
-            ):
-                self._sprung()
-                self.open()
-                raise InjectedCrash("crashed in the middle of a batch")
-            self._case.injector.task(self._look_again, batch)
+        if batch is None or self._case.is_over or trio.lowlevel.current_task().name != self._cell.path:
+            return
+        if batch.taken > 0 and batch.current is not None and len(self._cell.mailbox):
+            self._sprung()
+            self.open()
+            raise InjectedCrash("crashed in the middle of a batch")
+        self._case.injector.task(self._look_again, batch)
 
     async def _look_again(self, batch: object) -> None:
         """The actor may wait for something in the middle of the message that it just took."""

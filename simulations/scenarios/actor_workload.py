@@ -7,7 +7,7 @@ opened again.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -175,9 +175,7 @@ class ActorWorkload:
         sometimes("the whole system gave up", any(not entry.who for entry in history.of("Escalated")))
         sometimes("a question was left open by a crash", bool(history.of("unsure")))
         sometimes("a question came to an actor that had stopped", bool(history.of("refused")))
-        counts: dict[int, int] = {}
-        for entry in history.of("handled"):
-            counts[entry.ids[0]] = counts.get(entry.ids[0], 0) + 1
+        counts = Counter(entry.ids[0] for entry in history.of("handled"))
         sometimes("a message in hand was tried again", max(counts.values(), default=0) > 1)
         sometimes("the scheduler starved an actor", self.world.scheduler.starves)
 

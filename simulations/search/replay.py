@@ -173,10 +173,8 @@ def judge(stored: StoredFailure, run: Run) -> Judgement:
         promise = promise_of(run.failure)
         if promise == stored.promise:
             return Judgement(Verdict.REPRODUCED, f"the same promise is broken: {promise}")
-        return Judgement(
-            Verdict.OTHER,
-            f"another promise is broken: {promise}, where {stored.promise or 'none'} was stored",
-        )
+        words = f"another promise is broken: {promise}, where {stored.promise or 'none'} was stored"
+        return Judgement(Verdict.OTHER, words)
     gone = [index for index, count in sorted(stored.hits.items()) if count and not run.hits.get(index)]
     if gone:
         faults = stored.plan.faults

@@ -34,7 +34,11 @@ def report_page(run: Run, story: Story) -> str:
     """The report as the text of one HTML file; `story` is that of the run."""
     failure = run.failure
     first = failure.first if isinstance(failure, Violation) else None
-    page = _template()
+    page = pkgutil.get_data(__package__, "report.html")
+    if page is None:
+        raise InternalError(
+            "the page of reports was not packaged; this is a bug in Callboard", invariant="packaged"
+        )
     parts = {
         "TITLE": html.escape(story.title),
         "HEAD": _head(story, broken=failure is not None),
@@ -43,21 +47,12 @@ def report_page(run: Run, story: Story) -> str:
         "DATA": _embedded(_data(run.history.entries, first, story.words)),
     }
     # One pass, so that nothing that was filled in can be taken for a place to fill in.
-    pieces = page.split("{{")
+    pieces = page.decode("utf-8").split("{{")
     filled = [pieces[0]]
     for piece in pieces[1:]:
         name, closing, rest = piece.partition("}}")
         filled.append(f"{parts[name]}{rest}" if closing and name in parts else "{{" + piece)
     return "".join(filled)
-
-
-def _template() -> str:
-    page = pkgutil.get_data(__package__, "report.html")
-    if page is None:
-        raise InternalError(
-            "the page of reports was not packaged; this is a bug in Callboard", invariant="packaged"
-        )
-    return page.decode("utf-8")
 
 
 def _head(story: Story, *, broken: bool) -> str:

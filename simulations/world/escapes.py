@@ -122,17 +122,16 @@ def guard(
 
 
 def _clocks(wall_us: Callable[[], int], monotonic: Callable[[], float]) -> list[GuardedCall]:
+    names = ("monotonic", "perf_counter", "process_time")
+
     def monotonic_ns() -> int:
         return round(monotonic() * 1e9)
 
     return [
         GuardedCall(time, "time", lambda: wall_us() / 1e6),
         GuardedCall(time, "time_ns", lambda: wall_us() * 1_000),
-        *(GuardedCall(time, name, monotonic) for name in ("monotonic", "perf_counter", "process_time")),
-        *(
-            GuardedCall(time, f"{name}_ns", monotonic_ns)
-            for name in ("monotonic", "perf_counter", "process_time")
-        ),
+        *(GuardedCall(time, name, monotonic) for name in names),
+        *(GuardedCall(time, f"{name}_ns", monotonic_ns) for name in names),
     ]
 
 

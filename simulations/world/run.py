@@ -192,7 +192,8 @@ class _Running:
                 except BaseException as error:  # noqa: BLE001 - the run's outcome
                     self._fail(error)
                 self._virtual_s = world.now
-                self._trace.line("end", _kind(self._stopped or world.violation or self._failure))
+                end = self._stopped or world.violation or self._failure
+                self._trace.line("end", "well" if end is None else type(end).__name__)
                 self._trace.close()
                 world.tear_down()
                 nursery.cancel_scope.cancel()
@@ -264,10 +265,6 @@ def _plain(error: BaseException) -> BaseException:
             found = found.exceptions[0]
         return found
     return error
-
-
-def _kind(error: BaseException | None) -> str:
-    return "well" if error is None else type(error).__name__
 
 
 @contextmanager

@@ -158,10 +158,10 @@ class Player:
     `stale` then holds the error. It is not raised here: an error in the middle of a tick would end trio's loop.
     """
 
+    name = "tape"
     looks_at_labels = False
 
-    def __init__(self, tape: Tape, name: str = "tape") -> None:
-        self.name = name
+    def __init__(self, tape: Tape) -> None:
         self.stale: StaleTape | None = None
         self._decisions = tape.decisions
         self._at = 0

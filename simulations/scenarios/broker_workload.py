@@ -175,7 +175,9 @@ class BrokerWorkload:
             )
 
         digests: list[str] = []
-        while not digests or (world.seed % 2 == 0 and len(set(digests)) == len(digests) < 3):
+        # What a group that was deleted has left in a topic may be cleared by any of the openings.
+        is_compared = world.seed % 2 == 0 and not self.traffic.passing
+        while not digests or (is_compared and len(set(digests)) == len(digests) < 3):
             surviving = await collect(world.history, world.disk, open_runtime)
             digests.append("\n".join([*surviving.digests, *fingerprints(world.disk.files())]))
         partitions = tuple(part for part in surviving.partitions if part.topic != passing.NAME)

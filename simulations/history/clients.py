@@ -280,7 +280,8 @@ class ObservedConsumer:
         try:
             await call()
         except LeaseLost:
-            return self._record("lost", operation, held, offsets)
+            # An ack that nobody waits for may tell of others, which were lost before it.
+            return self._record("unsure" if lazy else "lost", operation, held, offsets, detail="LeaseLost")
         except CallboardError as error:
             return self._record("unsure", operation, held, offsets, detail=type(error).__name__)
         except trio.Cancelled:

@@ -51,6 +51,7 @@ from callboard.log.journal.journal import Journal
 from callboard.log.limits import OPENING_BYTES_LEAST, OPENING_TURN_S, READ_BYTES_DEFAULT, Limits
 from callboard.log.partition.partition_log import PartitionLog
 from callboard.log.partition.retention import LogSettings
+from callboard.log.segments.reading import Reading
 from callboard.log.segments.segments import Damage
 
 SPACE_RETRY_S = 5.0
@@ -347,9 +348,7 @@ class Partition(Actor[c.PartitionCommand]):
             if reply is not None:
                 reply.fail(error)
 
-        offset = await self._from_disk(self._log.offset_at(time_us), fails)
-        if offset is not None:
-            found(offset)
+        await self._from_disk(self._log.offset_at(time_us), found, fails)
 
     def _read(self, message: c.Read, reply: Reply | None, now: float) -> None:
         """Records from an offset on, without a group; None at the visible end."""
@@ -511,7 +510,7 @@ class Partition(Actor[c.PartitionCommand]):
         self._deliver(pending, reading)
 
     async def _read_leased_cold(self, pending: PendingLease, reading: LeaseReading) -> None:
-        def taken(found: Found) -> None:
+        def taken(found: Reading) -> None:
             reading.take(found.batches, found.next_offset if found.next_offset > start else stop)
 
         def fails(error: StorageError) -> None:
@@ -537,7 +536,7 @@ class Partition(Actor[c.PartitionCommand]):
             self._window_read(effect, hot, hot[-1].last_offset + 1 if hot else effect.stop)
 
     async def _read_window_cold(self, effect: e.ReadWindow, start: int) -> None:
-        def taken(found: Found) -> None:
+        def taken(found: Reading) -> None:
             self._window_read(effect, found.batches, found.next_offset)
 
         def fails(error: StorageError) -> None:

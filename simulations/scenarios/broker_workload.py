@@ -105,7 +105,7 @@ class BrokerWorkload:
     def __init__(self, world: World, traffic: Traffic, **settings: Any) -> None:
         self.world = world
         self.traffic = traffic
-        self.settings = {
+        self.settings: dict[str, Any] = {
             "partitions": max(1, traffic.partitions),
             "segment_bytes": traffic.segment_bytes,
             "compression": traffic.compression,

@@ -8,6 +8,7 @@ import pytest
 import trio
 
 import callboard
+from callboard.actors.partition.lease_reading import LeaseReading
 from callboard.log.limits import MIB, PENDING_BYTES_MAX
 from callboard.log.partition.partition_log import PartitionLog
 
@@ -192,6 +193,30 @@ async def test_a_read_that_finds_no_memory_fails_alone(
                 await consumer.get()
             message = await consumer.get()
             assert (message.offset, message.attempt) == (0, 1)
+        node = next(node for node in runtime.tree().walk() if node.path == "topics/jobs/0")
+        assert node.restarts == 0
+
+
+async def test_records_that_find_no_memory_once_read_fail_alone(
+    autojump_clock: Any, world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when memory ends while what was read is cut to what was leased."""
+    async with world.open() as runtime:
+        await world.topic_of(runtime, 5)
+    takes = LeaseReading.take
+
+    def no_memory(*_: Any, **__: Any) -> None:
+        monkeypatch.setattr(LeaseReading, "take", takes)
+        raise MemoryError
+
+    async with world.open() as runtime:
+        topic = runtime.topic("jobs")
+        monkeypatch.setattr(LeaseReading, "take", no_memory)
+        monkeypatch.setattr(PartitionLog, "read_hot", lambda *_, **__: None)
+        async with topic.subscribe("group") as consumer:
+            with pytest.raises(callboard.StorageError, match="memory"):
+                await consumer.get()
+            assert (await consumer.get()).offset == 0
         node = next(node for node in runtime.tree().walk() if node.path == "topics/jobs/0")
         assert node.restarts == 0
 

@@ -35,6 +35,8 @@ class Terms:
     """Groups that must have settled everything at the end."""
     keyed: tuple[str, ...] = ()
     """Groups with order per key."""
+    max_in_flight: int | None = None
+    """Of all consumers; None: not demanded."""
     liveness_s: float | None = None
     """Virtual seconds after healing within which they must; None: not demanded."""
     drops: bool = False

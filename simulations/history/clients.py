@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import trio
 
-from callboard.log.errors import CallboardError, LeaseLost, PartialPublish
+from callboard.log.errors import CallboardError, InvalidArgument, LeaseLost, PartialPublish
 from callboard.message import Message, Receipt
 from callboard.received import ReceivedBatch, ReceivedMessage
 from callboard.simulations.history.entry import SETTLEMENTS
@@ -257,9 +257,11 @@ class ObservedConsumer:
         """Ack; returns how it ended. Without `wait` that is "unsure" until `flush`."""
         return await self._settle("ack", held, lambda: held.ack(wait=wait), lazy=not wait)
 
-    async def nack(self, held: ReceivedMessage | ReceivedBatch, *, delay: float = 0.0) -> str:
-        """Nack; returns how it ended."""
-        until = self._history.now() + delay
+    async def nack(
+        self, held: ReceivedMessage | ReceivedBatch, *, delay: float | None = 0.0, least_s: float = 0.0
+    ) -> str:
+        """Nack; returns how it ended. Without a `delay` the group's backoff holds, of which `least_s` is the least."""
+        until = self._history.now() + (least_s if delay is None else delay)
         return await self._settle("nack", held, lambda: held.nack(delay=delay), until=until)
 
     async def release(self, held: ReceivedMessage | ReceivedBatch) -> str:
@@ -282,6 +284,8 @@ class ObservedConsumer:
         except LeaseLost:
             # An ack that nobody waits for may tell of others, which were lost before it.
             return self._record("unsure" if lazy else "lost", operation, held, offsets, detail="LeaseLost")
+        except InvalidArgument:
+            raise  # nothing that is asked here makes no sense
         except CallboardError as error:
             return self._record("unsure", operation, held, offsets, detail=type(error).__name__)
         except trio.Cancelled:

@@ -280,6 +280,8 @@ class EveryFeature(BrokerRun):
             ordering=one_of(entropy, ("none", "none", "key")),
             visibility_s=visibility_s,
             altered_visibility_s=one_of(entropy, (0.0, 0.0, visibility_s / 2)),
+            max_in_flight=one_of(entropy, (0, 1, 3)),
+            nack_delay_s=one_of(entropy, (0.0, 0.5, -1.0)),
             nack_every=one_of(entropy, (0, 5)),
             forget_every=one_of(entropy, (0, 0, 29)),
             release_every=one_of(entropy, (0, 7)),

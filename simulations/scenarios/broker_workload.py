@@ -23,6 +23,7 @@ import trio
 
 import callboard
 from callboard.actors.kernel.events import ActorFailed
+from callboard.actors.partition.group_states import JITTER
 from callboard.log.errors import (
     CallboardError,
     ConfigurationError,
@@ -68,6 +69,8 @@ DISK_FAILURES: Final = ("FailVerb", "FailRead", "FullDisk", "ShortWrite", "Stall
 """Labels of faults after which a runtime may end without having synced everything."""
 OPERATOR_S: Final = 1.0
 """How long an operator takes to open a runtime again."""
+BACKOFF_S: Final = 0.1
+MAX_BACKOFF_S: Final = 1.0
 FLUSH_EVERY: Final = 20
 MOMENT_S: Final = 0.002
 """How long an impatient consumer waits for a message."""
@@ -115,6 +118,7 @@ class BrokerWorkload:
             visibility_s=dict.fromkeys(traffic.groups, traffic.altered_visibility_s or traffic.visibility_s),
             groups=traffic.groups,
             keyed=traffic.groups if traffic.ordering == "key" else (),
+            max_in_flight=traffic.max_in_flight or None,
             liveness_s=self.patience_s,
             intensities=tuple(
                 Intensity(path=f"topics/{name}/", restarts=20, period_s=10.0, each=True, delay_s_max=0.25)
@@ -122,6 +126,7 @@ class BrokerWorkload:
             ),
         )
         world.limits = limits_of(traffic.limits)
+        self.passer_by = passing.PasserBy(world, self.settings)
         self.is_done = False
         self._is_to_be_cut = traffic.cut_at_end
         self.heal_at_s = HEAL_AT_S
@@ -244,9 +249,7 @@ class BrokerWorkload:
                     topic = topics[index % len(topics)]
                     nursery.start_soon(self._read, machine, topic, f"reader-{index + 1}", index)
                 if traffic.passing > 0:
-                    nursery.start_soon(
-                        passing.pass_by, self.world, runtime, self.settings, traffic.passing, name="passer-by"
-                    )
+                    nursery.start_soon(self.passer_by.pass_by, runtime, traffic.passing, name="passer-by")
                 async with trio.open_nursery() as publishing:
                     for index in range(len(self._waiting)):
                         publishing.start_soon(self._publisher, machine, topics, index, name=f"p{index + 1}")
@@ -328,6 +331,7 @@ class BrokerWorkload:
 
     async def _consumer(self, machine: Machine, topic: Any, group: str, style: str, who: str) -> None:
         work = partial(self._late, self.work_of(style)) if self.traffic.lag_s > 0 else self.work_of(style)
+        settings = {"max_in_flight": self.traffic.max_in_flight} if self.traffic.max_in_flight > 0 else {}
         while True:
             try:
                 crashed = await consume(
@@ -338,9 +342,10 @@ class BrokerWorkload:
                     who,
                     work,
                     visibility_timeout=max(0.05, self.traffic.visibility_s),
-                    backoff=0.1,
-                    max_backoff=1.0,
+                    backoff=BACKOFF_S,
+                    max_backoff=MAX_BACKOFF_S,
                     ordering=self.traffic.ordering,
+                    **settings,
                 )
             except (PartitionUnavailable, GroupNotFound):
                 crashed = True
@@ -390,9 +395,13 @@ class BrokerWorkload:
                 await consumer.extend(message, 2 * EXTENDED * self.traffic.visibility_s)
                 await trio.sleep(EXTENDED * self.traffic.visibility_s)
             if fate in ("ack", "extend"):
-                await consumer.ack(message)
+                if await consumer.ack(message) == "unsure":
+                    await trio.sleep(OPERATOR_S / 4)
+                    await consumer.ack(message)  # it counts, or it is lost; it is never refused
             elif fate == "nack":
-                await consumer.nack(message, delay=0.1)
+                least_s = min(MAX_BACKOFF_S, BACKOFF_S * 2 ** (message.attempt - 1)) * (1 - JITTER)
+                delay_s = self.traffic.nack_delay_s
+                await consumer.nack(message, delay=delay_s if delay_s >= 0 else None, least_s=least_s)
             elif fate == "release":
                 await consumer.release(message)
 

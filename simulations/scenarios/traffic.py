@@ -30,6 +30,7 @@ STYLES: Final = ("one by one", "receive", "batches", "lazy")
 IMPATIENT: Final = "impatient"
 """Another way: asking again and again, and giving up after a moment."""
 
+NACK_DELAY_S: Final = 0.1
 EXTENDED: Final = 1.5
 """A message whose lease was extended is handled for so many visibility timeouts."""
 LEVELS: Final = (
@@ -79,6 +80,10 @@ class Traffic:
     """What the visibility timeout is shortened to under way; 0: never."""
     handling_s: float = 0.0
     """How long a consumer handles a message, or a batch."""
+    max_in_flight: int = 0
+    """Of each consumer; 0: as usual."""
+    nack_delay_s: float = NACK_DELAY_S
+    """How long what is nacked is to wait; below 0: the group's backoff."""
     nack_every: int = 0
     """Every so many-th offset is nacked at first; 0 for none."""
     forget_every: int = 0
@@ -122,6 +127,7 @@ class Traffic:
             "styles, a group each,": (len(self.styles), NAMES_MAX),
             "consumers": (self.consumers, ACTORS_MAX),
             "readers": (self.readers, ACTORS_MAX),
+            "max_in_flight": (self.max_in_flight, COUNT_MAX),
             "passing": (self.passing, COUNT_MAX),
             "consumers of all groups": (max(1, self.consumers) * len(self.styles), ACTORS_MAX),
             "retries": (self.retries, COUNT_MAX),

@@ -12,6 +12,8 @@ from callboard.simulations.checkers import (
     conservation,
     delays,
     enforce,
+    in_flight,
+    late_acks,
     liveness,
     lost_leases,
     one_holder,
@@ -88,6 +90,25 @@ def test_a_failed_sync_may_take_leases(script, left):
     """What a failed sync took out of the journal nobody knows after a crash."""
     script.deliver(0, 0, until=5.0).fault("FailVerb:sync:EIO").settle(0, "ack", "lost")
     assert lost_leases.check(script.history, left()) == []
+
+
+def test_an_ack_counts_after_somebody_else_was_handed_the_message(script, left):
+    """It counts when the message was not leased again; after that it must be lost."""
+    script.deliver(0, 0, until=1.0).at(2.0).settle(0)
+    script.deliver(1, 1, until=3.0).at(4.0).deliver(1, 1, who="w2", life=901).settle(1, "ack", "lost")
+    assert late_acks.check(script.history, left()) == []
+    script.deliver(2, 2).deliver(2, 2, who="w2", life=901).settle(2)
+    assert len(late_acks.check(script.history, left())) == 1
+
+
+def test_a_consumer_holds_too_much(script, left):
+    """What is settled, or has run out, is not in its hands any more."""
+    terms = Terms(max_in_flight=2)
+    script.deliver(0, 0, until=5.0).deliver(1, 1).settle(1).deliver(2, 2).at(6.0).deliver(3, 3)
+    assert in_flight.check(script.history, left(), terms) == []
+    script.deliver(4, 4)
+    assert len(in_flight.check(script.history, left(), terms)) == 1
+    assert in_flight.check(script.history, left()) == []
 
 
 def test_a_delay_ends_too_early(script, left):

@@ -1,0 +1,39 @@
+"""No consumer has more messages in its hands than `max_in_flight` allows.
+
+A message is in a consumer's hands from its delivery until the consumer begins to settle it, or its lease runs out.
+"""
+
+from __future__ import annotations
+
+from callboard.simulations.checkers.terms import DEFAULT, Terms
+from callboard.simulations.history.recorder import History
+from callboard.simulations.history.surviving import Surviving
+from callboard.simulations.violations import Violation
+
+PROMISE = "a consumer holds no more messages than max_in_flight"
+SLACK_S = 1e-6
+"""Deadlines are floats."""
+
+
+def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:
+    """One violation per delivery that is too much."""
+    if terms.max_in_flight is None:
+        return []
+    held: dict[int, dict[tuple[str, int, int], float]] = {}
+    lives: dict[str, int] = {}
+    found = []
+    for entry in history.of("delivered", "ack", "nack", "release"):
+        places = [(entry.topic, entry.partition, offset) for offset in entry.offsets]
+        if entry.kind != "delivered":
+            own = held.get(lives.get(entry.who, 0), {})
+            for place in places:
+                own.pop(place, None)
+            continue
+        lives[entry.who] = entry.operation
+        own = held.setdefault(entry.operation, {})
+        own.update(dict.fromkeys(places, entry.until))
+        count = sum(until > entry.time + SLACK_S for until in own.values())
+        if count > terms.max_in_flight:
+            words = f"{entry.who} of {entry.group} holds {count} messages, and may hold {terms.max_in_flight}"
+            found.append(Violation(PROMISE, words, entry))
+    return found

@@ -1,0 +1,41 @@
+"""An ack counts until the message is leased again, and not after that.
+
+Who acks a message that another consumer was handed meanwhile hears that the lease is lost.
+"""
+
+from __future__ import annotations
+
+from callboard.simulations.checkers.terms import DEFAULT, Terms
+from callboard.simulations.history.entry import HistoryEntry
+from callboard.simulations.history.recorder import History
+from callboard.simulations.history.surviving import Surviving
+from callboard.simulations.violations import Violation
+
+PROMISE = "an ack counts only until the message is leased again"
+
+
+def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:
+    """One violation per ack that returned, and had begun after another consumer was handed the message."""
+    last: dict[tuple[str, str, int, int], HistoryEntry] = {}
+    late: dict[int, tuple[int, HistoryEntry]] = {}
+    found = []
+    for entry in history.of("delivered", "ack", "acked", "power cut"):
+        if entry.kind == "power cut":
+            last.clear()
+            continue
+        if entry.kind == "acked":
+            if entry.operation in late:
+                offset, other = late[entry.operation]
+                words = (
+                    f"{entry.who} of {entry.group} was told that its ack of {entry.topic}/{entry.partition}@{offset} is"
+                    f" synced, which it began after {other.who} was handed the message at {other.time:.3f} s"
+                )
+                found.append(Violation(PROMISE, words, entry))
+            continue
+        for offset in entry.offsets:
+            place = (entry.group, entry.topic, entry.partition, offset)
+            if entry.kind == "delivered":
+                last[place] = entry
+            elif place in last and last[place].who != entry.who:
+                late[entry.operation] = offset, last[place]
+    return found

@@ -55,7 +55,7 @@ from callboard.log.errors import (
 )
 from callboard.log.format.columns import Columns
 from callboard.log.format.committed import COMMITTED_BYTES, COMMITTED_NAME, decode_committed, encode_committed
-from callboard.log.format.faults import CommittedInvalid
+from callboard.log.format.faults import CommittedInvalid, SegmentHeaderInvalid
 from callboard.log.format.frame import encode_frame, encode_values, frame_length
 from callboard.log.format.segment import SegmentKind, encode_segment_header, identity_of
 from callboard.log.journal.journal_disk import (
@@ -513,24 +513,24 @@ class Journal:
         sizes = segment_sizes(await files.list(directory))
         bases = list(sizes)
         superfluous: list[int] = []
-        created_us: dict[int, int] = {}
+        created_us: dict[int, int | None] = {}
         for base in reversed(bases):
-            segment = await open_segment(files, segment_path(directory, base))
-            created_us[base] = segment.header.created_us
-            kind, _ = await announced_snapshot(files, segment)
-            await files.submit((Close(segment.handle),))
+            created_us[base], kind = await self._beginning(base)
             if kind is not None:
                 superfluous = bases[: bases.index(base)]
                 break
         verbs: list[Verb] = []
         kept = sum(sizes[base] for base in superfluous)
         excess = 0
-        for base, successor in zip(superfluous, bases[1:], strict=False):
-            if successor not in created_us:
-                segment = await open_segment(files, segment_path(directory, successor))
-                created_us[successor] = segment.header.created_us
-                await files.submit((Close(segment.handle),))
-            if keep_from_us is not None and created_us[successor] > keep_from_us:
+        for index, base in enumerate(superfluous):
+            ended_us = None
+            for later in bases[index + 1 :]:
+                if later not in created_us:
+                    created_us[later], _ = await self._beginning(later)
+                ended_us = created_us[later]
+                if ended_us is not None:
+                    break
+            if keep_from_us is not None and (ended_us is None or ended_us > keep_from_us):
                 if keep_bytes is None or kept <= keep_bytes:
                     break
                 excess += sizes[base]
@@ -541,6 +541,16 @@ class Journal:
         self.history_bytes = kept
         self.dropped_history_bytes += excess
         return len(verbs)
+
+    async def _beginning(self, base: int) -> tuple[int | None, Kind | None]:
+        """When a segment was created, and what snapshot it begins with; nothing of one whose header is damaged."""
+        try:
+            segment = await open_segment(self._files, segment_path(self.directory, base))
+        except SegmentHeaderInvalid:
+            return None, None
+        kind, _ = await announced_snapshot(self._files, segment)
+        await self._files.submit((Close(segment.handle),))
+        return segment.header.created_us, kind
 
     # -- state --------------------------------------------------------------------------------------------------
 

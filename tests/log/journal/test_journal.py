@@ -7,7 +7,7 @@ import pytest
 
 from callboard.log import limits
 from callboard.log.errors import FormatTooNew, InternalError, InvalidArgument
-from callboard.log.format.segment import decode_segment_header
+from callboard.log.format.segment import SEGMENT_HEADER_BYTES, decode_segment_header
 from callboard.log.journal.journal import Journal
 from callboard.log.journal.journal_records import Kind
 from callboard.log.journal.journal_recovery import Owner
@@ -118,6 +118,25 @@ async def test_prune_keeps_young_segments(owner):
     await journal.snapshot(owner.image())
     assert 1 == await journal.prune(keep_from_us=middle)
     assert 2 == len(owner.segments())
+
+
+@pytest.mark.parametrize("damaged", [0, 1, 2, 3])
+async def test_prune_passes_over_headers_that_are_damaged(owner, damaged):
+    """The age of a segment whose header is gone is that of the next; what is kept is the same, or one segment more."""
+    journal = await owner.open()
+    instants = []
+    for number in range(3):
+        await owner.append(journal, b"%d" % number)
+        owner.clock.shift(10)
+        await journal.snapshot(owner.image())
+        instants.append(owner.clock.wall_us() + 1)
+    path = owner.segments()[damaged]
+    for byte in range(SEGMENT_HEADER_BYTES):
+        owner.disk.flip(path, byte)
+    assert await journal.prune(keep_from_us=instants[1]) == (1 if damaged == 2 else 2)
+    state = list(owner.state)
+    await owner.append(journal, b"more")
+    assert owner.state == [*state, b"more"]
 
 
 async def test_damaged_snapshot_is_passed_over(owner):

@@ -1,0 +1,116 @@
+"""Measure which planted bugs a sweep finds, and after how many seeds: `python tests/simulations/mutations/measure.py`.
+
+Each mutation gets the standard sweep's seeds, 500 at most, and stops at the first broken promise. What is printed is
+also stored in `caught.toml`, which the suite holds the simulator to. Name mutations to measure those alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from planting import HERE, SEEDS, Caught, Mutation, answers_of, caught, fork, mutations
+
+NOTHING = "nothing planted"
+
+HEADER = """\
+# What found each planted bug in a standard sweep: after how many seeds, which, and what it found broken. Written by
+# measure.py. Bugs that are missing here are found by none of its seeds.
+"""
+
+
+def main() -> None:
+    """Measure, print, store."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="mutations; all when none is named")
+    parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--missed", action="store_true", help="only those that nothing has found yet")
+    parser.add_argument(
+        "--check", action="store_true", help="only whether the seeds stored still find theirs"
+    )
+    options = parser.parse_args()
+    known = caught()
+    if options.check:
+        sys.exit(check(known, options.jobs))
+    chosen = [m for m in mutations() if not options.names or m.name in options.names]
+    if options.missed:
+        chosen = [m for m in chosen if m.name not in known]
+    waiting, running, began = list(chosen), dict[int, str](), time.monotonic()
+    while waiting or running:
+        while waiting and len(running) < options.jobs:
+            mutation = waiting.pop(0)
+            _, pipe = fork(mutation, options.seeds)
+            running[pipe] = mutation.name
+        name, found = next(answers_of(running, 3600.0))
+        known.pop(name, None)
+        if found is not None:
+            known[name] = found
+        print(f"{found.seeds if found else 'missed':>6}  {name}: {_told(found)}", flush=True)
+    store(known)
+    report(known, time.monotonic() - began)
+
+
+def check(known: dict[str, Caught], jobs: int) -> int:
+    """Run each stored seed with its bug planted, and all of them without: returns how many went otherwise."""
+    waiting: list[Mutation | None] = [None, *(m for m in mutations() if m.name in known)]
+    running, wrong = dict[int, str](), 0
+    while waiting or running:
+        while waiting and len(running) < jobs:
+            mutation = waiting.pop(0)
+            chosen = known.values() if mutation is None else [known[mutation.name]]
+            _, pipe = fork(mutation, sorted({(found.scenario, found.seed) for found in chosen}))
+            running[pipe] = NOTHING if mutation is None else mutation.name
+        name, found = next(answers_of(running, 600.0))
+        if (found is None) == (name != NOTHING):
+            wrong += 1
+            print(f"{name}: {'not found' if found is None else 'found'} by {_told(found or known[name])}")
+    return wrong
+
+
+def _told(found: Caught | None) -> str:
+    return "" if found is None else f"{found.promise} ({found.scenario} {found.seed})"
+
+
+def report(known: dict[str, Caught], seconds: float) -> None:
+    """How many were found, and how fast."""
+    everything = mutations()
+    found = [known[m.name].seeds for m in everything if m.name in known]
+    print(
+        f"{len(found)} of {len(everything)} found ({100 * len(found) // max(1, len(everything))} %)", end=""
+    )
+    if found:
+        print(f"; median after {statistics.median(found):g} seeds, in {seconds:.0f} s", end="")
+    print()
+    for mutation in everything:
+        if mutation.name not in known:
+            print(f"missed: {mutation.name} ({mutation.file}): {mutation.breaks}")
+
+
+def store(known: dict[str, Caught]) -> None:
+    """Write `caught.toml`, in the order of the mutations."""
+    rows = [HEADER]
+    for mutation in mutations():
+        if mutation.name in known:
+            found = known[mutation.name]
+            fields = ", ".join(
+                f"{name} = {value if isinstance(value, int) else quoted(value)}"
+                for name, value in found._asdict().items()
+            )
+            rows.append(f"{quoted(mutation.name)} = {{ {fields} }}")
+    (HERE / "caught.toml").write_text("\n".join(rows) + "\n", "utf-8")
+
+
+def quoted(text: str) -> str:
+    """A TOML string."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+if __name__ == "__main__":
+    main()

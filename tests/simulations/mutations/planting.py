@@ -1,0 +1,178 @@
+"""Planted bugs: the product with one line wrong, in a process of its own, under the scenarios of a sweep.
+
+A mutation replaces text in one file of the product when that is imported; nothing is written. A process that has
+imported nothing of the product yet is forked for each, so that none sees another's code.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import json
+import os
+import select
+import signal
+import sys
+import time
+import tomllib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+HERE = Path(__file__).parent
+SEEDS = 500
+"""A mutation counts as caught when so many seeds of a sweep find it."""
+RUN_S = 60
+"""A run that takes so many real seconds does not end: that is a failure too."""
+COSTLY = ("recorded-day",)
+"""Scenarios whose single seeds take longer than all others together."""
+
+
+class Mutation(NamedTuple):
+    """One planted bug. `file` is named from the project's root; `before` occurs in it exactly once."""
+
+    name: str
+    file: str
+    before: str
+    after: str
+    breaks: str
+
+
+class Caught(NamedTuple):
+    """What found a mutation: after how many seeds of a sweep, which, and what it found broken."""
+
+    seeds: int
+    scenario: str
+    seed: int
+    promise: str
+
+
+def mutations() -> list[Mutation]:
+    """All of them, in the order of the file."""
+    rows = tomllib.loads((HERE / "mutations.toml").read_text("utf-8"))["mutation"]
+    return [Mutation(*(row[field] for field in Mutation._fields)) for row in rows]
+
+
+def caught() -> dict[str, Caught]:
+    """What found each when it was last measured; those that nothing found are left out."""
+    stored = tomllib.loads((HERE / "caught.toml").read_text("utf-8"))
+    return {name: Caught(**row) for name, row in stored.items()}
+
+
+def module_of(file: str) -> str:
+    """The module that a file of the project is installed as."""
+    room, _, rest = file.removesuffix(".py").partition("/")
+    name = rest if room == "api" else f"{room}/{rest}"
+    return f"callboard.{name.removesuffix('/__init__').replace('/', '.')}"
+
+
+def mutated(mutation: Mutation, source: str) -> str:
+    """The file with the bug in it. Raises ValueError when the text to replace is not there exactly once."""
+    if source.count(mutation.before) != 1:
+        raise ValueError(f"{mutation.name!r} does not fit {mutation.file}: write it anew, or leave it out")
+    return source.replace(mutation.before, mutation.after)
+
+
+class _Planter(importlib.abc.MetaPathFinder):
+    """Imports one module with a bug in it."""
+
+    def __init__(self, mutation: Mutation) -> None:
+        self._mutation = mutation
+        self._module = module_of(mutation.file)
+
+    def find_spec(self, fullname: str, path: Any = None, target: ModuleType | None = None) -> Any:
+        """Only for that module."""
+        if fullname != self._module:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        assert spec is not None
+        assert spec.origin is not None
+        spec.loader = _Loader(fullname, spec.origin, self._mutation)
+        return spec
+
+
+class _Loader(importlib.machinery.SourceFileLoader):
+    def __init__(self, fullname: str, path: str, mutation: Mutation) -> None:
+        super().__init__(fullname, path)
+        self._mutation = mutation
+
+    def get_code(self, fullname: str) -> Any:
+        """The mutated source, compiled; never from or to a cache."""
+        source = Path(self.path).read_text("utf-8")
+        return compile(mutated(self._mutation, source), self.path, "exec")
+
+
+def fork(mutation: Mutation | None, seeds: Sequence[tuple[str, int]] | int) -> tuple[int, int]:
+    """Run seeds of a sweep with the bug planted, in a child process; returns its pid and where its answer can be read.
+
+    `seeds`: scenarios and seeds, or how many of the standard sweep. The answer is a JSON list: of `Caught`, or empty.
+    """
+    assert "callboard" not in sys.modules, "fork from a process that has not imported the product"
+    answers, answer = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(answer)
+        return pid, answers
+    os.close(answers)
+    try:
+        if mutation is not None:
+            sys.meta_path.insert(0, _Planter(mutation))
+        found = _search(seeds)
+        os.write(answer, json.dumps([] if found is None else list(found)).encode())
+    except BaseException as error:  # noqa: BLE001 - whatever it is, the parent is told, and the child ends here
+        os.write(answer, json.dumps([0, "", 0, f"importing raised {error!r:.200}"]).encode())
+    finally:
+        os._exit(0)
+
+
+def _search(seeds: Sequence[tuple[str, int]] | int) -> Caught | None:
+    from callboard.simulations.scenarios import SCENARIOS, run_scenario
+    from callboard.simulations.search.replay import promise_of
+    from callboard.simulations.world import Settings
+
+    settings = Settings(trace="off", tick_limit=200_000)
+    chosen = list(_standard(seeds)) if isinstance(seeds, int) else seeds
+    for count, (scenario, seed) in enumerate(chosen, 1):
+        signal.signal(signal.SIGALRM, _too_long)
+        signal.alarm(RUN_S)
+        try:
+            failure: BaseException | None = run_scenario(SCENARIOS[scenario], seed, settings=settings).failure
+        except TimeoutError as error:
+            failure = error
+        finally:
+            signal.alarm(0)
+        if failure is not None:
+            return Caught(count, scenario, seed, promise_of(failure))
+    return None
+
+
+def _too_long(*_: object) -> None:
+    raise TimeoutError
+
+
+def _standard(count: int) -> Iterator[tuple[str, int]]:
+    """Scenarios and seeds in the order in which a sweep of `count` hands them out."""
+    from callboard.simulations.scenarios.registry import load_weights
+    from callboard.simulations.search.sweep import Sweep, shares
+
+    weights = {name: weight.share for name, weight in load_weights().scenarios.items() if name not in COSTLY}
+    sweep = Sweep(shares(count, weights), 0, "")
+    while (chunk := sweep.next_chunk(1)) is not None:
+        yield chunk.scenario, chunk.first
+
+
+def answers_of(forked: dict[int, str], timeout_s: float) -> Iterator[tuple[str, Caught | None]]:
+    """The answers of forked processes as they come; `forked`: names by what `fork` returned to read from."""
+    end = time.monotonic() + timeout_s
+    while forked:
+        ready, _, _ = select.select(list(forked), [], [], max(0.0, end - time.monotonic()))
+        if not ready:
+            raise TimeoutError(f"no answer in {timeout_s:g} s from {', '.join(forked.values())}")
+        for pipe in ready:
+            with os.fdopen(pipe, "rb") as file:
+                said = file.read()
+            row = json.loads(said) if said else [0, "", 0, "the process died"]
+            yield forked.pop(pipe), Caught(*row) if row else None

@@ -14,9 +14,13 @@ from callboard.log.errors import GroupNotFound, JournalInvalid, PlanFailed
 from callboard.log.host.clock import HostClock
 from callboard.log.host.entropy import HostEntropy
 from callboard.log.offline.found import Problem
-from callboard.log.offline.verify import VerifyReport
+from callboard.log.offline.verify import CATALOG, VerifyReport, find_logs
 
 EVERY_GROUP = "*"
+NAMELESS = (
+    "the catalog does not name the topic of these files: its name and settings are lost. Restore the folder `catalog`"
+    " from a copy, or move the topic's folder away"
+)
 
 
 @attrs.frozen
@@ -42,9 +46,14 @@ async def with_contents(offline: OfflineDirectory, report: VerifyReport) -> Veri
 
 
 async def content_problems(offline: OfflineDirectory) -> list[Problem]:
-    """Of kind "senseless": journals whose bytes are sound and make no sense. Raises `FormatTooNew`."""
+    """What no repair of bytes mends. Raises `FormatTooNew`.
+
+    Of kind "senseless" are journals whose bytes are sound and make no sense, of kind "nameless" the files of topics
+    that the catalog does not name.
+    """
     replay = await offline.catalog()
     problems = [_senseless("catalog", words) for words in replay.senseless]
+    problems += await _nameless(offline, replay)
     for label, directory, _ in _partitions(replay):
         reading = DeliveryReading(offline.files, f"{directory}/delivery")
         try:
@@ -58,6 +67,21 @@ async def content_problems(offline: OfflineDirectory) -> list[Problem]:
             path = f"{directory}/delivery"
             problems.append(_senseless(path, str(invalid_journal(label, path, error))))
     return problems
+
+
+async def _nameless(offline: OfflineDirectory, replay: CatalogReplay) -> list[Problem]:
+    """Topics whose files are there, and whose name and settings went with damaged parts of the catalog."""
+    logs = await find_logs(offline.files)
+    found = {
+        path.split("/")[1]: path for path in logs if path.startswith("topics/") and "/delivery" not in path
+    }
+    if CATALOG not in logs:
+        return []  # which is told for all of them together
+    return [
+        Problem(path, "nameless", None, None, None, NAMELESS)
+        for topic_id, path in found.items()
+        if topic_id not in replay.state.topics
+    ]
 
 
 async def reset_groups(

@@ -96,20 +96,20 @@ def repair(dry_run: bool, groups: tuple[str, ...], accept: bool, directory: str,
             resets = await reset_groups(offline, groups, dry_run=dry_run) if groups else []
             if groups and not dry_run:
                 senseless = await content_problems(offline)
-            return report, resets, senseless, names
+            return report, resets, [*report.left, *senseless], names
 
-    report, resets, senseless, names = run(work)
+    report, resets, left, names = run(work)
     if as_json:
         found = _repaired(report, names)
         found["resets"] = [attrs.asdict(reset) for reset in resets]
-        found["senseless"] = [attrs.asdict(problem) for problem in senseless]
+        found["left"] = [attrs.asdict(problem) for problem in left]
         print_json(found)
     else:
         _tell_resets(resets, dry_run)
-        for problem in senseless:
+        for problem in left:
             show(f"left alone: {_label(problem.path, names)}: {problem.message}")
-        _tell_repair(report, names, is_all=not resets and not senseless)
-    is_left = bool(senseless) or (dry_run and bool(report.actions or resets))
+        _tell_repair(report, names, is_all=not resets and not left)
+    is_left = bool(left) or (dry_run and bool(report.actions or resets))
     return exits.DAMAGED if is_left else exits.OK
 
 

@@ -19,6 +19,7 @@ from callboard.actors.settings import (
     check,
     topic_settings,
 )
+from callboard.cli import exits
 from callboard.cli.group import run
 from callboard.cli.inspect import ask_runtime
 from callboard.cli.offline import OfflineDirectory, find_topic
@@ -102,12 +103,13 @@ def delete(name: str, yes: bool, directory: str, as_json: bool) -> None:
 @topic.command("list")
 @directory_option
 @json_option
-def list_topics(directory: str, as_json: bool) -> None:
+def list_topics(directory: str, as_json: bool) -> int:
     """List topics with their sizes, also while another process has the directory open."""
 
-    async def work() -> list[dict[str, Any]]:
+    async def work() -> tuple[list[dict[str, Any]], list[str]]:
         async with OfflineDirectory(directory) as offline:
             found = []
+            faults = (await offline.catalog()).faults
             for record in await offline.topics():
                 records = size_bytes = 0
                 for index in range(record.settings.partitions):
@@ -120,12 +122,15 @@ def list_topics(directory: str, as_json: bool) -> None:
                     "file_bytes": size_bytes,
                 }
                 found.append({"name": record.name, **numbers})
-            return found
+            return found, faults
 
-    topics = run(work)
+    topics, faults = run(work)
+    if faults:
+        say(f"topics may be missing here, the catalog is damaged: {faults[0]}. Run `callboard verify`.")
+    code = exits.DAMAGED if faults else exits.OK
     if as_json:
         print_json(topics)
-        return
+        return code
     table = Table("topic", "partitions", "records", "bytes of files")
     for found in topics:
         numbers = (found["partitions"], found["records"], found["file_bytes"])
@@ -134,6 +139,7 @@ def list_topics(directory: str, as_json: bool) -> None:
         show(table)
     else:
         say("no topics")
+    return code
 
 
 @topic.command()

@@ -104,6 +104,7 @@ def plan_journal(found: Inspection) -> list[Fork]:
             parts.append((end, found.journal_end - 1))
             end = found.journal_end
         if state.lost_snapshot and end == state.base + 1:
+            parts.append((end, end))  # the announcement is there, and becomes a gap of its own
             end += 1
         if following is not None and end < following.base and not following.heals:
             parts.append((end, following.base - 1))

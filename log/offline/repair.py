@@ -28,9 +28,17 @@ import attrs
 from callboard.log.format.committed import encode_committed
 from callboard.log.journal.journal_disk import remove_unfinished
 from callboard.log.offline.forking import Fork, plan_journal, plan_partition, write_fork
-from callboard.log.offline.found import Inspection, SegmentState
+from callboard.log.offline.found import Inspection, Problem, SegmentState
 from callboard.log.offline.inspection import inspect_log
-from callboard.log.offline.verify import LogReport, Meter, Progress, find_logs, report_of
+from callboard.log.offline.verify import (
+    LOST_CATALOG,
+    LogReport,
+    Meter,
+    Progress,
+    find_logs,
+    lacks_catalog,
+    report_of,
+)
 from callboard.log.seams.disk import Disk, Incarnation, Rename, SyncDirectory, Unlink, Verb
 from callboard.log.segments.damage_record import DamageRecord
 from callboard.log.segments.quarantine import Quarantine
@@ -61,6 +69,8 @@ class RepairReport:
     lost: tuple[tuple[str, int, int], ...]
     """(log, first offset, last offset) of what could not be read and is recorded as a gap now."""
     quarantined: tuple[str, ...]
+    left: tuple[Problem, ...] = ()
+    """What no repair mends: a catalog that is missing beside the files of topics."""
 
     @property
     def changed(self) -> bool:
@@ -108,6 +118,7 @@ async def repair_directory(
         tuple(action for repair in repairs for action in repair.actions),
         tuple(lost for repair in repairs for lost in repair.lost),
         tuple(path for repair in repairs for path in repair.quarantine.kept),
+        LOST_CATALOG.problems if lacks_catalog(logs) else (),
     )
 
 

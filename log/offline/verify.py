@@ -10,7 +10,7 @@ gaps, indexes that have to be built again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 import attrs
@@ -111,9 +111,14 @@ async def verify_directory(disk: Disk, *, progress: Callable[[Progress], None] |
         meter.path = directory
         inspection = await inspect_log(files, directory, progress=meter.add)
         reports.append(report_of(inspection))
-    if CATALOG not in logs and any(directory.startswith(TOPICS + "/") for directory in logs):
+    if lacks_catalog(logs):
         reports.insert(0, LOST_CATALOG)
     return VerifyReport(tuple(reports))
+
+
+def lacks_catalog(logs: Collection[str]) -> bool:
+    """Whether there are files of topics among these logs, and no catalog that names them."""
+    return CATALOG not in logs and any(directory.startswith(TOPICS + "/") for directory in logs)
 
 
 LOST_CATALOG_WORDS: Final = (

@@ -16,12 +16,15 @@ PROMISE = "an ack counts only until the message is leased again"
 
 def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:
     """One violation per ack that returned, and had begun after another consumer was handed the message."""
+    salvaged = terms.salvaged(history)
     last: dict[tuple[str, str, int, int], HistoryEntry] = {}
     late: dict[int, tuple[int, HistoryEntry]] = {}
     found = []
     for entry in history.of("delivered", "ack", "acked", "power cut"):
         if entry.kind == "power cut":
             last.clear()
+            continue
+        if f"{entry.topic}/{entry.partition}" in salvaged:
             continue
         if entry.kind == "acked":
             if entry.operation in late:

@@ -282,8 +282,13 @@ class ObservedConsumer:
         try:
             await call()
         except LeaseLost:
-            # An ack that nobody waits for may tell of others, which were lost before it.
-            return self._record("unsure" if lazy else "lost", operation, held, offsets, detail="LeaseLost")
+            if not lazy:
+                return self._record("lost", operation, held, offsets)
+            # An ack that nobody waits for tells of others, which were lost before it; no flush tells of them again.
+            for place in (*self._lazy, (operation, held, offsets)):
+                self._record("unsure", *place, detail="LeaseLost")
+            self._lazy.clear()
+            return "unsure"
         except InvalidArgument:
             raise  # nothing that is asked here makes no sense
         except CallboardError as error:

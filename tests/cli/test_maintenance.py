@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import shutil
 import signal
 import struct
 import subprocess
@@ -200,3 +201,30 @@ def test_losses_are_told_until_they_are_accepted(damaged: Any) -> None:
     assert "1000 lost records are acknowledged" in damaged.run("repair", "--accept").out.decode()
     assert damaged.run("stats", "--json").json["partitions"][0]["lost_records"] == 0
     assert "repair --accept" not in damaged.run("verify").out.decode()
+
+
+def test_a_topic_that_lost_its_name_is_not_forgotten(command: Any) -> None:
+    """Where the catalog is damaged, listing says that topics may be missing; after repair verify names their files."""
+    for name in ("kept", "lost"):
+        command.run("publish", name, "1", "2", "--create")
+    path = command.folder / "data" / "catalog" / f"{0:020}.log"
+    content = bytearray(path.read_bytes())
+    at = content.index(b"lost")
+    content[at] ^= 4
+    path.write_bytes(content)
+    listed = command.run("topic", "list", code=4)
+    assert b"kept" in listed.out
+    assert "topics may be missing" in listed.err
+    command.run("repair", code=4)
+    verified = command.run("verify", code=4).out
+    assert b"nameless" in verified
+    assert b"move the topic's folder away" in verified
+    assert command.run("verify", code=4).out == verified
+
+
+def test_repair_says_that_it_cannot_mend_a_missing_catalog(command: Any) -> None:
+    """It does not call a directory sound whose topics have lost all names."""
+    command.run("publish", "orders", "1", "--create")
+    shutil.rmtree(command.folder / "data" / "catalog")
+    for options in ((), ("--dry-run",)):
+        assert b"the catalog is missing" in command.run("repair", *options, code=4).out

@@ -290,6 +290,25 @@ async def test_damaged_snapshot(state, part, heal, more):
     assert b"d" == state.events[-1]
 
 
+@pytest.mark.parametrize("heal", [True, False])
+async def test_a_snapshot_that_nothing_readable_follows(state, heal):
+    """One repair is enough for a segment of which no more than its announcement is left, in the middle of a journal."""
+    journal = await state.open()
+    await state.append(journal, b"a", b"b")
+    await (journal.heal if heal else journal.snapshot)(b"a,b")
+    path = journal.segment_path
+    await state.append(journal, b"c")
+    await journal.snapshot(b"a,b,c")
+    await state.append(journal, b"d")
+    state.disk.kill()
+    content = state.disk.files()[path]
+    for byte in range(content.index(b"a,b"), len(content)):
+        state.disk.flip(path, byte)
+    await repaired(state.disk)
+    assert (await state.open()) is not None
+    assert state.events == [b"a", b"b", b"c", b"d"]
+
+
 async def test_journal_without_beginning(state):
     """A pruned journal whose only snapshot is damaged opens after repair with the events behind it."""
     journal = await state.open()

@@ -23,7 +23,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from heapq import heappop, heappush
-from typing import Final
+from typing import ClassVar, Final
 
 from callboard.actors.delivery.delivery import Delivery
 from callboard.actors.delivery.receipts import Lease, OffsetRange, merged
@@ -41,6 +41,9 @@ FENCED_BYTES: Final = 8
 
 class KeyOrder:
     """The choice of `ordering="key"` in one partition, and the fetches that wait until records are read for it."""
+
+    columns: ClassVar[tuple[str, ...]] = ("key_hash",)
+    """What it looks at besides offsets."""
 
     def __init__(self, delivery: Delivery, records: RecordRange) -> None:
         self._delivery = delivery
@@ -127,7 +130,7 @@ class KeyOrder:
     def settled(self, ranges: Sequence[OffsetRange]) -> None:
         """These offsets are settled: what waited for them may be free."""
         records = self._catch_up()
-        offsets, hashes, seen = records.offsets, records.hashes, records.seen
+        offsets, hashes, seen = records.offsets, records.columns["key_hash"], records.seen
         for start, stop in ranges:
             for index in records.settle(start, stop):
                 key = hashes[index]
@@ -161,7 +164,7 @@ class KeyOrder:
     def _see(self, wanted: int) -> None:
         """Look at further records until so many are free."""
         records, heads, free = self.records, self._heads, self._free
-        offsets, hashes = records.offsets, records.hashes
+        offsets, hashes = records.offsets, records.columns["key_hash"]
         index, count, known_end = records.seen, len(offsets), self._delivery.next
         while index < count and (len(free) < wanted or offsets[index] < known_end):
             offset, key = offsets[index], hashes[index]
@@ -184,7 +187,7 @@ class KeyOrder:
         What the range passed because the log holds nothing there is leased too: its reading settles it.
         """
         records, found = self.records, list[int]()
-        hashes = records.hashes
+        hashes = records.columns["key_hash"]
         for start, stop in self._delivery.ready_ranges(now, records.end):
             for offset in range(start, stop):
                 if len(found) >= most:

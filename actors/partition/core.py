@@ -226,7 +226,7 @@ class PartitionCore:
         if group is not None:
             group.settings = latest
             if latest.ordering == "key" and group.choice is None:
-                records = RecordRange(self._windows, self._limits.range_records)
+                records = RecordRange(self._windows, self._limits.range_records, KeyOrder.columns)
                 group.choice = KeyOrder(group.delivery, records)
 
     def close_group(self, message: c.CloseGroup, token: Token, now: float) -> None:
@@ -350,7 +350,7 @@ class PartitionCore:
             return False
         span = choice.begin_reading(self.visible_end)
         if span is not None:
-            self.effects.append(e.ReadWindow(group.group_id, *span))
+            self.effects.append(e.ReadWindow(group.group_id, *span, choice.columns))
         return choice.is_reading
 
     def window_read(self, group_id: int, records: WindowRecords, now: float) -> None:

@@ -54,6 +54,8 @@ class ReadWindow(NamedTuple):
     group_id: int
     start: int
     stop: int
+    columns: tuple[str, ...]
+    """Those that the group's choice looks at."""
 
 
 class Notify(NamedTuple):

@@ -548,8 +548,8 @@ class Partition(Actor[c.PartitionCommand]):
         self._perform()
 
     def _window_read(self, effect: e.ReadWindow, batches: list[Columns], next_offset: int) -> None:
-        group_id, start, stop = effect
-        records = window_records(start, next_offset if next_offset > start else stop, batches)
+        group_id, start, stop, names = effect
+        records = window_records(start, next_offset if next_offset > start else stop, batches, names)
         self._core.window_read(group_id, records, self.context.clock.monotonic())
 
     def _deliver(self, pending: PendingLease, reading: LeaseReading) -> None:

@@ -13,7 +13,7 @@ longest ago are *evicted*: they are empty again, and what they held is read agai
 
 Invariants
 ----------
-W1  Offsets rise strictly, are below `end`, and each has one hash of a key.
+W1  Offsets rise strictly, are below `end`, and every column has one value for each.
 W2  `count` is the number of records that are not settled; `dead` that of the others, which `compact` drops.
 W3  The budget's `size_bytes` is the sum of what its ranges take, and exceeds `bytes_max` only by ranges in use.
 """
@@ -22,10 +22,10 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from itertools import compress, pairwise
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from callboard.actors.delivery.receipts import OffsetRange, between
 from callboard.log.errors import InternalError
@@ -33,8 +33,10 @@ from callboard.log.format.columns import Columns
 
 NO_KEY: Final = 0
 """Stands for the hash of no key."""
-RECORD_BYTES: Final = 17
-"""What a record takes: its offset, the hash of its key, and whether it is settled."""
+NEVER_US: Final = 2**63 - 1
+"""Stands for no expiry."""
+BARE_RECORD_BYTES: Final = 9
+"""What a record takes besides its columns: its offset, and whether it is settled."""
 COMPACT_AT: Final = 256
 """So many settled records are dropped at the earliest."""
 RECORDS_LEAST: Final = 16
@@ -46,22 +48,46 @@ def key_hash(key: bytes | None) -> int:
     return NO_KEY if key is None else int.from_bytes(blake2b(key, digest_size=8).digest(), "little") or 1
 
 
+def _key_hashes(batch: Columns) -> Sequence[int]:
+    keys = batch.key_list()
+    known = {key: key_hash(key) for key in keys}
+    return [known[key] for key in keys]
+
+
+def _priorities(batch: Columns) -> Sequence[int]:
+    return bytes(batch.count) if batch.priorities is None else bytes(batch.priorities)
+
+
+def _expiries(batch: Columns) -> Sequence[int]:
+    return [NEVER_US if expiry is None else expiry for expiry in map(batch.expiry, range(batch.count))]
+
+
+COLUMNS: Final[dict[str, tuple[str, Callable[[Columns], Sequence[int]]]]] = {
+    "key_hash": ("Q", _key_hashes),
+    "priority": ("B", _priorities),
+    "expiry_us": ("q", _expiries),
+}
+"""What a choice may look at besides offsets: how it is stored, and how it is read from a batch."""
+
+
 class WindowRecords(NamedTuple):
-    """What a read from `start` to `next_offset` found: its records' offsets and keys, and where there are none."""
+    """What a read from `start` to `next_offset` found: the columns of its records, and where there are none."""
 
     start: int
     next_offset: int
     offsets: array[int]
-    hashes: array[int]
+    columns: dict[str, array[Any]]
     absent: list[OffsetRange]
     """Offsets inside a batch that compaction has removed."""
     lost: list[OffsetRange]
     """Offsets that no batch covers."""
 
 
-def window_records(start: int, next_offset: int, batches: Sequence[Columns]) -> WindowRecords:
-    """The records of `batches`, which a read from `start` found."""
-    offsets, hashes = array("q"), array("Q")
+def window_records(
+    start: int, next_offset: int, batches: Sequence[Columns], names: Sequence[str]
+) -> WindowRecords:
+    """The records of `batches`, which a read from `start` found, in the columns that are named."""
+    offsets, columns = array("q"), {name: array(COLUMNS[name][0]) for name in names}
     absent: list[OffsetRange] = []
     covered = [(batch.base_offset, batch.last_offset + 1) for batch in batches]
     for batch, (first, end) in zip(batches, covered, strict=True):
@@ -69,11 +95,10 @@ def window_records(start: int, next_offset: int, batches: Sequence[Columns]) -> 
         if batch.offset_deltas is not None:
             absent += between(first, end, [(offset, offset + 1) for offset in found])
         offsets.extend(found)
-        keys = batch.key_list()
-        known = {key: key_hash(key) for key in keys}
-        hashes.extend([known[key] for key in keys])
+        for name, column in columns.items():
+            column.extend(COLUMNS[name][1](batch))
         next_offset = max(next_offset, end)
-    return WindowRecords(start, next_offset, offsets, hashes, absent, between(start, next_offset, covered))
+    return WindowRecords(start, next_offset, offsets, columns, absent, between(start, next_offset, covered))
 
 
 class WindowBudget:
@@ -110,13 +135,13 @@ class WindowBudget:
 class RecordRange:
     """One group's unsettled records in one partition. See the module."""
 
-    def __init__(self, budget: WindowBudget, records_max: int) -> None:
+    def __init__(self, budget: WindowBudget, records_max: int, names: Sequence[str]) -> None:
         self._budget = budget
         self._records_max = records_max
         self._live = bytearray()
         self.offsets = array("q")
-        self.hashes = array("Q")
-        """Of the records' keys; `NO_KEY` for none."""
+        self.columns = {name: array(COLUMNS[name][0]) for name in names}
+        self._record_bytes = BARE_RECORD_BYTES + sum([column.itemsize for column in self.columns.values()])
         self.end = 0
         """Where reading goes on. Below the group's floor, it begins there."""
         self.dead = 0
@@ -134,7 +159,7 @@ class RecordRange:
     @property
     def size_bytes(self) -> int:
         """What its columns take."""
-        return len(self.offsets) * RECORD_BYTES
+        return len(self.offsets) * self._record_bytes
 
     @property
     def is_full(self) -> bool:
@@ -152,7 +177,8 @@ class RecordRange:
         self._budget.release(self)
         self.lives += 1
         self.end = self.seen = self.dead = 0
-        del self.offsets[:], self.hashes[:]
+        for column in (self.offsets, *self.columns.values()):
+            del column[:]
         self._live.clear()
 
     def charge(self, more_bytes: int) -> None:
@@ -168,7 +194,8 @@ class RecordRange:
             first = bisect_left(offsets, start)
             last = bisect_left(offsets, stop, first)
             self.offsets += offsets[first:last]
-            self.hashes += records.hashes[first:last]
+            for name, column in self.columns.items():
+                column += records.columns[name][first:last]
             self._live += b"\x01" * (last - first)
         self.end = records.next_offset
 
@@ -202,7 +229,9 @@ class RecordRange:
         live = self._live
         self.seen = sum(live[: self.seen])
         self.offsets = array("q", compress(self.offsets, live))
-        self.hashes = array("Q", compress(self.hashes, live))
+        self.columns = {
+            name: array(column.typecode, compress(column, live)) for name, column in self.columns.items()
+        }
         self._live = bytearray(b"\x01") * len(self.offsets)
         self.dead = 0
 
@@ -210,8 +239,8 @@ class RecordRange:
         """Raise InternalError when an invariant does not hold. Costs as many steps as records."""
         offsets = self.offsets
         rising = all(first < second for first, second in pairwise(offsets))
-        is_whole = len(offsets) == len(self.hashes) == len(self._live)
-        if not rising or (offsets and offsets[-1] >= self.end) or not is_whole:
+        lengths = {len(self._live), *map(len, self.columns.values())}
+        if not rising or (offsets and offsets[-1] >= self.end) or lengths != {len(offsets)}:
             raise InternalError("the columns of a range are not whole", invariant="W1")
         if self.dead != self._live.count(0) or not 0 <= self.seen <= len(offsets):
             raise InternalError("the counts of a range differ from its columns", invariant="W2")

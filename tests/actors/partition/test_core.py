@@ -10,6 +10,7 @@ import pytest
 from callboard.actors.delivery.events import GroupEvents
 from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
+from callboard.actors.partition.choice import KeyOrder
 from callboard.actors.partition.core import NOTICE_LASTS_S, PartitionCore
 from callboard.actors.partition.group_states import JITTER, Carried, GroupStates
 from callboard.actors.partition.lease_reading import LeaseReading
@@ -239,7 +240,7 @@ def window_of(core: PartitionCore, *keys: bytes | None, start: int = 0) -> None:
     columns = Columns.build([b""] * len(keys), keys)
     columns.base_offset = start
     stop = start + len(keys)
-    core.window_read(wanted.group_id, window_records(start, stop, [columns]), 0.0)
+    core.window_read(wanted.group_id, window_records(start, stop, [columns], KeyOrder.columns), 0.0)
 
 
 def fetched(core: PartitionCore, count: int = 10, consumer: int = 7, token: str = "fetches") -> Any:
@@ -322,7 +323,7 @@ def test_who_has_gone_while_records_were_read_gets_no_lease() -> None:
     fetched(closing)
     closing.close_group(c.CloseGroup(1), "closes", 0.0)
     assert [effect.tokens for effect in of_kind(closing, e.Refuse)] == [["fetches"]]
-    closing.window_read(1, window_records(0, 1, []), 0.0)
+    closing.window_read(1, window_records(0, 1, [], KeyOrder.columns), 0.0)
     assert closing.effects == []
 
 
@@ -333,7 +334,7 @@ def test_where_the_log_holds_nothing_a_choice_waits_for_nothing() -> None:
     assert of_kind(core, e.ReadWindow)
     sparse = Columns.build([b""], [b"a"])
     sparse.base_offset, sparse.span, sparse.offset_deltas = 2, 2, array("I", [1])
-    core.window_read(1, window_records(0, 6, [sparse]), 0.0)
+    core.window_read(1, window_records(0, 6, [sparse], KeyOrder.columns), 0.0)
     group = core.states.groups[1]
     assert (group.delivery.floor, group.lost_records) == (3, 3)
     [lease] = group.pending.values()

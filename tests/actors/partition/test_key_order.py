@@ -39,7 +39,7 @@ class KeyOrderMachine(RuleBasedStateMachine):
         self.order = self._order(self.delivery)
 
     def _order(self, delivery: Delivery) -> KeyOrder:
-        return KeyOrder(delivery, RecordRange(self.budget, self.records_max))
+        return KeyOrder(delivery, RecordRange(self.budget, self.records_max, KeyOrder.columns))
 
     # -- the rule, looked up anew
 
@@ -80,7 +80,7 @@ class KeyOrderMachine(RuleBasedStateMachine):
         assert self.delivery.unsettled_ranges(start, start + 1)
         columns = Columns.build([b""] * (stop - start), self.keys[start:stop])
         columns.base_offset = start
-        self.order.add(window_records(start, stop, [columns]))
+        self.order.add(window_records(start, stop, [columns], KeyOrder.columns))
         return True
 
     def settled(self, ranges: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from typing import Any
 
 import pytest
 
@@ -16,18 +17,20 @@ from callboard.actors.partition.record_window import (
 from callboard.log.errors import InternalError
 from callboard.log.format.columns import Columns
 
+NAMES = ("key_hash",)
 
-def batch(base: int, *keys: bytes | None) -> Columns:
+
+def batch(base: int, *keys: bytes | None, **columns: Any) -> Columns:
     """A batch at an offset."""
-    built = Columns.build([b"value"] * len(keys), keys)
+    built = Columns.build([b"value"] * len(keys), keys, **columns)
     built.base_offset = base
     return built
 
 
 def filled(budget: WindowBudget, count: int, records_max: int = 1000) -> RecordRange:
     """A range with so many records."""
-    records = RecordRange(budget, records_max)
-    records.add(window_records(0, count, [batch(0, *[b"k"] * count)]), [(0, count)])
+    records = RecordRange(budget, records_max, NAMES)
+    records.add(window_records(0, count, [batch(0, *[b"k"] * count)], NAMES), [(0, count)])
     records.charge(0)
     return records
 
@@ -39,11 +42,17 @@ def test_a_key_has_the_same_hash_in_every_process_and_no_key_has_one_of_its_own(
     assert key_hash(b"") != NO_KEY
 
 
-def test_offsets_and_keys_are_read_from_batches() -> None:
-    """Each record has its offset and the hash of its key, or what stands for no key."""
-    found = window_records(3, 6, [batch(3, b"a", None), batch(5, None)])
+def test_columns_are_read_from_batches_by_name() -> None:
+    """Key hash, priority and expiry of each record, and what stands for none of them."""
+    batches = [
+        batch(3, b"a", None, priorities=[7, 0], expiries=[5_000, None]),
+        batch(5, None),
+    ]
+    found = window_records(3, 6, batches, ("key_hash", "priority", "expiry_us"))
     assert list(found.offsets) == [3, 4, 5]
-    assert list(found.hashes) == [key_hash(b"a"), NO_KEY, NO_KEY]
+    assert list(found.columns["key_hash"]) == [key_hash(b"a"), NO_KEY, NO_KEY]
+    assert list(found.columns["priority"]) == [7, 0, 0]
+    assert list(found.columns["expiry_us"]) == [5_000, 2**63 - 1, 2**63 - 1]
     assert (found.absent, found.lost) == ([], [])
 
 
@@ -51,7 +60,7 @@ def test_a_read_tells_where_there_are_no_records() -> None:
     """What no batch covers is lost; what compaction took out of a batch is absent."""
     sparse = batch(4, b"b")
     sparse.span, sparse.offset_deltas = 2, array("I", [1])
-    found = window_records(2, 12, [sparse, batch(9, b"d")])
+    found = window_records(2, 12, [sparse, batch(9, b"d")], NAMES)
     assert list(found.offsets) == [5, 9]
     assert found.absent == [(4, 5), (6, 7)]
     assert found.lost == [(2, 4), (7, 9), (10, 12)]
@@ -76,11 +85,11 @@ def test_a_range_holds_what_is_unsettled_and_drops_the_rest_in_time() -> None:
 
 def test_what_was_settled_meanwhile_is_not_added() -> None:
     """Of a read only what is still unsettled goes into the range."""
-    records = RecordRange(WindowBudget(10**6), 100)
-    records.add(window_records(0, 6, [batch(0, *[b"k"] * 6)]), [(1, 3), (5, 6)])
+    records = RecordRange(WindowBudget(10**6), 100, NAMES)
+    records.add(window_records(0, 6, [batch(0, *[b"k"] * 6)], NAMES), [(1, 3), (5, 6)])
     assert (list(records.offsets), records.end, records.count) == ([1, 2, 5], 6, 3)
     with pytest.raises(InternalError, match="read again"):
-        records.add(window_records(5, 6, [batch(5, b"k")]), [(5, 6)])
+        records.add(window_records(5, 6, [batch(5, b"k")], NAMES), [(5, 6)])
 
 
 def test_the_range_used_longest_ago_is_evicted_first() -> None:

@@ -302,6 +302,10 @@ class PartitionCore:
             fenced = ConsumerFenced(told, consumer=consumer, generation=generation)
             self.effects.append(e.Refuse([token], fenced))
             return None
+        if self._is_abandoned(token):
+            # A lease would only keep the records from those who come after it.
+            self.effects.append(e.Answer([(token, None)]))
+            return None
         last = group.fetching.get(consumer)
         if last is not None and self._is_abandoned(last.token):
             group.returning.setdefault(consumer, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Container
 from typing import Any
 
 import pytest
@@ -19,14 +20,16 @@ from callboard.log.errors import InvalidArgument, StorageError
 from callboard.log.format.columns import Columns
 
 
-def core_with(records: int, *groups: int, **settings: Any) -> PartitionCore:
-    """A core with so many visible records, and groups that were opened. Who "gives up" has given up."""
+def core_with(
+    records: int, *groups: int, gone: Container[str] = ("gives up",), **settings: Any
+) -> PartitionCore:
+    """A core with so many visible records, and groups that were opened. Who is `gone` waits no more."""
     core = PartitionCore(
         GroupStates(),
         Carried(),
         label="orders/0",
         visible_end=records,
-        is_abandoned=lambda token: token == "gives up",
+        is_abandoned=lambda token: token in gone,
     )
     for group in groups or (1,):
         core.open_group(c.OpenGroup(group, True, "beginning", c.DeliverySettings(**settings)), "opens", 0.0)
@@ -195,8 +198,10 @@ def test_what_is_no_settlement_is_refused_before_anything_changes(command: Any) 
 
 def test_a_consumer_whose_last_lease_has_not_come_back_waits_without_being_notified() -> None:
     """It gave up a fetch that is still being written: until that lease is back it gets nothing and no notices."""
-    core = core_with(3)
+    gone: list[str] = []
+    core = core_with(3, gone=gone)
     core.fetch(c.Fetch(1, 7, 1, 1000), "gives up", 0.0)
+    gone.append("gives up")
     core.fetch(c.Fetch(1, 7, 1, 1000), "fetches", 0.0)
     core.wait_for_ready(c.WaitForReady(1, 7), "waits", 0.0)
     assert [effect.answers for effect in of_kind(core, e.Answer)] == [[("fetches", None)]]
@@ -204,6 +209,15 @@ def test_a_consumer_whose_last_lease_has_not_come_back_waits_without_being_notif
     (effect,) = of_kind(core, e.Journalled)
     core.not_delivered(effect.leases[0], 0.0)
     assert [effect.token for effect in of_kind(core, e.Notify)] == ["waits"]
+
+
+def test_who_gave_up_before_its_fetch_was_looked_at_leases_nothing() -> None:
+    """A partition that stood still meets the fetch of a consumer that has gone: the next one gets the first records."""
+    core = core_with(3)
+    assert core.fetch(c.Fetch(1, 7, 2, 1000), "gives up", 0.0) is None
+    lease = core.fetch(c.Fetch(1, 8, 2, 1000), "fetches", 0.0)
+    assert lease is not None
+    assert lease.ranges == ((0, 2, 1),)
 
 
 def test_a_crash_at_the_opening_gives_no_time_to_leases_of_the_process_before() -> None:

@@ -21,7 +21,7 @@ NOTHING = "nothing planted"
 
 HEADER = """\
 # What found each planted bug in a standard sweep: after how many seeds, which, and what it found broken. Written by
-# measure.py. Bugs that are missing here are found by none of its seeds.
+# measure.py. Bugs that are missing here were found by none of the seeds that were tried.
 """
 
 
@@ -52,8 +52,8 @@ def main() -> None:
         known.pop(name, None)
         if found is not None:
             known[name] = found
+        store(known)
         print(f"{found.seeds if found else 'missed':>6}  {name}: {_told(found)}", flush=True)
-    store(known)
     report(known, time.monotonic() - began)
 
 

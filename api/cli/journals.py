@@ -72,11 +72,11 @@ async def content_problems(offline: OfflineDirectory) -> list[Problem]:
 async def _nameless(offline: OfflineDirectory, replay: CatalogReplay) -> list[Problem]:
     """Topics whose files are there, and whose name and settings went with damaged parts of the catalog."""
     logs = await find_logs(offline.files)
+    if CATALOG not in logs:
+        return []  # which is told for all of them together
     found = {
         path.split("/")[1]: path for path in logs if path.startswith("topics/") and "/delivery" not in path
     }
-    if CATALOG not in logs:
-        return []  # which is told for all of them together
     return [
         Problem(path, "nameless", None, None, None, NAMELESS)
         for topic_id, path in found.items()

@@ -57,12 +57,6 @@ class OfflineDirectory:
     ) -> None:
         await self.disk.aclose()
 
-    async def topics(self) -> list[TopicRecord]:
-        """Topics by name, without those being deleted."""
-        replay = await self.catalog()
-        found = [record for record in replay.state.topics.values() if not record.deleting]
-        return sorted(found, key=lambda record: record.name)
-
     async def topic(self, name: str) -> TopicRecord:
         """The topic of that name. Raises `TopicNotFound` with what to do, `LogCorrupt` when it may be lost."""
         replay = await self.catalog()
@@ -116,6 +110,11 @@ class CatalogReplay(NamedTuple):
     faults: list[str]
     senseless: list[str]
     """Of the faults, those that are no damage."""
+
+    def topics(self) -> list[TopicRecord]:
+        """Topics by name, without those being deleted."""
+        found = [record for record in self.state.topics.values() if not record.deleting]
+        return sorted(found, key=lambda record: record.name)
 
 
 async def _replayed(files: Incarnation) -> CatalogReplay:

@@ -108,9 +108,8 @@ def list_topics(directory: str, as_json: bool) -> int:
 
     async def work() -> tuple[list[dict[str, Any]], list[str]]:
         async with OfflineDirectory(directory) as offline:
-            found = []
-            faults = (await offline.catalog()).faults
-            for record in await offline.topics():
+            found, replay = [], await offline.catalog()
+            for record in replay.topics():
                 records = size_bytes = 0
                 for index in range(record.settings.partitions):
                     reader = await offline.reader(record, index)
@@ -122,7 +121,7 @@ def list_topics(directory: str, as_json: bool) -> int:
                     "file_bytes": size_bytes,
                 }
                 found.append({"name": record.name, **numbers})
-            return found, faults
+            return found, replay.faults
 
     topics, faults = run(work)
     if faults:

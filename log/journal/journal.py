@@ -86,6 +86,7 @@ from callboard.log.seams.disk import (
     Zero,
 )
 from callboard.log.seams.entropy import Entropy
+from callboard.log.segments.filling import new_segment_id
 from callboard.log.segments.scanning import open_segment
 from callboard.log.segments.segment_file import SegmentFile, segment_path, segment_sizes
 
@@ -644,7 +645,7 @@ class Journal:
             self._files,
             self.directory,
             self._next,
-            segment_id=self._entropy.integer(64) or 1,
+            segment_id=new_segment_id(self._entropy),
             limit_bytes=self._limits.journal_segment_bytes,
         )
 

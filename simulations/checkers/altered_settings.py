@@ -6,7 +6,7 @@ the lease of one message does so for those that it got with it.
 
 from __future__ import annotations
 
-from callboard.simulations.checkers.terms import DEFAULT, Terms
+from callboard.simulations.checkers.terms import DEFAULT, SLACK_S, Terms
 from callboard.simulations.history.entry import HistoryEntry
 from callboard.simulations.history.recorder import History
 from callboard.simulations.history.surviving import Surviving
@@ -15,8 +15,6 @@ from callboard.simulations.violations import Violation
 __all__ = ["PROMISE", "check"]
 
 PROMISE = "altered settings of a group hold from then on"
-SLACK_S = 1e-6
-"""Deadlines are floats."""
 
 
 def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:

@@ -5,14 +5,12 @@ A message is in a consumer's hands from its delivery until the consumer begins t
 
 from __future__ import annotations
 
-from callboard.simulations.checkers.terms import DEFAULT, Terms
+from callboard.simulations.checkers.terms import DEFAULT, SLACK_S, Terms
 from callboard.simulations.history.recorder import History
 from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.violations import Violation
 
 PROMISE = "a consumer holds no more messages than max_in_flight"
-SLACK_S = 1e-6
-"""Deadlines are floats."""
 
 
 def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:

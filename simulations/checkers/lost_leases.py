@@ -8,14 +8,12 @@ settled, and what a failed sync or damage has taken out of the journal, is no lo
 from __future__ import annotations
 
 from callboard.simulations.checkers.attempts import SYNC_FAILS
-from callboard.simulations.checkers.terms import DEFAULT, Terms
+from callboard.simulations.checkers.terms import DEFAULT, SLACK_S, Terms
 from callboard.simulations.history.recorder import History
 from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.violations import Violation
 
 PROMISE = "a lease is lost only when its time is over"
-SLACK_S = 1e-6
-"""Deadlines are floats."""
 
 
 def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:

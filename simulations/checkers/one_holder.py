@@ -6,15 +6,13 @@ dies, or the machine does. Until then nobody of the group is handed it.
 
 from __future__ import annotations
 
-from callboard.simulations.checkers.terms import DEFAULT, Terms
+from callboard.simulations.checkers.terms import DEFAULT, SLACK_S, Terms
 from callboard.simulations.history.entry import HistoryEntry
 from callboard.simulations.history.recorder import History
 from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.violations import Violation
 
 PROMISE = "a lease is held by one consumer at a time"
-SLACK_S = 1e-6
-"""Deadlines are floats."""
 
 
 def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:

@@ -10,7 +10,7 @@ from collections import deque
 from typing import TypeVar
 
 from callboard.simulations.checkers.attempts import REOPENED
-from callboard.simulations.checkers.terms import DEFAULT, Intensity, Terms
+from callboard.simulations.checkers.terms import DEFAULT, SLACK_S, Intensity, Terms
 from callboard.simulations.history.entry import HistoryEntry
 from callboard.simulations.history.recorder import History
 from callboard.simulations.history.surviving import Surviving
@@ -19,7 +19,6 @@ from callboard.simulations.violations import Violation
 T = TypeVar("T")
 
 PROMISE = "supervision stays within its intensity"
-SLACK_S = 1e-6
 ANEW = "started anew"
 """A remark of scenarios: the tree that gave up is gone, and another one is begun. `REOPENED` says as much."""
 EVENTS = ("ActorStarted", "IncarnationCrashed", "ActorRestarted", "ActorFailed", "ActorEnded", "Escalated")

@@ -6,6 +6,9 @@ import attrs
 
 from callboard.simulations.history.recorder import History
 
+SLACK_S = 1e-6
+"""By how much two times may differ that stand for one: they are floats."""
+
 
 @attrs.frozen(kw_only=True)
 class Intensity:

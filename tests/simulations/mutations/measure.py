@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from planting import HERE, SEEDS, Caught, Mutation, answers_of, caught, fork, mutations
+from planting import HERE, SEEDS, Caught, caught, mutations, search_each
 
 NOTHING = "nothing planted"
 
@@ -42,13 +42,9 @@ def main() -> None:
     chosen = [m for m in mutations() if not options.names or m.name in options.names]
     if options.missed:
         chosen = [m for m in chosen if m.name not in known]
-    waiting, running, began = list(chosen), dict[int, str](), time.monotonic()
-    while waiting or running:
-        while waiting and len(running) < options.jobs:
-            mutation = waiting.pop(0)
-            _, pipe = fork(mutation, options.seeds)
-            running[pipe] = mutation.name
-        name, found = next(answers_of(running, 3600.0))
+    began = time.monotonic()
+    tasks = [(mutation.name, mutation, options.seeds) for mutation in chosen]
+    for name, found in search_each(tasks, options.jobs, 3600.0):
         known.pop(name, None)
         if found is not None:
             known[name] = found
@@ -59,15 +55,14 @@ def main() -> None:
 
 def check(known: dict[str, Caught], jobs: int) -> int:
     """Run each stored seed with its bug planted, and all of them without: returns how many went otherwise."""
-    waiting: list[Mutation | None] = [None, *(m for m in mutations() if m.name in known)]
-    running, wrong = dict[int, str](), 0
-    while waiting or running:
-        while waiting and len(running) < jobs:
-            mutation = waiting.pop(0)
-            chosen = known.values() if mutation is None else [known[mutation.name]]
-            _, pipe = fork(mutation, sorted({(found.scenario, found.seed) for found in chosen}))
-            running[pipe] = NOTHING if mutation is None else mutation.name
-        name, found = next(answers_of(running, 600.0))
+    everything = sorted({(found.scenario, found.seed) for found in known.values()})
+    tasks = [(NOTHING, None, everything)] + [
+        (mutation.name, mutation, [(known[mutation.name].scenario, known[mutation.name].seed)])
+        for mutation in mutations()
+        if mutation.name in known
+    ]
+    wrong = 0
+    for name, found in search_each(tasks, jobs, 600.0):
         if (found is None) == (name != NOTHING):
             wrong += 1
             print(f"{name}: {'not found' if found is None else 'found'} by {_told(found or known[name])}")

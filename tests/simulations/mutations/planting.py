@@ -16,7 +16,8 @@ import signal
 import sys
 import time
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -105,17 +106,16 @@ class _Loader(importlib.machinery.SourceFileLoader):
         return compile(mutated(self._mutation, source), self.path, "exec")
 
 
-def fork(mutation: Mutation | None, seeds: Sequence[tuple[str, int]] | int) -> tuple[int, int]:
-    """Run seeds of a sweep with the bug planted, in a child process; returns its pid and where its answer can be read.
+def fork(mutation: Mutation | None, seeds: Sequence[tuple[str, int]] | int) -> int:
+    """Run seeds of a sweep with the bug planted, in a child process; returns where its answer can be read.
 
     `seeds`: scenarios and seeds, or how many of the standard sweep. The answer is a JSON list: of `Caught`, or empty.
     """
     assert "callboard" not in sys.modules, "fork from a process that has not imported the product"
     answers, answer = os.pipe()
-    pid = os.fork()
-    if pid:
+    if os.fork():
         os.close(answer)
-        return pid, answers
+        return answers
     os.close(answers)
     try:
         if mutation is not None:
@@ -164,7 +164,23 @@ def _standard(count: int) -> Iterator[tuple[str, int]]:
         yield chunk.scenario, chunk.first
 
 
-def answers_of(forked: dict[int, str], timeout_s: float) -> Iterator[tuple[str, Caught | None]]:
+def search_each(
+    tasks: Iterable[tuple[str, Mutation | None, Sequence[tuple[str, int]] | int]], jobs: int, timeout_s: float
+) -> Iterator[tuple[str, Caught | None]]:
+    """Search with each bug (a name, what is planted, the seeds), so many at a time: names and what was found.
+
+    Raises TimeoutError when nothing is answered for `timeout_s` seconds.
+    """
+    waiting, running = iter(tasks), dict[int, str]()
+    while True:
+        for name, mutation, seeds in islice(waiting, jobs - len(running)):
+            running[fork(mutation, seeds)] = name
+        if not running:
+            return
+        yield next(_answers_of(running, timeout_s))
+
+
+def _answers_of(forked: dict[int, str], timeout_s: float) -> Iterator[tuple[str, Caught | None]]:
     """The answers of forked processes as they come; `forked`: names by what `fork` returned to read from."""
     end = time.monotonic() + timeout_s
     while forked:

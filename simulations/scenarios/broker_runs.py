@@ -287,6 +287,6 @@ class EveryFeature(BrokerRun):
             release_every=one_of(entropy, (0, 7)),
             extended_offset=one_of(entropy, (-1, 3)),
             readers=between(entropy, 0, 3),
-            passing=one_of(entropy, (0, 0, 3)),
+            recreations=one_of(entropy, (0, 0, 3)),
             limits=draw_limits(entropy.fork("limits"), BROKER_LIMITS + WINDOW_LIMITS),
         )

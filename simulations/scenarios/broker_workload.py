@@ -48,7 +48,7 @@ from callboard.simulations.checkers import (
 )
 from callboard.simulations.history.clients import ObservedConsumer, ObservedTopic, consume
 from callboard.simulations.history.surviving import Surviving, collect
-from callboard.simulations.scenarios import passing
+from callboard.simulations.scenarios import recreated
 from callboard.simulations.scenarios.draws import limits_of
 from callboard.simulations.scenarios.points import mark
 from callboard.simulations.scenarios.traffic import EXTENDED, IMPATIENT, Traffic
@@ -126,7 +126,7 @@ class BrokerWorkload:
             ),
         )
         world.limits = limits_of(traffic.limits)
-        self.passer_by = passing.PasserBy(world, self.settings)
+        self._recreated = recreated.RecreatedTopic(world, self.settings)
         self.is_done = False
         self._is_to_be_cut = traffic.cut_at_end
         self.heal_at_s = HEAL_AT_S
@@ -181,11 +181,11 @@ class BrokerWorkload:
 
         digests: list[str] = []
         # What a group that was deleted has left in a topic may be cleared by any of the openings.
-        is_compared = world.seed % 2 == 0 and not self.traffic.passing
+        is_compared = world.seed % 2 == 0 and not self.traffic.recreations
         while not digests or (is_compared and len(set(digests)) == len(digests) < 3):
             surviving = await collect(world.history, world.disk, open_runtime)
             digests.append("\n".join([*surviving.digests, *fingerprints(world.disk.files())]))
-        partitions = tuple(part for part in surviving.partitions if part.topic != passing.NAME)
+        partitions = tuple(part for part in surviving.partitions if part.topic != recreated.NAME)
         return attrs.evolve(surviving, partitions=partitions, digests=tuple(digests))
 
     async def _watch(self) -> None:
@@ -248,8 +248,10 @@ class BrokerWorkload:
                 for index in range(max(0, traffic.readers)):
                     topic = topics[index % len(topics)]
                     nursery.start_soon(self._read, machine, topic, f"reader-{index + 1}", index)
-                if traffic.passing > 0:
-                    nursery.start_soon(self.passer_by.pass_by, runtime, traffic.passing, name="passer-by")
+                if traffic.recreations > 0:
+                    nursery.start_soon(
+                        self._recreated.recreate, runtime, traffic.recreations, name="recreated topic"
+                    )
                 async with trio.open_nursery() as publishing:
                     for index in range(len(self._waiting)):
                         publishing.start_soon(self._publisher, machine, topics, index, name=f"p{index + 1}")
@@ -513,7 +515,7 @@ class BrokerWorkload:
             names = {group.group_id: group.name for group in statistics.groups}
             settled = True
             for partition in statistics.partitions:
-                if partition.topic == passing.NAME:
+                if partition.topic == recreated.NAME:
                     continue
                 pending = {names.get(group.group_id): group.pending for group in partition.groups}
                 settled &= all(pending.get(name, 1) == 0 for name in wanted)

@@ -47,7 +47,7 @@ RETENTION: Final = (
     "a publish was refused for a full topic",
 )
 ORDER: Final = ("a message waited for another of its key", "a record window was full")
-PASSING: Final = ("a deleted topic was made again",)
+RECREATED: Final = ("a deleted topic was made again",)
 RECORDED: Final = ("the recording is real",)
 ACTORS: Final = (
     "an actor was restarted",
@@ -65,7 +65,7 @@ POINTS: Final[dict[str, tuple[str, ...]]] = {
     "many-groups": BROKER,
     "order-per-key": BROKER + ORDER,
     "several-topics": BROKER,
-    "every-feature": BROKER + ORDER + PASSING,
+    "every-feature": BROKER + ORDER + RECREATED,
     "supervisor-trees": ACTORS,
     "plain-actors": ACTORS,
     "retention-against-readers": BROKER + RETENTION,

@@ -1,4 +1,4 @@
-"""Passing topics: made, used and deleted under one name again and again, beside a topic that stays.
+"""A topic that is made, used and deleted under one name again and again, beside topics that stay.
 
 Whoever makes a topic, or a group, after one of its name was deleted begins with nothing: what a deleted one held comes
 back to nobody. A consumer that has left is no member, its id is nobody else's, and a group that does not outlive its
@@ -34,22 +34,22 @@ PATIENCE_S: Final = 2.0
 """How long the group waits for a message, and groups are waited for; while things fail that may be too short."""
 
 
-class PasserBy:
-    """Who makes, uses and deletes the topic. It outlives the machine, and remembers the ids of consumers."""
+class RecreatedTopic:
+    """The topic's only user, who makes and deletes it. It outlives the machine, and remembers the ids of consumers."""
 
     def __init__(self, world: World, settings: dict[str, Any]) -> None:
         self._world = world
         self._settings = settings | {"partitions": 1}
         self._ids: set[int] = set()
 
-    async def pass_by(self, runtime: Any, times: int) -> None:
+    async def recreate(self, runtime: Any, times: int) -> None:
         """So many times; what fails is left, and the next one begins with what is there."""
         for _ in range(times):
             life = self._world.history.operation()
             try:
                 await self._once(runtime, life)
             except CallboardError as error:
-                self._world.note(f"passer-by: {type(error).__name__}")
+                self._world.note(f"recreated topic: {type(error).__name__}")
                 await trio.sleep(PATIENCE_S)
 
     async def _once(self, runtime: Any, life: int) -> None:
@@ -88,7 +88,7 @@ class PasserBy:
             pass
         async with topic.subscribe(EXPIRING, group_expiry=PATIENCE_S / 4):
             pass
-        await self._go(runtime, is_healed)
+        await self._check_gone(runtime, is_healed)
 
     async def _read_by_time(self, topic: Any) -> None:
         """From each instant at which a record was stored, readers get that record and all behind it."""
@@ -113,7 +113,7 @@ class PasserBy:
                         raise self._world.broken(Violation(MEMBERSHIP, words))
                     self._ids.add(consumer.consumer)
 
-    async def _go(self, runtime: Any, is_healed: bool) -> None:
+    async def _check_gone(self, runtime: Any, is_healed: bool) -> None:
         """The member that left is gone after a while, and so are the groups that need one."""
         await trio.sleep(PATIENCE_S)
         groups = {group.name: group for group in await runtime.groups()}

@@ -94,7 +94,7 @@ class Traffic:
     """The offset in each partition whose lease is extended, to be handled for longer than it lasted; -1 for none."""
     readers: int = 0
     """How many follow partitions without a group."""
-    passing: int = 0
+    recreations: int = 0
     """How often a topic and a group of one name are made, used and deleted beside the others."""
     lag_s: float = 0.0
     """How long, in each life, consumers do nothing after they have joined."""
@@ -128,7 +128,7 @@ class Traffic:
             "consumers": (self.consumers, ACTORS_MAX),
             "readers": (self.readers, ACTORS_MAX),
             "max_in_flight": (self.max_in_flight, COUNT_MAX),
-            "passing": (self.passing, COUNT_MAX),
+            "recreations": (self.recreations, COUNT_MAX),
             "consumers of all groups": (max(1, self.consumers) * len(self.styles), ACTORS_MAX),
             "retries": (self.retries, COUNT_MAX),
         }

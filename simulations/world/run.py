@@ -17,7 +17,7 @@ from callboard.log.errors import CallboardError
 from callboard.simulations.disk.memory_disk import MemoryDisk
 from callboard.simulations.entropy import Generator
 from callboard.simulations.faults import NO_FAULTS, Plan
-from callboard.simulations.faults.injector import Injector
+from callboard.simulations.faults.injector import Injector, tasks_cancelled_by, waits_for_steps
 from callboard.simulations.history import History
 from callboard.simulations.violations import Violation
 from callboard.simulations.world import schedulers
@@ -30,6 +30,7 @@ from callboard.simulations.world.trio_hooks import (
     end_shields,
     installed,
     live_async_generators,
+    spawned_in_scopes,
 )
 from callboard.simulations.world.world import CURRENT, OUTSIDE, SimulationStuck, World
 
@@ -60,6 +61,8 @@ class Settings:
     still_ticks: int = 500_000
     """So many ticks at one virtual instant, and the run is ended as one that spins."""
     escapes: EscapeMode = "refuse"
+    faults_from_boot: bool = False
+    """The plan begins when the first machine boots, instead of when the run does."""
 
 
 @attrs.frozen
@@ -134,6 +137,8 @@ class _Running:
             ended=self._stop,
         )
         self._clock.ticking = self._driver
+        if waits_for_steps(plan):
+            self._driver.steps = self._world.steps
         self._scope = trio.CancelScope()
         self._stopped: SimulationStuck | None = None
         self._forced = False
@@ -148,6 +153,7 @@ class _Running:
         with (
             installed(driver.decide),
             guard(self._settings.escapes, library, world.clock.wall_us, self._clock.current_time),
+            spawned_in_scopes(tasks_cancelled_by(world.plan), world.task_scopes),
             _no_collection(),
         ):
             try:
@@ -184,7 +190,11 @@ class _Running:
         try:
             async with trio.open_nursery() as nursery:
                 world.begin(nursery)
-                Injector(world).install()
+                injector = Injector(world)
+                if self._settings.faults_from_boot and world.plan.faults:
+                    world.on_boot = injector.install
+                else:
+                    injector.install()
                 try:
                     with self._scope:
                         await self._main(world)

@@ -24,6 +24,7 @@ from callboard.simulations.violations import Violation
 from callboard.simulations.world.driver import MEMBER, Driver
 from callboard.simulations.world.machine import Machine
 from callboard.simulations.world.probes import Probes
+from callboard.simulations.world.steps import Steps
 from callboard.simulations.world.trace import Trace
 from callboard.simulations.world.trio_hooks import end_shields
 
@@ -78,10 +79,15 @@ class World:
         """How many more times observed publishers may repeat a publish that may have succeeded."""
         self.consumers: dict[str, Any] = {}
         """Observed consumers by name, for those who let them crash."""
+        self.steps = Steps(self)
+        self.task_scopes: dict[Any, trio.CancelScope] = {}
+        """Cancel scopes of the program's tasks that a fault of the plan may cancel."""
         self.hits: Counter[int] = Counter()
         self.fault_counts: Counter[str] = Counter()
         self.healed = trio.Event()
         self.on_heal: list[Callable[[], None]] = []
+        self.on_boot: Callable[[], None] = lambda: None
+        """Called before the first machine boots."""
         self.violation: Violation | None = None
         """The first broken promise, whoever swallowed its exception."""
         self._dead: list[Machine] = []
@@ -167,6 +173,8 @@ class World:
         """
         if self.machine is not None:
             raise InvalidArgument("a machine is up already. Boot one after the other.")
+        if not self.boots:
+            self.on_boot()
         while True:
             self.boots += 1
             machine = self.machine = Machine(self, self.boots)
@@ -269,6 +277,7 @@ class World:
     def begin(self, nursery: trio.Nursery) -> None:
         """Allow tasks to be started."""
         self._nursery = nursery
+        self.steps.begin()
 
     def tear_down(self) -> None:
         """The run is over: what is left of machines is fenced off and may end.

@@ -278,7 +278,7 @@ class _Draws:
 
     def when(self) -> When:
         """At a moment, or at a passing: how often which, each run draws for itself."""
-        if not self.space.probes or self.chance() < self._at_share:
+        if not self.space.probes or (self.horizon_s > 0 and self.chance() < self._at_share):
             return At(float(f"{self.chance() * self.horizon_s:.4g}"))
         probe, last = self.one(self.space.probes)
         return After(probe, self.small(1, last))
@@ -351,6 +351,11 @@ DRAWS: Final[dict[str, Callable[[_Draws, When], Fault]]] = {
     "Stall": lambda d, when: kinds.Stall(when, _path(d), d.span(d.space.for_s)),
 }
 """How each kind is drawn."""
+
+
+def for_a_program(space: FaultSpace) -> FaultSpace:
+    """The space for a program without observed clients: if it names no probes, faults wait for `STEPS`."""
+    return attrs.evolve(space, probes=STEPS) if space.probes == _pairs(PROBES) else space
 
 
 def draw_plan(entropy: Entropy, space: FaultSpace, horizon_s: float | None = None) -> Plan:

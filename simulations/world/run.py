@@ -61,8 +61,8 @@ class Settings:
     still_ticks: int = 500_000
     """So many ticks at one virtual instant, and the run is ended as one that spins."""
     escapes: EscapeMode = "refuse"
-    faults_from_boot: bool = False
-    """The plan begins when the first machine boots, instead of when the run does."""
+    counts_steps: bool = False
+    """Passings of the probe `await` are counted even if no fault waits for one."""
 
 
 @attrs.frozen
@@ -137,7 +137,8 @@ class _Running:
             ended=self._stop,
         )
         self._clock.ticking = self._driver
-        if waits_for_steps(plan):
+        if settings.counts_steps or waits_for_steps(plan):
+            self._world.steps.counts = settings.counts_steps
             self._driver.steps = self._world.steps
         self._scope = trio.CancelScope()
         self._stopped: SimulationStuck | None = None
@@ -190,11 +191,7 @@ class _Running:
         try:
             async with trio.open_nursery() as nursery:
                 world.begin(nursery)
-                injector = Injector(world)
-                if self._settings.faults_from_boot and world.plan.faults:
-                    world.on_boot = injector.install
-                else:
-                    injector.install()
+                Injector(world).install()
                 try:
                     with self._scope:
                         await self._main(world)

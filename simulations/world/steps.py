@@ -34,6 +34,8 @@ class Steps:
         """The subject of that step: the task, and the function that waits."""
         self.where = ""
         """The line of the program that it continues at, in words."""
+        self.counts = False
+        """Whether passings are counted even if nobody waits for one."""
         self._world = world
         self._context: Context
         self._delay_s = 0.0
@@ -44,8 +46,8 @@ class Steps:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether anybody waits for a step."""
-        return self._world.probes.is_awaited(AWAIT)
+        """Whether anybody wants to hear of steps."""
+        return self.counts or self._world.probes.is_awaited(AWAIT)
 
     def put_off(self, seconds: float) -> None:
         """While the probe is passed: let the step come so many virtual seconds late."""

@@ -86,8 +86,6 @@ class World:
         self.fault_counts: Counter[str] = Counter()
         self.healed = trio.Event()
         self.on_heal: list[Callable[[], None]] = []
-        self.on_boot: Callable[[], None] = lambda: None
-        """Called before the first machine boots."""
         self.violation: Violation | None = None
         """The first broken promise, whoever swallowed its exception."""
         self._dead: list[Machine] = []
@@ -173,8 +171,6 @@ class World:
         """
         if self.machine is not None:
             raise InvalidArgument("a machine is up already. Boot one after the other.")
-        if not self.boots:
-            self.on_boot()
         while True:
             self.boots += 1
             machine = self.machine = Machine(self, self.boots)

@@ -113,7 +113,10 @@ _WORDS: Final[dict[str, Callable[[HistoryEntry], str]]] = {
     "unsure": lambda e: (
         f"{e.who} does not know whether this happened: {e.messages} at {e.place} ({e.detail})"
     ),
-    "flushed": lambda e: f"publisher {e.who} was told that everything is synced: {e.messages}",
+    "flush": lambda e: f"publisher {e.who} asks for everything in {e.topic} to be synced",
+    "flushed": lambda e: (
+        f"publisher {e.who} was told that everything is synced{f': {e.messages}' if e.ids else ''}"
+    ),
     "delivered": lambda e: f"{_of_group(e)} was handed {e.place}{_attempt(e)}: {e.messages}",
     "ack": lambda e: f"{_of_group(e)} acks {e.place}",
     "acked": lambda e: f"{_of_group(e)} was told that its ack of {e.place} is synced",

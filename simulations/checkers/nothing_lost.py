@@ -1,10 +1,10 @@
 """Nothing acknowledged is lost.
 
 A publish that returned with `acks="all"` is in the log at its offset; where there is retention, until it drops it. At
-level `leader` a later power cut may take it, unless a flush of the topic that began after it has returned; the one at
-the very end only what a failing disk has kept from being synced. What was not waited for counts from the flush on that returned after it, unless another flush was told of the
-failures in between: each is told once. Where it lay nobody was told, but who was handed it or read it, and what
-retention may drop unseen, is known: see `_Dropped`.
+level `leader` a later power cut may take it, unless a flush of its topic that began after it has returned; the one at
+the very end only what a failing disk has kept from being synced. What was not waited for counts from the flush on that
+returned after it, unless another flush was told of the failures in between: each is told once. Where it lay nobody was
+told, but who was handed it or read it, and what retention may drop unseen, is known: see `_Dropped`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
 
 
 def _flushes(history: History) -> dict[str, list[tuple[int, int]]]:
-    """By topic: between which entries everything that was told is synced: from the last power cut to a flush's begin."""
+    """By topic: between which entries everything told is synced: from the last power cut to where a flush began."""
     cuts = [entry.number for entry in history.of("power cut")]
     began = {entry.operation: entry.number for entry in history.of("flush")}
     found: dict[str, list[tuple[int, int]]] = {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import trio
+import trio.lowlevel
 
 from callboard.log.format.frame import encode_frame, frame_length
 from callboard.log.journal.journal_records import Kind, columns_of_control
@@ -56,9 +57,10 @@ class Closings:
         detail = closed_well.REFUSED if has_refused else ", ".join(unsynced)
         world.history.record(machine.number, closed_well.CLOSED, "program", detail=detail)
         world.probe("close")
+        world.sometimes("the runtime was closed under way", self.was_early)
         if self.was_early and one_of(self._entropy, (False, True)):
             world.cut_power(draw_survival(self._entropy), down_s=0.1)
-            await trio.sleep(0)
+            await trio.lowlevel.checkpoint()
 
 
 def unsynced_files(world: World) -> list[str]:

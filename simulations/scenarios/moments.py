@@ -12,7 +12,7 @@ as if its machine had ended at that moment, with everything that clients had don
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +21,8 @@ import attrs
 import callboard
 from callboard.actors.partition.spec import partition_directory
 from callboard.log.errors import LogCorrupt
+from callboard.log.format.committed import COMMITTED_NAME, decode_committed
+from callboard.log.format.faults import CommittedInvalid
 from callboard.log.offline.repair import repair_directory
 from callboard.log.offline.verify import verify_directory
 from callboard.simulations.checkers import (
@@ -97,6 +99,15 @@ class Moments:
             for index in range(topic.partitions):
                 self.places[partition_directory(topic.topic_id, index)] = (topic.name, index)
 
+    def note_unknown_ends(self, history: History, disk: MemoryDisk) -> None:
+        """Record of which partitions nobody can know how far they were synced."""
+        files = disk.files()
+        for directory, (topic, partition) in self.places.items():
+            try:
+                decode_committed(files.get(f"{directory}/{COMMITTED_NAME}", b""))
+            except CommittedInvalid:
+                history.note(false_damage.UNKNOWN_END, who=f"topics/{topic}/{partition}")
+
     def closed(self) -> None:
         """A runtime was closed in good order."""
         if self._count > 0:
@@ -126,6 +137,7 @@ class Moments:
 
     async def check(self, terms: Terms) -> None:
         """Look at all that were taken. Raises `Violation`."""
+        self._world.sometimes("a moment of the run was looked at", bool(self._taken))
         for number, moment in enumerate((*self._taken, *self._closed)):
             entropy = self._entropy.fork(f"moment {number}")
             how, survival = one_of(entropy, ENDS), draw_survival(entropy)
@@ -158,6 +170,7 @@ class Moments:
             disk, f"after the machine's end ({how})", may_be_torn=was_cut or how == "power cut"
         )
         await expect_no_change(disk)
+        self.note_unknown_ends(history, disk)
         disk.instant = False
 
         def open_runtime() -> callboard.Runtime:
@@ -209,12 +222,15 @@ class Moments:
 async def expect_no_damage(disk: MemoryDisk, when: str, *, may_be_torn: bool = False) -> None:
     """Raise `Violation` when verify finds damage, where there is none.
 
-    `may_be_torn`: power was lost, perhaps while a `committed` file was written, which cannot be told from damage.
+    `may_be_torn`: power was lost, perhaps while a `committed` file was written, which cannot be told from damage. Then
+    nobody knows either which records of that log had been synced.
     """
     report = await verify_directory(disk)
-    for problem in report.problems:
-        if may_be_torn and problem.kind == "committed":
+    for log in report.logs:
+        is_end_unknown = any(found.kind == "committed" for found in (*log.problems, *log.notes))
+        if log.ok or (may_be_torn and is_end_unknown):
             continue
+        problem = log.problems[0]
         words = f"verify finds damage {when}: {problem.path}: {problem.kind}: {problem.message}"
         raise Violation(false_damage.PROMISE, words)
 
@@ -235,12 +251,12 @@ async def expect_no_change(disk: MemoryDisk) -> None:
 
 def draw_survival(entropy: SeededEntropy) -> Survival:
     """What a power cut leaves: nothing, a part or all of what was not synced."""
-    share: Callable[[], float] = lambda: one_of(entropy, (0.0, 1.0, round(entropy.random(), 2)))
+    shares = [one_of(entropy, (0.0, 1.0, round(entropy.random(), 2))) for _ in range(4)]
     return Survival(
         seed=entropy.integer(32),
-        applied=share(),
-        torn=share(),
-        trashed=one_of(entropy, (0.0, share())),
-        names=share(),
+        applied=shares[0],
+        torn=shares[1],
+        trashed=one_of(entropy, (0.0, shares[2])),
+        names=shares[3],
         zeros=entropy.random() < 0.5,
     )

@@ -211,8 +211,9 @@ class BrokerWorkload:
         world.heal()
         calm_s = max(world.now, self.busy_until_s)
         await trio.sleep(calm_s + self.patience_s - world.now)
-        if self._cut_at_s > calm_s:
-            await trio.sleep(self._cut_at_s + self.patience_s - world.now)
+        while (ended_s := max(self._cut_at_s, self._closings.closed_at_s)) > calm_s:
+            calm_s = ended_s
+            await trio.sleep(calm_s + self.patience_s - world.now)
         if not self.is_done:
             # Being late is often the consequence of what the history tells already.
             broken = check_all(world.history, Surviving(()), self.terms, BY_HISTORY)

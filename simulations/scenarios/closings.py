@@ -40,14 +40,16 @@ class Closings:
         self._entropy = world.entropy.fork("closings")
         self.was_early = False
         """Whether the session was ended here, so that another follows."""
+        self.closed_at_s = 0.0
+        """When one was ended last: who joins again then has all the time again."""
 
     async def close_soon(self, scope: trio.CancelScope) -> None:
         """End the session after a while, if it is to be: nothing of it goes on but its closing."""
-        if self._left <= 0 or self._world.healed.is_set():
+        if self._left <= 0:
             return
         await trio.sleep(max(0.0, self._after_s))
         self._left -= 1
-        self.was_early = True
+        self.was_early, self.closed_at_s = True, self._world.now
         scope.cancel()
 
     async def closed(self, machine: Machine, *, has_refused: bool) -> None:

@@ -67,7 +67,7 @@ class PublishOnly(BrokerRun):
     def workload(self, entropy: SeededEntropy) -> Traffic:
         """Many publishers of several levels, whose records meet in commits, and a power cut at the end."""
         return attrs.evolve(
-            draw_traffic(entropy, messages=(20, 60)),
+            draw_traffic(entropy, messages=(5, 60)),
             publishers=between(entropy, 3, 12),
             partitions=one_of(entropy, (1, 1, 2)),
             batch=one_of(entropy, (1, 1, 3)),
@@ -140,7 +140,7 @@ class ManyGroups(BrokerRun):
     def workload(self, entropy: SeededEntropy) -> Traffic:
         """Few messages, many groups, leases that are shorter than some handlers take, and shortened under way."""
         traffic = attrs.evolve(
-            draw_traffic(entropy, messages=(40, 70)),
+            draw_traffic(entropy, messages=(8, 70)),
             styles=tuple(one_of(entropy, STYLES) for _ in range(between(entropy, 3, 5))),
             consumers=between(entropy, 1, 2),
             visibility_s=one_of(entropy, (0.2, 1.0, 5.0)),
@@ -177,7 +177,7 @@ class OrderPerKey(BrokerRun):
     def workload(self, entropy: SeededEntropy) -> Traffic:
         """Few keys and many, groups of several consumers that nack, forget and take long."""
         return attrs.evolve(
-            draw_traffic(entropy, messages=(40, 90)),
+            draw_traffic(entropy, messages=(8, 90)),
             ordering="key",
             keys=one_of(entropy, (1, 3, 7, 30)),
             partitions=one_of(entropy, (1, 1, 2)),
@@ -270,7 +270,7 @@ class EveryFeature(BrokerRun):
         topics = one_of(entropy, (1, 1, 2))
         visibility_s = one_of(entropy, (0.5, 2.0))
         return attrs.evolve(
-            draw_traffic(entropy, messages=(20, 100)),
+            draw_traffic(entropy, messages=(8, 100)),
             topics=topics,
             partitions=between(entropy, 1, 2),
             annotate_every=one_of(entropy, (0, 1, 3)),

@@ -1,8 +1,8 @@
 """What is left of a run: read from the disk by the runtime that recovers it, and then again by offline means.
 
 `recover` opens the directory as a program would after a crash, asks for the state of every partition and group, and
-closes it. `look` then reads every record, and every explanation for one that is missing, without the runtime. `Surviving`
-is plain data: checkers look at it and at the history, and at nothing else.
+closes it. `look` then reads every record, and every explanation for one that is missing, without the runtime.
+`Surviving` is plain data: checkers look at it and at the history, and at nothing else.
 """
 
 from __future__ import annotations
@@ -121,7 +121,9 @@ async def recover(disk: MemoryDisk, open_runtime: Callable[[], Any]) -> Recovere
     was_instant, disk.instant = disk.instant, True  # nobody else is there: no schedule is to be searched here
     try:
         async with open_runtime() as runtime:
-            return Recovered(await runtime.stats(), {topic.name: topic.topic_id for topic in runtime.topics()})
+            return Recovered(
+                await runtime.stats(), {topic.name: topic.topic_id for topic in runtime.topics()}
+            )
     finally:
         disk.instant = was_instant
 
@@ -208,4 +210,3 @@ def _losses(problems: Any) -> tuple[Lost, ...]:
         for problem in problems
         if problem.first_offset is not None and problem.last_offset is not None
     )
-

@@ -3,7 +3,8 @@
 While nothing is disturbed, a message that may be delivered is delivered, within `SLACK_S`, to a consumer that waits and
 has room; and who publishes, settles or extends is answered as soon. A message may be delivered from when its publisher
 was told that it is synced; later again from when its lease runs out or was shortened to run out, its consumer gave it
-back, left or died, its delay is over, or the process that had leased it has ended.
+back, left or died, its delay is over, or the process that had leased it has ended. A partition that crashes gives its
+leases new time.
 
 A consumer that is busy may have fetched messages ahead, which nobody sees: a group is held to this only while each of
 its consumers waits, or has as many messages in its hands as it may. In a group with order per key a message may be
@@ -104,6 +105,8 @@ class _Group:
     def __init__(self, *, is_keyed: bool, most: int) -> None:
         self.members: dict[int, _Member] = {}
         self.states: dict[Place, _State] = {}
+        self.lease_s = 0.0
+        """How long the longest lease was to last."""
         self._most = most
         self._is_keyed = is_keyed
         self._heap: list[tuple[float, Place]] = []
@@ -122,6 +125,12 @@ class _Group:
             self._low.setdefault(place[:2], 0)
         elif at < FOREVER:
             heappush(self._heap, (at, place))
+
+    def renewed(self, path: str, now: float) -> None:
+        """A partition has crashed and is back: what it had leased, it has leased anew."""
+        for place, state in self.states.items():
+            if state.holder and state.at < FOREVER and f"topics/{place[0]}/{place[1]}" == path:
+                self.moved(place, state, max(state.at, now + self.lease_s))
 
     def overdue(self, now: float) -> tuple[Place, _State] | None:
         """A message that should be in the hands of one who waits by now."""
@@ -265,6 +274,9 @@ class _Watch:
         elif entry.kind == "IncarnationCrashed":
             self._down[entry.who] = None
         elif entry.kind in ("ActorStarted", "ActorStopped"):
+            if entry.who in self._down:
+                for group in self._groups.values():
+                    group.renewed(entry.who, until)
             self._down.pop(entry.who, None)
         elif entry.kind == "healed":
             self._calm_from, self._is_healed = until, True
@@ -355,6 +367,7 @@ class _Watch:
         if group is None or member is None:
             return
         member.is_waiting, member.handed_at = False, entry.time
+        group.lease_s = max(group.lease_s, entry.until - entry.time)
         until = FOREVER if entry.detail == RECEIVING else entry.until
         for offset in entry.offsets:
             place = entry.topic, entry.partition, offset

@@ -75,10 +75,10 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
         if entry.kind == "nacked":
             for offset in entry.offsets:
                 place = (group, topic, partition, offset)
-                before = last.get(place, _NEVER)
+                nacked = last.get(place, _NEVER)
                 # Who nacks may be told after others were handed the message.
-                is_nacked = before.is_nacked or before.number < begun[entry.operation]
-                last[place] = before._replace(is_nacked=is_nacked)
+                is_nacked = nacked.is_nacked or nacked.number < begun[entry.operation]
+                last[place] = nacked._replace(is_nacked=is_nacked)
             continue
         visibility_s = terms.visibility_s.get(group, VISIBILITY_S)
         for offset, attempt in zip(entry.offsets, entry.attempts, strict=True):

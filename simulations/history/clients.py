@@ -261,8 +261,9 @@ class ObservedConsumer:
         else:
             ids = (identify(held.value, held.key, held.headers, held.timestamp),)
             offsets, attempts, until = (held.offset,), (held.attempt,), held.deadline
-        fields = {"ids": ids, "attempts": attempts, "until": until, "detail": detail}
-        self._record("delivered", self.life, held, offsets, **fields)
+        self._record(
+            "delivered", self.life, held, offsets, ids=ids, attempts=attempts, until=until, detail=detail
+        )
         self._world.probe("deliver", self.who)
 
     # -- settling

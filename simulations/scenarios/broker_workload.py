@@ -128,6 +128,8 @@ class BrokerWorkload:
         world.limits = limits_of(traffic.limits)
         self._recreated = recreated.RecreatedTopic(world, self.settings)
         self.is_done = False
+        self.reopens = False
+        """The session ends early: the runtime is closed and opened again."""
         self._is_to_be_cut = traffic.cut_at_end
         self._cut_at_s = 0.0
         """When the power was cut because everything was settled: who joins again then has all the time again."""
@@ -235,7 +237,9 @@ class BrokerWorkload:
                 self.world.probe("operator")
                 await trio.sleep(OPERATOR_S)
             else:
-                return
+                if not self.reopens:
+                    return
+                self.reopens = False
 
     async def session(self, machine: Machine) -> None:
         """From opening the runtime to closing it, with everything published and settled."""
@@ -258,6 +262,7 @@ class BrokerWorkload:
                     nursery.start_soon(
                         self._recreated.recreate, runtime, traffic.recreations, name="recreated topic"
                     )
+                nursery.start_soon(self.beside, machine, runtime, nursery, name="beside")
                 async with trio.open_nursery() as publishing:
                     for index in range(len(self._waiting)):
                         publishing.start_soon(self._publisher, machine, topics, index, name=f"p{index + 1}")
@@ -267,6 +272,9 @@ class BrokerWorkload:
                     self._cut_at_s = self.world.now
                     self.world.cut_power()
                 nursery.cancel_scope.cancel()
+
+    async def beside(self, machine: Machine, runtime: Any, nursery: trio.Nursery) -> None:
+        """What else is done in a session; who cancels the nursery ends that."""
 
     async def _read(self, machine: Machine, topic: Any, who: str, partition: int) -> None:
         """Follow a partition; begin again after an error."""

@@ -147,6 +147,11 @@ class Traffic:
     @property
     def work_s(self) -> float:
         """How long clients take at most, in virtual seconds, when nothing fails and nobody waits for others."""
+        return self.usual_work_s
+
+    @property
+    def usual_work_s(self) -> float:
+        """The same, of what all broker workloads do."""
         publishes = -(-self.messages // (max(1, self.publishers) * max(1, self.batch)))
         return (
             publishes * max(0.0, self.pause_s)

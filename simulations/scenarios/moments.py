@@ -171,7 +171,6 @@ class Moments:
         )
         await expect_no_change(disk)
         self.note_unknown_ends(history, disk)
-        disk.instant = False
 
         def open_runtime() -> callboard.Runtime:
             return callboard.open_runtime(

@@ -381,7 +381,15 @@ class Catalog(Actor[CatalogCommand]):
 
     async def _delete(self, record: TopicRecord) -> None:
         await self._decide(lambda _: [(state.TOPIC_DELETING, record.topic_id)])
-        await self._finish_deleting(record)
+        try:
+            await self._finish_deleting(record)
+        except StorageError as error:
+            found = StorageError(
+                f"topic {record.name!r} is deleted, and files of it are left: {error} They are removed when the"
+                " directory is opened again."
+            )
+            found.indefinite = True
+            raise found from error
 
     async def _finish_deleting(self, record: TopicRecord) -> None:
         await self._directory.retire_topic(record)

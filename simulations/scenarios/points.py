@@ -66,6 +66,7 @@ POINTS: Final[dict[str, tuple[str, ...]]] = {
     "order-per-key": BROKER + ORDER,
     "several-topics": BROKER,
     "every-feature": BROKER + ORDER + RECREATED,
+    "topics-and-groups": (),
     "supervisor-trees": ACTORS,
     "plain-actors": ACTORS,
     "retention-against-readers": BROKER + RETENTION,

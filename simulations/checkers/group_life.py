@@ -14,12 +14,11 @@ from typing import Any, Final
 
 import attrs
 
+from callboard.simulations.checkers.attempts import REOPENED
 from callboard.simulations.checkers.terms import SLACK_S
 from callboard.simulations.history.entry import HistoryEntry
 from callboard.simulations.history.recorder import History
 
-REOPENED: Final = "the runtime ended"
-"""How a remark begins that the runtime ended, to be opened again on the same machine."""
 ENDS: Final = ("power cut", "killed", "closed")
 
 

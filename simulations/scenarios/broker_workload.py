@@ -125,7 +125,11 @@ class BrokerWorkload:
         world.limits = limits_of(traffic.limits)
         self._recreated = recreated.RecreatedTopic(world, self.settings)
         self.is_done = False
+        self.reopens = False
+        """The session ends early: the runtime is closed and opened again."""
         self._is_to_be_cut = traffic.cut_at_end
+        self._cut_at_s = 0.0
+        """When the power was cut because everything was settled: who joins again then has all the time again."""
         self.heal_at_s = HEAL_AT_S
         self.busy_until_s = 0.0
         """Publishing continues until then, if nothing fails: virtual seconds of the run."""
@@ -191,7 +195,10 @@ class BrokerWorkload:
         with trio.move_on_after(self.heal_at_s):
             await world.healed.wait()
         world.heal()
-        await trio.sleep(max(0.0, self.busy_until_s - world.now) + self.patience_s)
+        calm_s = max(world.now, self.busy_until_s)
+        await trio.sleep(calm_s + self.patience_s - world.now)
+        if self._cut_at_s > calm_s:
+            await trio.sleep(self._cut_at_s + self.patience_s - world.now)
         if not self.is_done:
             # Being late is often the consequence of what the history tells already.
             broken = check_all(world.history, Surviving(()), self.terms, BY_HISTORY)
@@ -226,7 +233,9 @@ class BrokerWorkload:
                 self.world.probe("operator")
                 await trio.sleep(OPERATOR_S)
             else:
-                return
+                if not self.reopens:
+                    return
+                self.reopens = False
 
     async def session(self, machine: Machine) -> None:
         """From opening the runtime to closing it, with everything published and settled."""
@@ -249,14 +258,19 @@ class BrokerWorkload:
                     nursery.start_soon(
                         self._recreated.recreate, runtime, traffic.recreations, name="recreated topic"
                     )
+                nursery.start_soon(self.beside, machine, runtime, nursery, name="beside")
                 async with trio.open_nursery() as publishing:
                     for index in range(len(self._waiting)):
                         publishing.start_soon(self._publisher, machine, topics, index, name=f"p{index + 1}")
                 await self._until_settled(runtime)
                 if self._is_to_be_cut:
                     self._is_to_be_cut = False
+                    self._cut_at_s = self.world.now
                     self.world.cut_power()
                 nursery.cancel_scope.cancel()
+
+    async def beside(self, machine: Machine, runtime: Any, nursery: trio.Nursery) -> None:
+        """What else is done in a session; who cancels the nursery ends that."""
 
     async def _read(self, machine: Machine, topic: Any, who: str, partition: int) -> None:
         """Follow a partition; begin again after an error."""

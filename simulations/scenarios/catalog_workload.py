@@ -18,7 +18,7 @@ import trio
 from callboard.actors.groups.coordinator import RETRY_S
 from callboard.log.errors import CallboardError, ConfigurationError
 from callboard.simulations.checkers import Terms, enforce
-from callboard.simulations.checkers.group_life import REOPENED
+from callboard.simulations.checkers.attempts import REOPENED
 from callboard.simulations.history.catalog import ObservedCatalog
 from callboard.simulations.history.clients import ObservedConsumer, consume
 from callboard.simulations.history.entry import plain

@@ -146,6 +146,11 @@ class Traffic:
     @property
     def work_s(self) -> float:
         """How long clients take at most, in virtual seconds, when nothing fails and nobody waits for others."""
+        return self.usual_work_s
+
+    @property
+    def usual_work_s(self) -> float:
+        """The same, of what all broker workloads do."""
         publishes = -(-self.messages // (max(1, self.publishers) * max(1, self.batch)))
         return (
             publishes * max(0.0, self.pause_s)
@@ -155,9 +160,17 @@ class Traffic:
                 if self.extended_offset >= 0
                 else 0.0
             )
+            + self._in_turn_s
             + max(0.0, self.lag_s)
             + 2.0 * max(0.05, self.poll_s)
         )
+
+    @property
+    def _in_turn_s(self) -> float:
+        """How long leases that are forgotten take at most when those of one key run out one after the other."""
+        if self.ordering != "key" or self.forget_every <= 0:
+            return 0.0
+        return self.messages // self.forget_every * self.visibility_s
 
     def value(self, number: int) -> bytes:
         """The payload of a message: nobody else's."""

@@ -214,7 +214,7 @@ class CatalogWorkload:
         self.world.heal()
         await trio.sleep(PATIENCE_S)
         if not self._is_done:
-            left = sum(map(len, [*self._steps, *self._visits]))
+            left = sum(len(each) for each in self._steps) + sum(len(each) for each in self._visits)
             words = (
                 f"{left} steps and visits were left after {PATIENCE_S:g} virtual seconds without any fault"
             )

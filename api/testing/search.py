@@ -106,7 +106,7 @@ def smallest(trial: Trial, seed: int, case: Case, run: Run) -> Small | None:
         return None
     budget = RunBudget(out_of_time=lambda: ticks > TICKS_MAX)
     found = shrink(case, fails, budget, drawing=trial.drawing(seed))
-    return Small(found.case, trial.run(seed, found.case), found.runs)
+    return Small(found.case, trial.run(seed, found.case, watched=True), found.runs)
 
 
 def _kind(failure: BaseException | None, file: str) -> object:

@@ -162,6 +162,7 @@ class BrokerWorkload:
         self.world.heal()
         if not self.terms.beyond:
             self.world.disk.crash()
+            self.world.history.note("last power cut", self.world.disk.left_in_words())
 
     async def surviving(self) -> Surviving:
         """What is left; in every second world it is recovered twice, to compare what that leaves, to the byte.
@@ -184,6 +185,7 @@ class BrokerWorkload:
         is_compared = world.seed % 2 == 0 and not self.traffic.recreations
         while not digests or (is_compared and len(set(digests)) == len(digests) < 3):
             surviving = await collect(world.history, world.disk, open_runtime)
+            world.history.note("looked", surviving.words())
             digests.append("\n".join([*surviving.digests, *fingerprints(world.disk.files())]))
         partitions = tuple(part for part in surviving.partitions if part.topic != recreated.NAME)
         return attrs.evolve(surviving, partitions=partitions, digests=tuple(digests))

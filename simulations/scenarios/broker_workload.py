@@ -129,6 +129,8 @@ class BrokerWorkload:
         self._recreated = recreated.RecreatedTopic(world, self.settings)
         self.is_done = False
         self._is_to_be_cut = traffic.cut_at_end
+        self._cut_at_s = 0.0
+        """When the power was cut because everything was settled: who joins again then has all the time again."""
         self.heal_at_s = HEAL_AT_S
         self.busy_until_s = 0.0
         """Publishing continues until then, if nothing fails: virtual seconds of the run."""
@@ -196,7 +198,10 @@ class BrokerWorkload:
         with trio.move_on_after(self.heal_at_s):
             await world.healed.wait()
         world.heal()
-        await trio.sleep(max(0.0, self.busy_until_s - world.now) + self.patience_s)
+        calm_s = max(world.now, self.busy_until_s)
+        await trio.sleep(calm_s + self.patience_s - world.now)
+        if self._cut_at_s > calm_s:
+            await trio.sleep(self._cut_at_s + self.patience_s - world.now)
         if not self.is_done:
             # Being late is often the consequence of what the history tells already.
             broken = check_all(world.history, Surviving(()), self.terms, BY_HISTORY)
@@ -260,6 +265,7 @@ class BrokerWorkload:
                 await self._until_settled(runtime)
                 if self._is_to_be_cut:
                     self._is_to_be_cut = False
+                    self._cut_at_s = self.world.now
                     self.world.cut_power()
                 nursery.cancel_scope.cancel()
 

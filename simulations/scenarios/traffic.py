@@ -155,9 +155,17 @@ class Traffic:
                 if self.extended_offset >= 0
                 else 0.0
             )
+            + self._in_turn_s
             + max(0.0, self.lag_s)
             + 2.0 * max(0.05, self.poll_s)
         )
+
+    @property
+    def _in_turn_s(self) -> float:
+        """How long leases that are forgotten take at most when those of one key run out one after the other."""
+        if self.ordering != "key" or self.forget_every <= 0:
+            return 0.0
+        return self.messages // self.forget_every * self.visibility_s
 
     def value(self, number: int) -> bytes:
         """The payload of a message: nobody else's."""

@@ -241,6 +241,11 @@ def live_async_generators() -> list[Any]:
     return list(_run.GLOBAL_RUN_CONTEXT.runner.asyncgens.alive)
 
 
+def stepped_task() -> Any:
+    """The task that is being stepped; None between two steps."""
+    return getattr(_run.GLOBAL_RUN_CONTEXT, "task", None)
+
+
 def thread_calls() -> list[tuple[Any, str]]:
     """Where trio has work done in threads, new or kept from before: owner and name."""
     cache = getattr(getattr(trio._core, "_thread_cache", None), "ThreadCache", None)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import attrs
@@ -53,10 +53,12 @@ class Fate:
             return "spoiled"
         return "kept" if self.kept == self.unsynced else "lost" if not self.kept else "kept in part"
 
-    @property
-    def what(self) -> str:
-        """The file, or the directory."""
-        return f"names in {self.path or 'the root'}" if self.is_directory else self.path
+    def what(self, topics: Mapping[str, str]) -> str:
+        """The file, or the directory: a log by its folder, and a topic by its name."""
+        parts = [topics.get(part, part) for part in self.path.split("/")]
+        if self.is_directory:
+            return f"names in {'/'.join(parts) or 'the root'}"
+        return "/".join(parts[:-1] if parts[-1].partition(".")[0].isdigit() else parts)
 
 
 @attrs.define(eq=False)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, NoReturn
 
 import attrs
@@ -170,14 +170,17 @@ class MemoryDisk(VerbRunner):
         self.faults.counts.update(fates)
         return fates
 
-    def left_in_words(self) -> str:
-        """What the last power loss made of what was not synced, but for marks and the lock, which promise nothing."""
+    def left_in_words(self, topics: Mapping[str, str] = {}) -> str:
+        """What the last power loss made of what was not synced, but for marks and the lock, which promise nothing.
+
+        `topics` are names by id, for folders of topics.
+        """
         fates = [fate for fate in self.tree.fates if fate.path.rpartition("/")[2] not in UNPROMISED]
         if not fates:
             return "nothing was left to be synced"
         parts = []
         for how in ("kept", "kept in part", "spoiled", "lost"):
-            names = [fate.what for fate in fates if fate.how == how]
+            names = list(dict.fromkeys(fate.what(topics) for fate in fates if fate.how == how))
             if names:
                 more = f" and {len(names) - NAMES_TOLD} more" if len(names) > NAMES_TOLD else ""
                 parts.append(f"{how} {', '.join(names[:NAMES_TOLD])}{more}")

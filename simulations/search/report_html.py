@@ -141,7 +141,7 @@ def _kept(entries: Sequence[HistoryEntry], first: HistoryEntry | None) -> Sequen
 def _lane(entry: HistoryEntry) -> str:
     if entry.kind in COMPUTERS:
         return "machine"
-    if not entry.who or entry.kind in ("fault", "note", "healed"):
+    if not entry.who or entry.kind in ("fault", "healed"):
         return "world"
     return f"{entry.who} ({entry.group})" if entry.group and not entry.where else entry.who
 

@@ -110,12 +110,16 @@ WAITING: Final = "Where each task waited"
 def tell(run: Run, command: str, scenario: str, remarks: Sequence[str] = ()) -> Story:
     """The story of a run that failed. `remarks` are lines that stand before it."""
     failure = run.failure
-    title, words, waiting = f"{scenario}, seed {run.seed}: it ends well", "", ()
+    title, words = f"{scenario}, seed {run.seed}: it ends well", ""
+    waiting: tuple[str, ...] = ()
     if failure is not None:
         title = f"{scenario}, seed {run.seed}: broken promise: {promise_of(failure)}"
-        words, waiting = words_of(failure), tuple(told(run.waiting))
-        if isinstance(failure, SimulationStuck) and waiting:
-            words = words.partition("\n")[0]
+        words = words_of(failure)
+        if isinstance(failure, SimulationStuck):
+            waiting = tuple(told(run.waiting))
+            words = words.partition("\n")[0] if waiting else words
+        else:  # those that only wait for others to end say nothing
+            waiting = tuple(told([each for each in run.waiting if not each.wait.is_for_end]))
     entries = run.history.entries
     if not run.plan.faults:
         entries = [entry for entry in entries if entry.kind != "healed"]

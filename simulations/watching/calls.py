@@ -99,7 +99,7 @@ class _Calls:
 
         async def publish(topic: Topic, value: bytes | Message, **given: Any) -> Receipt:
             if not watch.is_watched():
-                return await original(topic, value, **given)
+                return await original(topic, value, **given)  # type: ignore[no-any-return]
             payload = value.value if isinstance(value, Message) else value
             key = value.key if isinstance(value, Message) else given.get("key")
             acks = given.get("acks", "all")
@@ -172,7 +172,8 @@ class _Calls:
 
         async def flush(topic: Topic) -> None:
             if not watch.is_watched():
-                return await original(topic)  # type: ignore[no-any-return]
+                await original(topic)
+                return
             with watch.operation() as operation:
                 with self._told({"operation": operation, "topic": topic.name}):
                     await original(topic)
@@ -318,7 +319,6 @@ class _Calls:
 
     def tell(self, original: Original) -> Original:
         """`ActorRef.tell_nowait` and `ask_nowait`."""
-        watch = self._watch
 
         def tell(ref: ActorRef[Any], message: Any) -> Any:
             self._record_tell(ref, message)

@@ -168,8 +168,8 @@ class Waiting:
 def waiting_tasks(
     tasks: Iterable[trio.lowlevel.Task], name_of: Callable[[trio.lowlevel.Task], str]
 ) -> list[Waiting]:
-    """Where each of `tasks` waits. Of those that are in none of the program's lines only actors of the program are told,
-    unless all are such.
+    """Where each of `tasks` waits. Of those that are at no line of the program only its actors are told, unless all are
+    such.
     """
     tasks = list(tasks)
     by_actor = {task.name: task for task in tasks if "/" in task.name and ": " not in task.name}
@@ -193,13 +193,12 @@ def described(
     where = str(place_of(frames[last])) if last >= 0 else ""
     wait = wait_of(task, frames[last + 1 :])
     on = [*wait.tasks, *(by_actor[path] for path in wait.actors if path in by_actor)]
-    return Waiting(
-        name_of(task), where, wait, tuple(sorted(map(name_of, on), key=lambda name: (len(name), name)))
-    )
+    names = sorted(map(name_of, on), key=lambda name: (len(name), name))
+    return Waiting(name_of(task), where, wait, tuple(names))
 
 
 def told(waiting: Sequence[Waiting], *, with_code: bool = True) -> list[str]:
-    """A line for each task that waits, at most `WAITING_TOLD_MAX`, and one for those that wait for each other in a circle."""
+    """A line for each task that waits, at most `WAITING_TOLD_MAX`, and one for a circle of those that wait."""
     lines = [each.words(with_code=with_code) for each in waiting[:WAITING_TOLD_MAX]]
     if len(waiting) > WAITING_TOLD_MAX:
         lines.append(f"{len(waiting) - WAITING_TOLD_MAX} more tasks wait")
@@ -216,6 +215,6 @@ def circle(waiting: Iterable[Waiting]) -> tuple[str, ...]:
         path: list[str] = [begin]
         while (after := on.get(path[-1], ())) and len(after) == 1:
             if after[0] in path:
-                return tuple(path[path.index(after[0]) :] + [after[0]])
+                return (*path[path.index(after[0]) :], after[0])
             path.append(after[0])
     return ()

@@ -1,4 +1,4 @@
-"""What a task waits for, read from the frames below the program's line: a lock and who holds it, a message, an answer."""
+"""What a task waits for, read from the frames below the program's line: a lock and its holder, a message, an answer."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ class Wait:
     tasks: tuple[trio.lowlevel.Task, ...] = ()
     actors: tuple[str, ...] = ()
     """Paths of actors."""
+    is_for_end: bool = False
+    """Whether it is the end of other tasks, or of a machine."""
 
 
 def wait_of(task: trio.lowlevel.Task, frames: Sequence[FrameType]) -> Wait:
@@ -77,8 +79,10 @@ def _send(_: trio.lowlevel.Task, names: dict[str, Any]) -> Wait:
 def _children(task: trio.lowlevel.Task, _: dict[str, Any]) -> Wait:
     children = [child for nursery in task.child_nurseries[-1:] for child in nursery.child_tasks]
     if len(children) > 4:
-        return Wait(f"its {len(children)} child tasks")
-    return Wait(f"its child task{'s' * (len(children) != 1)} {{}}", tuple(children)) if children else Wait("")
+        return Wait(f"its {len(children)} child tasks", is_for_end=True)
+    if not children:
+        return Wait("")
+    return Wait(f"its child task{'s' * (len(children) != 1)} {{}}", tuple(children), is_for_end=True)
 
 
 def _answer(_: trio.lowlevel.Task, names: dict[str, Any]) -> Wait:
@@ -98,7 +102,9 @@ def _publish(_: trio.lowlevel.Task, names: dict[str, Any]) -> Wait:
 
 def _machine(_: trio.lowlevel.Task, names: dict[str, Any]) -> Wait:
     machine = names.get("machine")
-    return Wait(f"machine {machine.number} to be done" if machine is not None else "a machine")
+    if machine is None or machine.dead:
+        return Wait("the machine to boot again")
+    return Wait(f"machine {machine.number} to be done", is_for_end=True)
 
 
 def _says(words: str) -> Tell:
@@ -153,4 +159,4 @@ KNOWN_ANYWHERE: Final[dict[str, Tell]] = {
     "sleep_until": _says(""),
     "sleep_forever": _says(""),
 }
-"""By function alone: they lie in other modules of trio with each release. Nothing is said of what the line says itself."""
+"""By function alone: they lie in other modules of trio with each release. What a line says itself is not said again."""

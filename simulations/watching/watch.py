@@ -21,7 +21,8 @@ from callboard.simulations.watching.tasks import (
     place_of,
 )
 
-OURS: Final = "callboard.simulations"
+OURS: Final = "callboard.simulations."
+WATCHING: Final = "callboard.simulations.watching."
 SHOWN_CHARACTERS_MAX: Final = 60
 SHOWN_VALUES_MAX: Final = 3
 UNPLACED_MAX: Final = 100_000
@@ -31,8 +32,8 @@ ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 class Watch:
-    """What is known of the program in a run. `machine_of` gives the machine of a task, 0 outside of machines, and None for
-    tasks that are not the program's.
+    """What is known of the program in a run. `machine_of` gives the machine of a task, 0 outside of machines; None for
+    tasks of which nothing is told.
     """
 
     def __init__(
@@ -59,8 +60,9 @@ class Watch:
         task = _current()
         if self.is_over or task is None or self.machine_of(task) is None:
             return False
-        caller = next(frames_here(2), None)
-        return caller is not None and not str(caller.f_globals.get("__name__", "")).startswith(OURS)
+        modules = (str(frame.f_globals.get("__name__", "")) for frame in frames_here(1))
+        caller = next((module for module in modules if not module.startswith(WATCHING)), OURS)
+        return not caller.startswith(OURS)
 
     def here(self) -> tuple[str, Place | None, int]:
         """The name of the task that is being stepped, the line at which it is, and its machine."""
@@ -245,7 +247,7 @@ class Shown:
 
     def __call__(self, value: Any, characters: int = SHOWN_CHARACTERS_MAX) -> str:
         """A value in one short line."""
-        if type(value).__repr__ is object.__repr__:
+        if getattr(type(value), "__repr__", None) is object.__repr__:
             return self._numbered(value)
         try:
             text = value.decode("utf-8") if isinstance(value, bytes) else ""

@@ -70,8 +70,10 @@ class _Hold:
 
 
 class Driver(TickingClock):
-    """Decides, per tick, which tasks are stepped. `ended(why, waits)` is called when the run cannot or must not continue;
-    `waits`: because of what tasks wait for."""
+    """Decides, per tick, which tasks are stepped.
+
+    `ended(why, waits)` is called when the run cannot or must not continue; `waits`: because of what tasks wait for.
+    """
 
     def __init__(
         self,

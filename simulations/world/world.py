@@ -153,7 +153,7 @@ class World:
         return violation
 
     def waiting(self, stepped: trio.lowlevel.Task | None = None) -> list[Waiting]:
-        """Where each task waits that is alive, and for what, in order of creation; without the one that is `stepped`."""
+        """Where each live task waits, and for what, in order of creation; without the one that is `stepped`."""
         tasks = [task for task in live_tasks() if machine_of(task) is not None and task is not stepped]
         for task in tasks:  # in this order, so that those of one name are numbered in it
             self._name(task)
@@ -165,7 +165,10 @@ class World:
     def note(self, words: str, **fields: object) -> None:
         """A remark in history and trace."""
         more = "".join(f" {name}={value!r}" for name, value in fields.items())
-        self.history.note("note", f"{words}{more}")
+        if self.watch is None:
+            self.history.note("note", f"{words}{more}")
+        else:
+            self.watch.record("note", detail=f"{words}{more}")
 
     def hit(self, index: int, label: str) -> None:
         """Fault number `index` of the plan had an effect; `label` names its kind for the counts."""
@@ -218,11 +221,12 @@ class World:
         No task of the machine is stepped any more; one that is being stepped runs to its next await, behind the fence
         of the disk. The next boot comes `down_s` virtual seconds later. Returns whether a machine was up.
         """
+        topics = {} if self.machine is None else self.machine.topic_names()
         machine = self._end(down_s)
         if machine is None:
             return False
         fates = self.disk.crash((survival or Survival()).choosing(self.disk.damage_budget))
-        self.history.ended(machine.number, "power cut", self.disk.left_in_words())
+        self.history.ended(machine.number, "power cut", self.disk.left_in_words(topics))
         for fate, count in sorted(fates.items()):
             self.fault_counts[f"at a power cut: {fate}"] += count
         return True
@@ -315,7 +319,7 @@ class World:
 
 
 def machine_of(task: trio.lowlevel.Task) -> int | None:
-    """The number of the machine that a task is on, 0 outside of machines; None for trio's own, and those of the dead."""
+    """The number of a task's machine, 0 outside of machines; None for trio's own tasks, and those of dead machines."""
     member = task.context.get(MEMBER)
     if member is None or member.dead:
         return None

@@ -57,17 +57,17 @@ def report_page(run: Run, story: Story) -> str:
 def _head(story: Story, *, broken: bool) -> str:
     subject, _, rest = story.title.partition(": ")
     kind = "promise" if broken else "well"
-    return (
+    head = (
         f'<h1>{html.escape(subject)}: <span class="{kind}">{html.escape(rest)}</span></h1>\n'
         f"<p>{html.escape(story.words[:4_000])}</p>"
     )
+    if not story.waiting:
+        return head
+    lines = "".join(f"<li>{html.escape(line[:WORDS_MAX])}</li>\n" for line in story.waiting)
+    return f'{head}\n<h2>{WAITING}</h2>\n<ul class="waiting">\n{lines}</ul>'
 
 
 def _story(story: Story) -> Iterator[str]:
-    if story.waiting:
-        yield f'<h2>{WAITING}</h2>\n<ul class="waiting">'
-        yield from (f"<li>{html.escape(line[:WORDS_MAX])}</li>" for line in story.waiting)
-        yield "</ul>"
     if story.remarks:
         yield "<h2>What was run</h2>"
         yield from (f'<p class="remark">{html.escape(remark[:WORDS_MAX])}</p>' for remark in story.remarks)

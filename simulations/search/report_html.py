@@ -26,7 +26,7 @@ WORDS_MAX: Final = 1_000
 FAULT, BROKEN, COMPUTER, HEALED = 1, 2, 4, 8
 COMPUTERS: Final = frozenset({"booted", "power cut", "killed", "closed"})
 LANE_ORDER: Final = ("world", "machine", "task", "publisher", "actor", "consumer")
-ARROWS: Final = {"publish": "delivered", "asks": "takes", "tells": "takes"}
+ARROWS: Final = {"publish": "delivered", "asks actor": "takes", "tells actor": "takes"}
 """What messages go from and to, by kinds of entries."""
 
 

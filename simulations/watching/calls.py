@@ -303,7 +303,7 @@ class _Calls:
             with watch.operation() as operation:
                 number = watch.messages.sent(ref.path, message)
                 fields = {"operation": operation, "topic": ref.path, "ids": (number,)}
-                watch.record("asks", **fields, detail=watch.shown(message))
+                watch.record("asks actor", **fields, detail=watch.shown(message))
                 try:
                     answer = await original(ref, message, **given)
                 except trio.Cancelled:
@@ -339,7 +339,7 @@ class _Calls:
         watch = self._watch
         if ref.path.startswith(USERS) and watch.is_watched():
             number = watch.messages.sent(ref.path, message)
-            watch.record("tells", topic=ref.path, ids=(number,), detail=watch.shown(message))
+            watch.record("tells actor", topic=ref.path, ids=(number,), detail=watch.shown(message))
 
     def take(self, original: Original) -> Original:
         """Iterating a `Batch`, by which every message reaches its actor."""

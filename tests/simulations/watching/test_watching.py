@@ -211,7 +211,7 @@ def test_questions_events_and_crashes_of_actors_are_told() -> None:
 
     went = run(main, seed=1, settings=WATCHED)
     assert went.failure is None
-    asked, told, again = kinds(went, "asks", "tells")
+    asked, told, again = kinds(went, "asks actor", "tells actor")
     taken = kinds(went, "takes")
     assert [entry.ids for entry in (asked, told, again)] == [entry.ids for entry in taken]
     assert [entry.detail for entry in kinds(went, "persisted")] == ["7", "1"]

@@ -14,23 +14,40 @@ lost           the lease was lost: the settlement had no effect
 (no entry)     its machine ended first: it happened, or not
 =============  ========================================================================================
 
-A *life* is the time from a consumer's `joined` to its `left`; deliveries carry its number as their `operation`.
+A *life* is the time from a consumer's `joined` to its `left`; deliveries carry its number as their `operation`. Before
+it the consumer is `joining`, and behind it the group is told that it leaves, until it is `gone`: with nothing in
+`detail` when it was told that it has left, else with how its life ended.
+
+A `change` of a topic or group ends as `changed`, `not changed` (it did not happen) or `maybe changed`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, NamedTuple
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
 
 ALTERED: Final = -1
 """The id of bytes that nobody published."""
 SETTLEMENTS: Final = {"ack": "acked", "nack": "nacked", "release": "released", "extend": "extended"}
+MAYBE: Final = ", and it may have happened"
+"""Behind the name of an error that is indefinite."""
 LAZY: Final = "lazy"
 """The detail of an ack that nobody waits for."""
 RECEIVING: Final = "receive"
 """The detail of a delivery whose lease is renewed until its consumer is done with it."""
 BACKOFF: Final = "backoff"
 """The detail of a nack that leaves the delay to the group's settings."""
+
+
+def plain(values: Mapping[str, Any]) -> str:
+    """Settings and the like as text for `detail`: the same for the same values."""
+    return json.dumps(values, sort_keys=True, default=str)
+
+
+def member_name(who: str, life: int) -> str:
+    """The name by which its group knows a consumer in one of its lives."""
+    return f"{who}-{life}"
 
 
 class HistoryEntry(NamedTuple):
@@ -146,6 +163,15 @@ _WORDS: Final[dict[str, Callable[[HistoryEntry], str]]] = {
     "answered": lambda e: f"{e.who} was answered question {e.ids[0]} by {e.topic}",
     "handled": lambda e: f"actor {e.who} handled question {e.ids[0]}",
     "joined": lambda e: f"{_of_group(e)} joined",
+    "joining": lambda e: f"{_of_group(e)} asks to join",
+    "gone": lambda e: f"{_of_group(e)} is gone{_more(e)}",
+    "change": lambda e: f"{e.who} asks to {e.detail.replace('_', ' ', 1)} of {e.topic or e.group}",
+    "changed": lambda e: f"{e.who} was told that {e.topic or e.group} is changed {e.detail}".rstrip(),
+    "not changed": lambda e: f"{e.who} was told that {e.topic or e.group} is not changed ({e.detail})",
+    "maybe changed": lambda e: f"{e.who} does not know whether {e.topic or e.group} is changed ({e.detail})",
+    "topics listed": lambda e: f"{e.who} saw the topics {e.detail}",
+    "groups listed": lambda e: f"{e.who} saw the groups {e.detail}",
+    "settings seen": lambda e: f"{_of_group(e)} goes by the settings {e.detail}",
     "left": lambda e: f"{_of_group(e)} left{_more(e)}",
     "booted": lambda e: f"machine {e.operation} booted",
     "power cut": lambda e: f"the power of machine {e.operation} was cut{f'; {e.detail}' if e.detail else ''}",

@@ -177,6 +177,7 @@ class BrokerWorkload:
         if not self.terms.beyond:
             survival = draw_survival(self.world.entropy.fork("last power cut"))
             self.world.disk.crash(survival.choosing(self.world.disk.damage_budget))
+            self.world.history.note("last power cut", self.world.disk.left_in_words())
 
     async def surviving(self) -> Surviving:
         """What is left; in every third world it is recovered twice, to compare what that leaves, to the byte.
@@ -202,6 +203,7 @@ class BrokerWorkload:
             recovered = await recover(world.disk, open_runtime)
             digests.append("\n".join([recovered.digest, *fingerprints(world.disk.files())]))
         surviving = await look(world.history, world.disk, recovered)
+        world.history.note("looked", surviving.words())
         partitions = tuple(part for part in surviving.partitions if part.topic != recreated.NAME)
         return attrs.evolve(surviving, partitions=partitions, digests=tuple(digests))
 

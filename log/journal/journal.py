@@ -173,8 +173,8 @@ class Journal:
 
         A torn tail is moved to quarantine; events that no sync has proven are written anew and synced before this
         returns. When that fails, or the last segment is of an older version, the journal opens all the same, with
-        `needs_healing` set; so does one that is without a segment, or cannot sync its names, on a full disk. With `is_damaged` nothing is written,
-        what can be read is replayed, and the journal needs healing.
+        `needs_healing` set; so does one that is without a segment, or cannot sync its names, on a full disk. With
+        `is_damaged` nothing is written, what can be read is replayed, and the journal needs healing.
 
         Raises `LogCorrupt` when events are damaged that no later snapshot replaces, or when events are missing that
         `proven_end` or the `committed` file proves; `FormatTooNew` when a newer Callboard wrote something;

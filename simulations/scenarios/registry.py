@@ -19,7 +19,9 @@ from callboard.simulations.scenarios.broker_runs import (
     PublishOnly,
     SeveralTopics,
 )
+from callboard.simulations.scenarios.catalog_runs import TopicsAndGroups
 from callboard.simulations.scenarios.damage_runs import DamagedMiddle
+from callboard.simulations.scenarios.delivery_runs import Deliveries
 from callboard.simulations.scenarios.recorded_runs import RecordedDay, RecordedTraffic
 from callboard.simulations.scenarios.retention_runs import RetentionAgainstReaders
 from callboard.simulations.scenarios.scenario import Scenario
@@ -39,6 +41,8 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         DamagedMiddle(),
         SeveralTopics(),
         EveryFeature(),
+        TopicsAndGroups(),
+        Deliveries(),
         RecordedTraffic(),
         RecordedDay(),
     )

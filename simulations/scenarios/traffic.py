@@ -20,6 +20,7 @@ from callboard.simulations.scenarios.draws import (
     draw_limits,
     limits_of,
     one_of,
+    sized,
     uniform,
 )
 
@@ -58,6 +59,10 @@ class Traffic:
     keys: int = 5
     """Keys to publish under; 0 for none."""
     value_bytes: int = 40
+    noise_every: int = 0
+    """Every so many-th message has a value that no compression shortens; 0 for none."""
+    keyless_every: int = 0
+    """Every so many-th message has no key, where the others have one; 0 for none."""
     annotate_every: int = 0
     """Every so many-th message has headers and a time of its own; 0 for none."""
     compression: str = "none"
@@ -66,6 +71,12 @@ class Traffic:
     """Between two publishes of a publisher."""
     acks: tuple[str, ...] = ("all",)
     """Levels, in turns."""
+    flush_every: int = 0
+    """After so many publishes a publisher has everything synced; 0: only in the end, and for level `none`."""
+    closings: int = 0
+    """How often the runtime is closed in good order under way, and opened again."""
+    close_after_s: float = 0.1
+    """How long it was open then."""
     patience_s: float = 0.0
     """How long a publisher waits for each publish before it gives up and goes on; 0: for ever."""
     segment_bytes: int = SEGMENT_BYTES_MIN
@@ -96,11 +107,15 @@ class Traffic:
     """How many follow partitions without a group."""
     recreations: int = 0
     """How often a topic and a group of one name are made, used and deleted beside the others."""
+    mistakes: int = 0
+    """How many wrong calls somebody makes, beside all others."""
     lag_s: float = 0.0
     """How long, in each life, consumers do nothing after they have joined."""
     cut_at_end: bool = False
     """Whether the power is cut when everything is settled, before the runtime is closed."""
     poll_s: float = 0.2
+    moments: int = 0
+    """At how many moments a copy of the disk is taken, to see what an end of the machine would have left there."""
     retries: int = 0
     """How many publishes, in all, are repeated after an indefinite error."""
     limits: DrawnLimits = ()
@@ -129,7 +144,10 @@ class Traffic:
             "readers": (self.readers, ACTORS_MAX),
             "max_in_flight": (self.max_in_flight, COUNT_MAX),
             "recreations": (self.recreations, COUNT_MAX),
+            "mistakes": (self.mistakes, COUNT_MAX),
             "consumers of all groups": (max(1, self.consumers) * len(self.styles), ACTORS_MAX),
+            "closings": (self.closings, COUNT_MAX),
+            "moments": (self.moments, NAMES_MAX),
             "retries": (self.retries, COUNT_MAX),
         }
 
@@ -146,6 +164,11 @@ class Traffic:
     @property
     def work_s(self) -> float:
         """How long clients take at most, in virtual seconds, when nothing fails and nobody waits for others."""
+        return self.usual_work_s
+
+    @property
+    def usual_work_s(self) -> float:
+        """The same, of what all broker workloads do."""
         publishes = -(-self.messages // (max(1, self.publishers) * max(1, self.batch)))
         return (
             publishes * max(0.0, self.pause_s)
@@ -170,30 +193,39 @@ class Traffic:
     def value(self, number: int) -> bytes:
         """The payload of a message: nobody else's."""
         text = b"message %d " % number
-        return text + b"." * (self.value_bytes - len(text))
+        left = max(0, self.value_bytes - len(text))
+        return text + (
+            SeededEntropy(number).bytes(left) if _is_nth(number, self.noise_every) else b"." * left
+        )
 
     def key(self, number: int) -> bytes | None:
         """The key of a message."""
-        return b"key %d" % (number % self.keys) if self.keys > 0 else None
+        if self.keys <= 0 or _is_nth(number, self.keyless_every):
+            return None
+        return b"key %d" % (number % self.keys)
 
     def headers(self, number: int) -> dict[str, bytes] | None:
         """The headers of a message."""
-        return {"number": b"%d" % number, "of": TOPIC.encode()} if self._is_annotated(number) else None
+        return (
+            {"number": b"%d" % number, "of": TOPIC.encode()} if _is_nth(number, self.annotate_every) else None
+        )
 
     def timestamp(self, number: int) -> datetime | None:
         """The own time of a message."""
-        return FIRST_TIMESTAMP + timedelta(seconds=number) if self._is_annotated(number) else None
-
-    def _is_annotated(self, number: int) -> bool:
-        return self.annotate_every > 0 and number % self.annotate_every == 0
+        return FIRST_TIMESTAMP + timedelta(seconds=number) if _is_nth(number, self.annotate_every) else None
 
 
-def draw_traffic(entropy: SeededEntropy, *, messages: tuple[int, int] = (60, 160)) -> Traffic:
+def _is_nth(number: int, every: int) -> bool:
+    return every > 0 and number % every == 0
+
+
+def draw_traffic(entropy: SeededEntropy, *, messages: tuple[int, int] = (4, 120)) -> Traffic:
     """Some traffic for a broker: a few publishers, one to three groups, short leases now and then."""
     levels = one_of(entropy, LEVELS)
+    stored = entropy.fork("stored")
     return Traffic(
-        messages=between(entropy, *messages),
-        partitions=between(entropy, 1, 3),
+        messages=sized(entropy, *messages),
+        partitions=sized(entropy, 1, 3),
         publishers=between(entropy, 1, 5),
         batch=one_of(entropy, (1, 2, 5, 20)),
         keys=one_of(entropy, (0, 1, 7)),
@@ -201,8 +233,8 @@ def draw_traffic(entropy: SeededEntropy, *, messages: tuple[int, int] = (60, 160
         pause_s=one_of(entropy, (0.0, 0.01, 0.05)),
         acks=levels,
         segment_bytes=one_of(entropy, (SEGMENT_BYTES_MIN, 1024 * KIB)),
-        styles=tuple(one_of(entropy, STYLES) for _ in range(one_of(entropy, (0, 0, 1, 2, 2, 3)))),
-        consumers=between(entropy, 1, 3),
+        styles=tuple(one_of(entropy, STYLES) for _ in range(one_of(entropy, (0, 1, 1, 1, 1, 2, 3)))),
+        consumers=sized(entropy, 1, 3),
         visibility_s=one_of(entropy, (0.5, 2.0, 10.0)),
         handling_s=one_of(entropy, (0.0, 0.0, 0.01, 0.05)),
         lag_s=one_of(entropy, (0.0, 0.0, 0.5, 2.0)),
@@ -210,6 +242,13 @@ def draw_traffic(entropy: SeededEntropy, *, messages: tuple[int, int] = (60, 160
         nack_every=one_of(entropy, (0, 0, 13)),
         forget_every=one_of(entropy, (0, 0, 29)),
         poll_s=uniform(entropy, 0.05, 0.5),
+        compression=one_of(stored, ("none", "none", "gzip", "zstd")),
         retries=one_of(entropy, (0, 0, 5)),
+        moments=between(stored, 0, 4),
+        noise_every=one_of(stored, (0, 0, 1, 3)),
+        keyless_every=one_of(stored, (0, 0, 2, 3)),
+        flush_every=one_of(stored, (0, 0, 1, 3)),
+        closings=one_of(stored, (0, 0, 1, 2)),
+        close_after_s=one_of(stored, (0.02, 0.1, 0.5)),
         limits=draw_limits(entropy.fork("limits")),
     )

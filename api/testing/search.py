@@ -40,10 +40,12 @@ def search(trial: Trial, seeds: Iterable[int], asked: Asked) -> None:
     passed: dict[str, int] | None = None if trial.is_aimed else {}
     for seed in seeds:
         try:
-            if passed is None and seed:
-                passed = points_passed(trial.run(0, trial.case(0)))
             case = trial.case(seed, passed or {})
             run = trial.run(seed, case)
+            if passed is None and seed and run.boots:
+                passed = points_passed(trial.run(0, trial.case(0)))
+                case = trial.case(seed, passed)
+                run = trial.run(seed, case)
         except KeyboardInterrupt as pressed:  # pytest shows its line: that of an endless loop
             raise without_machinery(pressed, trial.file) from None
         if passed is None:

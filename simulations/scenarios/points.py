@@ -72,6 +72,11 @@ POINTS: Final[dict[str, tuple[str, ...]]] = {
     "retention-against-readers": BROKER + RETENTION,
     "disk-full-and-healed": BROKER,
     "damaged-middle": BROKER + DAMAGE,
+    "smuggled-frames": BROKER + DAMAGE,
+    "stored-index": BROKER,
+    "failing-syncs": BROKER,
+    "failing-journals": BROKER,
+    "unsynced-and-seen": BROKER,
     "recorded-traffic": BROKER + RECORDED,
     "recorded-day": BROKER + RECORDED,
 }

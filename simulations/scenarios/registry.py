@@ -9,6 +9,13 @@ from typing import Any, Final
 import attrs
 
 from callboard.simulations.scenarios.actor_runs import PlainActors, SupervisorTrees
+from callboard.simulations.scenarios.aimed_runs import (
+    FailingJournals,
+    FailingSyncs,
+    SmuggledFrames,
+    StoredIndex,
+    UnsyncedAndSeen,
+)
 from callboard.simulations.scenarios.broker_runs import (
     CrashStorms,
     DiskFullAndHealed,
@@ -41,6 +48,11 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         SeveralTopics(),
         EveryFeature(),
         Deliveries(),
+        SmuggledFrames(),
+        StoredIndex(),
+        FailingSyncs(),
+        FailingJournals(),
+        UnsyncedAndSeen(),
         RecordedTraffic(),
         RecordedDay(),
     )

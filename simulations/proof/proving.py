@@ -8,7 +8,7 @@ takes. What was found, and after how many, stands in `seeds.toml`, for the docum
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from typing import Any, Final
 
@@ -46,11 +46,6 @@ class Proof:
     seconds: float = 0.0
 
 
-def load_seeds() -> dict[str, tuple[str, int]]:
-    """Scenario and seed that caught each safeguard when it was last measured."""
-    return {name: (row["scenario"], row["seed"]) for name, row in stored_proofs().items()}
-
-
 def caught_by() -> dict[str, str]:
     """What caught each safeguard when it was last measured, in words."""
     return {
@@ -62,6 +57,13 @@ def caught_by() -> dict[str, str]:
 def stored_proofs() -> dict[str, Any]:
     """What `seeds.toml` says: scenario, seed, promise, and after how many seeds."""
     return tomllib.loads(files("callboard.simulations.proof").joinpath("seeds.toml").read_text("utf-8"))
+
+
+def is_as_stored(proof: Mapping[str, Any]) -> bool:
+    """Whether `seeds.toml` says the same of a safeguard as its proof."""
+    row = stored_proofs().get(proof["name"], {})
+    found = {"scenario": proof["scenario"], "seed": proof["seed"], "promise": proof["promise"]}
+    return row == {**found, "seeds": proof["tried"]}
 
 
 def check_names(names: Sequence[str]) -> None:

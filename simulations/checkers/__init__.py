@@ -11,12 +11,14 @@ from callboard.simulations.checkers import (
     conservation,
     definite_failures,
     delays,
+    durable_state,
     handled,
     in_flight,
     key_order,
     late_acks,
     liveness,
     lost_leases,
+    mailboxes,
     no_bugs,
     nothing_altered,
     nothing_lost,
@@ -26,6 +28,8 @@ from callboard.simulations.checkers import (
     recovery,
     settled_stays_settled,
     supervision,
+    timeouts,
+    tree_order,
 )
 from callboard.simulations.checkers.terms import DEFAULT, Intensity, Terms
 from callboard.simulations.history.recorder import History
@@ -56,6 +60,10 @@ CHECKERS: Final[dict[str, Checker]] = {
     "verify is clean after recovery": recovery.check_damage,
     supervision.PROMISE: supervision.check,
     handled.PROMISE: handled.check,
+    tree_order.PROMISE: tree_order.check,
+    mailboxes.PROMISE: mailboxes.check,
+    timeouts.PROMISE: timeouts.check,
+    durable_state.PROMISE: durable_state.check,
     liveness.PROMISE: liveness.check,
     no_bugs.PROMISE: no_bugs.check,
 }

@@ -1,0 +1,65 @@
+"""A durable actor finds in each life what it answered in those before: all of it, whole, in order, and nothing else.
+
+What `persist` wrote for one message is there completely or not at all. What one life found, the next ones find too,
+unless a disk that failed took what nobody was told of.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from callboard.simulations.checkers.attempts import SYNC_FAILS
+from callboard.simulations.checkers.terms import DEFAULT, Terms
+from callboard.simulations.history.entry import HistoryEntry
+from callboard.simulations.history.recorder import History
+from callboard.simulations.history.surviving import Surviving
+from callboard.simulations.violations import Violation
+
+PROMISE = "a durable actor finds what it answered"
+
+
+def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:
+    """What was missing, twice, in part or in another order when a durable actor began a life."""
+    answered: dict[str, set[int]] = {}
+    whole: dict[int, int] = {}
+    handled: dict[int, int] = {}
+    earlier: dict[str, tuple[int, ...]] = {}
+    sync_failed = False
+    found = []
+    for entry in history.of("handled", "writes", "written", "recovered", "fault"):
+        match entry.kind:
+            case "handled":
+                handled.setdefault(entry.ids[0], entry.number)
+            case "writes":
+                whole[entry.ids[0]] = entry.offsets[0]
+            case "written":
+                answered.setdefault(entry.who, set()).add(entry.ids[0])
+            case "fault" if entry.who.startswith(SYNC_FAILS):
+                sync_failed = True
+            case "recovered":
+                found += _recovered(entry, answered.get(entry.who, set()), whole, handled)
+                before = earlier.get(entry.who, ())
+                if entry.ids[: len(before)] != before and not sync_failed:
+                    words = f"{entry.who} found {len(before)} events in an earlier life, and does not find them again"
+                    found.append(Violation(PROMISE, words, entry))
+                earlier[entry.who] = entry.ids
+    return found
+
+
+def _recovered(
+    entry: HistoryEntry, answered: set[int], whole: dict[int, int], handled: dict[int, int]
+) -> list[Violation]:
+    runs = [(number, len(list(same))) for number, same in groupby(entry.ids)]
+    numbers = [number for number, _ in runs]
+    words = ""
+    missing = answered.difference(numbers)
+    if missing:
+        words = f"lacks the events of message {min(missing)}, which it had answered"
+    elif len(set(numbers)) < len(numbers):
+        words = "finds the events of a message twice"
+    elif any(count != whole.get(number) for number, count in runs):
+        number = next(number for number, count in runs if count != whole.get(number))
+        words = f"finds {dict(runs)[number]} events of message {number}, which wrote {whole.get(number, 0)}"
+    elif numbers != sorted(numbers, key=lambda number: handled.get(number, 0)):
+        words = "finds events in another order than it wrote them"
+    return [Violation(PROMISE, f"{entry.who} {words}", entry)] if words else []

@@ -22,14 +22,14 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     """What was missing, twice, in part or in another order when a durable actor began a life."""
     answered: dict[str, set[int]] = {}
     whole: dict[int, int] = {}
-    handled: dict[int, int] = {}
+    handled: dict[int, list[int]] = {}
     earlier: dict[str, tuple[int, ...]] = {}
     sync_failed = False
     found = []
     for entry in history.of("handled", "writes", "written", "recovered", "fault"):
         match entry.kind:
             case "handled":
-                handled.setdefault(entry.ids[0], entry.number)
+                handled.setdefault(entry.ids[0], []).append(entry.number)
             case "writes":
                 whole[entry.ids[0]] = entry.offsets[0]
             case "written":
@@ -47,19 +47,20 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
 
 
 def _recovered(
-    entry: HistoryEntry, answered: set[int], whole: dict[int, int], handled: dict[int, int]
+    entry: HistoryEntry, answered: set[int], whole: dict[int, int], handled: dict[int, list[int]]
 ) -> list[Violation]:
     runs = [(number, len(list(same))) for number, same in groupby(entry.ids)]
     numbers = [number for number, _ in runs]
     words = ""
     missing = answered.difference(numbers)
     if missing:
-        words = f"lacks the events of message {min(missing)}, which it had answered"
+        words = f"lacks the events of message {min(missing)}, which were written"
     elif len(set(numbers)) < len(numbers):
-        words = "finds the events of a message twice"
-    elif any(count != whole.get(number) for number, count in runs):
-        number = next(number for number, count in runs if count != whole.get(number))
-        words = f"finds {dict(runs)[number]} events of message {number}, which wrote {whole.get(number, 0)}"
-    elif numbers != sorted(numbers, key=lambda number: handled.get(number, 0)):
+        words = "finds the events of a message in two places"
+    elif numbers != sorted(numbers, key=lambda number: handled.get(number, [0])[0]):
         words = "finds events in another order than it wrote them"
+    for number, count in runs:
+        size, times = whole.get(number, 0), len(handled.get(number, ()))
+        if not size or count % size or count // size > times:
+            words = f"finds {count} events of message {number}, which was handled {times} times and wrote {size}"
     return [Violation(PROMISE, f"{entry.who} {words}", entry)] if words else []

@@ -125,7 +125,7 @@ class _Watch:
                 self._outcome(self._messages[entry.operation], entry)
             case "handled" | "done" | "replied" | "free" | "ActorStarted":
                 self._worked(entry)
-            case "IncarnationCrashed" | "left" | "stopped":
+            case "IncarnationCrashed" | "left" | "stops itself" | "stopping":
                 self._ended(entry)
             case "ActorFailed" | "ActorEnded":
                 self._refuses(entry)
@@ -175,7 +175,7 @@ class _Watch:
         number = entry.ids[0]
         if message.handled:
             self._broken(f"{message.name} failed definitely ({entry.detail}), and had been handled", entry)
-        if entry.detail == "MailboxFull":
+        if entry.detail == "MailboxFull" and mailbox.when_full != "drop_oldest":
             waits = len(mailbox.waiting) - (number in mailbox.waiting)
             if waits < mailbox.capacity:
                 words = f"{message.name} was refused by a full mailbox, in which {waits} of {mailbox.capacity} waited"

@@ -30,7 +30,9 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     asked = history.of("restart asked")
     anew = [entry for entry in history.of("note") if ANEW in entry.detail or REOPENED in entry.detail]
     told = sorted([*events, *asked, *anew], key=lambda entry: entry.number)
-    found = _started_early(told) + _unanswered(history, events)
+    found = _unanswered(history, events)
+    if terms.tree is None or terms.tree.strategy == "one_for_one":  # else one who gives up begins others anew
+        found += _started_early(told)
     for stated in terms.intensities:
         found += _too_many(stated, told)
     return found

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from callboard.simulations.checkers.terms import DEFAULT, SLACK_S, Terms
-from callboard.simulations.checkers.tree_state import TOLD, Leaf, TreeState
+from callboard.simulations.checkers.tree_state import ASKED, TOLD, Leaf, TreeState
 from callboard.simulations.history.entry import HistoryEntry
 from callboard.simulations.history.recorder import History
 from callboard.simulations.history.surviving import Surviving
@@ -71,7 +71,7 @@ def _begins(tree: TreeState, leaf: Leaf, entry: HistoryEntry) -> str:
     team, now = leaf.team, entry.time
     if leaf.lives:
         return f"{leaf.path} begins a life, and has one"
-    if tree.closing is not None and now > tree.closing + SLACK_S:
+    if tree.closing is not None and now > tree.closing + SLACK_S and not tree.later_teams(team):
         return f"{leaf.path} begins, and its tree is closing"
     reopens = tree.reopens(leaf, entry)
     if reopens and any(other.lives for other in team.leaves):
@@ -87,10 +87,12 @@ def _begins(tree: TreeState, leaf: Leaf, entry: HistoryEntry) -> str:
         if listed and not other.is_settled:
             return f"{leaf.path} begins, and {other.path} before it has not been ready yet"
         if team.spec.strategy != "one_for_one" and not (other.life == "up" or other.has_failed):
+            if other.life == "stopping" and other.mark is None:
+                continue  # it ends by itself: so far it was up
             if max(other.ended, other.stop_at or -1.0) < now - SLACK_S:
                 return f"{leaf.path} begins, and {other.path} before it is not up"
     for other in team.together(leaf):
-        if leaf.due is not None and other.lives and other.marked_by is leaf and other.began < leaf.ended:
+        if leaf.due is not None and other.lives and other.is_marked_by(leaf) and other.began < leaf.ended:
             return f"{leaf.path} begins again, and {other.path}, which is restarted with it, was not stopped"
     return ""
 
@@ -114,13 +116,13 @@ def _stops(tree: TreeState, leaf: Leaf, entry: HistoryEntry) -> str:
     if leaf.wish is not None or leaf.is_to_end or leaf not in team.leaves:
         return ""
     is_closing = tree.closing is not None or team.closing is not None
-    if not is_closing and leaf.marked_by is None:
+    if ASKED in leaf.marks or (not is_closing and not leaf.marks):
         return ""
     for other in team.after(leaf):
         side_by_side = not leaf.spec.awaited and not other.spec.awaited
         if other.lives and not side_by_side and other.wish is None and not other.is_to_end:
             return f"{leaf.path} is stopped before {other.path}, which comes after it"
-    if team.closing is not None or tree.closing is None:
+    if team.closing is not None or tree.closing is None or leaf.is_disturbed:
         return ""
     for later in tree.later_teams(team):
         alive = [other.path for other in later.leaves if other.lives]

@@ -7,6 +7,7 @@ before or after what they are about: a history tells of effects, and several hap
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import attrs
@@ -21,6 +22,8 @@ RESTARTS: Final[dict[str, tuple[str, ...]]] = {
     "temporary": (),
 }
 """By kind of restart: after which ends an actor is restarted."""
+ASKED: Final = "asked"
+CLOSING: Final = "closing"
 WISHES: Final = ("stop asked", "kill asked", "stops itself")
 TOLD: Final = (
     "tree begins",
@@ -45,6 +48,15 @@ TOLD: Final = (
 """Kinds of entries that say something about a tree."""
 
 
+@attrs.frozen
+class Mark:
+    """A reason of supervision to end a life."""
+
+    time: float
+    is_of_life: bool
+    """It is for the life that the actor had then. Otherwise for one that begins at that instant, or for none."""
+
+
 @attrs.define(eq=False)
 class Leaf:
     """One actor."""
@@ -57,7 +69,11 @@ class Leaf:
     began: float = -1.0
     up_at: float | None = None
     """Since when its last life was up; None: it never was."""
+    was_up_at: float | None = None
+    """Since when the life that ended last had been up."""
     ended: float = -1.0
+    was_finished: bool = False
+    """Its last life ended in order."""
     stop_at: float | None = None
     """When it began to stop."""
     is_settled: bool = False
@@ -67,11 +83,10 @@ class Leaf:
     """It is in the team as its specification lists it; others wait for nobody, and nobody for them."""
     is_gone: bool = False
     """It has left the team."""
-    mark: float | None = None
-    marked_by: Leaf | None = None
-    """Whose end the mark is for; None: for another reason."""
-    is_marked_alive: bool = False
-    """The mark is for the life that it had then. Otherwise it may be for one that begins at that instant, or for none."""
+    marks: dict[str, Mark] = attrs.Factory(dict)
+    """By the path of the actor whose end they are for; `ASKED` and `CLOSING` for other reasons."""
+    is_disturbed: bool = False
+    """Another one of its team has ended in this life of its own, and it is restarted with that one."""
     was_expected: bool = False
     """Whether supervision had asked for the end of its last life."""
     wish: float | None = None
@@ -88,7 +103,22 @@ class Leaf:
     @property
     def is_expected_to_end(self) -> bool:
         """Whether supervision has certainly asked for the end of this life."""
-        return self.mark is not None and self.is_marked_alive
+        return any(mark.is_of_life for why, mark in self.marks.items() if why != CLOSING)
+
+    @property
+    def mark(self) -> float | None:
+        """Since when there is a reason to end its life."""
+        return min((mark.time for mark in self.marks.values()), default=None)
+
+    def is_marked_by(self, other: Leaf) -> bool:
+        return other.path in self.marks
+
+    def add_mark(self, why: str, now: float, *, is_certain: bool = True) -> None:
+        if why not in self.marks or not self.marks[why].is_of_life:
+            self.marks[why] = Mark(now, self.lives and is_certain)
+
+    def keep_marks(self, keep: Callable[[str, Mark], bool]) -> None:
+        self.marks = {why: mark for why, mark in self.marks.items() if keep(why, mark)}
 
 
 @attrs.define(eq=False)
@@ -183,8 +213,7 @@ class TreeState:
                 leaf.has_failed = leaf.is_settled = True
                 leaf.due = None
                 for other in leaf.team.leaves:
-                    if other.marked_by is leaf:  # who fails alone is restarted with nobody
-                        other.mark = other.marked_by = None
+                    other.marks.pop(leaf.path, None)  # who fails alone is restarted with nobody
             case "ActorEnded":
                 leaf.is_gone, leaf.life, leaf.due = True, "", None
                 if leaf in leaf.team.leaves:
@@ -202,9 +231,10 @@ class TreeState:
             if leaf not in team.leaves:
                 team.leaves.append(leaf)
         leaf.life, leaf.began, leaf.stop_at, leaf.due = "starting", now, None, None
-        leaf.up_at = None
-        if leaf.mark is not None and (leaf.is_marked_alive or leaf.mark < now - SLACK_S):
-            leaf.mark = leaf.marked_by = None
+        leaf.up_at, leaf.is_disturbed = None, False
+        leaf.keep_marks(
+            lambda why, mark: why == CLOSING or not (mark.is_of_life or mark.time < now - SLACK_S)
+        )
         if leaf.wish is not None and leaf.wish < now - SLACK_S:
             leaf.wish = None
             leaf.wishes.clear()
@@ -214,8 +244,7 @@ class TreeState:
         for leaf in team.leaves:
             leaf.is_settled = leaf.has_failed = False
             leaf.wish = leaf.due = None
-            if leaf.mark is not None and leaf.mark < now - SLACK_S:
-                leaf.mark = leaf.marked_by = None
+            leaf.keep_marks(lambda why, mark: why == CLOSING or mark.time >= now - SLACK_S)
         for leaf in self.leaves.values():
             if leaf.team is team and leaf not in team.leaves:
                 leaf.is_gone = leaf.is_settled = leaf.is_to_end = False
@@ -224,19 +253,20 @@ class TreeState:
 
     def _ended(self, leaf: Leaf, now: float, how: str) -> None:
         if leaf.lives:  # a function that leaves may crash at once, by one of its tasks: that is one end
-            leaf.was_expected = leaf.is_expected_to_end or leaf.team.closing is not None or self.closing is not None
-            if leaf.is_marked_alive:
-                leaf.mark = leaf.marked_by = None
-        leaf.life, leaf.ended = "", now
+            leaf.was_expected = leaf.is_expected_to_end or leaf.team.closing is not None
+            leaf.keep_marks(lambda why, mark: why == CLOSING or not mark.is_of_life)
+            leaf.was_up_at = leaf.up_at
+        leaf.life, leaf.ended, leaf.was_finished = "", now, how == "finished"
         if not leaf.was_expected and how in RESTARTS[leaf.spec.restart]:
             for other in leaf.team.together(leaf):
-                _mark(other, now, leaf)
+                other.add_mark(leaf.path, now, is_certain=leaf.spec.significant)  # else it may fail alone
+                other.is_disturbed = True
 
     def _close(self, now: float) -> None:
         if self.closing is None:
             self.closing = now
         for leaf in self.leaves.values():
-            _mark(leaf, now)
+            leaf.add_mark(CLOSING, now)
 
     def _escalated(self, path: str, now: float) -> None:
         if path not in self.teams:
@@ -245,7 +275,7 @@ class TreeState:
         team = self.teams[path]
         team.closing = now
         for leaf in team.leaves:
-            _mark(leaf, now)
+            leaf.add_mark(team.path, now)
         self.is_blurred = self.spec.strategy != "one_for_one" and len(self.teams) > 1
 
     def _asked(self, entry: HistoryEntry) -> None:
@@ -254,16 +284,11 @@ class TreeState:
             return  # it has failed, and begins anew
         leaf = self.leaves[entry.who]
         if entry.kind == "add child asked":
-            leaf.is_to_end = leaf.is_listed = False
+            leaf.is_to_end = leaf.is_listed = leaf.is_settled = leaf.is_gone = False
+            if leaf not in leaf.team.leaves:
+                leaf.team.leaves.append(leaf)
         elif entry.kind == "stop child asked":
             leaf.is_to_end = True
-            _mark(leaf, now)
-        elif leaf.lives:
-            _mark(leaf, now)
-
-
-def _mark(leaf: Leaf, now: float, by: Leaf | None = None) -> None:
-    if leaf.mark is None or (not leaf.lives and leaf.mark < now):
-        leaf.mark, leaf.marked_by, leaf.is_marked_alive = now, by, leaf.lives
-    elif by is None:
-        leaf.marked_by = None
+            leaf.add_mark(ASKED, now)
+        else:
+            leaf.add_mark(ASKED, now)

@@ -211,8 +211,8 @@ class Program:
 
     async def _revive(self, system: System, machine: Machine, failed: list[str]) -> None:
         """Restart who has failed: a team that failed as a whole, or actors one by one."""
-        while failed:
-            path = failed.pop()
+        paths, failed[:] = tuple(failed), []
+        for path in paths:
             team, _, name = path.partition("/")
             with suppress(CallboardError):
                 if next(node.state for node in system.tree().children if node.name == team) == "failed":
@@ -345,7 +345,7 @@ class _Sending:
         try:
             with trio.CancelScope() as scope:
                 if leaves:
-                    scope.deadline = world.now + (self.timeout or 0.01)
+                    scope.deadline = world.now + (0.01 if self.timeout is None else self.timeout)
                 answer = await self._sent(ref, way)
         except Refused:
             tell("answered" if self.order.wish == "refuse" else "refused", "Refused")

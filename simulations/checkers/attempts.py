@@ -2,10 +2,10 @@
 
 The number that a consumer sees starts at 1 and never falls; after a nack that counted it has risen. It rises by at
 most one per delivery, but for leases that nobody saw: those that ran out before they were handed on, one per
-visibility timeout at most, and those that opening the runtime voided, one per boot, and one per time that it ended and
-was opened again: when it ends for a full disk, nobody can write that a lease was released. Leases and nacks are given
-to the system and not synced, so a power cut may take them, and the number starts where the disk says; so may a sync
-that failed, for whoever reads the disk afterwards.
+visibility timeout at most, and one per lease that was shortened; and those that opening the runtime voided, one per
+boot, and one per time that it ended and was opened again: when it ends for a full disk, nobody can write that a lease
+was released. Leases and nacks are given to the system and not synced, so a power cut may take them, and the number
+starts where the disk says; so may a sync that failed, for whoever reads the disk afterwards.
 """
 
 from __future__ import annotations
@@ -28,10 +28,13 @@ SYNC_FAILS = "FailVerb:sync"
 
 
 class _Last(NamedTuple):
+    number: int = -1
     attempt: int = 0
     time: float = 0.0
     opening: int = 1
     """How often the runtime had been opened."""
+    shortened: int = 0
+    """How many leases in the group's partition had been shortened."""
     is_nacked: bool = False
     least: int = 0
 
@@ -44,14 +47,21 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     salvaged = terms.salvaged(history)
     found: list[Violation] = []
     last: dict[tuple[str, str, int, int], _Last] = {}
+    shortened: dict[tuple[str, str, int], int] = {}
+    begun = {entry.operation: entry.number for entry in history.of("nack")}
     opening, sync_failed = 0, False
     for entry in history.of(
-        "delivered", "nacked", "power cut", "booted", "note", "fault", "IncarnationCrashed"
+        "delivered", "extended", "nacked", "power cut", "booted", "note", "fault", "IncarnationCrashed"
     ):
         if entry.kind == "fault":
             sync_failed = sync_failed or entry.who.startswith(SYNC_FAILS)
             continue
         if entry.kind == "note" and not entry.detail.startswith(REOPENED):
+            continue
+        if entry.kind == "extended":
+            if entry.until < entry.time + terms.visibility_s.get(entry.group, VISIBILITY_S):
+                where = entry.group, entry.topic, entry.partition
+                shortened[where] = shortened.get(where, 0) + 1
             continue
         if entry.kind not in ("delivered", "nacked"):
             opening += entry.kind in ("booted", "note")
@@ -65,32 +75,36 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
         if entry.kind == "nacked":
             for offset in entry.offsets:
                 place = (group, topic, partition, offset)
-                last[place] = last.get(place, _NEVER)._replace(is_nacked=True)
+                nacked = last.get(place, _NEVER)
+                # Who nacks may be told after others were handed the message.
+                is_nacked = nacked.is_nacked or nacked.number < begun[entry.operation]
+                last[place] = nacked._replace(is_nacked=is_nacked)
             continue
         visibility_s = terms.visibility_s.get(group, VISIBILITY_S)
         for offset, attempt in zip(entry.offsets, entry.attempts, strict=True):
             place = (group, topic, partition, offset)
             before = last.get(place)
-            last[place] = _Last(attempt, entry.time, opening, least=attempt)
+            count = shortened.get(place[:3], 0)
+            last[place] = _Last(entry.number, attempt, entry.time, opening, count, least=attempt)
             if before is None and attempt == 1:
                 continue
-            problem = _problem(before or _NEVER, attempt, entry, opening, visibility_s)
+            problem = _problem(before or _NEVER, last[place], entry, visibility_s)
             if problem:
                 words = f"{group} was handed {topic}/{partition}@{offset} as attempt {attempt}: {problem}"
                 found.append(Violation(PROMISE, words, entry))
     return found
 
 
-def _problem(
-    before: _Last, attempt: int, entry: HistoryEntry, opening: int, visibility_s: float
-) -> str | None:
+def _problem(before: _Last, now: _Last, entry: HistoryEntry, visibility_s: float) -> str | None:
+    attempt = now.attempt
     if attempt < 1:
         return "attempts begin at 1"
     if attempt < before.least:
         return f"it had been attempt {before.attempt}"
     if before.is_nacked and attempt == before.attempt:
         return "the one before was nacked, and has the same number"
-    unseen = max(0, opening - before.opening) + int((entry.time - before.time) / visibility_s)
+    unseen = max(0, now.opening - before.opening) + int((entry.time - before.time) / visibility_s)
+    unseen += now.shortened - before.shortened
     if attempt > before.attempt + 1 + unseen:
         return f"the one before was {before.attempt}, and at most {unseen} can have gone unseen"
     return None

@@ -62,5 +62,7 @@ def _recovered(
     for number, count in runs:
         size, times = whole.get(number, 0), len(handled.get(number, ()))
         if not size or count % size or count // size > times:
-            words = f"finds {count} events of message {number}, which was handled {times} times and wrote {size}"
+            words = (
+                f"finds {count} events of message {number}, which was handled {times} times and wrote {size}"
+            )
     return [Violation(PROMISE, f"{entry.who} {words}", entry)] if words else []

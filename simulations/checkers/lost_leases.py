@@ -30,6 +30,10 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
                 held.clear()
             continue
         places = [(entry.who, entry.topic, entry.partition, offset) for offset in entry.offsets]
+        if entry.kind == "extended":
+            for place, until in held.items():  # what was leased together ends together
+                if place[:3] == (entry.who, entry.topic, entry.partition):
+                    held[place] = min(until, entry.until)
         if entry.kind in ("delivered", "extended"):
             held.update(dict.fromkeys(places, entry.until))
             continue

@@ -9,7 +9,6 @@ when they are full, and hold no more than they should; an actor with nothing els
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import Final
 
 import attrs
@@ -160,9 +159,7 @@ class _Watch:
                 and waits > mailbox.capacity + IN_HAND
                 and not mailbox.has_failed
             ):
-                words = (
-                    f"{waits} statements wait for {entry.topic}, whose mailbox has room for {mailbox.capacity}"
-                )
+                words = f"{waits} statements wait for {entry.topic}, whose mailbox has room for {mailbox.capacity}"
                 self._broken(words, entry)
         if entry.kind == "answered" and message.replied is None:
             self._broken(f"{message.name} was answered by nobody", entry)
@@ -208,7 +205,9 @@ class _Watch:
         number = entry.ids[0]
         message.handled.append(entry)
         if message.outcome is not None and message.outcome.kind == "refused":
-            self._broken(f"{message.name} failed definitely ({message.outcome.detail}), and is handled", entry)
+            self._broken(
+                f"{message.name} failed definitely ({message.outcome.detail}), and is handled", entry
+            )
         if len(message.handled) > 1 + mailbox.retries:
             self._broken(f"{message.name} is handled for the {len(message.handled)}th time", entry)
         if message.done is not None:
@@ -244,7 +243,9 @@ class _Watch:
         for number, (time, message) in tuple(self._woken.items()):
             if entry.time > time + SLACK_S:
                 del self._woken[number]
-                words = f"{message.name} was answered, or cannot be any more, and its asker does not hear of it"
+                words = (
+                    f"{message.name} was answered, or cannot be any more, and its asker does not hear of it"
+                )
                 self._broken(words, entry)
 
     def _slept(self, mailbox: _Mailbox, messages: list[_Message], entry: HistoryEntry) -> None:
@@ -280,7 +281,9 @@ class _Watch:
         if message.done is not None:
             self._broken(f"{message.name} was handled, and is a dead letter ({entry.detail})", entry)
         elif (entry.detail == "crashed") != bool(message.handled):
-            self._broken(f"{message.name} is a dead letter for a reason that is not true: {entry.detail}", entry)
+            self._broken(
+                f"{message.name} is a dead letter for a reason that is not true: {entry.detail}", entry
+            )
 
     def _fates(self, entry: HistoryEntry) -> None:
         """The tree has ended: every statement that was accepted has its fate."""

@@ -33,6 +33,8 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
             holder = held.get(place)
             if kind == "extended":
                 if holder is not None and holder.who == entry.who:
+                    if entry.until < holder.until:
+                        _shorten(held, entry)
                     held[place] = holder._replace(until=entry.until)
                 continue
             if kind != "delivered":
@@ -47,6 +49,14 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
                 found.append(Violation(PROMISE, words, entry))
             held[place] = entry
     return found
+
+
+def _shorten(held: dict[tuple[str, str, int, int], HistoryEntry], entry: HistoryEntry) -> None:
+    """What was leased together with a message whose lease was shortened is held no longer, and nobody knows what."""
+    where = entry.group, entry.topic, entry.partition
+    for place, holder in held.items():
+        if place[:3] == where and holder.who == entry.who and holder.until > entry.until:
+            held[place] = holder._replace(until=entry.until)
 
 
 def _holds(holder: HistoryEntry, entry: HistoryEntry, gone: set[int]) -> bool:

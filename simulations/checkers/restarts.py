@@ -136,7 +136,9 @@ class _Books:
             window.restarts.popleft()
         inside = sum(now - restart < period_s - SLACK_S for restart in window.restarts)
         if inside > intensity:
-            return f"{leaf.path} is the {inside}th to be restarted within {period_s:g} s, and {intensity} may be"
+            return (
+                f"{leaf.path} is the {inside}th to be restarted within {period_s:g} s, and {intensity} may be"
+            )
         return self._delayed(leaf, entry, period_s)
 
     def _delayed(self, leaf: Leaf, entry: HistoryEntry, period_s: float) -> str:
@@ -158,7 +160,9 @@ class _Books:
         if fitting:
             return ""
         numbers = " or ".join(map(str, sorted(possible)))
-        return f"{leaf.path} waits {delay_s:g} s for restart {numbers} in a row, which its backoff does not say"
+        return (
+            f"{leaf.path} waits {delay_s:g} s for restart {numbers} in a row, which its backoff does not say"
+        )
 
     def _failed(self, leaf: Leaf, entry: HistoryEntry) -> str:
         if leaf.team.closing is not None:

@@ -52,9 +52,7 @@ def _in_time(asked: HistoryEntry, outcome: HistoryEntry) -> list[Violation]:
     if outcome.time > asked.until + SLACK_S:
         words = f"{question} ended after {outcome.time - asked.time:g} s ({outcome.detail})"
         return [Violation(PROMISE, words, outcome)]
-    if outcome.detail == "AskTimeout" and (
-        outcome.time < asked.until - SLACK_S or math.isinf(asked.until)
-    ):
+    if outcome.detail == "AskTimeout" and (outcome.time < asked.until - SLACK_S or math.isinf(asked.until)):
         words = f"{question} was given up after {outcome.time - asked.time:g} s"
         return [Violation(PROMISE, words, outcome)]
     return []

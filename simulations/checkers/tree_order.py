@@ -83,7 +83,9 @@ def _begins(tree: TreeState, leaf: Leaf, entry: HistoryEntry) -> str:
     for other in team.before(leaf):
         listed = other.spec.awaited and other.is_listed and not other.is_gone
         if reopens and listed:
-            return f"{leaf.path} begins before {other.path}, which was to be first in the new life of their team"
+            return (
+                f"{leaf.path} begins before {other.path}, which was to be first in the new life of their team"
+            )
         if listed and not other.is_settled:
             return f"{leaf.path} begins, and {other.path} before it has not been ready yet"
         if team.spec.strategy != "one_for_one" and not (other.life == "up" or other.has_failed):
@@ -140,7 +142,9 @@ def _ends(tree: TreeState, leaf: Leaf, entry: HistoryEntry, *, is_quick: bool) -
         if leaf.mark is None:
             return f"{leaf.path} is killed, and nobody had a reason"
         if now < leaf.mark + grace_s - SLACK_S:
-            return f"{leaf.path} is killed after {now - leaf.mark:g} s at most, and its grace is {grace_s:g} s"
+            return (
+                f"{leaf.path} is killed after {now - leaf.mark:g} s at most, and its grace is {grace_s:g} s"
+            )
     late = leaf.mark is not None and leaf.wish is None and leaf.stop_at is not None and is_quick
     if late and leaf.stop_at is not None and now > leaf.stop_at + grace_s + SLACK_S:
         return f"{leaf.path} has taken {now - leaf.stop_at:g} s to stop, and its grace is {grace_s:g} s"

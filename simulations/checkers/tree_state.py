@@ -156,7 +156,9 @@ class TreeState:
         self.closing: float | None = None
         self.is_blurred = False
         """Teams are restarted with another: when, only their supervisor knows. From here on nothing more is known."""
-        self.teams = {team.name: Team(team.name, team) for team in spec.children if isinstance(team, SupervisorSpec)}
+        self.teams = {
+            team.name: Team(team.name, team) for team in spec.children if isinstance(team, SupervisorSpec)
+        }
         self.leaves: dict[str, Leaf] = {}
         for team in self.teams.values():
             team.began = begun.time

@@ -1,7 +1,7 @@
 """Observed clients: thin wrappers over the public face that record what they do and see. They change nothing.
 
-Each passes a probe of the world when it acts ("publish", "deliver", "ack", "nack", "release", "flush"), so
-that faults can wait for it.
+Each passes a probe of the world when it acts ("publish", "deliver", "ack", "nack", "release", "flush"), and when it is
+told that what it did is done ("published", "acked", "nacked", "released"), so that faults can wait for it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import trio
 from callboard.log.errors import CallboardError, InvalidArgument, LeaseLost, PartialPublish
 from callboard.message import Message, Receipt
 from callboard.received import ReceivedBatch, ReceivedMessage
-from callboard.simulations.history.entry import SETTLEMENTS
+from callboard.simulations.history.entry import BACKOFF, LAZY, RECEIVING, SETTLEMENTS
 from callboard.simulations.history.recorder import History
 
 RETRY_AFTER_S = 0.5
@@ -76,7 +76,9 @@ class ObservedTopic:
             self._unawaited.append(number)
             return self._record("unsure", operation, (number,), detail="not waited for")
         self._history.stored.add(number)
-        return self._record("published", operation, (number,), receipt.partition, (receipt.offset,), acks)
+        end = self._record("published", operation, (number,), receipt.partition, (receipt.offset,), acks)
+        self._world.probe(end, self.who)
+        return end
 
     async def publish_batch(
         self,
@@ -134,6 +136,7 @@ class ObservedTopic:
             history.stored.update(here)
             offsets = tuple(range(first, first + len(here)))
             self._record("published", operation, here, stored.partition, offsets, acks)
+        self._world.probe("published", self.who)
         return "published"
 
     def _fates(self, operation: int, numbers: tuple[int, ...], fates: Sequence[Any], acks: str) -> None:
@@ -215,15 +218,12 @@ class ObservedConsumer:
         return self
 
     async def __anext__(self) -> ReceivedMessage:
-        message: ReceivedMessage = await self.inner.__anext__()
-        self._delivered(message)
+        message: ReceivedMessage = await self._asked(self.inner.__anext__)
         return message
 
     async def get(self, *, timeout: float | None = None) -> ReceivedMessage | None:
         """The next message, None when there is none within `timeout` seconds."""
-        message: ReceivedMessage | None = await self.inner.get(timeout=timeout)
-        if message is not None:
-            self._delivered(message)
+        message: ReceivedMessage | None = await self._asked(lambda: self.inner.get(timeout=timeout))
         return message
 
     def receive(self, *, timeout: float | None = None) -> ObservedReceiving:
@@ -232,13 +232,26 @@ class ObservedConsumer:
 
     async def next_batch(self, *, max_records: int = 100, max_wait: float = 0.01) -> ReceivedBatch:
         """The next batch."""
-        batch: ReceivedBatch = await self.inner.batches(
-            max_records=max_records, max_wait=max_wait
-        ).__anext__()
-        self._delivered(batch)
+        batches = self.inner.batches(max_records=max_records, max_wait=max_wait)
+        batch: ReceivedBatch = await self._asked(batches.__anext__, fills_s=max_wait)
         return batch
 
-    def _delivered(self, held: ReceivedMessage | ReceivedBatch) -> None:
+    async def _asked(self, call: Callable[[], Any], *, fills_s: float = 0.0, detail: str = "") -> Any:
+        """Ask for what comes next, and record since when it is waited for; None is recorded as given up."""
+        until = self._history.now() + fills_s
+        self._record("asks", self.life, until=until)
+        try:
+            held = await call()
+        except BaseException:
+            self._record("gave up", self.life)
+            raise
+        if held is None:
+            self._record("gave up", self.life)
+        else:
+            self._delivered(held, detail)
+        return held
+
+    def _delivered(self, held: ReceivedMessage | ReceivedBatch, detail: str = "") -> None:
         identify = self._history.identify
         if isinstance(held, ReceivedBatch):
             columns = held.values(), held.keys(), held.headers(), held.timestamps()
@@ -248,7 +261,9 @@ class ObservedConsumer:
         else:
             ids = (identify(held.value, held.key, held.headers, held.timestamp),)
             offsets, attempts, until = (held.offset,), (held.attempt,), held.deadline
-        self._record("delivered", self.life, held, offsets, ids=ids, attempts=attempts, until=until)
+        self._record(
+            "delivered", self.life, held, offsets, ids=ids, attempts=attempts, until=until, detail=detail
+        )
         self._world.probe("deliver", self.who)
 
     # -- settling
@@ -262,7 +277,8 @@ class ObservedConsumer:
     ) -> str:
         """Nack; returns how it ended. Without a `delay` the group's backoff holds, of which `least_s` is the least."""
         until = self._history.now() + (least_s if delay is None else delay)
-        return await self._settle("nack", held, lambda: held.nack(delay=delay), until=until)
+        detail = BACKOFF if delay is None else ""
+        return await self._settle("nack", held, lambda: held.nack(delay=delay), until=until, detail=detail)
 
     async def release(self, held: ReceivedMessage | ReceivedBatch) -> str:
         """Release; returns how it ended."""
@@ -273,11 +289,18 @@ class ObservedConsumer:
         return await self._settle("extend", message, lambda: message.extend(seconds))
 
     async def _settle(
-        self, verb: str, held: Any, call: Callable[[], Any], *, lazy: bool = False, until: float = 0.0
+        self,
+        verb: str,
+        held: Any,
+        call: Callable[[], Any],
+        *,
+        lazy: bool = False,
+        until: float = 0.0,
+        detail: str = "",
     ) -> str:
         offsets = tuple(held.offsets()) if isinstance(held, ReceivedBatch) else (held.offset,)
         operation = self._history.operation()
-        self._record(verb, operation, held, offsets, until=until)
+        self._record(verb, operation, held, offsets, until=until, detail=LAZY if lazy else detail)
         self._world.probe(verb, self.who)
         try:
             await call()
@@ -300,7 +323,9 @@ class ObservedConsumer:
             self._lazy.append((operation, held, offsets))
             return "unsure"
         until = held.deadline if verb == "extend" else 0.0
-        return self._record(SETTLEMENTS[verb], operation, held, offsets, until=until)
+        end = self._record(SETTLEMENTS[verb], operation, held, offsets, until=until)
+        self._world.probe(end, self.who)
+        return end
 
     async def flush(self) -> None:
         """Wait until all acks that nobody waited for are synced. When one failed, none is known to have happened."""
@@ -344,9 +369,7 @@ class ObservedReceiving:
         self._message: ReceivedMessage | None = None
 
     async def __aenter__(self) -> ReceivedMessage | None:
-        self._message = await self._inner.__aenter__()
-        if self._message is not None:
-            self._consumer._delivered(self._message)
+        self._message = await self._consumer._asked(self._inner.__aenter__, detail=RECEIVING)
         return self._message
 
     async def __aexit__(self, kind: Any, error: BaseException | None, traceback: Any) -> bool:

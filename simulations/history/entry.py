@@ -25,6 +25,12 @@ from typing import Final, NamedTuple
 ALTERED: Final = -1
 """The id of bytes that nobody published."""
 SETTLEMENTS: Final = {"ack": "acked", "nack": "nacked", "release": "released", "extend": "extended"}
+LAZY: Final = "lazy"
+"""The detail of an ack that nobody waits for."""
+RECEIVING: Final = "receive"
+"""The detail of a delivery whose lease is renewed until its consumer is done with it."""
+BACKOFF: Final = "backoff"
+"""The detail of a nack that leaves the delay to the group's settings."""
 
 
 class HistoryEntry(NamedTuple):
@@ -48,7 +54,8 @@ class HistoryEntry(NamedTuple):
     offsets: tuple[int, ...] = ()
     attempts: tuple[int, ...] = ()
     until: float = 0.0
-    """Deliveries: when the lease ends. Nacks: when the delay does. Restarts: the delay in seconds."""
+    """Deliveries: when the lease ends. Nacks: when the delay does. Who waits for a batch: when that may be not full.
+    Restarts: the delay in seconds."""
     detail: str = ""
 
     def words(self) -> str:
@@ -114,6 +121,8 @@ _WORDS: Final[dict[str, Callable[[HistoryEntry], str]]] = {
         f"{e.who} does not know whether this happened: {e.messages} at {e.place} ({e.detail})"
     ),
     "flushed": lambda e: f"publisher {e.who} was told that everything is synced: {e.messages}",
+    "asks": lambda e: f"{_of_group(e)} waits for a message",
+    "gave up": lambda e: f"{_of_group(e)} waits no more",
     "delivered": lambda e: f"{_of_group(e)} was handed {e.place}{_attempt(e)}: {e.messages}",
     "ack": lambda e: f"{_of_group(e)} acks {e.place}",
     "acked": lambda e: f"{_of_group(e)} was told that its ack of {e.place} is synced",
@@ -133,6 +142,7 @@ _WORDS: Final[dict[str, Callable[[HistoryEntry], str]]] = {
     "closed": lambda e: f"machine {e.operation} was done",
     "note": lambda e: e.detail,
     "healed": lambda e: "from here on nothing fails any more",
+    "fault lasts": lambda e: f"what {e.who} does ends at {e.until:.3f} s",
     "fault": lambda e: f"fault {e.who}: {e.detail}",
     "ActorRestarted": lambda e: f"actor {e.who} is restarted after {e.until:g} s ({e.detail})",
     "IncarnationCrashed": lambda e: f"actor {e.who} crashed ({e.detail})",

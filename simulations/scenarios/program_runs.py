@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -48,7 +47,17 @@ if TYPE_CHECKING:
     from callboard.simulations.world import Machine, World
 
 TIMEOUTS_S: Final = (5.0, 0.0, 0.001, 0.01, 0.1, 0.5, 1.0, 20.0, math.inf, None)
-WAYS: Final = ("ask", "ask", "tell", "tell", "tell at once", "ask at once", "ask and leave", "tell and leave", "flood")
+WAYS: Final = (
+    "ask",
+    "ask",
+    "tell",
+    "tell",
+    "tell at once",
+    "ask at once",
+    "ask and leave",
+    "tell and leave",
+    "flood",
+)
 CALLS: Final = ("stop", "kill", "restart child", "replace child", "crash")
 FLOOD: Final = 8
 OPERATOR_S: Final = 0.3
@@ -133,7 +142,33 @@ class Program:
         world.heal()
         world.disk.crash()
         await world.machine_until_done(self._session)
+        self._mark()
         enforce(world.history, Surviving(()), self.terms)
+
+    def _mark(self) -> None:
+        history, sometimes = self.world.history, self.world.sometimes
+        asked = {entry.who for entry in history.of("restart asked")}
+        failed = {entry.who for entry in history.of("ActorFailed")}
+        told = history.of("refused", "unsure")
+        crashes = history.of("IncarnationCrashed")
+        restarts = history.of("ActorRestarted")
+        sometimes("a failed actor was revived", bool(asked & failed))
+        sometimes("a failed team was revived", any("/" not in path for path in asked))
+        sometimes("a team gave up", any(entry.who for entry in history.of("Escalated")))
+        sometimes("a tree gave up", any(not entry.who for entry in history.of("Escalated")))
+        sometimes("several actors were restarted together", len(history.of("begins")) > len(restarts) * 2 > 0)
+        sometimes("an actor was killed when its grace was over", any(e.detail == "killed" for e in crashes))
+        sometimes(
+            "a durable actor recovered what it had written", any(e.ids for e in history.of("recovered"))
+        )
+        sometimes("a mailbox was full", any(entry.detail == "MailboxFull" for entry in told))
+        sometimes("a question was given up in time", any(entry.detail == "AskTimeout" for entry in told))
+        ends = {}
+        anew = False
+        for entry in restarts:
+            anew |= entry.until < ends.get(entry.who, 0.0) / 2
+            ends[entry.who] = entry.until
+        sometimes("a backoff began anew", anew)
 
     # -- the program
 
@@ -241,7 +276,9 @@ class Program:
                     continue
                 done += 1
                 if traffic.calls_every > 0 and done % traffic.calls_every == 0:
-                    nursery.start_soon(self._call, system, machine, one_of(entropy, CALLS), entropy, name=name)
+                    nursery.start_soon(
+                        self._call, system, machine, one_of(entropy, CALLS), entropy, name=name
+                    )
                 else:
                     await self._send(nursery, system, machine, name, entropy)
                 if traffic.quiet_every > 0 and done % traffic.quiet_every == 0:

@@ -20,6 +20,7 @@ from callboard.simulations.scenarios.broker_runs import (
     SeveralTopics,
 )
 from callboard.simulations.scenarios.damage_runs import DamagedMiddle
+from callboard.simulations.scenarios.delivery_runs import Deliveries
 from callboard.simulations.scenarios.program_runs import ActorPrograms
 from callboard.simulations.scenarios.recorded_runs import RecordedDay, RecordedTraffic
 from callboard.simulations.scenarios.retention_runs import RetentionAgainstReaders
@@ -41,6 +42,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         DamagedMiddle(),
         SeveralTopics(),
         EveryFeature(),
+        Deliveries(),
         RecordedTraffic(),
         RecordedDay(),
     )

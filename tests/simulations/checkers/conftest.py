@@ -78,6 +78,7 @@ class Script:
         who: str = "w1",
         life: int = 900,
         until: float = 1e9,
+        detail: str = "",
     ) -> Script:
         """A consumer of `billing` is handed a message."""
         self.history.record(
@@ -92,18 +93,31 @@ class Script:
             (offset,),
             (attempt,),
             until,
+            detail,
         )
         return self
 
     def settle(
-        self, offset: int, verb: str = "ack", end: str | None = "acked", who: str = "w1", until: float = 0.0
+        self,
+        offset: int,
+        verb: str = "ack",
+        end: str | None = "acked",
+        who: str = "w1",
+        until: float = 0.0,
+        detail: str = "",
     ) -> Script:
         """It settles the message; `end` None: nobody knows how that ended."""
         operation = self.history.operation()
         for kind in filter(None, (verb, end)):
+            place = operation, "orders", 0, "billing"
             self.history.record(
-                self.machine, kind, who, operation, "orders", 0, "billing", offsets=(offset,), until=until
+                self.machine, kind, who, *place, offsets=(offset,), until=until, detail=detail
             )
+        return self
+
+    def ask(self, life: int = 900, who: str = "w1", until: float = 0.0) -> Script:
+        """A consumer waits for a message."""
+        self.history.record(self.machine, "asks", who, life, "orders", group="billing", until=until)
         return self
 
     def read(self, offset: int, number: int, life: int = 0) -> Script:

@@ -66,7 +66,7 @@ class _Mailbox:
 
 
 def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:
-    """Messages with no fate or two, out of order, late; and mailboxes that drop, refuse or hold what they should not."""
+    """Messages with no fate or two, out of order, late; mailboxes that drop, refuse or hold what they should not."""
     if terms.tree is None:
         return []
     found: list[Violation] = []
@@ -255,7 +255,8 @@ class _Watch:
                 continue
             since = max(free, message.outcome.time)
             if entry.time > since + SLACK_S:
-                words = f"{entry.who or message.sent.topic} had nothing to do for {entry.time - since:g} s while {message.name} waited"
+                idle_s = entry.time - since
+                words = f"{message.sent.topic} had nothing to do for {idle_s:g} s while {message.name} waited"
                 self._broken(words, entry)
 
     def _asleep(self, entry: HistoryEntry) -> None:

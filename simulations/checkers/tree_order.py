@@ -112,7 +112,7 @@ def _above(tree: TreeState, leaf: Leaf, entry: HistoryEntry) -> str:
 
 
 def _stops(tree: TreeState, leaf: Leaf, entry: HistoryEntry) -> str:
-    team, now = leaf.team, entry.time
+    team = leaf.team
     if leaf.mark is None:
         return f"{leaf.path} is stopped, and nobody had a reason" if leaf.wish is None else ""
     if leaf.wish is not None or leaf.is_to_end or leaf not in team.leaves:

@@ -175,9 +175,7 @@ class TreeState:
     def reopens(self, leaf: Leaf, entry: HistoryEntry) -> bool:
         """Whether a life of `leaf` that begins now is of a new life of its team."""
         team = leaf.team
-        if team.closing is None or entry.time <= team.closing + SLACK_S or self.closing is not None:
-            return False
-        return True
+        return team.closing is not None and entry.time > team.closing + SLACK_S and self.closing is None
 
     # -- one entry
 

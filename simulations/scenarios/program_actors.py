@@ -1,8 +1,9 @@
 """The actors of a program: each does what its messages say, and tells the history what happens to it.
 
-What they tell: `begins` (a life has begun), `handled` (a message is in hand), `done` (it left the hand), `writes` and `written`
-(`persist` began and returned), `replied` (an answer was given), `free` (the actor will take the next message), `stops itself`, `stopping` and `stopped` (the hook began
-and ended), `recovered` (a durable actor has read its journal: which events there are).
+What they tell: `begins` (a life has begun), `handled` (a message is in hand), `done` (it left the hand), `writes` and
+`written` (`persist` began and returned), `replied` (an answer was given), `free` (the actor takes the next message),
+`stops itself`, `stopping` and `stopped` (the hook began and ended), `left` (a function ended while it waited for a
+message), `recovered` (a durable actor has read its journal: which events there are).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from callboard.simulations.world import World
 
 WISHES: Final = ("answer", "answer", "sleep", "persist", "persist", "defer", "refuse", "later")
-"""What a message may ask for, but for ends: an answer, at once, after a while, after a write, from a task; a refusal."""
+"""What a message may ask for: an answer, at once, after a while, after a write, from a task; a refusal."""
 EVENTS_MAX: Final = 3
 BATCH: Final = "of a batch"
 """A message that left the hand in a batch: the actor is not free yet."""

@@ -312,7 +312,7 @@ async def test_a_child_that_ends_too_often_without_an_error_fails(autojump_clock
 
 @pytest.mark.parametrize("call", ["restart_child", "stop_child"])
 async def test_a_call_about_a_child_that_is_just_ending(autojump_clock, stage, noting, call):
-    """To restart or stop a child in the very moment in which it ends for good is to hear that it has ended, or is gone."""
+    """Who restarts or stops a child in the very moment in which it ends for good hears that it has ended."""
     heard = []
 
     async def call_when(event, system):

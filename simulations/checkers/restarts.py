@@ -64,6 +64,8 @@ class _Row:
     """How many there may have been."""
     base: float = -math.inf
     """When its last life was to begin."""
+    anew: float = -math.inf
+    """When it began anew by hand. What is told at that instant may have been decided before."""
 
 
 class _Books:
@@ -92,7 +94,7 @@ class _Books:
                 self._anew(leaf.team)
             case "restart asked" | "add child asked":
                 self._window_alone(leaf).clear()
-                self._rows[leaf.path] = _Row()
+                self._rows[leaf.path] = _Row(anew=entry.time)
             case "IncarnationCrashed" | "stopped" | "left":
                 self._ended(leaf, entry)
             case "ActorRestarted":
@@ -131,8 +133,9 @@ class _Books:
             return f"{leaf.path} is {leaf.spec.restart}, has {how}, and is restarted"
         window, intensity, period_s = self._window(leaf)
         now = entry.time
-        window.restarts.append(now)
-        while now - window.restarts[0] > period_s + SLACK_S:
+        if leaf.spec.significant or now > self._rows.setdefault(leaf.path, _Row()).anew + SLACK_S:
+            window.restarts.append(now)
+        while window.restarts and now - window.restarts[0] > period_s + SLACK_S:
             window.restarts.popleft()
         inside = sum(now - restart < period_s - SLACK_S for restart in window.restarts)
         if inside > intensity:
@@ -156,6 +159,8 @@ class _Books:
             if longest_s * (1 - backoff.jitter) - SLACK_S <= delay_s <= longest_s + SLACK_S:
                 fitting.add(count)
         row.counts = frozenset(fitting or possible)
+        if now <= row.anew + SLACK_S:
+            row.counts |= {0}
         row.base = now + delay_s
         if fitting:
             return ""

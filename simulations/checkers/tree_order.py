@@ -51,7 +51,7 @@ def _wrong(tree: TreeState, entry: HistoryEntry, *, is_quick: bool) -> str:
         alive = [leaf.path for leaf in tree.leaves.values() if leaf.lives]
         return f"{alive[0]} lives, and its tree has ended" if alive else ""
     leaf = tree.leaves.get(entry.who)
-    if leaf is None or tree.is_blurred:
+    if leaf is None or tree.is_blurred or leaf.team.blurred is not None:
         return ""
     match entry.kind:
         case "begins":

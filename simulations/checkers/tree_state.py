@@ -131,6 +131,8 @@ class Team:
     """In start order."""
     closing: float | None = None
     """When it gave up."""
+    blurred: float | None = None
+    """When children were added while it was closing: before or after those that it adds itself, nobody can tell."""
     began: float = -1.0
 
     def after(self, leaf: Leaf) -> list[Leaf]:
@@ -169,6 +171,7 @@ class TreeState:
                     team.leaves.append(leaf)
 
     def later_teams(self, team: Team) -> list[Team]:
+        """Those that begin after `team`."""
         teams = list(self.teams.values())
         return teams[teams.index(team) + 1 :]
 
@@ -241,6 +244,8 @@ class TreeState:
 
     def _reopen(self, team: Team, now: float) -> None:
         team.closing, team.began = None, now
+        if team.blurred is not None and team.blurred < now - SLACK_S:
+            team.blurred = None
         for leaf in team.leaves:
             leaf.is_settled = leaf.has_failed = False
             leaf.wish = leaf.due = None
@@ -283,6 +288,8 @@ class TreeState:
         if entry.who in self.teams:
             return  # it has failed, and begins anew
         leaf = self.leaves[entry.who]
+        if leaf.team.closing is not None and entry.kind != "restart asked":
+            leaf.team.blurred = now
         if entry.kind == "add child asked":
             leaf.is_to_end = leaf.is_listed = leaf.is_settled = leaf.is_gone = False
             if leaf not in leaf.team.leaves:

@@ -219,7 +219,7 @@ class Account(DurableActor[Order, "list[int]"]):
             "recovered", self.context.path, ids=tuple(self.written), life=self.context.incarnation
         )
 
-    receive = Plain.receive  # type: ignore[assignment]
+    receive = Plain.receive
 
     async def write(self, order: Order) -> None:
         """So many events, all or none."""

@@ -19,6 +19,7 @@ from callboard.actors.kernel.cell import Terminated
 from callboard.actors.kernel.events import ActorFailed
 from callboard.log.errors import CallboardError, RestartLimitReached
 from callboard.simulations.checkers import Terms, enforce
+from callboard.simulations.checkers.mailboxes import specs_of
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.faults.swarm import FaultSpace
 from callboard.simulations.history.surviving import Surviving
@@ -131,7 +132,7 @@ class Program:
             ),
             tree=spec,
         )
-        self.paths = [f"{team.name}/{child.name}" for team in spec.children for child in team.children]  # type: ignore[union-attr]
+        self.paths = list(specs_of(spec))
 
     async def run(self) -> None:
         """The clients, in as many lives of machines as it takes; then one life more, to see what is left."""
@@ -163,7 +164,7 @@ class Program:
         )
         sometimes("a mailbox was full", any(entry.detail == "MailboxFull" for entry in told))
         sometimes("a question was given up in time", any(entry.detail == "AskTimeout" for entry in told))
-        ends = {}
+        ends: dict[str, float] = {}
         anew = False
         for entry in restarts:
             anew |= entry.until < ends.get(entry.who, 0.0) / 2

@@ -27,7 +27,9 @@ def child(name, **more):
 def tree(strategy="one_for_one", *, intensity=2, mailbox=None, **more):
     """Terms of a tree with one team, `t`, of the actors `a`, `b` and `c`."""
     children = [child(name, mailbox=mailbox or MailboxSpec(), **more) for name in "abc"]
-    team = SupervisorSpec(name="t", strategy=strategy, intensity=intensity, period=PERIOD_S, children=children)
+    team = SupervisorSpec(
+        name="t", strategy=strategy, intensity=intensity, period=PERIOD_S, children=children
+    )
     return Terms(tree=SupervisorSpec(name="root", children=[team]))
 
 
@@ -151,12 +153,15 @@ def test_what_failed_definitely_and_is_handled(program, left, detail):
 def test_messages_out_of_order(program, left):
     """What was sent first is handled first, whoever sent it."""
     program.up(*"abc").send(1).send(2).hear(1).hear(2).handle(2, 1).end()
-    assert words(mailboxes, program, left, tree()) == ["statement 1 to t/a is handled after another that was sent later"]
+    (found,) = words(mailboxes, program, left, tree())
+    assert found == "statement 1 to t/a is handled after another that was sent later"
 
 
 def test_a_message_again(program, left):
     """Only what was in hand at a crash is handled again, and no more often than is stated."""
-    program.up(*"abc").send(1).hear(1).tell("handled", "t/a", 1).crash("a", 1.0).at(1.0).up("a").handle(1).end()
+    program.up(*"abc").send(1).hear(1).tell("handled", "t/a", 1).crash("a", 1.0).at(1.0).up("a").handle(
+        1
+    ).end()
     assert words(mailboxes, program, left, tree(retry_in_hand=1)) == []
     assert "for the 2th time" in words(mailboxes, program, left, tree())[0]
 
@@ -277,7 +282,9 @@ def test_who_is_restarted_with_whom(program, left, strategy, together):
 def test_a_child_begins_before_its_time(program, left):
     """A child begins when those before it are ready."""
     program.tell("begins", "t/a").up("b")
-    assert words(tree_order, program, left, tree()) == ["t/b begins, and t/a before it has not been ready yet"]
+    assert words(tree_order, program, left, tree()) == [
+        "t/b begins, and t/a before it has not been ready yet"
+    ]
 
 
 def test_closing_first_first(program, left):
@@ -315,7 +322,9 @@ def test_a_child_that_is_forgotten(program, left):
 def test_a_child_that_goes_for_good(program, left):
     """A permanent child leaves only when its supervisor is asked to stop it."""
     program.up(*"abc").at(1.0).crash("a").tell("ActorEnded", "t/a")
-    assert words(tree_order, program, left, tree()) == ["t/a has ended for good, and is to be restarted always"]
+    assert words(tree_order, program, left, tree()) == [
+        "t/a has ended for good, and is to be restarted always"
+    ]
     assert words(tree_order, program, left, tree(restart="temporary")) == []
 
 

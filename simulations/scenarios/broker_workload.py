@@ -50,6 +50,7 @@ from callboard.simulations.history.clients import ObservedConsumer, ObservedTopi
 from callboard.simulations.history.surviving import Surviving, look, recover
 from callboard.simulations.scenarios import recreated
 from callboard.simulations.scenarios.draws import limits_of
+from callboard.simulations.scenarios.mistakes import MistakenClient
 from callboard.simulations.scenarios.points import mark
 from callboard.simulations.scenarios.traffic import EXTENDED, IMPATIENT, Traffic
 from callboard.simulations.violations import Violation
@@ -127,6 +128,7 @@ class BrokerWorkload:
         )
         world.limits = limits_of(traffic.limits)
         self._recreated = recreated.RecreatedTopic(world, self.settings)
+        self._mistaken = MistakenClient(world, traffic.mistakes)
         self.is_done = False
         self.reopens = False
         """The session ends early: the runtime is closed and opened again."""
@@ -258,6 +260,8 @@ class BrokerWorkload:
                 for index in range(max(0, traffic.readers)):
                     topic = topics[index % len(topics)]
                     nursery.start_soon(self._read, machine, topic, f"reader-{index + 1}", index)
+                if traffic.mistakes > 0:
+                    nursery.start_soon(self._mistaken.run, runtime, topics[0], name="mistaken client")
                 if traffic.recreations > 0:
                     nursery.start_soon(
                         self._recreated.recreate, runtime, traffic.recreations, name="recreated topic"

@@ -49,7 +49,7 @@ TOLD: Final = (
 
 
 @attrs.frozen
-class Mark:
+class Reason:
     """A reason of supervision to end a life."""
 
     time: float
@@ -83,7 +83,7 @@ class Leaf:
     """It is in the team as its specification lists it; others wait for nobody, and nobody for them."""
     is_gone: bool = False
     """It has left the team."""
-    marks: dict[str, Mark] = attrs.Factory(dict)
+    marks: dict[str, Reason] = attrs.Factory(dict)
     """By the path of the actor whose end they are for; `ASKED` and `CLOSING` for other reasons."""
     is_disturbed: bool = False
     """Another one of its team has ended in this life of its own, and it is restarted with that one."""
@@ -115,9 +115,9 @@ class Leaf:
 
     def add_mark(self, why: str, now: float, *, is_certain: bool = True) -> None:
         if why not in self.marks or not self.marks[why].is_of_life:
-            self.marks[why] = Mark(now, self.lives and is_certain)
+            self.marks[why] = Reason(now, self.lives and is_certain)
 
-    def keep_marks(self, keep: Callable[[str, Mark], bool]) -> None:
+    def keep_marks(self, keep: Callable[[str, Reason], bool]) -> None:
         self.marks = {why: mark for why, mark in self.marks.items() if keep(why, mark)}
 
 

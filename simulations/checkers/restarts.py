@@ -174,6 +174,8 @@ class _Books:
             return ""  # its team has failed
         if leaf.spec.significant:
             return f"{leaf.path} has failed, and its end is its supervisor's"
+        if entry.time <= self._rows.setdefault(leaf.path, _Row()).anew + SLACK_S:
+            return ""  # it had failed before it was restarted by hand
         window, intensity, period_s = self._window(leaf)
         needed = sum(entry.time - end <= period_s + SLACK_S for end in window.ends)
         window.clear()

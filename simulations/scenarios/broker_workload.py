@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
@@ -22,7 +21,6 @@ import attrs
 import trio
 
 import callboard
-from callboard.actors.kernel.events import ActorFailed
 from callboard.actors.partition.group_states import JITTER
 from callboard.log.errors import (
     CallboardError,
@@ -49,8 +47,11 @@ from callboard.simulations.checkers import (
 from callboard.simulations.history.clients import ObservedConsumer, ObservedTopic, consume
 from callboard.simulations.history.surviving import Surviving, look, recover
 from callboard.simulations.scenarios import recreated
+from callboard.simulations.scenarios.closings import Closings
 from callboard.simulations.scenarios.draws import limits_of
 from callboard.simulations.scenarios.mistakes import MistakenClient
+from callboard.simulations.scenarios.moments import Moments, draw_survival
+from callboard.simulations.scenarios.operator import OPERATOR_S, is_passing, leaves, restart_failed
 from callboard.simulations.scenarios.points import mark
 from callboard.simulations.scenarios.traffic import EXTENDED, IMPATIENT, Traffic
 from callboard.simulations.violations import Violation
@@ -68,8 +69,6 @@ SLACK_S: Final = 5.0
 """and so many virtual seconds for restarts and delays."""
 DISK_FAILURES: Final = ("FailVerb", "FailRead", "FullDisk", "ShortWrite", "Stall")
 """Labels of faults after which a runtime may end without having synced everything."""
-OPERATOR_S: Final = 1.0
-"""How long an operator takes to open a runtime again."""
 BACKOFF_S: Final = 0.1
 MAX_BACKOFF_S: Final = 1.0
 FLUSH_EVERY: Final = 20
@@ -127,6 +126,8 @@ class BrokerWorkload:
             ),
         )
         world.limits = limits_of(traffic.limits)
+        self.moments = Moments(world, 0 if self.terms.beyond else traffic.moments)
+        self._closings = Closings(world, traffic)
         self._recreated = recreated.RecreatedTopic(world, self.settings)
         self._mistaken = MistakenClient(world, traffic.mistakes)
         self.is_done = False
@@ -156,18 +157,27 @@ class BrokerWorkload:
         surviving = await self.surviving()
         mark(self.world, surviving)
         # When the disk refused anything, closing may have left unsynced what nobody was promised.
-        refused = any(label.startswith(DISK_FAILURES) for label in self.world.fault_counts)
-        enforce(self.world.history, surviving, attrs.evolve(self.terms, leader_may_vanish=refused))
+        terms = attrs.evolve(self.terms, leader_may_vanish=self._has_refused)
+        enforce(self.world.history, surviving, terms)
+        await self.moments.check(self.terms)
         return surviving
+
+    @property
+    def _has_refused(self) -> bool:
+        """Whether the disk has failed with anything so far."""
+        return any(label.startswith(DISK_FAILURES) for label in self.world.fault_counts)
 
     async def run_clients(self) -> None:
         """Until everything is settled, or waited for too long; in the end the power is lost once more."""
         self.world.spawn(self._watch)
         await self.world.machine_until_done(self.life)
         self.is_done = True
+        self.moments.end()
         self.world.heal()
         if not self.terms.beyond:
-            self.world.disk.crash()
+            survival = draw_survival(self.world.entropy.fork("last power cut"))
+            self.world.disk.crash(survival.choosing(self.world.disk.damage_budget))
+            self.world.history.note("last power cut", self.world.disk.left_in_words())
 
     async def surviving(self) -> Surviving:
         """What is left; in every third world it is recovered twice, to compare what that leaves, to the byte.
@@ -175,6 +185,7 @@ class BrokerWorkload:
         And a third time when the second differs: journals that are long are gone on with in another file, once.
         """
         world = self.world
+        self.moments.note_unknown_ends(world.history, world.disk)
 
         def open_runtime() -> callboard.Runtime:
             return callboard.open_runtime(
@@ -192,6 +203,7 @@ class BrokerWorkload:
             recovered = await recover(world.disk, open_runtime)
             digests.append("\n".join([recovered.digest, *fingerprints(world.disk.files())]))
         surviving = await look(world.history, world.disk, recovered)
+        world.history.note("looked", surviving.words())
         partitions = tuple(part for part in surviving.partitions if part.topic != recreated.NAME)
         return attrs.evolve(surviving, partitions=partitions, digests=tuple(digests))
 
@@ -203,8 +215,9 @@ class BrokerWorkload:
         world.heal()
         calm_s = max(world.now, self.busy_until_s)
         await trio.sleep(calm_s + self.patience_s - world.now)
-        if self._cut_at_s > calm_s:
-            await trio.sleep(self._cut_at_s + self.patience_s - world.now)
+        while (ended_s := max(self._cut_at_s, self._closings.closed_at_s)) > calm_s:
+            calm_s = ended_s
+            await trio.sleep(calm_s + self.patience_s - world.now)
         if not self.is_done:
             # Being late is often the consequence of what the history tells already.
             broken = check_all(world.history, Surviving(()), self.terms, BY_HISTORY)
@@ -225,21 +238,25 @@ class BrokerWorkload:
 
     async def life(self, machine: Machine) -> None:
         """Sessions until one comes to its end; what an operator would try again is tried again."""
+        self.moments.note_unknown_ends(self.world.history, self.world.disk)
         while True:
+            self._closings.was_early = False
             try:
                 await self.session(machine)
             except (CallboardError, BaseExceptionGroup) as error:
-                refused = [leaf for leaf in _leaves(error) if isinstance(leaf, ConfigurationError)]
+                refused = [leaf for leaf in leaves(error) if isinstance(leaf, ConfigurationError)]
                 if refused:
                     raise self.world.broken(Violation(CONFIGURED, str(refused[0]))) from error
-                if not _is_passing(error):
+                if not is_passing(error):
                     raise
-                kinds = ", ".join(sorted({type(leaf).__name__ for leaf in _leaves(error)}))
+                kinds = ", ".join(sorted({type(leaf).__name__ for leaf in leaves(error)}))
                 self.world.note(f"{attempts.REOPENED}: {kinds}")
                 self.world.probe("operator")
                 await trio.sleep(OPERATOR_S)
             else:
-                if not self.reopens:
+                self.moments.closed()
+                await self._closings.closed(machine, has_refused=self._has_refused)
+                if not self._closings.was_early and not self.reopens:
                     return
                 self.reopens = False
 
@@ -249,9 +266,11 @@ class BrokerWorkload:
         async with machine.open_runtime() as runtime:
             names = traffic.topic_names
             topics = [await runtime.create_topic(name, **self.settings) for name in names]
+            self.moments.serves(topics)
             read = topics[0] if len(topics) == 1 else TopicsTogether(runtime, names)
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._operator, runtime, name="operator")
+                nursery.start_soon(self._closings.close_soon, nursery.cancel_scope, name="closing")
+                nursery.start_soon(restart_failed, runtime, name="operator")
                 for group, style in zip(traffic.groups, traffic.styles, strict=True):
                     for index in range(max(1, traffic.consumers)):
                         who = f"{group}.{index + 1}"
@@ -325,6 +344,9 @@ class BrokerWorkload:
                 await trio.sleep(OPERATOR_S)
             elif traffic.pause_s > 0:
                 await trio.sleep(traffic.pause_s)
+            if traffic.flush_every > 0 and turn % traffic.flush_every == 0:
+                for topic in observed:
+                    await topic.flush()
         if "none" in traffic.acks:
             for topic in observed:
                 await topic.flush()
@@ -506,26 +528,6 @@ class BrokerWorkload:
 
     # -- the end
 
-    async def _operator(self, runtime: Any) -> None:
-        """Restart failed partitions by hand, after a while."""
-        send, receive = trio.open_memory_channel[str](1000)
-
-        def heard(event: Any) -> None:
-            if isinstance(event, ActorFailed):
-                send.send_nowait(event.path)
-
-        unsubscribe = runtime.subscribe_events(heard)
-        for partition in (await runtime.stats()).partitions:
-            if partition.state == "failed":
-                send.send_nowait(f"topics/{partition.topic}/{partition.partition}")
-        try:
-            async for path in receive:
-                await trio.sleep(OPERATOR_S)
-                with suppress(CallboardError):
-                    await runtime.restart(path)
-        finally:
-            unsubscribe()
-
     async def _until_settled(self, runtime: Any) -> None:
         """Wait until every group has settled everything."""
         wanted = set(self.traffic.groups)
@@ -575,17 +577,3 @@ def fingerprints(files: Mapping[str, bytes]) -> list[str]:
         for path, content in sorted(files.items())
         if path.startswith(("topics/", "quarantine/"))
     ]
-
-
-def _leaves(error: BaseException) -> list[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
-    return [error]
-
-
-def _is_passing(error: BaseException) -> bool:
-    """Whether an operator would open the runtime again: the disk failed, or an actor crashed too often."""
-    return all(
-        isinstance(leaf, CallboardError) and not isinstance(leaf, Violation | callboard.InternalError)
-        for leaf in _leaves(error)
-    )

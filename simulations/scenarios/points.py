@@ -38,6 +38,8 @@ BROKER: Final = (
     "a partition was stuck",
     "the machine booted twice after its first life",
     "the scheduler starved an actor",
+    "the runtime was closed under way",
+    "a moment of the run was looked at",
 )
 DAMAGE: Final = ("a damaged directory was refused with a report", "damage was found and named")
 RETENTION: Final = (
@@ -79,6 +81,7 @@ POINTS: Final[dict[str, tuple[str, ...]]] = {
     "several-topics": BROKER,
     "deliveries": BROKER + ORDER,
     "every-feature": BROKER + ORDER + RECREATED,
+    "topics-and-groups": (),
     "supervisor-trees": ACTORS,
     "plain-actors": ACTORS,
     "actor-programs": PROGRAMS,

@@ -26,7 +26,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     earlier: dict[str, tuple[int, ...]] = {}
     sync_failed = False
     found = []
-    for entry in history.of("handled", "writes", "written", "recovered", "fault"):
+    for entry in history.of("handled", "writes", "written", "journal read", "fault"):
         match entry.kind:
             case "handled":
                 handled.setdefault(entry.ids[0], []).append(entry.number)
@@ -36,7 +36,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
                 answered.setdefault(entry.who, set()).add(entry.ids[0])
             case "fault" if entry.who.startswith(SYNC_FAILS):
                 sync_failed = True
-            case "recovered":
+            case "journal read":
                 found += _recovered(entry, answered.get(entry.who, set()), whole, handled)
                 before = earlier.get(entry.who, ())
                 if entry.ids[: len(before)] != before and not sync_failed:

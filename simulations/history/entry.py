@@ -171,7 +171,7 @@ _WORDS: Final[dict[str, Callable[[HistoryEntry], str]]] = {
     "done": lambda e: f"actor {e.who} is done with message {e.ids[0]}",
     "replied": lambda e: f"actor {e.who} answers question {e.ids[0]}",
     "written": lambda e: f"actor {e.who} was told that what message {e.ids[0]} asked for is written",
-    "recovered": lambda e: f"actor {e.who} finds {len(e.ids)} events in its journal",
+    "journal read": lambda e: f"actor {e.who} finds {len(e.ids)} events in its journal",
     "stopping": lambda e: f"actor {e.who} stops",
     "stopped": lambda e: f"actor {e.who} has stopped",
     "dead letter": lambda e: f"message {e.ids[0]} to {e.who} is a dead letter ({e.detail})",

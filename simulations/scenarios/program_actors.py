@@ -3,7 +3,7 @@
 What they tell: `begins` (a life has begun), `handled` (a message is in hand), `done` (it left the hand), `writes` and
 `written` (`persist` began and returned), `replied` (an answer was given), `free` (the actor takes the next message),
 `stops itself`, `stopping` and `stopped` (the hook began and ended), `left` (a function ended while it waited for a
-message), `recovered` (a durable actor has read its journal: which events there are).
+message), `journal read` (a durable actor has read its journal: which events there are).
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ class Account(DurableActor[Order, "list[int]"]):
         await begin(self, self.plan)
         await super().started()
         self.around.tell(
-            "recovered", self.context.path, ids=tuple(self.written), life=self.context.incarnation
+            "journal read", self.context.path, ids=tuple(self.written), life=self.context.incarnation
         )
 
     receive = Plain.receive

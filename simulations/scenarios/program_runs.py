@@ -160,7 +160,7 @@ class Program:
         sometimes("several actors were restarted together", len(history.of("begins")) > len(restarts) * 2 > 0)
         sometimes("an actor was killed when its grace was over", any(e.detail == "killed" for e in crashes))
         sometimes(
-            "a durable actor recovered what it had written", any(e.ids for e in history.of("recovered"))
+            "a durable actor recovered what it had written", any(e.ids for e in history.of("journal read"))
         )
         sometimes("a mailbox was full", any(entry.detail == "MailboxFull" for entry in told))
         sometimes("a question was given up in time", any(entry.detail == "AskTimeout" for entry in told))

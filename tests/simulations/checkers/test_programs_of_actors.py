@@ -248,7 +248,7 @@ def test_what_a_durable_actor_finds(program, left, found, expected):
     write(program, 2, 1)
     write(program, 3, 2, ends=False)
     program.script.cut()
-    program.tell("recovered", "t/a", ids=found)
+    program.tell("journal read", "t/a", ids=found)
     told = words(durable_state, program, left, Terms())
     assert len(told) == bool(expected)
     assert expected in "".join(told)
@@ -257,10 +257,10 @@ def test_what_a_durable_actor_finds(program, left, found, expected):
 def test_what_one_life_found_the_next_ones_find(program, left):
     """Events that were found once stay, unless a sync failed."""
     write(program, 1, 1, ends=False)
-    program.tell("recovered", "t/a", ids=(1,)).tell("recovered", "t/a")
+    program.tell("journal read", "t/a", ids=(1,)).tell("journal read", "t/a")
     assert len(words(durable_state, program, left, Terms())) == 1
     program.script.fault("FailVerb:sync:EIO")
-    program.tell("recovered", "t/a", ids=(1,)).tell("recovered", "t/a")
+    program.tell("journal read", "t/a", ids=(1,)).tell("journal read", "t/a")
     assert len(words(durable_state, program, left, Terms())) == 1
 
 

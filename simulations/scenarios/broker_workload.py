@@ -53,6 +53,7 @@ from callboard.simulations.scenarios.draws import limits_of
 from callboard.simulations.scenarios.points import mark
 from callboard.simulations.scenarios.traffic import EXTENDED, IMPATIENT, Traffic
 from callboard.simulations.violations import Violation
+from callboard.simulations.world import bounds
 
 if TYPE_CHECKING:
     from callboard.simulations.world import Machine, World
@@ -72,6 +73,10 @@ OPERATOR_S: Final = 1.0
 BACKOFF_S: Final = 0.1
 MAX_BACKOFF_S: Final = 1.0
 FLUSH_EVERY: Final = 20
+INSPECTED: Final = ("publish", "deliver", "ack", "acked", "nacked", "released", "published")
+"""Steps of clients at which it is looked inside,"""
+INSPECT_EVERY: Final = 4
+"""at every so many-th."""
 MOMENT_S: Final = 0.002
 """How long an impatient consumer waits for a message."""
 BY_HISTORY: Final = (
@@ -126,6 +131,10 @@ class BrokerWorkload:
             ),
         )
         world.limits = limits_of(traffic.limits)
+        world.inspect = self._inspect
+        self._probes_passed = 0
+        self._publishing: dict[int, int] = {}
+        """Publishers that publish something now, by number, with their machine's."""
         self._recreated = recreated.RecreatedTopic(world, self.settings)
         self.is_done = False
         self.reopens = False
@@ -145,6 +154,20 @@ class BrokerWorkload:
         numbers = [history.message(traffic.value(n), traffic.key(n)) for n in range(traffic.messages)]
         publishers = max(1, traffic.publishers)
         self._waiting = [deque(numbers[index::publishers]) for index in range(publishers)]
+
+    def _inspect(self, probe: str) -> None:
+        """Now and then look inside the runtime, and the consumers."""
+        self._probes_passed += 1
+        machine = self.world.machine
+        if probe not in INSPECTED or self._probes_passed % INSPECT_EVERY or machine is None:
+            return
+        problem = bounds.inside(machine, self.traffic.largest_bytes)
+        if machine.number not in self._publishing.values() and machine.runtime is not None:
+            problem = problem or bounds.left_in_hand(machine.runtime, self.traffic.topic_names)
+        for consumer in () if problem else self.world.consumers.values():
+            problem = problem or bounds.of_consumer(consumer.inner)
+        if problem:
+            raise self.world.broken(Violation(bounds.PROMISE, problem))
 
     # -- a run
 
@@ -313,8 +336,12 @@ class BrokerWorkload:
             turn += 1
             numbers = [waiting.popleft() for _ in range(min(len(waiting), max(1, traffic.batch)))]
             end = "unsure"
-            with trio.move_on_after(traffic.patience_s if traffic.patience_s > 0 else math.inf):
-                end = await self._publish(observed[turn % len(observed)], numbers, acks)
+            self._publishing[index] = machine.number
+            try:
+                with trio.move_on_after(traffic.patience_s if traffic.patience_s > 0 else math.inf):
+                    end = await self._publish(observed[turn % len(observed)], numbers, acks)
+            finally:
+                self._publishing.pop(index, None)
             if end == "refused":
                 waiting.extendleft(reversed(numbers))
                 await trio.sleep(OPERATOR_S)

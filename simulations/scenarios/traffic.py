@@ -30,6 +30,8 @@ STYLES: Final = ("one by one", "receive", "batches", "lazy")
 IMPATIENT: Final = "impatient"
 """Another way: asking again and again, and giving up after a moment."""
 
+BESIDE_BYTES: Final = 1_000
+"""More than any message has besides its value."""
 NACK_DELAY_S: Final = 0.1
 EXTENDED: Final = 1.5
 """A message whose lease was extended is handled for so many visibility timeouts."""
@@ -171,6 +173,11 @@ class Traffic:
         if self.ordering != "key" or self.forget_every <= 0:
             return 0.0
         return self.messages // self.forget_every * self.visibility_s
+
+    @property
+    def largest_bytes(self) -> int:
+        """More than the bytes of any one publish."""
+        return max(1, self.batch) * (max(0, self.value_bytes) + BESIDE_BYTES)
 
     def value(self, number: int) -> bytes:
         """The payload of a message: nobody else's."""

@@ -20,6 +20,7 @@ from callboard.simulations.scenarios.draws import (
     draw_limits,
     limits_of,
     one_of,
+    sized,
     uniform,
 )
 
@@ -200,12 +201,12 @@ class Traffic:
         return self.annotate_every > 0 and number % self.annotate_every == 0
 
 
-def draw_traffic(entropy: SeededEntropy, *, messages: tuple[int, int] = (60, 160)) -> Traffic:
+def draw_traffic(entropy: SeededEntropy, *, messages: tuple[int, int] = (4, 120)) -> Traffic:
     """Some traffic for a broker: a few publishers, one to three groups, short leases now and then."""
     levels = one_of(entropy, LEVELS)
     return Traffic(
-        messages=between(entropy, *messages),
-        partitions=between(entropy, 1, 3),
+        messages=sized(entropy, *messages),
+        partitions=sized(entropy, 1, 3),
         publishers=between(entropy, 1, 5),
         batch=one_of(entropy, (1, 2, 5, 20)),
         keys=one_of(entropy, (0, 1, 7)),
@@ -213,8 +214,8 @@ def draw_traffic(entropy: SeededEntropy, *, messages: tuple[int, int] = (60, 160
         pause_s=one_of(entropy, (0.0, 0.01, 0.05)),
         acks=levels,
         segment_bytes=one_of(entropy, (SEGMENT_BYTES_MIN, 1024 * KIB)),
-        styles=tuple(one_of(entropy, STYLES) for _ in range(one_of(entropy, (0, 0, 1, 2, 2, 3)))),
-        consumers=between(entropy, 1, 3),
+        styles=tuple(one_of(entropy, STYLES) for _ in range(one_of(entropy, (0, 1, 1, 1, 1, 2, 3)))),
+        consumers=sized(entropy, 1, 3),
         visibility_s=one_of(entropy, (0.5, 2.0, 10.0)),
         handling_s=one_of(entropy, (0.0, 0.0, 0.01, 0.05)),
         lag_s=one_of(entropy, (0.0, 0.0, 0.5, 2.0)),

@@ -75,6 +75,8 @@ MAX_BACKOFF_S: Final = 1.0
 FLUSH_EVERY: Final = 20
 INSPECTED: Final = ("publish", "deliver", "ack", "acked", "nacked", "released", "published")
 """Steps of clients at which it is looked inside,"""
+BESIDE_BYTES: Final = 1_000
+"""More than any message has besides its value and its key."""
 INSPECT_EVERY: Final = 4
 """at every so many-th."""
 MOMENT_S: Final = 0.002
@@ -132,9 +134,12 @@ class BrokerWorkload:
         )
         world.limits = limits_of(traffic.limits)
         world.inspect = self._inspect
+        world.disk.latency_s = max(0.0, traffic.latency_s)
         self._probes_passed = 0
-        self._publishing: dict[int, int] = {}
-        """Publishers that publish something now, by number, with their machine's."""
+        self._publishing: dict[str, int] = {}
+        """Publishers that publish something now, by name, with the number of their machine."""
+        self._largest_bytes = 1
+        """More than the bytes of any one publish."""
         self._recreated = recreated.RecreatedTopic(world, self.settings)
         self.is_done = False
         self.reopens = False
@@ -161,7 +166,7 @@ class BrokerWorkload:
         machine = self.world.machine
         if probe not in INSPECTED or self._probes_passed % INSPECT_EVERY or machine is None:
             return
-        problem = bounds.inside(machine, self.traffic.largest_bytes)
+        problem = bounds.inside(machine, self._largest_bytes)
         if machine.number not in self._publishing.values() and machine.runtime is not None:
             problem = problem or bounds.left_in_hand(machine.runtime, self.traffic.topic_names)
         for consumer in () if problem else self.world.consumers.values():
@@ -186,6 +191,7 @@ class BrokerWorkload:
         self.world.spawn(self._watch)
         await self.world.machine_until_done(self.life)
         self.is_done = True
+        self.world.disk.latency_s = 0.0
         self.world.heal()
         if not self.terms.beyond:
             self.world.disk.crash()
@@ -337,15 +343,11 @@ class BrokerWorkload:
             turn += 1
             numbers = [waiting.popleft() for _ in range(min(len(waiting), max(1, traffic.batch)))]
             end = "unsure"
-            self._publishing[index] = machine.number
-            try:
-                with trio.move_on_after(traffic.patience_s if traffic.patience_s > 0 else math.inf):
-                    end = await self._publish(observed[turn % len(observed)], numbers, acks)
-            finally:
-                self._publishing.pop(index, None)
+            with trio.move_on_after(traffic.patience_s if traffic.patience_s > 0 else math.inf):
+                end = await self._publish(observed[turn % len(observed)], numbers, acks)
             if end == "refused":
                 waiting.extendleft(reversed(numbers))
-                await trio.sleep(OPERATOR_S)
+                await trio.sleep(max(0.01, traffic.refused_s))
             elif traffic.pause_s > 0:
                 await trio.sleep(traffic.pause_s)
         if "none" in traffic.acks:
@@ -353,7 +355,20 @@ class BrokerWorkload:
                 await topic.flush()
 
     async def _publish(self, topic: ObservedTopic, numbers: list[int], acks: str) -> str:
-        traffic, messages = self.traffic, [self.message(number) for number in numbers]
+        messages = [self.message(number) for number in numbers]
+        size_bytes = sum(len(value) + len(key or b"") + BESIDE_BYTES for value, key in messages)
+        self._largest_bytes = max(self._largest_bytes, size_bytes)
+        machine = self.world.machine
+        self._publishing[topic.who] = 0 if machine is None else machine.number
+        try:
+            return await self._publish_now(topic, numbers, messages, acks)
+        finally:
+            self._publishing.pop(topic.who, None)
+
+    async def _publish_now(
+        self, topic: ObservedTopic, numbers: list[int], messages: list[tuple[bytes, bytes | None]], acks: str
+    ) -> str:
+        traffic = self.traffic
         headers, timestamps = list(map(traffic.headers, numbers)), list(map(traffic.timestamp, numbers))
         if len(messages) == 1:
             value, key = messages[0]

@@ -31,8 +31,6 @@ STYLES: Final = ("one by one", "receive", "batches", "lazy")
 IMPATIENT: Final = "impatient"
 """Another way: asking again and again, and giving up after a moment."""
 
-BESIDE_BYTES: Final = 1_000
-"""More than any message has besides its value."""
 NACK_DELAY_S: Final = 0.1
 EXTENDED: Final = 1.5
 """A message whose lease was extended is handled for so many visibility timeouts."""
@@ -71,6 +69,8 @@ class Traffic:
     """Levels, in turns."""
     patience_s: float = 0.0
     """How long a publisher waits for each publish before it gives up and goes on; 0: for ever."""
+    refused_s: float = 1.0
+    """How long a publisher that was refused waits before it tries again."""
     segment_bytes: int = SEGMENT_BYTES_MIN
     styles: tuple[str, ...] = ("one by one", "batches")
     """A group each; none, and nobody consumes, so that nothing is synced for an ack's sake."""
@@ -106,6 +106,9 @@ class Traffic:
     poll_s: float = 0.2
     retries: int = 0
     """How many publishes, in all, are repeated after an indefinite error."""
+    latency_s: float = 0.0
+    """How long the disk takes for each plan and each read: commits are shared, and what happens at a moment of time
+    happens amid them."""
     limits: DrawnLimits = ()
     """Limits of the runtime that are not the usual ones."""
 
@@ -174,11 +177,6 @@ class Traffic:
         if self.ordering != "key" or self.forget_every <= 0:
             return 0.0
         return self.messages // self.forget_every * self.visibility_s
-
-    @property
-    def largest_bytes(self) -> int:
-        """More than the bytes of any one publish."""
-        return max(1, self.batch) * (max(0, self.value_bytes) + BESIDE_BYTES)
 
     def value(self, number: int) -> bytes:
         """The payload of a message: nobody else's."""

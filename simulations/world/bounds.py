@@ -47,7 +47,9 @@ def left_in_hand(runtime: Runtime, topics: tuple[str, ...]) -> str | None:
             partition = _running(cell)
             if partition is None or not port.budget.waiting_bytes:
                 continue
-            is_idle = not len(cell.mailbox) and cell.incarnation is not None and cell.incarnation._batch is None
+            is_idle = (
+                not len(cell.mailbox) and cell.incarnation is not None and cell.incarnation._batch is None
+            )
             if is_idle and not _queued_bytes(partition):
                 return f"{port.budget.waiting_bytes} bytes are in hand at {port.label}, and nothing has them (A2)"
     return None
@@ -123,7 +125,7 @@ def _of_partition(label: str, partition: Partition, budget: Budget, largest_byte
         if proven > tail.limit_bytes and log.durable_end >= tail.end_offset:
             yield f"the tail cache of {label} has {proven} bytes that are durable, of {tail.limit_bytes}"
     now = partition.context.clock.monotonic()
-    due = core.next_deadline()
+    due = core.states.next_deadline()
     if due is not None and min(core._armed, partition._alarm_at) > max(due, now) + SLACK_S:
         yield f"something is due in {label} at {due:.3f} s, and nothing is watched before {core._armed:.3f} s"
     for group in core.states:

@@ -15,7 +15,15 @@ import trio
 from callboard.log.errors import CallboardError, InvalidArgument, LeaseLost, PartialPublish
 from callboard.message import Message, Receipt
 from callboard.received import ReceivedBatch, ReceivedMessage
-from callboard.simulations.history.entry import BACKOFF, LAZY, RECEIVING, SETTLEMENTS
+from callboard.simulations.history.entry import (
+    BACKOFF,
+    LAZY,
+    MAYBE,
+    RECEIVING,
+    SETTLEMENTS,
+    member_name,
+    plain,
+)
 from callboard.simulations.history.recorder import History
 
 RETRY_AFTER_S = 0.5
@@ -192,11 +200,13 @@ class ObservedTopic:
 class ObservedConsumer:
     """A consumer in its group, for one life. `inner` is an entered `callboard.Consumer`; see `consume`."""
 
-    def __init__(self, world: Surroundings, machine: int, inner: Any, topic: str, who: str) -> None:
+    def __init__(
+        self, world: Surroundings, machine: int, inner: Any, topic: str, who: str, life: int
+    ) -> None:
         self.inner = inner
         self.who = who
         self.topic = topic
-        self.life = world.history.operation()
+        self.life = life
         self.is_crashed = False
         self._world = world
         self._history = world.history
@@ -406,12 +416,15 @@ async def consume(
 
     `topic` is a `callboard.Topic`, or what subscribes to several and has a name for them.
 
-    While it lives, `world.consumers[who]` is the consumer, for faults to crash.
+    While it lives, `world.consumers[who]` is the consumer, for faults to crash. Its group knows it as `member_name`.
     """
-    inner = topic.subscribe(group, **settings)
-    consumer = ObservedConsumer(world, machine, inner, topic.name, who)
+    life = world.history.operation()
+    inner = topic.subscribe(group, name=member_name(who, life), **settings)
+    consumer = ObservedConsumer(world, machine, inner, topic.name, who, life)
+    how = "Cancelled"
     with consumer._scope:
         try:
+            consumer._record("joining", consumer.life, detail=plain(settings))
             async with inner:
                 consumer._record("joined", consumer.life)
                 world.consumers[who] = consumer
@@ -419,7 +432,12 @@ async def consume(
                     await work(consumer)
                 finally:
                     consumer._record("left", consumer.life, detail="crashed" if consumer.is_crashed else "")
+            how = ""
+        except Exception as error:
+            how = f"{type(error).__name__}{MAYBE if getattr(error, 'indefinite', False) else ''}"
+            raise
         finally:
+            consumer._record("gone", consumer.life, detail=how)
             if world.consumers.get(who) is consumer:
                 del world.consumers[who]
     return consumer.is_crashed

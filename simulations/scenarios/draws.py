@@ -55,6 +55,7 @@ SMALL: Final[dict[str, tuple[int, int]]] = {
     "tail_compact_batches": (1, 20),
     "cancelled_sift_bytes": (1, 2_000),
     "gather_bytes": (1, 2_000),
+    "consumer_ids_per_block": (1, 10),
 }
 """What a small value is: from, to. The others are never reached in a run: of these, large is as good as usual."""
 LARGE: Final[dict[str, int]] = {"open_segments": 64, "prefetch": 1_000, "fetch_bytes": 64 << 20}
@@ -65,7 +66,9 @@ WINDOW_LIMITS: Final = (
     "window_compact_records",
 )
 """Those that only groups with an order come by."""
-BROKER_LIMITS: Final = tuple(name for name in SMALL if name not in WINDOW_LIMITS)
+CATALOG_LIMITS: Final = ("consumer_ids_per_block",)
+"""Those that only many consumers, one after the other, come by."""
+BROKER_LIMITS: Final = tuple(name for name in SMALL if name not in WINDOW_LIMITS + CATALOG_LIMITS)
 ACTOR_LIMITS: Final = ("mailbox", "receive_batch")
 """Those that plain actors come by."""
 

@@ -67,6 +67,7 @@ POINTS: Final[dict[str, tuple[str, ...]]] = {
     "several-topics": BROKER,
     "deliveries": BROKER + ORDER,
     "every-feature": BROKER + ORDER + RECREATED,
+    "topics-and-groups": (),
     "supervisor-trees": ACTORS,
     "plain-actors": ACTORS,
     "retention-against-readers": BROKER + RETENTION,

@@ -19,6 +19,7 @@ from callboard.simulations.scenarios.broker_runs import (
     PublishOnly,
     SeveralTopics,
 )
+from callboard.simulations.scenarios.catalog_runs import TopicsAndGroups
 from callboard.simulations.scenarios.damage_runs import DamagedMiddle
 from callboard.simulations.scenarios.delivery_runs import Deliveries
 from callboard.simulations.scenarios.recorded_runs import RecordedDay, RecordedTraffic
@@ -40,6 +41,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         DamagedMiddle(),
         SeveralTopics(),
         EveryFeature(),
+        TopicsAndGroups(),
         Deliveries(),
         RecordedTraffic(),
         RecordedDay(),

@@ -229,6 +229,10 @@ class BrokerWorkload:
         with trio.move_on_after(self.heal_at_s):
             await world.healed.wait()
         world.heal()
+        short = world.history.of("OpeningLacksSpace")
+        if short:  # what lacked space for so long may wait as long again
+            self.patience_s += world.now - short[0].time + SLACK_S
+            self.terms = attrs.evolve(self.terms, liveness_s=self.patience_s)
         calm_s = max(world.now, self.busy_until_s)
         await trio.sleep(calm_s + self.patience_s - world.now)
         if self._cut_at_s > calm_s:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from callboard.actors.partition.group_states import Group
     from callboard.actors.partition.partition import Partition
     from callboard.actors.partition.port import Budget
-    from callboard.api.consumer import Consumer
+    from callboard.consumer import Consumer
     from callboard.runtime import Runtime
     from callboard.simulations.world.machine import Machine
 

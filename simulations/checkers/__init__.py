@@ -33,6 +33,7 @@ from callboard.simulations.checkers import (
     recovery,
     settled_stays_settled,
     supervision,
+    told_damage,
     told_settings,
 )
 from callboard.simulations.checkers.terms import DEFAULT, Intensity, Terms
@@ -70,6 +71,7 @@ CHECKERS: Final[dict[str, Checker]] = {
     "verify is clean after recovery": recovery.check_damage,
     false_damage.PROMISE: false_damage.check,
     closed_well.PROMISE: closed_well.check,
+    told_damage.PROMISE: told_damage.check,
     supervision.PROMISE: supervision.check,
     handled.PROMISE: handled.check,
     liveness.PROMISE: liveness.check,

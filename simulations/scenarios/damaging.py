@@ -112,7 +112,8 @@ class Damaging:
 
     def _choose(self, frames: list[StoredFrame]) -> StoredFrame:
         """Any frame, or the first or the last of a segment, or the very last."""
-        of_one = [frame for frame in frames if frame.path == one_of(self._entropy, frames).path]
+        path = one_of(self._entropy, frames).path
+        of_one = [frame for frame in frames if frame.path == path]
         return one_of(self._entropy, (one_of(self._entropy, frames), of_one[0], of_one[-1], frames[-1]))
 
     def _lose(self, path: str, start: int, end: int) -> None:

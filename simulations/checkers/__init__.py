@@ -13,6 +13,7 @@ from callboard.simulations.checkers import (
     conservation,
     definite_failures,
     delays,
+    durable_state,
     false_damage,
     forgotten,
     group_ends,
@@ -22,6 +23,7 @@ from callboard.simulations.checkers import (
     late_acks,
     liveness,
     lost_leases,
+    mailboxes,
     membership,
     no_bugs,
     nothing_altered,
@@ -31,10 +33,13 @@ from callboard.simulations.checkers import (
     promptness,
     reading,
     recovery,
+    restarts,
     settled_stays_settled,
     supervision,
+    timeouts,
     told_damage,
     told_settings,
+    tree_order,
 )
 from callboard.simulations.checkers.terms import DEFAULT, Intensity, Terms
 from callboard.simulations.history.recorder import History
@@ -74,6 +79,11 @@ CHECKERS: Final[dict[str, Checker]] = {
     told_damage.PROMISE: told_damage.check,
     supervision.PROMISE: supervision.check,
     handled.PROMISE: handled.check,
+    restarts.PROMISE: restarts.check,
+    tree_order.PROMISE: tree_order.check,
+    mailboxes.PROMISE: mailboxes.check,
+    timeouts.PROMISE: timeouts.check,
+    durable_state.PROMISE: durable_state.check,
     liveness.PROMISE: liveness.check,
     no_bugs.PROMISE: no_bugs.check,
 }

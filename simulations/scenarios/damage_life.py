@@ -180,7 +180,7 @@ class DamageLife:
             if is_first:
                 await self._consume(topic)
             receipt = await topic.publish(b"later", partition=0)
-            if receipt.offset < self._end:
+            if receipt.offset is None or receipt.offset < self._end:
                 words = f"offset {receipt.offset}, which had another record, was given to a new one"
                 raise world.broken(Violation(told_damage.PROMISE, words))
 
@@ -197,7 +197,7 @@ class DamageLife:
             for record in self._known
             if record.offset >= self._traffic.settled and record.offset not in self._lost
         ]
-        found = []
+        found: list[int] = []
         async with topic.subscribe(GROUP) as consumer:
             while len(found) < len(wanted):
                 message = await consumer.get(timeout=PATIENCE_S)

@@ -90,6 +90,11 @@ POINTS: Final[dict[str, tuple[str, ...]]] = {
     "disk-full-and-healed": BROKER,
     "damaged-middle": BROKER + DAMAGE,
     "damage-at-rest": AT_REST,
+    "smuggled-frames": BROKER + DAMAGE,
+    "stored-index": BROKER,
+    "failing-syncs": BROKER,
+    "failing-journals": BROKER,
+    "unsynced-and-seen": BROKER,
     "recorded-traffic": BROKER + RECORDED,
     "recorded-day": BROKER + RECORDED,
 }

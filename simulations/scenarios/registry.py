@@ -9,6 +9,13 @@ from typing import Any, Final
 import attrs
 
 from callboard.simulations.scenarios.actor_runs import PlainActors, SupervisorTrees
+from callboard.simulations.scenarios.aimed_runs import (
+    FailingJournals,
+    FailingSyncs,
+    SmuggledFrames,
+    StoredIndex,
+    UnsyncedAndSeen,
+)
 from callboard.simulations.scenarios.broker_runs import (
     CrashStorms,
     DiskFullAndHealed,
@@ -47,6 +54,11 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         EveryFeature(),
         TopicsAndGroups(),
         Deliveries(),
+        SmuggledFrames(),
+        StoredIndex(),
+        FailingSyncs(),
+        FailingJournals(),
+        UnsyncedAndSeen(),
         RecordedTraffic(),
         RecordedDay(),
     )

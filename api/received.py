@@ -167,7 +167,9 @@ class ConsumerLeases:
         self.gathered: deque[_Gathered] = deque()
         """The last one still grows."""
         self._sent: deque[_SentAck] = deque()
-        self._sent_to: dict[PartitionPort, None] = {}
+        self._sent_to: dict[PartitionPort, int] = {}
+        """Partitions that have acks which no flush has synced, each with the number of the last one."""
+        self._sent_count = 0
         self._lost: dict[PartitionPort, list[tuple[int, int]]] = {}
         """Of acks that nobody waited for."""
         self._lost_ranges = 0
@@ -246,6 +248,13 @@ class ConsumerLeases:
         self._freed.set()
         return lease.deadline > self._runtime.clock.monotonic()
 
+    def _count_again(self, lease: ConsumerLease, count: int) -> None:
+        """Count messages of a lease as in flight once more, unless they are nobody's by now."""
+        if count and not self.is_over and not lease.port.is_deleted:
+            self._leases[lease] = None
+            lease.left += count
+            self.in_flight += count
+
     # -- settling
 
     async def settle(
@@ -256,13 +265,24 @@ class ConsumerLeases:
         delay_s: float | None = None,
         reason: str | None = None,
     ) -> None:
-        """Settle ranges of leases; what messages and batches call. Raises `LeaseLost`, `TopicNotFound`."""
+        """Settle ranges of leases; what messages and batches call. Raises `LeaseLost`, `TopicNotFound`.
+
+        What raises anything else, or is cancelled, is in flight again: it is there to be settled once more.
+        """
         self._runtime.check_open()
         lost: list[tuple[int, int]] = []
-        for lease, ranges in settled:
-            valid = self._count(lease, sum([stop - start for start, stop in ranges]))
-            message = c.Settle(self.group_id, verb, lease.lease_id, ranges, delay_s, reason)
-            lost += await self._settle_now(lease.port, message, valid)
+        counted: list[tuple[ConsumerLease, int]] = []
+        try:
+            for lease, ranges in settled:
+                count = min(lease.left, sum([stop - start for start, stop in ranges]))
+                counted.append((lease, count))
+                valid = self._count(lease, count)
+                message = c.Settle(self.group_id, verb, lease.lease_id, ranges, delay_s, reason)
+                lost += await self._settle_now(lease.port, message, valid)
+        except BaseException:
+            for lease, count in counted:
+                self._count_again(lease, count)
+            raise
         if lost:
             raise self._lease_lost({settled[0][0].port: lost}, verb)
 
@@ -350,7 +370,7 @@ class ConsumerLeases:
             port, message = gathered.lease.port, gathered.command(self.group_id)
             try:
                 self._sent.append(_SentAck(port, message, gathered.valid, port.ref.ask_nowait(message)))
-                self._sent_to[port] = None
+                self._note_sent(port)
             except MailboxFull:
                 return False
             except ActorStopped:
@@ -360,12 +380,16 @@ class ConsumerLeases:
             self.gathered.popleft()
         return True
 
+    def _note_sent(self, port: PartitionPort) -> None:
+        self._sent_count += 1
+        self._sent_to[port] = self._sent_count
+
     async def _send_waiting(self) -> None:
         """Send what was gathered, and wait for room if there is none."""
         while not self.send_gathered():
             gathered = self.gathered.popleft()
             port, message = gathered.lease.port, gathered.command(self.group_id)
-            self._sent_to[port] = None
+            self._note_sent(port)
             try:
                 self._note_lost(port, await self._settle_now(port, message, gathered.valid))
             except TopicNotFound as error:
@@ -410,9 +434,10 @@ class ConsumerLeases:
     async def flush(self, *, is_leaving: bool = False) -> None:
         """See `Consumer.flush`. Leaving, nothing is said of acks in deleted topics."""
         await self._send_waiting()
-        for port in list(self._sent_to):
+        for port, number in list(self._sent_to.items()):
             await self._sync_acks(port)
-            del self._sent_to[port]
+            if self._sent_to.get(port) == number:  # others flush too, and send more meanwhile
+                del self._sent_to[port]
         while self._sent:
             await self._collect_oldest()
         failed, self._failed = self._failed, None

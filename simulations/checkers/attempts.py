@@ -1,11 +1,11 @@
 """Attempts are numbered and bounded.
 
-The number that a consumer sees starts at 1 and never falls; after a nack that counted it has risen. It rises by at
-most one per delivery, but for leases that nobody saw: those that ran out before they were handed on, one per
-visibility timeout at most, and those that opening the runtime voided, one per boot, and one per time that it ended and
-was opened again: when it ends for a full disk, nobody can write that a lease was released. Leases and nacks are given
-to the system and not synced, so a power cut may take them, and the number starts where the disk says; so may a sync
-that failed, for whoever reads the disk afterwards.
+The number that a consumer sees starts at 1 and never falls; after a nack that counted it has risen, after a release
+it has not. It rises by at most one per delivery, but for leases that nobody saw: those that ran out before they were
+handed on, one per visibility timeout at most, and those that opening the runtime voided, one per boot, and one per
+time that it ended and was opened again: when it ends for a full disk, nobody can write that a lease was released.
+Leases and nacks are given to the system and not synced, so a power cut may take them, and the number starts where the
+disk says; so may a sync that failed, for whoever reads the disk afterwards.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ class _Last(NamedTuple):
     opening: int = 1
     """How often the runtime had been opened."""
     is_nacked: bool = False
+    is_released: bool = False
     least: int = 0
+    number: int = 0
+    """Of the entry."""
 
 
 _NEVER = _Last()
@@ -45,33 +48,57 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     found: list[Violation] = []
     last: dict[tuple[str, str, int, int], _Last] = {}
     opening, sync_failed = 0, False
+    tried: dict[int, HistoryEntry] = {}
     for entry in history.of(
-        "delivered", "nacked", "power cut", "booted", "note", "fault", "IncarnationCrashed"
+        "delivered",
+        "nack",
+        "nacked",
+        "release",
+        "released",
+        "power cut",
+        "booted",
+        "note",
+        "fault",
+        "IncarnationCrashed",
     ):
         if entry.kind == "fault":
             sync_failed = sync_failed or entry.who.startswith(SYNC_FAILS)
             continue
         if entry.kind == "note" and not entry.detail.startswith(REOPENED):
             continue
-        if entry.kind not in ("delivered", "nacked"):
+        if entry.kind in ("nack", "release"):
+            tried[entry.operation] = entry
+            continue
+        if entry.kind not in ("delivered", "nacked", "released"):
             opening += entry.kind in ("booted", "note")
             if entry.kind == "power cut" or sync_failed:
-                last = {place: before._replace(least=0, is_nacked=False) for place, before in last.items()}
+                last = {
+                    place: before._replace(least=0, is_nacked=False, is_released=False)
+                    for place, before in last.items()
+                }
             sync_failed = sync_failed and entry.kind == "IncarnationCrashed"
             continue
         group, topic, partition = entry.group, entry.topic, entry.partition
         if f"{topic}/{partition}" in salvaged:
             continue
-        if entry.kind == "nacked":
+        if entry.kind != "delivered":
+            begin = tried.get(entry.operation, entry)
             for offset in entry.offsets:
                 place = (group, topic, partition, offset)
-                last[place] = last.get(place, _NEVER)._replace(is_nacked=True)
+                before = last.get(place, _NEVER)
+                is_of_another = before.number > begin.number or (
+                    begin.attempts and begin.attempts[begin.offsets.index(offset)] != before.attempt
+                )
+                if is_of_another:
+                    continue  # it was handed on before this was told
+                is_nacked = entry.kind == "nacked"
+                last[place] = before._replace(is_nacked=is_nacked, is_released=not is_nacked)
             continue
         visibility_s = terms.visibility_s.get(group, VISIBILITY_S)
         for offset, attempt in zip(entry.offsets, entry.attempts, strict=True):
             place = (group, topic, partition, offset)
             before = last.get(place)
-            last[place] = _Last(attempt, entry.time, opening, least=attempt)
+            last[place] = _Last(attempt, entry.time, opening, least=attempt, number=entry.number)
             if before is None and attempt == 1:
                 continue
             problem = _problem(before or _NEVER, attempt, entry, opening, visibility_s)
@@ -91,6 +118,8 @@ def _problem(
     if before.is_nacked and attempt == before.attempt:
         return "the one before was nacked, and has the same number"
     unseen = max(0, opening - before.opening) + int((entry.time - before.time) / visibility_s)
+    if before.is_released and attempt > before.attempt + unseen:
+        return f"{before.attempt} was given back unhandled, which does not count"
     if attempt > before.attempt + 1 + unseen:
         return f"the one before was {before.attempt}, and at most {unseen} can have gone unseen"
     return None

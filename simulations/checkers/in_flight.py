@@ -20,10 +20,18 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     held: dict[int, dict[tuple[str, int, int], float]] = {}
     lives: dict[str, int] = {}
     found = []
-    for entry in history.of("delivered", "ack", "nack", "release"):
+    for entry in history.of("delivered", "extend", "extended", "ack", "nack", "release"):
         places = [(entry.topic, entry.partition, offset) for offset in entry.offsets]
         if entry.kind != "delivered":
             own = held.get(lives.get(entry.who, 0), {})
+            if entry.kind == "extend":  # that may shorten the lease, of all that was leased together
+                for place, until in own.items():
+                    if place[:2] == (entry.topic, entry.partition):
+                        own[place] = min(until, entry.until)
+                continue
+            if entry.kind == "extended":
+                own.update({place: entry.until for place in places if place in own})
+                continue
             for place in places:
                 own.pop(place, None)
             continue

@@ -2,8 +2,8 @@
 
 Vocabulary
 ----------
-An *operation* is begun by one entry (`publish`, `ack`, `nack`, `release`) and ended by at most one other with
-the same `operation` number. How it ended:
+An *operation* is begun by one entry (`publish`, `ack`, `nack`, `release`) and ended by others with the same
+`operation` number, at most one for each message. How it ended:
 
 =============  ========================================================================================
 published      it happened, at these offsets
@@ -24,6 +24,12 @@ from typing import Final, NamedTuple
 
 ALTERED: Final = -1
 """The id of bytes that nobody published."""
+HELD: Final = "held"
+"""What deliveries say to whom `receive` keeps the message leased while a body runs."""
+BATCH: Final = "batch"
+"""What deliveries of batches say; those one by one say nothing."""
+LAZY: Final = "not waited for"
+"""What acks say that nobody waits for."""
 SETTLEMENTS: Final = {"ack": "acked", "nack": "nacked", "release": "released", "extend": "extended"}
 
 
@@ -48,7 +54,7 @@ class HistoryEntry(NamedTuple):
     offsets: tuple[int, ...] = ()
     attempts: tuple[int, ...] = ()
     until: float = 0.0
-    """Deliveries: when the lease ends. Nacks: when the delay does. Restarts: the delay in seconds."""
+    """Deliveries: when the lease ends. Nacks: when the delay does. Restarts: the delay. Waits: their beginning."""
     detail: str = ""
 
     def words(self) -> str:
@@ -65,6 +71,15 @@ class HistoryEntry(NamedTuple):
         if topic:
             return f"{kind} {who} {operation} {group} {topic}/{partition} {offsets} {ids} {attempts} {detail}"
         return f"{kind} {who} {operation} {detail}"
+
+    def is_of(self, delivery: HistoryEntry, offset: int) -> bool:
+        """Whether this settles what was handed over in `delivery`, and not in an earlier one to the same consumer."""
+        if self.who != delivery.who or self.number < delivery.number:
+            return False
+        if not self.attempts or not delivery.attempts:
+            return True
+        own, other = self.offsets.index(offset), delivery.offsets.index(offset)
+        return self.attempts[own] == delivery.attempts[other]
 
     @property
     def place(self) -> str:
@@ -131,6 +146,8 @@ _WORDS: Final[dict[str, Callable[[HistoryEntry], str]]] = {
     "power cut": lambda e: f"the power of machine {e.operation} was cut",
     "killed": lambda e: f"the process on machine {e.operation} was killed",
     "closed": lambda e: f"machine {e.operation} was done",
+    "waited": lambda e: f"{_of_group(e)} has waited for messages since {e.until:.3f} s",
+    "came to nothing": lambda e: f"{_of_group(e)} got no message within {e.detail} s",
     "note": lambda e: e.detail,
     "healed": lambda e: "from here on nothing fails any more",
     "fault": lambda e: f"fault {e.who}: {e.detail}",

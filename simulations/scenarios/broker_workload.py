@@ -23,11 +23,11 @@ import trio
 
 import callboard
 from callboard.actors.kernel.events import ActorFailed
-from callboard.actors.partition.group_states import JITTER
 from callboard.log.errors import (
     CallboardError,
     ConfigurationError,
     GroupNotFound,
+    InvalidArgument,
     LeaseLost,
     PartitionUnavailable,
     RuntimeClosed,
@@ -59,6 +59,8 @@ if TYPE_CHECKING:
 
 CONFIGURED: Final = "the workload cannot be configured"
 """What is broken when the runtime refuses a setting: the workload is none, and says nothing about the broker."""
+SENSIBLE: Final = "what makes sense is not refused"
+"""What is broken when a client is told that its call makes none: what is settled once more after an error, say."""
 HEAL_AT_S: Final = 60.0
 """When faults end at the latest, after the run began."""
 VISIBILITIES: Final = 3
@@ -69,6 +71,8 @@ DISK_FAILURES: Final = ("FailVerb", "FailRead", "FullDisk", "ShortWrite", "Stall
 """Labels of faults after which a runtime may end without having synced everything."""
 OPERATOR_S: Final = 1.0
 """How long an operator takes to open a runtime again."""
+PROMPT_S: Final = 0.5
+"""Within so many virtual seconds a consumer that waits is handed what there is."""
 BACKOFF_S: Final = 0.1
 MAX_BACKOFF_S: Final = 1.0
 FLUSH_EVERY: Final = 20
@@ -119,6 +123,9 @@ class BrokerWorkload:
             groups=traffic.groups,
             keyed=traffic.groups if traffic.ordering == "key" else (),
             max_in_flight=traffic.max_in_flight or None,
+            # What finds no room in a mailbox is not given back: its lease runs out.
+            prompt_s=PROMPT_S
+            + (traffic.visibility_s if "partition_mailbox" in dict(traffic.limits) else 0.0),
             liveness_s=self.patience_s,
             intensities=tuple(
                 Intensity(path=f"topics/{name}/", restarts=20, period_s=10.0, each=True, delay_s_max=0.25)
@@ -222,6 +229,9 @@ class BrokerWorkload:
                 refused = [leaf for leaf in _leaves(error) if isinstance(leaf, ConfigurationError)]
                 if refused:
                     raise self.world.broken(Violation(CONFIGURED, str(refused[0]))) from error
+                mistaken = [leaf for leaf in _leaves(error) if isinstance(leaf, InvalidArgument)]
+                if mistaken:
+                    raise self.world.broken(Violation(SENSIBLE, str(mistaken[0]))) from error
                 if not _is_passing(error):
                     raise
                 kinds = ", ".join(sorted({type(leaf).__name__ for leaf in _leaves(error)}))
@@ -313,15 +323,24 @@ class BrokerWorkload:
     async def _publish(self, topic: ObservedTopic, numbers: list[int], acks: str) -> str:
         traffic, messages = self.traffic, [self.message(number) for number in numbers]
         headers, timestamps = list(map(traffic.headers, numbers)), list(map(traffic.timestamp, numbers))
+        partitions = list(map(traffic.chosen, numbers))
         if len(messages) == 1:
             value, key = messages[0]
-            return await topic.publish(value, key=key, headers=headers[0], timestamp=timestamps[0], acks=acks)
+            return await topic.publish(
+                value,
+                key=key,
+                headers=headers[0],
+                timestamp=timestamps[0],
+                partition=partitions[0],
+                acks=acks,
+            )
         values, keys = [value for value, _ in messages], [key for _, key in messages]
         return await topic.publish_batch(
             values,
             keys=keys if any(keys) else None,
             headers=headers if any(headers) else None,
             timestamps=timestamps if any(timestamps) else None,
+            partitions=None if all(partition is None for partition in partitions) else partitions,
             acks=acks,
         )
 
@@ -401,9 +420,8 @@ class BrokerWorkload:
                     await trio.sleep(OPERATOR_S / 4)
                     await consumer.ack(message)  # it counts, or it is lost; it is never refused
             elif fate == "nack":
-                least_s = min(MAX_BACKOFF_S, BACKOFF_S * 2 ** (message.attempt - 1)) * (1 - JITTER)
                 delay_s = self.traffic.nack_delay_s
-                await consumer.nack(message, delay=delay_s if delay_s >= 0 else None, least_s=least_s)
+                await consumer.nack(message, delay=delay_s if delay_s >= 0 else None)
             elif fate == "release":
                 await consumer.release(message)
 

@@ -66,6 +66,8 @@ POINTS: Final[dict[str, tuple[str, ...]]] = {
     "order-per-key": BROKER + ORDER,
     "several-topics": BROKER,
     "every-feature": BROKER + ORDER + RECREATED,
+    "every-call": BROKER + ORDER,
+    "parts-of-batches": BROKER,
     "supervisor-trees": ACTORS,
     "plain-actors": ACTORS,
     "retention-against-readers": BROKER + RETENTION,

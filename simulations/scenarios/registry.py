@@ -19,6 +19,7 @@ from callboard.simulations.scenarios.broker_runs import (
     PublishOnly,
     SeveralTopics,
 )
+from callboard.simulations.scenarios.call_runs import EveryCall, PartsOfBatches
 from callboard.simulations.scenarios.damage_runs import DamagedMiddle
 from callboard.simulations.scenarios.recorded_runs import RecordedDay, RecordedTraffic
 from callboard.simulations.scenarios.retention_runs import RetentionAgainstReaders
@@ -39,6 +40,8 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         DamagedMiddle(),
         SeveralTopics(),
         EveryFeature(),
+        EveryCall(),
+        PartsOfBatches(),
         RecordedTraffic(),
         RecordedDay(),
     )

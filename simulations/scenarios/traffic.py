@@ -57,6 +57,10 @@ class Traffic:
     """Messages per publish."""
     keys: int = 5
     """Keys to publish under; 0 for none."""
+    keyless_every: int = 0
+    """Every so many-th message has no key, although others have; 0: all have one, or none has."""
+    chosen_every: int = 0
+    """Every so many-th message has no key, and its publisher chooses the partition; 0 for none."""
     value_bytes: int = 40
     annotate_every: int = 0
     """Every so many-th message has headers and a time of its own; 0 for none."""
@@ -166,7 +170,16 @@ class Traffic:
 
     def key(self, number: int) -> bytes | None:
         """The key of a message."""
-        return b"key %d" % (number % self.keys) if self.keys > 0 else None
+        is_keyless = self.keyless_every > 0 and number % self.keyless_every == 0
+        if self.keys <= 0 or is_keyless or self.chosen(number) is not None:
+            return None
+        return b"key %d" % (number % self.keys)
+
+    def chosen(self, number: int) -> int | None:
+        """The partition that the publisher of a message chooses; None when it does not."""
+        if self.chosen_every <= 0 or number % self.chosen_every:
+            return None
+        return number // self.chosen_every % max(1, self.partitions)
 
     def headers(self, number: int) -> dict[str, bytes] | None:
         """The headers of a message."""
@@ -183,12 +196,15 @@ class Traffic:
 def draw_traffic(entropy: SeededEntropy, *, messages: tuple[int, int] = (60, 160)) -> Traffic:
     """Some traffic for a broker: a few publishers, one to three groups, short leases now and then."""
     levels = one_of(entropy, LEVELS)
+    partitioning = entropy.fork("partitioning")
     return Traffic(
         messages=between(entropy, *messages),
         partitions=between(entropy, 1, 3),
         publishers=between(entropy, 1, 5),
         batch=one_of(entropy, (1, 2, 5, 20)),
         keys=one_of(entropy, (0, 1, 7)),
+        keyless_every=one_of(partitioning, (0, 0, 3)),
+        chosen_every=one_of(partitioning, (0, 0, 4)),
         value_bytes=one_of(entropy, (20, 100, 600, 2000)),
         pause_s=one_of(entropy, (0.0, 0.01, 0.05)),
         acks=levels,

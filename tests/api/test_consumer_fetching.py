@@ -45,6 +45,34 @@ async def test_settling_a_batch_twice_over_frees_no_room_twice(autojump_clock: A
             assert consumer.leases.in_flight == len(held)
 
 
+@pytest.mark.parametrize("in_batch", [False, True])
+async def test_a_settlement_that_is_tried_again_frees_no_room_twice(
+    in_batch: bool, autojump_clock: Any, world: Any
+) -> None:
+    """What was cancelled under way is in flight until it is settled, and then frees its room once."""
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 20)
+        async with topic.subscribe("group", max_in_flight=4) as consumer:
+            first, *others = [*(await consumer.get_batch(4, 0.0))]
+            settled: Any = first
+            if in_batch:
+                for message in (first, *others):
+                    await message.release()
+                settled = await consumer.get_batch(2, 0.0)
+                others = [*(await consumer.get_batch(2, 0.0))]
+            with trio.CancelScope() as scope:
+                scope.cancel()
+                await settled.nack(delay=100.0)
+            assert await consumer.get(timeout=1.0) is None
+            with suppress(LeaseLost):
+                await settled.nack(delay=100.0)
+            count = 2 if in_batch else 1
+            held = [await consumer.get(timeout=1.0) for _ in range(count)]
+            assert None not in held
+            assert await consumer.get(timeout=1.0) is None
+            assert len(held) + len(others) == 4
+
+
 async def test_a_quick_caller_is_given_more_at_a_time_and_a_slow_one_less(
     autojump_clock: Any, world: Any
 ) -> None:

@@ -78,6 +78,7 @@ class Script:
         who: str = "w1",
         life: int = 900,
         until: float = 1e9,
+        how: str = "",
     ) -> Script:
         """A consumer of `billing` is handed a message."""
         self.history.record(
@@ -92,18 +93,55 @@ class Script:
             (offset,),
             (attempt,),
             until,
+            how,
         )
         return self
 
     def settle(
-        self, offset: int, verb: str = "ack", end: str | None = "acked", who: str = "w1", until: float = 0.0
+        self,
+        offset: int,
+        verb: str = "ack",
+        end: str | None = "acked",
+        who: str = "w1",
+        until: float = 0.0,
+        how: str = "",
+        attempt: int | None = None,
     ) -> Script:
-        """It settles the message; `end` None: nobody knows how that ended."""
+        """It settles the message; `end` None: nobody knows how that ended. With `attempt`, of that delivery."""
         operation = self.history.operation()
-        for kind in filter(None, (verb, end)):
-            self.history.record(
-                self.machine, kind, who, operation, "orders", 0, "billing", offsets=(offset,), until=until
-            )
+        place = {"offsets": (offset,), "until": until, "detail": how}
+        tried = {} if attempt is None else {"attempts": (attempt,)}
+        self.history.record(self.machine, verb, who, operation, "orders", 0, "billing", **place, **tried)
+        if end is not None:
+            self.history.record(self.machine, end, who, operation, "orders", 0, "billing", **place)
+        return self
+
+    def wait(
+        self, since: float, *, kind: str = "waited", who: str = "w1", life: int = 900, detail: str = "0.0"
+    ) -> Script:
+        """A consumer has waited for messages, until now."""
+        self.history.record(
+            self.machine, kind, who, life, "orders", group="billing", until=since, detail=detail
+        )
+        return self
+
+    def publish_batch(self, numbers: tuple[int, ...], offsets: tuple[int, ...]) -> Script:
+        """A batch is published to one partition."""
+        operation = self.history.operation()
+        while len(self.history.ids) <= max(numbers):
+            self.history.message(b"%d" % len(self.history.ids))
+        self.history.record(self.machine, "publish", "p1", operation, "orders", ids=numbers, detail="all")
+        self.history.record(
+            self.machine,
+            "published",
+            "p1",
+            operation,
+            "orders",
+            0,
+            ids=numbers,
+            offsets=offsets,
+            detail="all",
+        )
         return self
 
     def read(self, offset: int, number: int, life: int = 0) -> Script:

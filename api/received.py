@@ -473,6 +473,8 @@ class ConsumerLeases:
             raise RuntimeClosed("the consumer is closed: it has no leases any more. Subscribe again.")
         while True:
             asked_at = self._runtime.clock.monotonic()
+            # It may end sooner than before, also when the answer does not come.
+            lease.deadline = min(lease.deadline, asked_at + seconds)
             try:
                 kept = await lease.port.ref.ask(c.Extend(self.group_id, lease.lease_id, seconds))
             except ActorCrashed:

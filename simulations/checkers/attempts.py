@@ -2,10 +2,11 @@
 
 The number that a consumer sees starts at 1 and never falls; after a nack that counted it has risen, after a release
 it has not. It rises by at most one per delivery, but for leases that nobody saw: those that ran out before they were
-handed on, one per visibility timeout at most, and those that opening the runtime voided, one per boot, and one per
-time that it ended and was opened again: when it ends for a full disk, nobody can write that a lease was released.
-Leases and nacks are given to the system and not synced, so a power cut may take them, and the number starts where the
-disk says; so may a sync that failed, for whoever reads the disk afterwards.
+handed on, one per visibility timeout at most, and one per time that somebody extended, and so perhaps shortened, a
+lease of that partition, and those that opening the runtime voided, one per boot, and one per time that it ended and
+was opened again: when it ends for a full disk, nobody can write that a lease was released. Leases and nacks are given
+to the system and not synced, so a power cut may take them, and the number starts where the disk says; so may a sync
+that failed, for whoever reads the disk afterwards.
 """
 
 from __future__ import annotations
@@ -49,8 +50,11 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     last: dict[tuple[str, str, int, int], _Last] = {}
     opening, sync_failed = 0, False
     tried: dict[int, HistoryEntry] = {}
+    extends: dict[tuple[str, str, int], list[float]] = {}
+    """When somebody extended, or shortened, a lease in a partition."""
     for entry in history.of(
         "delivered",
+        "extend",
         "nack",
         "nacked",
         "release",
@@ -65,6 +69,9 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
             sync_failed = sync_failed or entry.who.startswith(SYNC_FAILS)
             continue
         if entry.kind == "note" and not entry.detail.startswith(REOPENED):
+            continue
+        if entry.kind == "extend":
+            extends.setdefault((entry.group, entry.topic, entry.partition), []).append(entry.time)
             continue
         if entry.kind in ("nack", "release"):
             tried[entry.operation] = entry
@@ -101,7 +108,9 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
             last[place] = _Last(attempt, entry.time, opening, least=attempt, number=entry.number)
             if before is None and attempt == 1:
                 continue
-            problem = _problem(before or _NEVER, attempt, entry, opening, visibility_s)
+            since = (before or _NEVER).time
+            shortened = sum(time >= since for time in extends.get(place[:3], ()))
+            problem = _problem(before or _NEVER, attempt, entry, opening, visibility_s, shortened)
             if problem:
                 words = f"{group} was handed {topic}/{partition}@{offset} as attempt {attempt}: {problem}"
                 found.append(Violation(PROMISE, words, entry))
@@ -109,7 +118,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
 
 
 def _problem(
-    before: _Last, attempt: int, entry: HistoryEntry, opening: int, visibility_s: float
+    before: _Last, attempt: int, entry: HistoryEntry, opening: int, visibility_s: float, shortened: int
 ) -> str | None:
     if attempt < 1:
         return "attempts begin at 1"
@@ -117,7 +126,7 @@ def _problem(
         return f"it had been attempt {before.attempt}"
     if before.is_nacked and attempt == before.attempt:
         return "the one before was nacked, and has the same number"
-    unseen = max(0, opening - before.opening) + int((entry.time - before.time) / visibility_s)
+    unseen = max(0, opening - before.opening) + int((entry.time - before.time) / visibility_s) + shortened
     if before.is_released and attempt > before.attempt + unseen:
         return f"{before.attempt} was given back unhandled, which does not count"
     if attempt > before.attempt + 1 + unseen:

@@ -45,6 +45,24 @@ async def test_settling_a_batch_twice_over_frees_no_room_twice(autojump_clock: A
             assert consumer.leases.in_flight == len(held)
 
 
+async def test_a_lease_that_may_have_been_shortened_counts_as_shorter(
+    autojump_clock: Any, world: Any
+) -> None:
+    """After a cancelled `extend` nothing is handed over that may be another's soon: it is given back."""
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 10)
+        async with topic.subscribe("group", visibility_timeout=10.0) as consumer:
+            for _ in range(2):
+                message = await consumer.get()
+            with trio.CancelScope() as scope:
+                scope.cancel()
+                await message.extend(1.0)
+            await trio.sleep(0.9)
+            following = await consumer.get()
+            assert following.deadline - trio.current_time() > 9.0
+            assert message.deadline - trio.current_time() < 0.2
+
+
 @pytest.mark.parametrize("in_batch", [False, True])
 async def test_a_settlement_that_is_tried_again_frees_no_room_twice(
     in_batch: bool, autojump_clock: Any, world: Any

@@ -68,10 +68,13 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
         return found
     groups = {name: _Group(name, history, calm, terms) for name in terms.groups}
     published: dict[Place, float] = {}
+    starts = {(left.topic, left.index): left.start for left in surviving.partitions}
     for entry in history.of(*_KINDS):
         if entry.kind == "published":
+            start = starts.get((entry.topic, entry.partition), 0)
             for place in _places(entry):
-                published.setdefault(place, entry.time)
+                if place[2] >= start:  # what retention has dropped may have gone before there was a group
+                    published.setdefault(place, entry.time)
         elif entry.kind == "booted":
             for group in groups.values():
                 group.booted(entry)

@@ -14,6 +14,7 @@ import attrs
 import trio
 
 from callboard.log.errors import CallboardError, GroupNotFound, InvalidArgument
+from callboard.log.limits import SEGMENT_BYTES_MIN
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.history.clients import ObservedConsumer, consume
 from callboard.simulations.scenarios.broker_runs import PARTITIONS, BrokerRun, BrokerSpace
@@ -24,6 +25,7 @@ from callboard.simulations.scenarios.broker_workload import (
 )
 from callboard.simulations.scenarios.draws import COUNT_MAX, between, one_of
 from callboard.simulations.scenarios.free_consumer import BodyFailed, FreeConsumer
+from callboard.simulations.scenarios.retention_runs import RetentionTraffic, RetentionWorkload
 from callboard.simulations.scenarios.traffic import Traffic, draw_traffic
 from callboard.simulations.world import Machine, World
 
@@ -164,41 +166,56 @@ class EveryCall(BrokerRun):
         await CallWorkload(world, workload).run()
 
 
-class PartsOfBatches(BrokerRun):
-    """Batches over several partitions, each of which refuses, fails, crashes and comes back by itself."""
+class PartsOfBatches:
+    """Batches over several partitions, each of which is full, fails, crashes and comes back by itself."""
 
     name = "parts-of-batches"
     space = BrokerSpace(
         weights={
-            "FailVerb": 6,
+            "Stall": 3,
+            "CrashInBatch": 4,
+            "CrashActor": 3,
+            "FailVerb": 2,
             "ShortWrite": 1,
-            "CrashActor": 1,
-            "CrashInBatch": 3,
             "SlowDisk": 1,
             "PowerCut": 1,
         },
-        always=("FailVerb",),
+        always=("Stall", "CrashInBatch"),
         actors=PARTITIONS,
         paths=("/0/", "/1/", "/2/", ".log"),
         verbs=("write", "sync"),
         errnos=("EIO", "ENOSPC", "EDQUOT"),
-        faults=(3, 12),
-        horizon_s=0.4,
+        probes={},
+        faults=(3, 16),
+        horizon_s=12.0,
         down_s=(0.01, 0.1),
+        for_s=(3.0, 14.0),
+        latency_s=(0.001, 0.1),
         times=(1, 4),
     )
 
-    def workload(self, entropy: SeededEntropy) -> Traffic:
-        """Batches of a few messages, with and without keys, at all levels, given up now and then."""
-        return attrs.evolve(
-            draw_traffic(entropy, messages=(30, 90)),
-            publishers=between(entropy, 1, 4),
-            partitions=between(entropy, 2, 3),
-            batch=one_of(entropy, (2, 5, 12)),
-            keys=one_of(entropy, (2, 7)),
-            pause_s=one_of(entropy, (0.0, 0.001, 0.02)),
-            patience_s=one_of(entropy, (0.0, 0.0, 0.0, 0.001, 0.02)),
-            styles=one_of(entropy, ((), (), ("batches",))),
-            lag_s=0.0,
-            retries=one_of(entropy, (0, 0, 10)),
-        )
+    def workload(self, entropy: SeededEntropy) -> RetentionTraffic:
+        """Batches of a few messages for longer than it takes a disk to be given up, or until partitions are full."""
+        drawn = draw_traffic(entropy, messages=(80, 140))
+        given = {field.name: getattr(drawn, field.name) for field in attrs.fields(Traffic)}
+        is_full = entropy.random() < 0.25
+        given |= {
+            "publishers": between(entropy, 2, 4),
+            "partitions": between(entropy, 2, 3),
+            "batch": one_of(entropy, (2, 3)),
+            "keys": one_of(entropy, (2, 3, 7)),
+            "pause_s": one_of(entropy, (0.05, 0.5, 1.0, 1.0)),
+            "patience_s": one_of(entropy, (0.0, 0.02, 0.3, 0.3)),
+            "styles": ("batches",) if is_full else one_of(entropy, ((), (), ("batches",))),
+            "lag_s": 1.5 if is_full else 0.0,
+            "retries": one_of(entropy, (0, 0, 10)),
+            "kept_segments": 1 if is_full else 0,
+            "segment_bytes": SEGMENT_BYTES_MIN,
+            "value_bytes": one_of(entropy, (4000, 8000)) if is_full else one_of(entropy, (20, 600)),
+            "handling_s": 0.0,
+        }
+        return RetentionTraffic(**given)
+
+    async def main(self, world: World, workload: RetentionTraffic) -> None:
+        """Run the clients until everything is settled."""
+        await RetentionWorkload(world, workload).run()

@@ -144,15 +144,16 @@ def command_line_page() -> str:
     return "\n".join(page)
 
 
-def _commands(command: click.Command, name: str) -> list[tuple[str, str]]:
+def _commands(command: click.Command, name: str, above: click.Context | None = None) -> list[tuple[str, str]]:
     """The command and all below it, by their full names."""
-    context = click.Context(command, info_name=name, terminal_width=100, max_content_width=100)
+    settings = {"terminal_width": 100, "max_content_width": 100, **command.context_settings}
+    context = click.Context(command, parent=above, info_name=name.split()[-1], **settings)
     found = [(name, command.get_help(context))]
     if isinstance(command, click.Group):
         for inner in command.list_commands(context):
             child = command.get_command(context, inner)
             if child is not None and not child.hidden:
-                found += _commands(child, f"{name} {inner}")
+                found += _commands(child, f"{name} {inner}", context)
     return found
 
 

@@ -60,8 +60,8 @@ def simulate(
     - `scheduler`: "fifo", "shuffle", "walk", "pct:3" or "starve:<actor path>". None: each seed draws its own.
     - `within`: virtual seconds after which a run that has not ended fails. None: 30 days.
     - `escapes`: what to do about calls that no seed decides, such as `time.time()`: "refuse" fails the test and
-      names the call and its line; "control" gives virtual time and seeded randomness. Threads, processes and
-      sockets are refused in both cases.
+      names the call and its line; "control" gives virtual time and seeded randomness, and lets files be read.
+      Threads, processes, sockets and changes of files are refused in both cases.
     - `workload`: a function `f(entropy)` that draws what the test does, as numbers, strings, tuples and frozen attrs
       classes. The test gets it as its argument `workload`, and it is shrunk when the test fails.
 

@@ -25,9 +25,9 @@ from callboard.log.segments.small_files import read_whole, replace_whole
 
 DAMAGES_NAME: Final = "damages"
 MAGIC: Final = b"CBDM"
-VERSION: Final = 1
+VERSION: Final = 2
 HEAD_BYTES: Final = 12
-"""Magic, version (u32), CRC-32 of what follows (u32)."""
+"""Magic, version (u32), CRC-32 (u32)."""
 
 
 @attrs.frozen
@@ -136,16 +136,19 @@ def encode(entries: Iterable[Recorded]) -> bytes:
         for entry in entries
     ]
     body = cbor2.dumps(items, canonical=True)
-    return MAGIC + VERSION.to_bytes(4, "little") + zlib.crc32(body).to_bytes(4, "little") + body
+    head = MAGIC + VERSION.to_bytes(4, "little")
+    return head + zlib.crc32(body, zlib.crc32(head)).to_bytes(4, "little") + body
 
 
 def decode(data: bytes) -> list[Recorded]:
     """The entries; unknown fields of a map are left out. Raises ValueError, TypeError, CBORError; `FormatTooNew`."""
     head, body = data[:HEAD_BYTES], data[HEAD_BYTES:]
-    if head[:4] != MAGIC or int.from_bytes(head[8:], "little") != zlib.crc32(body):
+    version, checksum = int.from_bytes(head[4:8], "little"), int.from_bytes(head[8:], "little")
+    # In version 1 the checksum does not cover the head: a flipped bit there must not pass for a newer version.
+    seed = 0 if version == 1 else zlib.crc32(head[:8])
+    if head[:4] != MAGIC or checksum != zlib.crc32(body, seed):
         raise ValueError("not a record of damage")
-    version = int.from_bytes(head[4:8], "little")
-    if version != VERSION:
+    if version > VERSION:
         raise FormatTooNew(
             f"a record of damage has version {version}: a newer Callboard wrote it. Upgrade Callboard.",
             found=version,

@@ -30,6 +30,7 @@ from callboard.simulations.checkers import (
     recovery,
     settled_stays_settled,
     supervision,
+    timeouts,
 )
 from callboard.simulations.checkers.terms import DEFAULT, Intensity, Terms
 from callboard.simulations.history.recorder import History
@@ -64,6 +65,7 @@ CHECKERS: Final[dict[str, Checker]] = {
     supervision.PROMISE: supervision.check,
     handled.PROMISE: handled.check,
     promptness.PROMISE: promptness.check,
+    timeouts.PROMISE: timeouts.check,
     liveness.PROMISE: liveness.check,
     no_bugs.PROMISE: no_bugs.check,
 }

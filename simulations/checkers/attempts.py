@@ -2,11 +2,11 @@
 
 The number that a consumer sees starts at 1 and never falls; after a nack that counted it has risen, after a release
 it has not. It rises by at most one per delivery, but for leases that nobody saw: those that ran out before they were
-handed on, one per visibility timeout at most, and one per time that somebody extended, and so perhaps shortened, a
-lease of that partition, and those that opening the runtime voided, one per boot, and one per time that it ended and
-was opened again: when it ends for a full disk, nobody can write that a lease was released. Leases and nacks are given
-to the system and not synced, so a power cut may take them, and the number starts where the disk says; so may a sync
-that failed, for whoever reads the disk afterwards.
+handed on, one per visibility timeout at most, and one per lease that was shortened; and those that opening the
+runtime voided, one per boot, and one per time that it ended and was opened again: when it ends for a full disk,
+nobody can write that a lease was released. Leases and nacks are given to the system and not synced, so a power cut
+may take them, and the number starts where the disk says; so may a sync that failed, for whoever reads the disk
+afterwards.
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ SYNC_FAILS = "FailVerb:sync"
 
 
 class _Last(NamedTuple):
+    number: int = -1
     attempt: int = 0
     time: float = 0.0
     opening: int = 1
     """How often the runtime had been opened."""
+    shortened: int = 0
+    """How many leases in the group's partition had been shortened."""
     is_nacked: bool = False
     is_released: bool = False
     least: int = 0
-    number: int = 0
-    """Of the entry."""
 
 
 _NEVER = _Last()
@@ -48,16 +49,13 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     salvaged = terms.salvaged(history)
     found: list[Violation] = []
     last: dict[tuple[str, str, int, int], _Last] = {}
+    shortened: dict[tuple[str, str, int], int] = {}
+    begun = {entry.operation: entry.number for entry in history.of("nack", "release")}
     opening, sync_failed = 0, False
-    tried: dict[int, HistoryEntry] = {}
-    extends: dict[tuple[str, str, int], list[float]] = {}
-    """When somebody extended, or shortened, a lease in a partition."""
     for entry in history.of(
         "delivered",
         "extend",
-        "nack",
         "nacked",
-        "release",
         "released",
         "power cut",
         "booted",
@@ -70,11 +68,10 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
             continue
         if entry.kind == "note" and not entry.detail.startswith(REOPENED):
             continue
-        if entry.kind == "extend":
-            extends.setdefault((entry.group, entry.topic, entry.partition), []).append(entry.time)
-            continue
-        if entry.kind in ("nack", "release"):
-            tried[entry.operation] = entry
+        if entry.kind == "extend":  # what was begun may have happened
+            if entry.until < entry.time + terms.visibility_s.get(entry.group, VISIBILITY_S):
+                where = entry.group, entry.topic, entry.partition
+                shortened[where] = shortened.get(where, 0) + 1
             continue
         if entry.kind not in ("delivered", "nacked", "released"):
             opening += entry.kind in ("booted", "note")
@@ -89,15 +86,11 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
         if f"{topic}/{partition}" in salvaged:
             continue
         if entry.kind != "delivered":
-            begin = tried.get(entry.operation, entry)
             for offset in entry.offsets:
                 place = (group, topic, partition, offset)
                 before = last.get(place, _NEVER)
-                is_of_another = before.number > begin.number or (
-                    begin.attempts and begin.attempts[begin.offsets.index(offset)] != before.attempt
-                )
-                if is_of_another:
-                    continue  # it was handed on before this was told
+                if before.number > begun[entry.operation]:
+                    continue  # others were handed the message before this was told
                 is_nacked = entry.kind == "nacked"
                 last[place] = before._replace(is_nacked=is_nacked, is_released=not is_nacked)
             continue
@@ -105,28 +98,27 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
         for offset, attempt in zip(entry.offsets, entry.attempts, strict=True):
             place = (group, topic, partition, offset)
             before = last.get(place)
-            last[place] = _Last(attempt, entry.time, opening, least=attempt, number=entry.number)
+            count = shortened.get(place[:3], 0)
+            last[place] = _Last(entry.number, attempt, entry.time, opening, count, least=attempt)
             if before is None and attempt == 1:
                 continue
-            since = (before or _NEVER).time
-            shortened = sum(time >= since for time in extends.get(place[:3], ()))
-            problem = _problem(before or _NEVER, attempt, entry, opening, visibility_s, shortened)
+            problem = _problem(before or _NEVER, last[place], entry, visibility_s)
             if problem:
                 words = f"{group} was handed {topic}/{partition}@{offset} as attempt {attempt}: {problem}"
                 found.append(Violation(PROMISE, words, entry))
     return found
 
 
-def _problem(
-    before: _Last, attempt: int, entry: HistoryEntry, opening: int, visibility_s: float, shortened: int
-) -> str | None:
+def _problem(before: _Last, now: _Last, entry: HistoryEntry, visibility_s: float) -> str | None:
+    attempt = now.attempt
     if attempt < 1:
         return "attempts begin at 1"
     if attempt < before.least:
         return f"it had been attempt {before.attempt}"
     if before.is_nacked and attempt == before.attempt:
         return "the one before was nacked, and has the same number"
-    unseen = max(0, opening - before.opening) + int((entry.time - before.time) / visibility_s) + shortened
+    unseen = max(0, now.opening - before.opening) + int((entry.time - before.time) / visibility_s)
+    unseen += now.shortened - before.shortened
     if before.is_released and attempt > before.attempt + unseen:
         return f"{before.attempt} was given back unhandled, which does not count"
     if attempt > before.attempt + 1 + unseen:

@@ -1,11 +1,13 @@
 """No consumer has more messages in its hands than `max_in_flight` allows.
 
-A message is in a consumer's hands from its delivery until the consumer begins to settle it, or its lease runs out.
+A message is in a consumer's hands from its delivery until the consumer begins to settle it, or its lease runs out; with
+a lease that was shortened all that was leased together may run out early.
 """
 
 from __future__ import annotations
 
 from callboard.simulations.checkers.terms import DEFAULT, SLACK_S, Terms
+from callboard.simulations.history.entry import HistoryEntry
 from callboard.simulations.history.recorder import History
 from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.violations import Violation
@@ -22,16 +24,11 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     found = []
     for entry in history.of("delivered", "extend", "extended", "ack", "nack", "release"):
         places = [(entry.topic, entry.partition, offset) for offset in entry.offsets]
+        if entry.kind in ("extend", "extended"):
+            shorten(held.get(lives.get(entry.who, 0), {}), entry)
+            continue
         if entry.kind != "delivered":
             own = held.get(lives.get(entry.who, 0), {})
-            if entry.kind == "extend":  # that may shorten the lease, of all that was leased together
-                for place, until in own.items():
-                    if place[:2] == (entry.topic, entry.partition):
-                        own[place] = min(until, entry.until)
-                continue
-            if entry.kind == "extended":
-                own.update({place: entry.until for place in places if place in own})
-                continue
             for place in places:
                 own.pop(place, None)
             continue
@@ -43,3 +40,10 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
             words = f"{entry.who} of {entry.group} holds {count} messages, and may hold {terms.max_in_flight}"
             found.append(Violation(PROMISE, words, entry))
     return found
+
+
+def shorten(own: dict[tuple[str, int, int], float], entry: HistoryEntry) -> None:
+    """Let leases of the partition in `own` (until when, by place) end no later than the one that `entry` tells of."""
+    for place, until in own.items():
+        if place[:2] == (entry.topic, entry.partition) and until > entry.until:
+            own[place] = entry.until

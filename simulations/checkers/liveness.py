@@ -1,7 +1,8 @@
 """Liveness: once nothing fails any more, every message is settled by every group within a stated virtual time.
 
-The time runs from healing on, or from the last publish, whichever is later. Acks that nobody was told of may go
-with the power in the end, and publishes that nobody was told of may come back with it.
+The time runs from healing on, from the last publish, or from the power cut that ends a workload, whichever is latest.
+Acks that nobody was told of may go with the power in the end, and publishes that nobody was told of may come back with
+it.
 """
 
 from __future__ import annotations
@@ -31,8 +32,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     healed = history.of("healed")
     settled = history.of("acked")
     if healed and settled:
-        published = history.of("published")
-        begin = max(healed[-1].time, published[-1].time if published else 0.0)
+        begin = max(entry.time for entry in (*healed, *history.of("published", "power cut")))
         late = settled[-1].time - begin
         if late > terms.liveness_s:
             words = f"{settled[-1].place} was settled {late:.1f} s after healing, not {terms.liveness_s:g} s"

@@ -13,7 +13,7 @@ from typing import Final
 from callboard.simulations.checkers.attempts import SYNC_FAILS
 from callboard.simulations.checkers.calm import Calm
 from callboard.simulations.checkers.terms import DEFAULT, SLACK_S, Terms
-from callboard.simulations.history.entry import HELD, HistoryEntry
+from callboard.simulations.history.entry import RECEIVING, HistoryEntry
 from callboard.simulations.history.recorder import History
 from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.violations import Violation
@@ -69,7 +69,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
 
 def _until(holder: HistoryEntry, entry: HistoryEntry, calm: Calm) -> float:
     """When the lease ends, as its consumer knows it; while a body runs, and nothing goes wrong, it does not."""
-    is_renewed = holder.detail == HELD and calm.since(entry.time) < holder.time
+    is_renewed = holder.detail == RECEIVING and calm.since(entry.time) < holder.time
     return math.inf if is_renewed else holder.until
 
 

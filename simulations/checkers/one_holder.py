@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from callboard.simulations.checkers.calm import Calm
 from callboard.simulations.checkers.terms import DEFAULT, SLACK_S, Terms
-from callboard.simulations.history.entry import HELD, HistoryEntry
+from callboard.simulations.history.entry import RECEIVING, HistoryEntry
 from callboard.simulations.history.recorder import History
 from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.violations import Violation
@@ -61,5 +61,5 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
 def _holds(holder: HistoryEntry, entry: HistoryEntry, gone: set[int], calm: Calm) -> bool:
     if holder.machine != entry.machine or holder.operation in gone:
         return False
-    is_renewed = holder.detail == HELD and calm.since(entry.time) < holder.time
+    is_renewed = holder.detail == RECEIVING and calm.since(entry.time) < holder.time
     return is_renewed or entry.time < holder.until - SLACK_S

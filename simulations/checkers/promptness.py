@@ -1,300 +1,473 @@
-"""Who waits is handed what there is.
+"""What can happen now happens now: nobody who waits is left waiting.
 
-When all consumers of a group that are there wait for messages, a message that none of them has is handed to one of them
-within moments: one that was just published, one that was given back, one whose delay or lease is over, one whose
-consumer has left, however it left. And `get(timeout=)` waits as long as it says, no less and no more.
+While nothing is disturbed, a message that may be delivered is delivered, within `SLACK_S`, to a consumer that waits and
+has room; and who publishes, settles or extends is answered as soon. A message may be delivered from when its publisher
+was told that it is synced; later again from when its lease runs out or was shortened to run out, its consumer gave it
+back, left or died, its delay is over, or the process that had leased it has ended. A partition that crashes gives its
+leases new time.
 
-This is demanded while nothing goes wrong. A consumer that may have no more messages in flight waits for room; the
-messages of one that does not wait may have been fetched for it, ahead. In a group with order per key the first message
-of a partition that is not settled waits for nothing.
+A consumer that is busy may have fetched messages ahead, which nobody sees: a group is held to this only while each of
+its consumers waits, or has as many messages in its hands as it may. In a group with order per key a message may be
+delivered for certain when all before it are settled.
+
+Disturbed are: a fault that strikes or lasts, an actor that is down or starts, a partition that lacks space or does not
+get an answer of its disk. A clock that jumps moves the delays that a later process reads.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Final, NamedTuple
+from heapq import heappop, heappush
 
-from callboard.actors.partition.group_states import JITTER
-from callboard.simulations.checkers.calm import Calm
+import attrs
+
 from callboard.simulations.checkers.terms import DEFAULT, Terms
-from callboard.simulations.history.entry import HELD, HistoryEntry
+from callboard.simulations.history.entry import BACKOFF, LAZY, RECEIVING, HistoryEntry
 from callboard.simulations.history.recorder import History
 from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.violations import Violation
 
-PROMISE = "who waits is handed what there is"
-LOOK_S: Final = 0.05
-"""How long a consumer that does not want to wait allows the partitions for their answers."""
-STEP_S: Final = 0.005
-"""By how much a timeout may be late."""
+PROMISE = "nobody who waits is left waiting"
+SLACK_S = 0.5
+"""Virtual seconds; what is not disturbed takes a tenth of that at most, by timers."""
+ABSENCE_S = 0.01
+"""Who gives up, and asks again within so many seconds, has been waiting all the time."""
+SPACE_S = 5.5
+"""A recovery for which the disk was too full is tried again after so many seconds, and as long as it was too full."""
+BACKOFF_WIDENS = 2.5
+"""A backoff lasts at most so many times as long as the least that is known of it."""
+MAX_IN_FLIGHT = 10_000
+"""Of a consumer that was not told another."""
+FOREVER = math.inf
 
 Place = tuple[str, int, int]
-"""Topic, partition, offset."""
+BEGINNINGS = ("publish", "ack", "nack", "release", "extend")
+ENDS = ("published", "refused", "unsure", "acked", "nacked", "released", "extended", "lost")
+DISTURBING = (
+    "fault",
+    "fault lasts",
+    "healed",
+    "IncarnationCrashed",
+    "ActorRestarted",
+    "ActorStarted",
+    "ActorFailed",
+    "ActorStopped",
+    "Escalated",
+    "PartitionStuck",
+    "OpeningLacksSpace",
+    "OpeningOverdue",
+    "note",
+)
+ENDINGS = ("power cut", "killed", "closed")
 
 
-class _State(NamedTuple):
+@attrs.define(eq=False)
+class _State:
     """What is known of a message in a group."""
 
-    since: float = math.inf
-    """From when on it can be handed to somebody; infinite when nobody knows."""
-    holder: HistoryEntry | None = None
-    """The delivery by which a consumer holds it, for as long."""
+    at: float
+    """From when on it may be delivered; `FOREVER` while that is not known."""
+    entry: HistoryEntry
+    holder: int = 0
+    """The consumer's life that was handed it last, and has not settled it."""
     is_settled: bool = False
-    operation: int = 0
-    """The settlement that was begun."""
-
-    @property
-    def life(self) -> int:
-        """Of the consumer that holds it; 0 for nobody."""
-        return 0 if self.holder is None else self.holder.operation
-
-    @property
-    def is_held(self) -> bool:
-        """While a body runs: then its lease does not run out."""
-        return self.holder is not None and self.holder.detail == HELD
 
 
-_UNKNOWN = _State()
-_SETTLED = _State(is_settled=True)
+@attrs.define(eq=False)
+class _Member:
+    """A life of a consumer."""
 
+    since: float
+    """From when on it waits, with room."""
+    is_waiting: bool = False
+    gave_up_at: float = -1.0
+    handed_at: float = -1.0
+    fills_s: float = 0.0
+    """How long it may hold back what it has, to get more."""
+    held: dict[Place, float] = attrs.Factory(dict)
+    """Until when."""
 
-def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:
-    """One violation per consumer that waited too long, or too short."""
-    if terms.beyond or terms.drops_unread:
-        return []
-    calm = Calm(history)
-    found = _timeouts(history)
-    if not history.of("waited", "came to nothing"):
-        return found
-    groups = {name: _Group(name, history, calm, terms) for name in terms.groups}
-    published: dict[Place, float] = {}
-    starts = {(left.topic, left.index): left.start for left in surviving.partitions}
-    for entry in history.of(*_KINDS):
-        if entry.kind == "published":
-            start = starts.get((entry.topic, entry.partition), 0)
-            for place in _places(entry):
-                if place[2] >= start:  # what retention has dropped may have gone before there was a group
-                    published.setdefault(place, entry.time)
-        elif entry.kind == "booted":
-            for group in groups.values():
-                group.booted(entry)
-        elif entry.group in groups:
-            violation = groups[entry.group].look(entry, published)
-            if violation is not None:
-                found.append(violation)
-    return found
+    def may_hide(self, most: int) -> bool:
+        """Whether it may have fetched something while it is busy, when its hands are not full.
 
+        Of one message that it may have at a time nothing is left, unless it gave up while that was on its way.
+        """
+        return most > 1 or self.gave_up_at >= self.handed_at
 
-def _timeouts(history: History) -> list[Violation]:
-    """Calls that came to nothing too early, or too late."""
-    found = []
-    for entry in history.of("came to nothing"):
-        waited_s, timeout_s = entry.time - entry.until, float(entry.detail)
-        if not timeout_s - STEP_S <= waited_s <= max(timeout_s, LOOK_S) + STEP_S:
-            words = f"{entry.who} was to wait for {timeout_s:g} s, and waited for {waited_s:g} s"
-            found.append(Violation(PROMISE, words, entry))
-    return found
-
-
-def _places(entry: HistoryEntry) -> list[Place]:
-    return [(entry.topic, entry.partition, offset) for offset in entry.offsets]
+    def room(self, at: float, most: int) -> int:
+        """How many more messages it may have had at that time."""
+        return most - sum(until > at for until in self.held.values())
 
 
 class _Group:
-    """What a group's consumers have, as far as it can be known."""
+    """What a group's consumers do, and what they could be handed."""
 
-    def __init__(self, name: str, history: History, calm: Calm, terms: Terms) -> None:
-        self._calm = calm
-        self._terms = terms
-        self._is_keyed = name in terms.keyed
-        self._states: dict[Place, _State] = {}
-        self._lives: dict[int, HistoryEntry] = {}
-        self._left = -math.inf
-        """When somebody last left."""
-        self._lease_s = 0.0
-        """The longest lease that was seen."""
-        self._room: dict[int, float] = {}
-        """When a consumer that had no room for more has, or had, some again."""
-        self._headed: dict[tuple[str, int], float] = {}
-        """By partition: when something was settled, and another message may have become the first."""
-        self._nacks: dict[int, float] = {}
-        """By operation: when the delay is over."""
-        self._waits: dict[int, list[HistoryEntry]] = {}
-        for entry in history.of("waited"):
-            if entry.group == name:
-                self._waits.setdefault(entry.operation, []).append(entry)
+    def __init__(self, *, is_keyed: bool, most: int) -> None:
+        self.members: dict[int, _Member] = {}
+        self.states: dict[Place, _State] = {}
+        self.lease_s = 0.0
+        """How long the longest lease was to last."""
+        self._most = most
+        self._is_keyed = is_keyed
+        self._heap: list[tuple[float, Place]] = []
+        self._low: dict[tuple[str, int], int] = {}
+        """By partition: below it everything is settled."""
 
-    def booted(self, entry: HistoryEntry) -> None:
-        """All leases are void; what was being settled nobody knows."""
-        self._lives.clear()
-        for place, state in self._states.items():
-            if state.life:
-                self._states[place] = _State(since=max(entry.time, 0.0))
+    def put(self, place: Place, state: _State) -> None:
+        """The message is known, or something else is known of it."""
+        self.states[place] = state
+        self.moved(place, state, state.at)
 
-    def look(self, entry: HistoryEntry, published: dict[Place, float]) -> Violation | None:
-        """Learn from an entry; whether it tells of a consumer that waited beside a message."""
-        kind, states = entry.kind, self._states
-        if kind in ("waited", "came to nothing"):
-            return self._problem(entry, published)
-        if kind == "joined":
-            self._lives[entry.operation] = entry
-        elif kind == "left":
-            self._lives.pop(entry.operation, None)
-            self._left = entry.time
-            for place in [place for place, state in states.items() if state.life == entry.operation]:
-                states[place] = _State(since=entry.time)
-        elif kind == "delivered":
-            self._lease_s = max(self._lease_s, entry.until - entry.time)
-            state = _State(entry.until, entry)
-            states.update(dict.fromkeys(_places(entry), state))
-            self._note_room(entry.operation, entry.time)
-        elif kind == "extended":
-            self._extended(entry)
-        elif kind in ("ack", "nack", "release"):
-            if kind == "nack":
-                # What is told is the least: of the group's backoff, for the message with the fewest attempts.
-                doubled = 2.0 ** (max(entry.attempts, default=0) - min(entry.attempts, default=0))
-                self._nacks[entry.operation] = entry.time + doubled * (entry.until - entry.time) / (
-                    1 - JITTER
-                )
-            own = [place for place in _places(entry) if self._is_own(entry, place)]
-            self._let_go(entry, own)
-            lives = dict.fromkeys([states.get(place, _UNKNOWN).life for place in own])
-            states.update(dict.fromkeys(own, _State(operation=entry.operation)))
-            for life in lives:
-                self._note_room(life, entry.time)
-        elif kind == "unsure":  # it may hold the message, and may not
-            for life, joined in self._lives.items():
-                if joined.who == entry.who:
-                    self._room[life] = entry.time + self._lease_s
-        elif kind == "acked":
-            self._headed[entry.topic, entry.partition] = entry.time
-            states.update(dict.fromkeys(_places(entry), _SETTLED))
-        elif kind in ("nacked", "released"):
-            since = max(entry.time, self._nacks.get(entry.operation, 0.0))
-            for place in _places(entry):
-                if states.get(place, _UNKNOWN).operation == entry.operation:
-                    states[place] = _State(since=since)
-        return None
+    def moved(self, place: Place, state: _State, at: float) -> None:
+        """From then on it may be delivered."""
+        state.at = at
+        if self._is_keyed:
+            self._low.setdefault(place[:2], 0)
+        elif at < FOREVER:
+            heappush(self._heap, (at, place))
 
-    def _is_own(self, entry: HistoryEntry, place: Place) -> bool:
-        """Whether a settlement is of what its consumer holds, and not of what it once had."""
-        holder = self._states.get(place, _UNKNOWN).holder
-        return holder is None or entry.is_of(holder, place[2])
+    def renewed(self, path: str, now: float) -> None:
+        """A partition has crashed and is back: what it had leased, it has leased anew."""
+        for place, state in self.states.items():
+            if state.holder and state.at < FOREVER and f"topics/{place[0]}/{place[1]}" == path:
+                self.moved(place, state, max(state.at, now + self.lease_s))
 
-    def _extended(self, entry: HistoryEntry) -> None:
-        """The lease has a new end, and all that was leased together has it."""
-        states = self._states
-        for place in _places(entry):
-            life = states.get(place, _UNKNOWN).life
-            if not life:
-                continue
-            for other, state in states.items():
-                if state.life == life and other[:2] == place[:2]:
-                    states[other] = state._replace(since=max(state.since, entry.until))
-            states[place] = states[place]._replace(since=entry.until)
-            self._note_room(life, entry.time)
-
-    def _let_go(self, entry: HistoryEntry, places: list[Place]) -> None:
-        """A body has ended, and renews no lease. Until then it was renewed, and so was all that was leased together."""
-        for place in places:
-            held = self._states.get(place, _UNKNOWN)
-            if not held.is_held:
-                continue
-            for other, state in self._states.items():
-                if state.life == held.life and other[:2] == place[:2]:
-                    self._states[other] = state._replace(since=max(state.since, entry.time + self._lease_s))
-
-    def _problem(self, entry: HistoryEntry, published: dict[Place, float]) -> Violation | None:
-        """Whether there was a message all the time in which everybody waited."""
-        since = max(self._calm.since(entry.time), self._left)
-        most_s = self._terms.prompt_s
-        if entry.kind == "waited":
-            since = max(since, entry.until)
-            most_s += float(entry.detail)
-            end = entry.time
-        else:
-            end = entry.until
-            if any(wait.until < entry.time <= wait.time for wait in self._waits.get(entry.operation, ())):
-                return None  # it is the turn of another task with that consumer
-        if end - since <= most_s:
-            return None
-        for life in self._lives:
-            if life == entry.operation:  # its tasks take turns, and each fills its batch
-                turns = [w for w in self._waits.get(life, ()) if w.until < entry.time and since < w.time]
-                most_s += sum(float(wait.detail) for wait in turns if wait is not entry)
-                continue
-            wait = next((w for w in self._waits.get(life, ()) if w.until <= entry.time <= w.time), None)
-            if wait is None:
+    def overdue(self, now: float) -> tuple[Place, _State] | None:
+        """A message that should be in the hands of one who waits by now."""
+        before = now - SLACK_S
+        waits = False
+        for member in self.members.values():
+            room = member.room(before, self._most)
+            if member.is_waiting:
+                if member.since > before:
+                    return None
+                before = min(before, now - SLACK_S - member.fills_s)
+                waits = waits or room > 0
+            elif room > 0 and member.may_hide(self._most):
                 return None
-            since = max(since, wait.until)
-            most_s = max(most_s, self._terms.prompt_s + float(wait.detail))
-        since = max(since, self._room.get(entry.operation, 0.0))
-        if end - since <= most_s:
+        return self._first(before) if waits else None
+
+    def _first(self, before: float) -> tuple[Place, _State] | None:
+        if self._is_keyed:
+            for topic, partition in self._low:
+                place = self._lowest(topic, partition)
+                state = self.states.get(place)
+                if state is not None and state.at <= before:
+                    return place, state
             return None
-        topics = entry.topic.split(" and ")
-        for place in self._ready(published, end - most_s):
-            if place[0] in topics:
-                words = (
-                    f"{entry.who} of {entry.group} waited until {end:.3f} s, and {place[0]}/{place[1]}@{place[2]} was"
-                    f" there, with nobody, for more than {most_s:g} s"
-                )
-                return Violation(PROMISE, words, entry)
+        while self._heap and self._heap[0][0] <= before:
+            at, place = self._heap[0]
+            state = self.states[place]
+            if state.at == at and not state.is_settled:
+                return place, state
+            heappop(self._heap)
         return None
 
-    def _note_room(self, life: int, time: float) -> None:
-        """What a consumer has in hand has changed: it may have room at another time."""
-        if self._room.get(life, 0.0) > time:
-            self._room[life] = time
-        room_at = self._has_room_at(life, time)
-        if room_at > time:
-            self._room[life] = room_at
+    def _lowest(self, topic: str, partition: int) -> Place:
+        """The first of a partition that is not settled, or not known."""
+        low = self._low[topic, partition]
+        while (state := self.states.get((topic, partition, low))) is not None and state.is_settled:
+            low += 1
+        self._low[topic, partition] = low
+        return topic, partition, low
 
-    def _has_room_at(self, life: int, time: float) -> float:
-        """When the consumer could have one more message, from `time` on, by what it has now."""
-        if self._terms.max_in_flight is None:
-            return time
-        ends = sorted(
-            math.inf if state.is_held else state.since
-            for state in self._states.values()
-            if state.life == life
-        )
-        ends = [end for end in ends if end > time]
-        too_many = len(ends) - self._terms.max_in_flight
-        return ends[too_many] if too_many >= 0 else time
+    def ended(self, now: float, lives: tuple[int, ...]) -> None:
+        """These consumers are gone: what they had may be delivered."""
+        for life in lives:
+            member = self.members.pop(life, None)
+            for place in member.held if member is not None else ():
+                state = self.states[place]
+                if state.holder == life:
+                    state.holder = 0
+                    self.moved(place, state, min(state.at, now))
 
-    def _ready(self, published: dict[Place, float], time: float) -> list[Place]:
-        """What can be handed to anybody, and could from `time` on."""
-        states = self._states
-        passed: set[tuple[str, int]] = set()
-        ready = []
-        for place in sorted(dict.fromkeys([*published, *states])):
-            state = states.get(place)
-            if state is None:
-                state = _State(since=published[place])
-            if self._is_keyed and (place[:2] in passed or self._headed.get(place[:2], 0.0) > time):
+
+class _Watch:
+    """Follows a history."""
+
+    def __init__(self, history: History, terms: Terms) -> None:
+        self._terms = terms
+        self._history = history
+        self._groups: dict[str, _Group] = {}
+        self._published: dict[Place, HistoryEntry] = {}
+        self._open: dict[int, HistoryEntry] = {}
+        """Operations that have not ended, the oldest first."""
+        self._begun: dict[int, HistoryEntry] = {}
+        self._calm_from = 0.0
+        self._down: dict[str, None] = {}
+        """Actors that crashed and have not started again."""
+        self._is_unsynced = self._is_healed = False
+        self._short_since = FOREVER
+        """Since when a partition lacked space to be recovered."""
+        self.found: list[Violation] = []
+
+    def follow(self) -> None:
+        """From the beginning to the end."""
+        now = -1.0
+        steps = {
+            "asks": self._asks,
+            "gave up": self._gave_up,
+            "joined": self._joined,
+            "left": self._left,
+            "delivered": self._delivered,
+            "published": self._stored,
+            "booted": self._booted,
+            **dict.fromkeys(DISTURBING, self._disturbed),
+            **dict.fromkeys(ENDINGS, self._machine_ended),
+            **dict.fromkeys(("ack", "nack", "release", "extend"), self._settles),
+            **dict.fromkeys(("acked", "nacked", "released", "extended", "lost", "unsure"), self._settled),
+        }
+        kinds = {*steps, *BEGINNINGS, *ENDS}
+        for entry in self._history.entries:
+            kind = entry.kind
+            if kind not in kinds:
                 continue
-            if not state.is_settled:
-                passed.add(place[:2])
-            if not state.is_held and state.since < time:
-                ready.append(place)
-        return ready
+            if entry.time > now:
+                now = entry.time
+                if self._calm_from <= now - SLACK_S and not self._down:
+                    self._look(now)
+            if kind in BEGINNINGS:
+                self._begun[entry.operation] = entry
+                if entry.detail != LAZY:
+                    self._open[entry.operation] = entry
+            step = steps.get(kind)
+            if step is not None:
+                step(entry)
+            if kind in ENDS:
+                self._open.pop(entry.operation, None)
+
+    def _look(self, now: float) -> None:
+        """Nothing is disturbed: is anything late?"""
+        for entry in self._open.values():
+            if entry.time > now - SLACK_S:
+                break
+            words = f"{entry.who} began to {entry.kind} at {entry.time:.3f} s, and at {now:.3f} s nobody had answered"
+            self._late(words, entry)
+            del self._open[entry.operation]
+            break
+        for name, group in self._groups.items():
+            overdue = group.overdue(now)
+            if overdue is None:
+                continue
+            (topic, partition, offset), state = overdue
+            words = (
+                f"{topic}/{partition}@{offset} could be delivered to {name} from {state.at:.3f} s on, and at"
+                f" {now:.3f} s its consumers were still waiting"
+            )
+            self._late(words, state.entry)
+            state.at = FOREVER
+
+    def _late(self, words: str, entry: HistoryEntry) -> None:
+        words += f" ({now_calm(self._calm_from)})"
+        self.found.append(Violation(PROMISE, words, entry))
+
+    # -- what disturbs
+
+    def _disturbed(self, entry: HistoryEntry) -> None:
+        until = entry.time
+        if entry.kind == "fault lasts":
+            until = entry.until
+        elif entry.kind == "ActorRestarted":
+            until += entry.until
+        elif entry.kind == "OpeningLacksSpace":
+            self._short_since = min(self._short_since, until)
+        elif entry.kind == "IncarnationCrashed":
+            self._down[entry.who] = None
+        elif entry.kind in ("ActorStarted", "ActorStopped"):
+            if entry.who in self._down:
+                for group in self._groups.values():
+                    group.renewed(entry.who, until)
+            self._down.pop(entry.who, None)
+        elif entry.kind == "healed":
+            self._calm_from, self._is_healed = until, True
+        if self._short_since < FOREVER:
+            until = until + (until - self._short_since) + SPACE_S if self._is_healed else FOREVER
+        self._calm_from = max(self._calm_from, until)
+        if entry.kind != "fault":
+            return
+        self._forget_unsynced()
+        if entry.who == "JumpClock":
+            for group in self._groups.values():
+                for state in group.states.values():
+                    if not state.holder and state.at > entry.time:
+                        state.at = FOREVER
+
+    def _booted(self, entry: HistoryEntry) -> None:
+        if self._short_since < FOREVER:
+            self._calm_from, self._short_since = entry.time, FOREVER
+        self._calm_from = max(self._calm_from, entry.time)
+        self._down.clear()
+
+    def _forget_unsynced(self) -> None:
+        """What was not told to be synced may go from now on; what somebody was handed was synced for that."""
+        if self._is_unsynced:
+            return
+        self._is_unsynced = True
+        self._published = {place: entry for place, entry in self._published.items() if entry.detail == "all"}
+        for group in self._groups.values():
+            for state in group.states.values():
+                if state.entry.kind == "published" and state.entry.detail != "all":
+                    state.at = FOREVER
+
+    def _machine_ended(self, entry: HistoryEntry) -> None:
+        self._forget_unsynced()
+        self._open.clear()
+        for group in self._groups.values():
+            group.ended(entry.time, tuple(group.members))
+
+    # -- consumers
+
+    def _member(self, entry: HistoryEntry) -> _Member | None:
+        group = self._groups.get(entry.group)
+        return None if group is None else group.members.get(entry.operation)
+
+    def _asks(self, entry: HistoryEntry) -> None:
+        member = self._member(entry)
+        if member is not None:
+            if entry.time - member.gave_up_at > ABSENCE_S:
+                member.since = entry.time
+            # Tasks that share a consumer take turns, and each may fill a batch.
+            filled_s = member.fills_s if member.is_waiting else 0.0
+            member.is_waiting = True
+            member.fills_s = filled_s + max(0.0, entry.until - entry.time)
+
+    def _gave_up(self, entry: HistoryEntry) -> None:
+        member = self._member(entry)
+        if member is not None:
+            member.is_waiting, member.gave_up_at = False, entry.time
+
+    def _joined(self, entry: HistoryEntry) -> None:
+        group = self._groups.get(entry.group)
+        if group is None:
+            terms = self._terms
+            group = self._groups[entry.group] = _Group(
+                is_keyed=entry.group in terms.keyed, most=terms.max_in_flight or MAX_IN_FLIGHT
+            )
+            for place, published in self._published.items():
+                group.put(place, _State(entry.time, published))
+        group.members[entry.operation] = _Member(entry.time)
+
+    def _left(self, entry: HistoryEntry) -> None:
+        group = self._groups.get(entry.group)
+        if group is not None:
+            group.ended(entry.time, (entry.operation,))
+
+    # -- messages
+
+    def _stored(self, entry: HistoryEntry) -> None:
+        if entry.detail != "all" and (entry.detail == "none" or self._is_unsynced):
+            return
+        for offset in entry.offsets:
+            place = entry.topic, entry.partition, offset
+            self._published[place] = entry
+            for group in self._groups.values():
+                if place not in group.states:
+                    group.put(place, _State(entry.time, entry))
+
+    def _delivered(self, entry: HistoryEntry) -> None:
+        group, member = self._groups.get(entry.group), self._member(entry)
+        if group is None or member is None:
+            return
+        member.is_waiting, member.handed_at = False, entry.time
+        group.lease_s = max(group.lease_s, entry.until - entry.time)
+        until = FOREVER if entry.detail == RECEIVING else entry.until
+        for offset in entry.offsets:
+            place = entry.topic, entry.partition, offset
+            member.held[place] = until
+            group.put(place, _State(until, entry, entry.operation))
+
+    def _settles(self, entry: HistoryEntry) -> None:
+        """A settlement begins: until it has ended, nobody knows."""
+        group = self._groups.get(entry.group)
+        if group is None:
+            return
+        for offset in entry.offsets:
+            place = entry.topic, entry.partition, offset
+            state = group.states.get(place)
+            member = self._holder(group, entry, place)
+            if state is None or member is None:
+                continue
+            group.moved(place, state, FOREVER)
+            if entry.kind == "extend":  # which may shorten the lease, of all that was leased together
+                for other, until in member.held.items():
+                    if other[:2] == place[:2]:
+                        member.held[other] = min(until, entry.until)
+                continue
+            member.held.pop(place, None)
+            member.since = max(member.since, entry.time)
+            if entry.kind != "release":
+                state.holder = 0
+            else:
+                member.held[place] = 0.0  # given back, or its consumer leaves: no room is taken by it
+
+    def _holder(self, group: _Group, entry: HistoryEntry, place: Place) -> _Member | None:
+        """The one who settles, if the message is its own, and not one that it had before."""
+        state = group.states.get(place)
+        if state is None or not entry.is_of(state.entry, place[2]):
+            return None
+        return group.members.get(state.holder)
+
+    def _settled(self, entry: HistoryEntry) -> None:
+        """A settlement has ended."""
+        group, begun = self._groups.get(entry.group), self._begun.get(entry.operation)
+        if group is None or begun is None or entry.kind == "lost":
+            return
+        if entry.kind == "unsure":
+            self._tried_in_vain(group, begun, entry)
+            return
+        for offset in entry.offsets:
+            place = entry.topic, entry.partition, offset
+            state = group.states.get(place)
+            if state is None or state.entry.who != entry.who or state.entry.number > begun.number:
+                continue
+            if entry.kind == "acked":
+                state.is_settled = True
+                group.moved(place, state, FOREVER)
+            elif entry.kind == "nacked":
+                delay_s = max(0.0, begun.until - begun.time)
+                widens = BACKOFF_WIDENS if begun.detail == BACKOFF else 1.0
+                group.put(place, _State(entry.time + widens * delay_s, entry))
+            elif entry.kind == "released":
+                group.put(place, _State(entry.time, entry))
+            else:
+                self._extended(group, place, state, entry)
+
+    def _tried_in_vain(self, group: _Group, begun: HistoryEntry, entry: HistoryEntry) -> None:
+        """What may be settled or not its consumer still has, and may settle once more."""
+        if begun.detail == LAZY or begun.kind == "extend":
+            return
+        for offset in entry.offsets:
+            place = entry.topic, entry.partition, offset
+            state = group.states.get(place)
+            if state is None or not begun.is_of(state.entry, offset):
+                continue
+            member = group.members.get(state.entry.operation)
+            if member is not None:
+                member.held[place] = max(state.entry.until, entry.time + group.lease_s)
+
+    def _extended(self, group: _Group, place: Place, state: _State, entry: HistoryEntry) -> None:
+        """The lease ends then, and with it that of what was leased together, which may have been extended so."""
+        member = group.members.get(state.holder)
+        if member is None:
+            return
+        group.moved(place, state, entry.until)
+        member.held[place] = entry.until
+        for other in member.held:
+            others = group.states[other]
+            if other[:2] == place[:2] and others.holder == state.holder and others.at < entry.until:
+                group.moved(other, others, entry.until)
+                member.held[other] = entry.until
 
 
-_KINDS: Final = (
-    "published",
-    "booted",
-    "joined",
-    "left",
-    "delivered",
-    "extended",
-    "ack",
-    "acked",
-    "nack",
-    "nacked",
-    "release",
-    "released",
-    "unsure",
-    "waited",
-    "came to nothing",
-)
+def now_calm(since: float) -> str:
+    """In words, since when nothing was disturbed."""
+    return f"nothing was disturbed since {since:.3f} s"
+
+
+def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:
+    """One violation per message and operation that is late."""
+    if terms.beyond or terms.drops_unread:
+        return []
+    watch = _Watch(history, terms)
+    watch.follow()
+    return watch.found

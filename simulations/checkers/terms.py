@@ -40,8 +40,6 @@ class Terms:
     """Groups with order per key."""
     max_in_flight: int | None = None
     """Of all consumers; None: not demanded."""
-    prompt_s: float = 0.5
-    """Virtual seconds within which a consumer that waits is handed what there is, while nothing goes wrong."""
     max_wait_s: float = 0.01
     """How long consumers wait at most until a batch is full."""
     liveness_s: float | None = None

@@ -92,7 +92,14 @@ class FaultCase:
         self.injector.task(wait)
 
     def over_after(self, seconds: float) -> None:
-        """The case lasts so many virtual seconds from now."""
+        """The case lasts so many virtual seconds from now, and what it has slowed down a little longer."""
+        until = (
+            self.world.now
+            + seconds
+            + getattr(self.fault, "latency_s", 0.0)
+            + getattr(self.fault, "delay_s", 0.0)
+        )
+        self.world.history.record(0, "fault lasts", self.fault.label, until=until)
         self.later(seconds, self.over)
 
     def when_passed(self, probe: str, about: str, call: Callable[[], None]) -> None:

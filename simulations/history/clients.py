@@ -1,15 +1,15 @@
 """Observed clients: thin wrappers over the public face that record what they do and see. They change nothing.
 
-Each passes a probe of the world when it acts ("publish", "deliver", "ack", "nack", "release", "flush"), so
-that faults can wait for it.
+Each passes a probe of the world when it acts ("publish", "deliver", "ack", "nack", "release", "flush"), and when it is
+told that what it did is done ("published", "acked", "nacked", "released"), so that faults can wait for it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import trio
 
@@ -17,15 +17,12 @@ from callboard.actors.partition.group_states import JITTER
 from callboard.log.errors import CallboardError, InvalidArgument, LeaseLost, PartialPublish
 from callboard.message import Message, Receipt
 from callboard.received import ReceivedBatch, ReceivedMessage
-from callboard.simulations.history.entry import BATCH, HELD, LAZY, SETTLEMENTS
+from callboard.simulations.history.entry import BACKOFF, BATCH, LAZY, RECEIVING, SETTLEMENTS
 from callboard.simulations.history.recorder import History
 
 RETRY_AFTER_S = 0.5
-LONG_WAIT_S = 0.3
-"""Who has waited so long for messages is recorded to have waited."""
 NOT_GIVEN_BACK = "(and "
 """How the notes begin that `receive` adds to an exception when it could not settle the message."""
-T = TypeVar("T")
 
 
 class Surroundings(Protocol):
@@ -84,7 +81,9 @@ class ObservedTopic:
             self._unawaited.append(number)
             return self._record("unsure", operation, (number,), detail="not waited for")
         self._history.stored.add(number)
-        return self._record("published", operation, (number,), receipt.partition, (receipt.offset,), acks)
+        end = self._record("published", operation, (number,), receipt.partition, (receipt.offset,), acks)
+        self._world.probe(end, self.who)
+        return end
 
     async def publish_batch(
         self,
@@ -150,6 +149,7 @@ class ObservedTopic:
         for partition, part in told.items():
             here, offsets = zip(*part, strict=True)
             self._record("published", operation, here, partition, offsets, acks)
+        self._world.probe("published", self.who)
         return "published"
 
     def _fates(self, operation: int, numbers: tuple[int, ...], fates: Sequence[Any], acks: str) -> None:
@@ -242,15 +242,14 @@ class ObservedConsumer:
         return self
 
     async def __anext__(self) -> ReceivedMessage:
-        message: ReceivedMessage = await self._waited(self.inner.__anext__())
-        self._delivered(message)
+        message: ReceivedMessage = await self._asked(self.inner.__anext__)
         return message
 
     async def get(self, *, timeout: float | None = None) -> ReceivedMessage | None:
         """The next message, None when there is none within `timeout` seconds."""
-        message: ReceivedMessage | None = await self._waited(self.inner.get(timeout=timeout), timeout)
-        if message is not None:
-            self._delivered(message)
+        message: ReceivedMessage | None = await self._asked(
+            lambda: self.inner.get(timeout=timeout), timeout=timeout
+        )
         return message
 
     def receive(self, *, timeout: float | None = None) -> ObservedReceiving:
@@ -260,23 +259,32 @@ class ObservedConsumer:
     async def next_batch(self, *, max_records: int = 100, max_wait: float = 0.01) -> ReceivedBatch:
         """The next batch."""
         batches = self.inner.batches(max_records=max_records, max_wait=max_wait)
-        batch: ReceivedBatch = await self._waited(batches.__anext__(), max_wait=max_wait)
-        self._delivered(batch, BATCH)
+        batch: ReceivedBatch = await self._asked(batches.__anext__, fills_s=max_wait, detail=BATCH)
         return batch
 
-    async def _waited(self, asked: Awaitable[T], timeout: float | None = None, *, max_wait: float = 0.0) -> T:
-        """Wait for messages, and record that: when it took long, and when it came to nothing."""
+    async def _asked(
+        self,
+        call: Callable[[], Any],
+        *,
+        timeout: float | None = None,
+        fills_s: float = 0.0,
+        detail: str = "",
+    ) -> Any:
+        """Ask for what comes next, and record since when it is waited for; None is recorded as given up."""
         began = self._history.now()
+        self._record("asks", self.life, until=began + fills_s)
         try:
-            got = await asked
-        finally:
-            if self._history.now() - began >= LONG_WAIT_S:
-                self._record("waited", self.life, until=began, detail=repr(max_wait))
-        if got is None:
-            self._record("came to nothing", self.life, until=began, detail=repr(timeout))
-        return got
+            held = await call()
+        except BaseException:
+            self._record("gave up", self.life)
+            raise
+        if held is None:
+            self._record("gave up", self.life, until=began, detail=repr(timeout))
+        else:
+            self._delivered(held, detail)
+        return held
 
-    def _delivered(self, held: ReceivedMessage | ReceivedBatch, how: str = "") -> None:
+    def _delivered(self, held: ReceivedMessage | ReceivedBatch, detail: str = "") -> None:
         identify = self._history.identify
         if isinstance(held, ReceivedBatch):
             columns = held.values(), held.keys(), held.headers(), held.timestamps()
@@ -287,7 +295,7 @@ class ObservedConsumer:
             ids = (identify(held.value, held.key, held.headers, held.timestamp),)
             offsets, attempts, until = (held.offset,), (held.attempt,), held.deadline
         self._record(
-            "delivered", self.life, held, offsets, ids=ids, attempts=attempts, until=until, detail=how
+            "delivered", self.life, held, offsets, ids=ids, attempts=attempts, until=until, detail=detail
         )
         self._world.probe("deliver", self.who)
 
@@ -305,9 +313,11 @@ class ObservedConsumer:
         reason: str | None = None,
     ) -> str:
         """Nack; returns how it ended. Without a `delay` the group's backoff holds."""
-        delay_s = self.backoff_s(held) if delay is None else delay
-        until = self._history.now() + delay_s
-        return await self._settle("nack", held, lambda: held.nack(delay=delay, reason=reason), until=until)
+        until = self._history.now() + (self.backoff_s(held) if delay is None else delay)
+        detail = BACKOFF if delay is None else ""
+        return await self._settle(
+            "nack", held, lambda: held.nack(delay=delay, reason=reason), until=until, detail=detail
+        )
 
     def backoff_s(self, held: ReceivedMessage | ReceivedBatch) -> float:
         """For how long at least a nack without a delay of its own keeps a message back."""
@@ -326,7 +336,14 @@ class ObservedConsumer:
         return await self._settle("extend", message, lambda: message.extend(seconds), until=until)
 
     async def _settle(
-        self, verb: str, held: Any, call: Callable[[], Any], *, lazy: bool = False, until: float = 0.0
+        self,
+        verb: str,
+        held: Any,
+        call: Callable[[], Any],
+        *,
+        lazy: bool = False,
+        until: float = 0.0,
+        detail: str = "",
     ) -> str:
         if isinstance(held, ReceivedBatch):
             singly = self._singly.get(held, ())
@@ -337,9 +354,8 @@ class ObservedConsumer:
         else:
             offsets, attempts = (held.offset,), (held.attempt,)
         operation = self._history.operation()
-        self._record(
-            verb, operation, held, offsets, attempts=attempts, until=until, detail=LAZY if lazy else ""
-        )
+        detail = LAZY if lazy else detail
+        self._record(verb, operation, held, offsets, attempts=attempts, until=until, detail=detail)
         self._world.probe(verb, self.who)
         try:
             await call()
@@ -365,7 +381,9 @@ class ObservedConsumer:
             self._lazy.append((operation, held, offsets))
             return "unsure"
         until = held.deadline if verb == "extend" else 0.0
-        return self._record(SETTLEMENTS[verb], operation, held, offsets, until=until)
+        end = self._record(SETTLEMENTS[verb], operation, held, offsets, until=until)
+        self._world.probe(end, self.who)
+        return end
 
     def messages_of(self, batch: ReceivedBatch) -> list[ReceivedMessage]:
         """The messages of a batch, to be settled by themselves: settling the batch then leaves them out."""
@@ -458,9 +476,9 @@ class ObservedReceiving:
         self._message: ReceivedMessage | None = None
 
     async def __aenter__(self) -> ReceivedMessage | None:
-        self._message = await self._consumer._waited(self._inner.__aenter__(), self._timeout)
-        if self._message is not None:
-            self._consumer._delivered(self._message, HELD)
+        self._message = await self._consumer._asked(
+            self._inner.__aenter__, timeout=self._timeout, detail=RECEIVING
+        )
         return self._message
 
     async def __aexit__(self, kind: Any, error: BaseException | None, traceback: Any) -> bool:
@@ -470,8 +488,10 @@ class ObservedReceiving:
         verb = "ack" if error is None else "nack" if isinstance(error, Exception) else "release"
         operation = consumer._history.operation()
         place = message, (message.offset,)
-        until = consumer._history.now() + consumer.backoff_s(message) if verb == "nack" else 0.0
-        consumer._record(verb, operation, *place, attempts=(message.attempt,), until=until)
+        is_nack = verb == "nack"
+        until = consumer._history.now() + consumer.backoff_s(message) if is_nack else 0.0
+        detail = BACKOFF if is_nack else ""
+        consumer._record(verb, operation, *place, attempts=(message.attempt,), until=until, detail=detail)
         consumer._world.probe(verb, consumer.who)
         end = "unsure"
         try:

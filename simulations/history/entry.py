@@ -24,13 +24,15 @@ from typing import Final, NamedTuple
 
 ALTERED: Final = -1
 """The id of bytes that nobody published."""
-HELD: Final = "held"
-"""What deliveries say to whom `receive` keeps the message leased while a body runs."""
-BATCH: Final = "batch"
-"""What deliveries of batches say; those one by one say nothing."""
-LAZY: Final = "not waited for"
-"""What acks say that nobody waits for."""
 SETTLEMENTS: Final = {"ack": "acked", "nack": "nacked", "release": "released", "extend": "extended"}
+LAZY: Final = "lazy"
+"""The detail of an ack that nobody waits for."""
+RECEIVING: Final = "receive"
+"""The detail of a delivery whose lease is renewed until its consumer is done with it."""
+BATCH: Final = "batch"
+"""The detail of a delivery of several messages."""
+BACKOFF: Final = "backoff"
+"""The detail of a nack that leaves the delay to the group's settings."""
 
 
 class HistoryEntry(NamedTuple):
@@ -54,7 +56,8 @@ class HistoryEntry(NamedTuple):
     offsets: tuple[int, ...] = ()
     attempts: tuple[int, ...] = ()
     until: float = 0.0
-    """Deliveries: when the lease ends. Nacks: when the delay does. Restarts: the delay. Waits: their beginning."""
+    """Deliveries: when the lease ends. Nacks: when the delay does. Who waits for a batch: when that may be not full.
+    Who gave up: when it had begun to wait. Restarts: the delay in seconds."""
     detail: str = ""
 
     def words(self) -> str:
@@ -129,6 +132,8 @@ _WORDS: Final[dict[str, Callable[[HistoryEntry], str]]] = {
         f"{e.who} does not know whether this happened: {e.messages} at {e.place} ({e.detail})"
     ),
     "flushed": lambda e: f"publisher {e.who} was told that everything is synced: {e.messages}",
+    "asks": lambda e: f"{_of_group(e)} waits for a message",
+    "gave up": lambda e: f"{_of_group(e)} waits no more",
     "delivered": lambda e: f"{_of_group(e)} was handed {e.place}{_attempt(e)}: {e.messages}",
     "ack": lambda e: f"{_of_group(e)} acks {e.place}",
     "acked": lambda e: f"{_of_group(e)} was told that its ack of {e.place} is synced",
@@ -146,10 +151,9 @@ _WORDS: Final[dict[str, Callable[[HistoryEntry], str]]] = {
     "power cut": lambda e: f"the power of machine {e.operation} was cut",
     "killed": lambda e: f"the process on machine {e.operation} was killed",
     "closed": lambda e: f"machine {e.operation} was done",
-    "waited": lambda e: f"{_of_group(e)} has waited for messages since {e.until:.3f} s",
-    "came to nothing": lambda e: f"{_of_group(e)} got no message within {e.detail} s",
     "note": lambda e: e.detail,
     "healed": lambda e: "from here on nothing fails any more",
+    "fault lasts": lambda e: f"what {e.who} does ends at {e.until:.3f} s",
     "fault": lambda e: f"fault {e.who}: {e.detail}",
     "ActorRestarted": lambda e: f"actor {e.who} is restarted after {e.until:g} s ({e.detail})",
     "IncarnationCrashed": lambda e: f"actor {e.who} crashed ({e.detail})",

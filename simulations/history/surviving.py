@@ -1,8 +1,8 @@
 """What is left of a run: read from the disk by the runtime that recovers it, and then again by offline means.
 
-`collect` opens the directory as a program would after a crash, asks for the state of every partition and group,
-closes it, and then reads every record, and every explanation for one that is missing, without the runtime. `Surviving`
-is plain data: checkers look at it and at the history, and at nothing else.
+`recover` opens the directory as a program would after a crash, asks for the state of every partition and group, and
+closes it. `look` then reads every record, and every explanation for one that is missing, without the runtime.
+`Surviving` is plain data: checkers look at it and at the history, and at nothing else.
 """
 
 from __future__ import annotations
@@ -93,22 +93,54 @@ class Surviving:
     problems: tuple[str, ...] = ()
     """All that verify calls damage, in words."""
     digests: tuple[str, ...] = ()
-    """A fingerprint of what each recovery in a row made of the disk; one, or two."""
+    """A fingerprint of what each recovery in a row made of the disk; one, or more."""
+
+
+@attrs.frozen
+class Recovered:
+    """What the runtime said of a directory that it had just recovered."""
+
+    statistics: Any
+    topics: dict[str, str]
+    """Ids by name."""
+
+    @property
+    def digest(self) -> str:
+        """A partition and its groups in a line each, to compare two recoveries by."""
+        lines = []
+        for partition in self.statistics.partitions:
+            groups = sorted((group.group_id, group.floor, group.pending) for group in partition.groups)
+            # A partition that looks full has not asked its groups yet what may be dropped: no outcome of recovery.
+            state = "running" if partition.state == "full" else partition.state
+            lines.append(f"{partition.topic}/{partition.partition} {state} {groups}")
+        return "\n".join(lines)
+
+
+async def recover(disk: MemoryDisk, open_runtime: Callable[[], Any]) -> Recovered:
+    """Open what a run has left, and close it again. Raises what opening raises: it must be readable."""
+    was_instant, disk.instant = disk.instant, True  # nobody else is there: no schedule is to be searched here
+    try:
+        async with open_runtime() as runtime:
+            return Recovered(
+                await runtime.stats(), {topic.name: topic.topic_id for topic in runtime.topics()}
+            )
+    finally:
+        disk.instant = was_instant
+
+
+async def look(history: History, disk: MemoryDisk, recovered: Recovered) -> Surviving:
+    """Read what was recovered, without the runtime."""
+    was_instant, disk.instant = disk.instant, True
+    try:
+        return await _read_all(history, disk, recovered.statistics, recovered.topics)
+    finally:
+        disk.instant = was_instant
 
 
 async def collect(history: History, disk: MemoryDisk, open_runtime: Callable[[], Any]) -> Surviving:
-    """Recover the disk with `open_runtime()` and read it.
-
-    Raises what opening raises: a disk that a run has left must be readable.
-    """
-    async with open_runtime() as runtime:
-        statistics = await runtime.stats()
-        topics = {topic.name: topic.topic_id for topic in runtime.topics()}
-    was_instant, disk.instant = disk.instant, True  # a single task reads: no schedule is to be searched here
-    try:
-        return await _read_all(history, disk, statistics, topics)
-    finally:
-        disk.instant = was_instant
+    """Recover the disk with `open_runtime()` and read it."""
+    recovered = await recover(disk, open_runtime)
+    return attrs.evolve(await look(history, disk, recovered), digests=(recovered.digest,))
 
 
 async def _read_all(history: History, disk: MemoryDisk, statistics: Any, topics: dict[str, str]) -> Surviving:
@@ -121,8 +153,7 @@ async def _read_all(history: History, disk: MemoryDisk, statistics: Any, topics:
         directory = partition_directory(topics[numbers.topic], numbers.partition)
         partitions.append(await _read(history, files, directory, numbers, groups, logs.get(directory)))
     problems = tuple(f"{problem.path}: {problem.kind}: {problem.message}" for problem in report.problems)
-    left = Surviving(tuple(partitions), problems)
-    return attrs.evolve(left, digests=(_digest(left),))
+    return Surviving(tuple(partitions), problems)
 
 
 async def _read(
@@ -179,15 +210,3 @@ def _losses(problems: Any) -> tuple[Lost, ...]:
         for problem in problems
         if problem.first_offset is not None and problem.last_offset is not None
     )
-
-
-def _digest(found: Surviving) -> str:
-    """A partition's records, gaps and groups in one line each, to compare two recoveries by."""
-    lines = []
-    for left in found.partitions:
-        held = sorted(left.records.items())
-        groups = sorted((group.name, group.floor, group.pending) for group in left.groups)
-        # A partition that looks full has not asked its groups yet what may be dropped: no outcome of recovery.
-        state = "running" if left.state == "full" else left.state
-        lines.append(f"{left.label} {state} {left.start}..{left.end} {held} {groups}")
-    return "\n".join([*lines, *found.problems])

@@ -14,7 +14,14 @@ import attrs
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.faults.swarm import FaultSpace
 from callboard.simulations.scenarios.broker_workload import BrokerWorkload
-from callboard.simulations.scenarios.draws import BROKER_LIMITS, WINDOW_LIMITS, between, draw_limits, one_of
+from callboard.simulations.scenarios.draws import (
+    BROKER_LIMITS,
+    WINDOW_LIMITS,
+    between,
+    draw_limits,
+    one_of,
+    sized,
+)
 from callboard.simulations.scenarios.traffic import IMPATIENT, LEVELS, STYLES, Traffic, draw_traffic
 from callboard.simulations.world import World
 
@@ -67,7 +74,7 @@ class PublishOnly(BrokerRun):
     def workload(self, entropy: SeededEntropy) -> Traffic:
         """Many publishers of several levels, whose records meet in commits, and a power cut at the end."""
         return attrs.evolve(
-            draw_traffic(entropy, messages=(20, 60)),
+            draw_traffic(entropy, messages=(4, 60)),
             publishers=between(entropy, 3, 12),
             partitions=one_of(entropy, (1, 1, 2)),
             batch=one_of(entropy, (1, 1, 3)),
@@ -104,7 +111,7 @@ class CrashStorms(BrokerRun):
         """Publishers that hardly pause."""
         return attrs.evolve(
             draw_traffic(entropy),
-            publishers=between(entropy, 5, 20),
+            publishers=sized(entropy, 4, 20),
             pause_s=one_of(entropy, (0.0, 0.002, 0.05)),
             batch=one_of(entropy, (1, 2)),
             styles=(one_of(entropy, STYLES),),
@@ -140,8 +147,8 @@ class ManyGroups(BrokerRun):
     def workload(self, entropy: SeededEntropy) -> Traffic:
         """Few messages, many groups, leases that are shorter than some handlers take, and shortened under way."""
         traffic = attrs.evolve(
-            draw_traffic(entropy, messages=(40, 70)),
-            styles=tuple(one_of(entropy, STYLES) for _ in range(between(entropy, 3, 5))),
+            draw_traffic(entropy, messages=(4, 60)),
+            styles=tuple(one_of(entropy, STYLES) for _ in range(sized(entropy, 2, 5))),
             consumers=between(entropy, 1, 2),
             visibility_s=one_of(entropy, (0.2, 1.0, 5.0)),
             handling_s=one_of(entropy, (0.02, 0.1, 0.3)),
@@ -177,7 +184,7 @@ class OrderPerKey(BrokerRun):
     def workload(self, entropy: SeededEntropy) -> Traffic:
         """Few keys and many, groups of several consumers that nack, forget and take long."""
         return attrs.evolve(
-            draw_traffic(entropy, messages=(40, 90)),
+            draw_traffic(entropy, messages=(4, 80)),
             ordering="key",
             keys=one_of(entropy, (1, 3, 7, 30)),
             partitions=one_of(entropy, (1, 1, 2)),
@@ -270,7 +277,7 @@ class EveryFeature(BrokerRun):
         topics = one_of(entropy, (1, 1, 2))
         visibility_s = one_of(entropy, (0.5, 2.0))
         return attrs.evolve(
-            draw_traffic(entropy, messages=(20, 100)),
+            draw_traffic(entropy, messages=(4, 90)),
             topics=topics,
             partitions=between(entropy, 1, 2),
             annotate_every=one_of(entropy, (0, 1, 3)),

@@ -47,7 +47,7 @@ from callboard.simulations.checkers import (
     settled_stays_settled,
 )
 from callboard.simulations.history.clients import ObservedConsumer, ObservedTopic, consume
-from callboard.simulations.history.surviving import Surviving, collect
+from callboard.simulations.history.surviving import Surviving, look, recover
 from callboard.simulations.scenarios import recreated
 from callboard.simulations.scenarios.draws import limits_of
 from callboard.simulations.scenarios.points import mark
@@ -71,8 +71,6 @@ DISK_FAILURES: Final = ("FailVerb", "FailRead", "FullDisk", "ShortWrite", "Stall
 """Labels of faults after which a runtime may end without having synced everything."""
 OPERATOR_S: Final = 1.0
 """How long an operator takes to open a runtime again."""
-PROMPT_S: Final = 0.5
-"""Within so many virtual seconds a consumer that waits is handed what there is."""
 BACKOFF_S: Final = 0.1
 MAX_BACKOFF_S: Final = 1.0
 FLUSH_EVERY: Final = 20
@@ -123,9 +121,6 @@ class BrokerWorkload:
             groups=traffic.groups,
             keyed=traffic.groups if traffic.ordering == "key" else (),
             max_in_flight=traffic.max_in_flight or None,
-            # What finds no room in a mailbox is not given back: its lease runs out.
-            prompt_s=PROMPT_S
-            + (traffic.visibility_s if "partition_mailbox" in dict(traffic.limits) else 0.0),
             liveness_s=self.patience_s,
             intensities=tuple(
                 Intensity(path=f"topics/{name}/", restarts=20, period_s=10.0, each=True, delay_s_max=0.25)
@@ -135,7 +130,11 @@ class BrokerWorkload:
         world.limits = limits_of(traffic.limits)
         self._recreated = recreated.RecreatedTopic(world, self.settings)
         self.is_done = False
+        self.reopens = False
+        """The session ends early: the runtime is closed and opened again."""
         self._is_to_be_cut = traffic.cut_at_end
+        self._cut_at_s = 0.0
+        """When the power was cut because everything was settled: who joins again then has all the time again."""
         self.heal_at_s = HEAL_AT_S
         self.busy_until_s = 0.0
         """Publishing continues until then, if nothing fails: virtual seconds of the run."""
@@ -171,7 +170,7 @@ class BrokerWorkload:
             self.world.disk.crash()
 
     async def surviving(self) -> Surviving:
-        """What is left; in every second world it is recovered twice, to compare what that leaves, to the byte.
+        """What is left; in every third world it is recovered twice, to compare what that leaves, to the byte.
 
         And a third time when the second differs: journals that are long are gone on with in another file, once.
         """
@@ -188,10 +187,11 @@ class BrokerWorkload:
 
         digests: list[str] = []
         # What a group that was deleted has left in a topic may be cleared by any of the openings.
-        is_compared = world.seed % 2 == 0 and not self.traffic.recreations
+        is_compared = world.seed % 3 == 0 and not self.traffic.recreations
         while not digests or (is_compared and len(set(digests)) == len(digests) < 3):
-            surviving = await collect(world.history, world.disk, open_runtime)
-            digests.append("\n".join([*surviving.digests, *fingerprints(world.disk.files())]))
+            recovered = await recover(world.disk, open_runtime)
+            digests.append("\n".join([recovered.digest, *fingerprints(world.disk.files())]))
+        surviving = await look(world.history, world.disk, recovered)
         partitions = tuple(part for part in surviving.partitions if part.topic != recreated.NAME)
         return attrs.evolve(surviving, partitions=partitions, digests=tuple(digests))
 
@@ -201,7 +201,10 @@ class BrokerWorkload:
         with trio.move_on_after(self.heal_at_s):
             await world.healed.wait()
         world.heal()
-        await trio.sleep(max(0.0, self.busy_until_s - world.now) + self.patience_s)
+        calm_s = max(world.now, self.busy_until_s)
+        await trio.sleep(calm_s + self.patience_s - world.now)
+        if self._cut_at_s > calm_s:
+            await trio.sleep(self._cut_at_s + self.patience_s - world.now)
         if not self.is_done:
             # Being late is often the consequence of what the history tells already.
             broken = check_all(world.history, Surviving(()), self.terms, BY_HISTORY)
@@ -239,7 +242,9 @@ class BrokerWorkload:
                 self.world.probe("operator")
                 await trio.sleep(OPERATOR_S)
             else:
-                return
+                if not self.reopens:
+                    return
+                self.reopens = False
 
     async def session(self, machine: Machine) -> None:
         """From opening the runtime to closing it, with everything published and settled."""
@@ -262,14 +267,19 @@ class BrokerWorkload:
                     nursery.start_soon(
                         self._recreated.recreate, runtime, traffic.recreations, name="recreated topic"
                     )
+                nursery.start_soon(self.beside, machine, runtime, nursery, name="beside")
                 async with trio.open_nursery() as publishing:
                     for index in range(len(self._waiting)):
                         publishing.start_soon(self._publisher, machine, topics, index, name=f"p{index + 1}")
                 await self._until_settled(runtime)
                 if self._is_to_be_cut:
                     self._is_to_be_cut = False
+                    self._cut_at_s = self.world.now
                     self.world.cut_power()
                 nursery.cancel_scope.cancel()
+
+    async def beside(self, machine: Machine, runtime: Any, nursery: trio.Nursery) -> None:
+        """What else is done in a session; who cancels the nursery ends that."""
 
     async def _read(self, machine: Machine, topic: Any, who: str, partition: int) -> None:
         """Follow a partition; begin again after an error."""

@@ -65,6 +65,14 @@ def between(entropy: Entropy, low: int, high: int) -> int:
     return low + int(entropy.random() * (high - low + 1))
 
 
+def sized(entropy: Entropy, low: int, high: int) -> int:
+    """A whole number from `low` to `high`, both included: each size as likely as the next, by digits.
+
+    Most bugs need few of anything, and a run costs what its messages cost.
+    """
+    return min(high, int(low * ((high + 1) / low) ** entropy.random()))
+
+
 def uniform(entropy: Entropy, low: float, high: float) -> float:
     """A number between `low` and `high`, with three decimals, so that stories stay readable."""
     return round(low + entropy.random() * (high - low), 3)

@@ -65,6 +65,7 @@ POINTS: Final[dict[str, tuple[str, ...]]] = {
     "many-groups": BROKER,
     "order-per-key": BROKER + ORDER,
     "several-topics": BROKER,
+    "deliveries": BROKER + ORDER,
     "every-feature": BROKER + ORDER + RECREATED,
     "every-call": BROKER + ORDER,
     "parts-of-batches": BROKER,

@@ -13,6 +13,8 @@ from callboard.simulations.world import Run, Settings, Tape, World, run
 
 STILL_TICKS: Final = 50_000
 """Scheduler ticks at one virtual instant, many times what a run ever takes, after which it is ended: half a second."""
+SHORTEST: Final = 0.1
+"""The part of a scenario's horizon in which faults come, at least: a short workload is over early."""
 
 
 class Scenario(Protocol):
@@ -35,7 +37,9 @@ class Scenario(Protocol):
 def draw(scenario: Scenario, seed: int) -> tuple[Any, Plan]:
     """The workload and the plan that the seed stands for."""
     entropy = SeededEntropy(seed)
-    return scenario.workload(entropy.fork("workload")), draw_plan(entropy.fork("plan"), scenario.space)
+    horizon_s = scenario.space.horizon_s * SHORTEST ** entropy.fork("horizon").random()
+    plan = draw_plan(entropy.fork("plan"), scenario.space, horizon_s)
+    return scenario.workload(entropy.fork("workload")), plan
 
 
 def run_scenario(

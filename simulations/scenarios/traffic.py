@@ -20,6 +20,7 @@ from callboard.simulations.scenarios.draws import (
     draw_limits,
     limits_of,
     one_of,
+    sized,
     uniform,
 )
 
@@ -150,6 +151,11 @@ class Traffic:
     @property
     def work_s(self) -> float:
         """How long clients take at most, in virtual seconds, when nothing fails and nobody waits for others."""
+        return self.usual_work_s
+
+    @property
+    def usual_work_s(self) -> float:
+        """The same, of what all broker workloads do."""
         publishes = -(-self.messages // (max(1, self.publishers) * max(1, self.batch)))
         return (
             publishes * max(0.0, self.pause_s)
@@ -159,9 +165,17 @@ class Traffic:
                 if self.extended_offset >= 0
                 else 0.0
             )
+            + self._in_turn_s
             + max(0.0, self.lag_s)
             + 2.0 * max(0.05, self.poll_s)
         )
+
+    @property
+    def _in_turn_s(self) -> float:
+        """How long leases that are forgotten take at most when those of one key run out one after the other."""
+        if self.ordering != "key" or self.forget_every <= 0:
+            return 0.0
+        return self.messages // self.forget_every * self.visibility_s
 
     def value(self, number: int) -> bytes:
         """The payload of a message: nobody else's."""
@@ -193,13 +207,13 @@ class Traffic:
         return self.annotate_every > 0 and number % self.annotate_every == 0
 
 
-def draw_traffic(entropy: SeededEntropy, *, messages: tuple[int, int] = (60, 160)) -> Traffic:
+def draw_traffic(entropy: SeededEntropy, *, messages: tuple[int, int] = (4, 120)) -> Traffic:
     """Some traffic for a broker: a few publishers, one to three groups, short leases now and then."""
     levels = one_of(entropy, LEVELS)
     partitioning = entropy.fork("partitioning")
     return Traffic(
-        messages=between(entropy, *messages),
-        partitions=between(entropy, 1, 3),
+        messages=sized(entropy, *messages),
+        partitions=sized(entropy, 1, 3),
         publishers=between(entropy, 1, 5),
         batch=one_of(entropy, (1, 2, 5, 20)),
         keys=one_of(entropy, (0, 1, 7)),
@@ -209,8 +223,8 @@ def draw_traffic(entropy: SeededEntropy, *, messages: tuple[int, int] = (60, 160
         pause_s=one_of(entropy, (0.0, 0.01, 0.05)),
         acks=levels,
         segment_bytes=one_of(entropy, (SEGMENT_BYTES_MIN, 1024 * KIB)),
-        styles=tuple(one_of(entropy, STYLES) for _ in range(one_of(entropy, (0, 0, 1, 2, 2, 3)))),
-        consumers=between(entropy, 1, 3),
+        styles=tuple(one_of(entropy, STYLES) for _ in range(one_of(entropy, (0, 1, 1, 1, 1, 2, 3)))),
+        consumers=sized(entropy, 1, 3),
         visibility_s=one_of(entropy, (0.5, 2.0, 10.0)),
         handling_s=one_of(entropy, (0.0, 0.0, 0.01, 0.05)),
         lag_s=one_of(entropy, (0.0, 0.0, 0.5, 2.0)),

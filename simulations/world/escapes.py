@@ -1,12 +1,13 @@
 """Escapes: calls that reach around the seams, and so make two runs of one seed differ.
 
 For the length of a run the usual calls are replaced: wall and monotonic time, sleeping, randomness, unique ids,
-threads, processes, sockets. What code of the run does through them is refused by `EscapedDeterminism`, which names the
-call and the line; or, on request, controlled: time is then virtual and randomness comes from the seed. Threads,
-processes and sockets are refused either way.
+threads, processes, sockets, files and folders. What code of the run does through them is refused by
+`EscapedDeterminism`, which names the call and the line; or, on request, controlled: time is then virtual, randomness
+comes from the seed, and files may be read. Threads, processes, sockets and changes of files are refused either way.
 
-Calls by trio, pytest, hypothesis and logging are let through: they do not decide anything. But code that has trio or
-`subprocess` start a thread or a process counts as starting it: for such *actions* the caller behind them is judged.
+Calls by trio, pytest, hypothesis and logging are let through: they do not decide anything. But code that has trio,
+`subprocess`, `pathlib` or another module of the standard library do something counts as doing it: for such *actions*
+the caller behind them is judged. Modules may read and write files while they are imported.
 
 What cannot be replaced: methods of C types (`datetime.now`), and names that were imported before (`from time import
 time`). They are found by running a seed twice.
@@ -14,10 +15,15 @@ time`). They are found by running a seed twice.
 
 from __future__ import annotations
 
+import _thread
+import builtins
+import functools
+import io
 import os
 import random
 import secrets
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -31,47 +37,32 @@ from typing import Any, Final, Literal
 import attrs
 
 from callboard.log.errors import CallboardError
-from callboard.simulations.world.trio_hooks import thread_calls
+from callboard.simulations.world.driver import MEMBER
+from callboard.simulations.world.trio_hooks import stepped_task, thread_calls
 
 EscapeMode = Literal["refuse", "control", "ignore"]
 EXEMPT: Final = frozenset(
     {
-        "trio",
-        "outcome",
-        "pytest",
-        "_pytest",
-        "pluggy",
-        "hypothesis",
-        "logging",
-        "coverage",
-        "warnings",
-        "threading",
-    }
-    | {
-        "linecache",
-        "traceback",
-        "tempfile",
-        "rich",
-        "pytest_trio",
-        "multiprocessing",
-        "subprocess",
-        "selectors",
+        *("trio", "outcome", "pytest", "_pytest", "pluggy", "pytest_trio", "hypothesis", "xdist", "execnet"),
+        *("coverage", "pytest_cov", "unittest", "doctest", "cProfile", "profile", "tracemalloc"),
+        *("logging", "warnings", "linecache", "tokenize", "traceback", "inspect", "rich", "faulthandler"),
+        *("pdb", "bdb", "cmd", "code", "ipdb", "IPython", "debugpy", "pydevd", "_pydevd_bundle"),
+        *("importlib", "pkgutil", "encodings", "zoneinfo", "gettext", "locale", "mimetypes"),
+        *("threading", "tempfile", "multiprocessing", "subprocess", "selectors"),
     }
 )
+"""What these do decides nothing: the machinery of tests, errors and imports, and what reads data of the system."""
 CARRIERS: Final = frozenset(
     {
-        "trio",
-        "outcome",
-        "threading",
-        "subprocess",
-        "multiprocessing",
-        "concurrent",
-        "socket",
-        "selectors",
-        "os",
+        *("trio", "outcome", "threading", "subprocess", "multiprocessing", "concurrent", "socket"),
+        *("selectors", "tempfile", "callboard"),
     }
 )
-"""Who does for others what they ask."""
+"""Who does for others what they ask; and so does every module of the standard library that is not exempt."""
+SIMULATOR: Final = "callboard.simulations."
+OUTERMOST: Final = "callboard.simulations.world.run"
+"""The module below which all frames of a run are."""
+IMPORTING: Final = "importlib._bootstrap"
 RANDOM_FUNCTIONS: Final = [
     name
     for name, function in vars(random).items()
@@ -98,12 +89,20 @@ class GuardedCall:
     """What answers in its place, on request."""
     has_effect: bool = False
     """It does something, instead of telling something."""
+    may_import: bool = True
+    """A module may do it while it is imported."""
     harmless_from: int | None = None
     """With so many arguments it looks at them, not at a clock."""
+    is_harmless: Callable[..., bool] = lambda *_args, **_kwargs: False
+    """Whether it leaves the world outside alone, with these arguments."""
+    only_reads: Callable[..., bool] = lambda *_args, **_kwargs: False
+    """Whether it only reads a file, with these arguments: on request, what a file contains is taken as given."""
 
     @property
     def call(self) -> str:
         """Its name for people."""
+        if self.owner is builtins:
+            return self.name
         module = f"{self.owner.__module__}." if isinstance(self.owner, type) else ""
         return f"{module}{self.owner.__name__}.{self.name}"
 
@@ -116,7 +115,13 @@ def guard(
     if mode == "ignore":
         yield
         return
-    calls = [*_clocks(wall_us, monotonic), *_calendars(wall_us), *_chances(source), *_effects()]
+    calls = [
+        *_clocks(wall_us, monotonic),
+        *_calendars(wall_us),
+        *_chances(source),
+        *_effects(),
+        *_files(),
+    ]
     with _replaced([guarded for guarded in calls if hasattr(guarded.owner, guarded.name)], mode):
         yield
 
@@ -167,30 +172,87 @@ def _chances(source: random.Random) -> list[GuardedCall]:
 
 
 def _effects() -> list[GuardedCall]:
-    processes = ("fork", "forkpty", "system", "posix_spawn", "posix_spawnp")
+    processes = ("fork", "forkpty", "system", "posix_spawn", "posix_spawnp", "execv", "execve", "pipe")
+    sockets = ("connect", "connect_ex", "bind", "sendto", "sendmsg")
     return [
-        GuardedCall(time, "sleep", has_effect=True),
-        GuardedCall(threading.Thread, "start", has_effect=True),
-        *(GuardedCall(owner, name, has_effect=True) for owner, name in thread_calls()),
-        GuardedCall(subprocess.Popen, "__init__", has_effect=True),
-        *(GuardedCall(os, name, has_effect=True) for name in processes),
-        *(GuardedCall(socket.socket, name, has_effect=True) for name in ("connect", "connect_ex", "bind")),
-        GuardedCall(socket, "socketpair", has_effect=True),
-        GuardedCall(socket, "getaddrinfo", has_effect=True),
+        GuardedCall(time, "sleep", has_effect=True, may_import=False),
+        GuardedCall(threading.Thread, "start", has_effect=True, may_import=False),
+        GuardedCall(_thread, "start_new_thread", has_effect=True, may_import=False),
+        *(GuardedCall(owner, name, has_effect=True, may_import=False) for owner, name in thread_calls()),
+        GuardedCall(subprocess.Popen, "__init__", has_effect=True, may_import=False),
+        *(GuardedCall(os, name, has_effect=True, may_import=False) for name in processes),
+        *(GuardedCall(socket.socket, name, has_effect=True, may_import=False) for name in sockets),
+        GuardedCall(socket, "socketpair", has_effect=True, may_import=False),
+        GuardedCall(socket, "getaddrinfo", has_effect=True, may_import=False),
     ]
+
+
+def _files() -> list[GuardedCall]:
+    changes = (
+        "mkdir",
+        "remove",
+        "unlink",
+        "rmdir",
+        "rename",
+        "replace",
+        "link",
+        "symlink",
+        "truncate",
+        "mkfifo",
+    )
+    return [
+        *(
+            GuardedCall(owner, "open", has_effect=True, is_harmless=_opens_nothing, only_reads=_opens_to_read)
+            for owner in (builtins, io)
+        ),
+        GuardedCall(
+            os, "open", has_effect=True, is_harmless=_opens_nothing, only_reads=_opens_with_read_flag
+        ),
+        *(GuardedCall(os, name, has_effect=True) for name in changes),
+        *(
+            GuardedCall(os, name, has_effect=True, only_reads=lambda *_: True)
+            for name in ("listdir", "scandir")
+        ),
+        GuardedCall(sqlite3, "connect", has_effect=True, is_harmless=_is_in_memory),
+    ]
+
+
+def _opens_nothing(file: object = "", *_args: object, **_kwargs: object) -> bool:
+    """What is open already, as standard output is, or what keeps nothing."""
+    return isinstance(file, int) or file == os.devnull
+
+
+def _opens_to_read(_file: object = "", mode: object = "r", *_args: object, **_kwargs: object) -> bool:
+    return not set(str(mode)) & set("wax+")
+
+
+def _opens_with_read_flag(_path: object = "", flags: Any = 0, *_args: object, **_kwargs: object) -> bool:
+    return not flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+
+
+def _is_in_memory(database: object = "", *_args: object, **_kwargs: object) -> bool:
+    return database == ":memory:"
 
 
 @contextmanager
 def _replaced(calls: list[GuardedCall], mode: EscapeMode) -> Iterator[None]:
-    originals = [(guarded, getattr(guarded.owner, guarded.name)) for guarded in calls]
+    # What a class inherits is no attribute of its own before, and so must not be one afterwards.
+    own = [(guarded, vars(guarded.owner).get(guarded.name, _INHERITED)) for guarded in calls]
     inside = threading.get_ident()
     try:
-        for guarded, original in originals:
+        for guarded in calls:
+            original = getattr(guarded.owner, guarded.name)
             setattr(guarded.owner, guarded.name, _watched(guarded, original, mode, inside))
         yield
     finally:
-        for guarded, original in originals:
-            setattr(guarded.owner, guarded.name, original)
+        for guarded, attribute in reversed(own):
+            if attribute is _INHERITED:
+                delattr(guarded.owner, guarded.name)
+            else:
+                setattr(guarded.owner, guarded.name, attribute)
+
+
+_INHERITED: Final = object()
 
 
 def _watched(
@@ -199,36 +261,70 @@ def _watched(
     control = guarded.control if mode == "control" else None
     harmless_from = guarded.harmless_from
 
+    @functools.wraps(original)
     def watched(*args: Any, **kwargs: Any) -> Any:
         if threading.get_ident() != inside:
             return original(*args, **kwargs)
         if harmless_from is not None and len(args) >= harmless_from and args[harmless_from - 1] is not None:
             return original(*args, **kwargs)
-        frame = _author(sys._getframe(1), guarded.has_effect)
-        if frame is None:
+        where = _where(sys._getframe(1), guarded)
+        if not where or guarded.is_harmless(*args, **kwargs):
             return original(*args, **kwargs)
         if control is not None:
             return control(*args, **kwargs)
-        where = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        if mode == "control" and guarded.only_reads(*args, **kwargs):
+            return original(*args, **kwargs)
+        helps = guarded.control is not None or guarded.only_reads(*args, **kwargs)
+        remedy = '; or, if the call is in a library, run with escapes="control"' if helps else ""
         raise EscapedDeterminism(
-            f"{guarded.call}() was called at {where}, in a simulated run: what it returns or does is not decided by "
-            "the seed. Take time from the clock, randomness from the entropy and files from the disk of the world; or, "
-            'if the call is in a library, run with escapes="control".',
+            f"{guarded.call}() was called {where}, in a simulated run: what it returns or does is not decided by "
+            "the seed. Take time from the clock, randomness from the entropy and files from the disk of the world"
+            f"{remedy}.",
             call=guarded.call,
-            where=where,
+            where=where.removeprefix("at "),
         )
 
     return watched
 
 
-def _author(frame: FrameType | None, has_effect: bool) -> FrameType | None:
-    """Whose call it is; None for those who may."""
-    while has_effect and frame is not None and _root(frame) in CARRIERS:
-        frame = frame.f_back
+def _where(frame: FrameType | None, guarded: GuardedCall) -> str:
+    """Whose call it is, as "at file:line" or "by task name"; empty for those who may."""
+    has_effect = guarded.has_effect
+    if has_effect:
+        while frame is not None and _module(frame) != OUTERMOST and _is_carrier(frame):
+            frame = frame.f_back
     if frame is None or _root(frame) in EXEMPT:
-        return None
-    return None if frame.f_globals.get("__name__", "").startswith("callboard.simulations.") else frame
+        return ""
+    name = _module(frame)
+    if (
+        has_effect and name == OUTERMOST
+    ):  # trio itself, which begins a run, or runs a task that is a function of its own
+        task = stepped_task()
+        return "" if task is None or task.context.get(MEMBER) is None else f"by the task {task.name}"
+    if name.startswith(SIMULATOR) or (guarded.may_import and _is_importing(frame)):
+        return ""
+    return f"at {frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def _is_carrier(frame: FrameType) -> bool:
+    root = _root(frame)
+    if root == "callboard":
+        return not _module(frame).startswith(SIMULATOR)
+    return root in CARRIERS or (root in sys.stdlib_module_names and root not in EXEMPT)
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    """Whether a module is being imported, and this is done for that."""
+    while frame is not None and (name := _module(frame)) != OUTERMOST:
+        if name == IMPORTING:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))
 
 
 def _root(frame: FrameType) -> str:
-    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
+    return _module(frame).partition(".")[0]

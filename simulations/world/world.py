@@ -149,6 +149,7 @@ class World:
         """Fault number `index` of the plan had an effect; `label` names its kind for the counts."""
         self.hits[index] += 1
         self.fault_counts[label] += 1
+        self.probe("fault", label)
 
     # -- tasks and machines
 

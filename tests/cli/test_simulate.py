@@ -20,6 +20,7 @@ PLANTED = """
 import os
 import attrs
 import callboard.simulations.scenarios.registry as registry
+real_open, real_rename = open, os.rename  # a simulated run refuses them by the names that they have there
 from callboard.simulations.faults import FaultSpace
 from callboard.simulations.violations import Violation
 
@@ -51,8 +52,8 @@ class Planted:
         elif os.environ.get("PLANTED") == "silent":
             os._exit(3)
         elif os.environ.get("PLANTED") == "endless":
-            open("pid.new", "w").write(str(os.getpid()))
-            os.rename("pid.new", "pid")
+            real_open("pid.new", "w").write(str(os.getpid()))
+            real_rename("pid.new", "pid")
             while not os.path.exists("go on"):
                 pass
         elif os.environ.get("PLANTED") == "stuck":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from callboard.log.errors import FormatTooNew
 from callboard.log.limits import DAMAGES_KEPT, KIB
 from callboard.log.offline.repair import repair_directory
 from callboard.log.offline.verify import verify_directory
-from callboard.log.segments.damage_record import DAMAGES_NAME, DamageRecord, Recorded, decode, encode
+from callboard.log.segments.damage_record import DAMAGES_NAME, VERSION, DamageRecord, Recorded, decode, encode
 from callboard.log.segments.segments import Damage
 
 LOST = Damage("orders/0/1.log", 128, 256, 10, 19)
@@ -114,10 +115,29 @@ def test_records_come_back() -> None:
     entries = [Recorded(LOST, 5, is_accepted=True), Recorded(OTHER, 9), Recorded(HARMLESS, 0)]
     data = encode(entries)
     assert entries == decode(data)
+    head, body = data[:4] + (VERSION + 1).to_bytes(4, "little"), data[12:]
     with pytest.raises(FormatTooNew):
-        decode(data[:4] + b"\2" + data[5:])
+        decode(head + zlib.crc32(body, zlib.crc32(head)).to_bytes(4, "little") + body)
     with pytest.raises(ValueError, match="not a record"):
         decode(data[:-1])
+
+
+def test_the_first_version_is_read() -> None:
+    """Records whose checksum does not cover the head are read: earlier versions wrote them so."""
+    entries = [Recorded(LOST, 5, is_accepted=True), Recorded(OTHER, 9)]
+    body = encode(entries)[12:]
+    head = b"CBDM" + (1).to_bytes(4, "little")
+    assert entries == decode(head + zlib.crc32(body).to_bytes(4, "little") + body)
+
+
+def test_a_flipped_bit_is_damage() -> None:
+    """One bit that is wrong anywhere is damage, also in the version: that no newer Callboard wrote."""
+    data = encode([Recorded(LOST, 5), Recorded(OTHER, 9)])
+    for bit in range(8 * len(data)):
+        rotten = bytearray(data)
+        rotten[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(ValueError, match="not a record"):
+            decode(bytes(rotten))
 
 
 async def test_each_lost_offset_counts_once(make_world: Any) -> None:

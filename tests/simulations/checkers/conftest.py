@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from callboard.simulations.history import History
@@ -78,7 +80,7 @@ class Script:
         who: str = "w1",
         life: int = 900,
         until: float = 1e9,
-        how: str = "",
+        detail: str = "",
     ) -> Script:
         """A consumer of `billing` is handed a message."""
         self.history.record(
@@ -93,7 +95,7 @@ class Script:
             (offset,),
             (attempt,),
             until,
-            how,
+            detail,
         )
         return self
 
@@ -104,25 +106,17 @@ class Script:
         end: str | None = "acked",
         who: str = "w1",
         until: float = 0.0,
-        how: str = "",
+        detail: str = "",
         attempt: int | None = None,
     ) -> Script:
         """It settles the message; `end` None: nobody knows how that ended. With `attempt`, of that delivery."""
         operation = self.history.operation()
-        place = {"offsets": (offset,), "until": until, "detail": how}
+        place = operation, "orders", 0, "billing"
+        more: dict[str, Any] = {"offsets": (offset,), "until": until, "detail": detail}
         tried = {} if attempt is None else {"attempts": (attempt,)}
-        self.history.record(self.machine, verb, who, operation, "orders", 0, "billing", **place, **tried)
+        self.history.record(self.machine, verb, who, *place, **more, **tried)
         if end is not None:
-            self.history.record(self.machine, end, who, operation, "orders", 0, "billing", **place)
-        return self
-
-    def wait(
-        self, since: float, *, kind: str = "waited", who: str = "w1", life: int = 900, detail: str = "0.0"
-    ) -> Script:
-        """A consumer has waited for messages, until now."""
-        self.history.record(
-            self.machine, kind, who, life, "orders", group="billing", until=since, detail=detail
-        )
+            self.history.record(self.machine, end, who, *place, **more)
         return self
 
     def publish_batch(self, numbers: tuple[int, ...], offsets: tuple[int, ...]) -> Script:
@@ -141,6 +135,18 @@ class Script:
             ids=numbers,
             offsets=offsets,
             detail="all",
+        )
+        return self
+
+    def ask(self, life: int = 900, who: str = "w1", until: float = 0.0) -> Script:
+        """A consumer waits for a message."""
+        self.history.record(self.machine, "asks", who, life, "orders", group="billing", until=until)
+        return self
+
+    def give_up(self, since: float, timeout: str = "", who: str = "w1", life: int = 900) -> Script:
+        """A consumer waits no more, because its timeout is over or for another reason."""
+        self.history.record(
+            self.machine, "gave up", who, life, "orders", group="billing", until=since, detail=timeout
         )
         return self
 

@@ -143,7 +143,7 @@ async def test_a_crashed_consumer_leaves_and_what_it_was_doing_is_unsure(around:
             consumer = around.consumers["w1"]
             assert consumer.crash()
             assert not consumer.crash()
-    assert [entry.kind for entry in around.history.entries] == ["joined", "left"]
+    assert [entry.kind for entry in around.history.entries] == ["joined", "asks", "gave up", "left"]
     assert around.consumers == {}
 
 

@@ -134,7 +134,7 @@ def _search(seeds: Sequence[tuple[str, int]] | int) -> Caught | None:
     from callboard.simulations.world import Settings
 
     settings = Settings(trace="off", tick_limit=200_000)
-    chosen = list(_standard(seeds)) if isinstance(seeds, int) else seeds
+    chosen = list(standard(seeds)) if isinstance(seeds, int) else seeds
     for count, (scenario, seed) in enumerate(chosen, 1):
         signal.signal(signal.SIGALRM, _too_long)
         signal.alarm(RUN_S)
@@ -153,7 +153,7 @@ def _too_long(*_: object) -> None:
     raise TimeoutError
 
 
-def _standard(count: int) -> Iterator[tuple[str, int]]:
+def standard(count: int) -> Iterator[tuple[str, int]]:
     """Scenarios and seeds in the order in which a sweep of `count` hands them out."""
     from callboard.simulations.scenarios.registry import load_weights
     from callboard.simulations.search.sweep import Sweep, shares

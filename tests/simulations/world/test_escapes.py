@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
+import _thread
+import builtins
+import concurrent.futures
+import configparser
+import gzip
+import importlib
+import inspect
+import io
+import linecache
+import logging
 import multiprocessing
 import os
 import random
 import secrets
+import shelve
+import shutil
 import socket
+import sqlite3
 import subprocess
+import tempfile
 import threading
 import time
+import traceback
 import uuid
+import warnings
+import zoneinfo
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -85,6 +105,117 @@ def test_a_thread_or_process_by_way_of_trio_is_refused(mode: EscapeMode) -> None
         assert __file__ in failure.where
 
 
+def send_a_datagram() -> None:
+    """To nobody."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.sendto(b"", ("127.0.0.1", 9))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda folder: open(folder / "x", "w"),  # noqa: SIM115
+        lambda folder: open(folder / "x", mode="ab"),  # noqa: SIM115
+        lambda folder: (folder / "x").write_text("x"),
+        lambda folder: os.open(folder / "x", os.O_CREAT | os.O_WRONLY),
+        lambda folder: os.open(folder / "x", os.O_RDONLY),
+        lambda folder: tempfile.NamedTemporaryFile(dir=folder),  # noqa: SIM115
+        lambda folder: tempfile.mkdtemp(dir=folder),
+        lambda folder: (folder / "x").mkdir(),
+        lambda folder: os.makedirs(folder / "x" / "y"),
+        lambda folder: os.rename(folder / "here", folder / "there"),
+        lambda folder: (folder / "here").unlink(),
+        lambda folder: shutil.rmtree(folder),
+        lambda folder: shutil.copy(folder / "here", folder / "there"),
+        lambda folder: gzip.open(folder / "x", "w"),  # noqa: SIM115
+        lambda folder: shelve.open(str(folder / "x")),  # noqa: SIM115
+        lambda folder: sqlite3.connect(folder / "x"),
+        lambda folder: open(folder / "here"),  # noqa: SIM115
+        lambda folder: (folder / "here").read_bytes(),
+        lambda folder: list(folder.iterdir()),
+        lambda folder: configparser.ConfigParser().read(folder / "here"),
+        lambda folder: send_a_datagram(),
+        lambda folder: os.popen("true"),
+        lambda folder: os.pipe(),
+        lambda folder: _thread.start_new_thread(print, ()),
+        lambda folder: concurrent.futures.ThreadPoolExecutor().submit(print),
+    ],
+)
+def test_files_sockets_threads_and_processes_are_refused(
+    call: Callable[[Path], object], tmp_path: Path
+) -> None:
+    """Whichever module does it, the error names the line that asked for it, and the folder is as before."""
+    (tmp_path / "here").write_text("[section]")
+    _, failure = run_calling(lambda: call(tmp_path), "refuse")
+    assert isinstance(failure, EscapedDeterminism), failure
+    assert __file__ in failure.where
+    assert [path.name for path in tmp_path.iterdir()] == ["here"]
+
+
+def test_files_may_be_read_on_request(tmp_path: Path) -> None:
+    """With the rest controlled, what a file contains is taken as given; changes are refused all the same."""
+    (tmp_path / "here").write_text("words")
+    assert run_calling((tmp_path / "here").read_text, "control") == ("words", None)
+    assert run_calling(lambda: os.listdir(tmp_path), "control") == (["here"], None)
+
+    def change(mode: str) -> object:
+        return open(tmp_path / "there", mode)
+
+    for mode in ("w", "a", "r+", "x"):
+        _, failure = run_calling(partial(change, mode), "control")
+        assert isinstance(failure, EscapedDeterminism)
+    assert (tmp_path / "here").read_text() == "words"
+
+
+def test_a_task_that_is_an_escape_is_refused_by_its_name() -> None:
+    """Where no line of the program is left in the stack, the task is named."""
+
+    async def main(world: World) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.to_thread.run_sync, print)
+
+    failure = run(main, seed=1).failure
+    assert isinstance(failure, EscapedDeterminism)
+    assert failure.where.startswith("by the task trio.")
+
+
+def test_errors_logs_imports_and_time_zones_work_as_usual(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What Python and its tools read and write for themselves is no escape: modules, source lines, logs, zones."""
+    (tmp_path / "imported_in_a_run.py").write_text(
+        "import time, pathlib\nWORDS = pathlib.Path(__file__).read_text()\nnow = time.time()\n"
+    )
+    handler = logging.FileHandler(tmp_path / "log.txt", delay=True)
+    logger = logging.getLogger("a simulated program")
+    logger.addHandler(handler)
+
+    def everything() -> object:
+        module = importlib.import_module("imported_in_a_run")
+        logger.warning("it is %s", "there")
+        try:
+            raise ValueError("told")
+        except ValueError:
+            told = traceback.format_exc()
+        linecache.clearcache()
+        source = inspect.getsource(test_errors_logs_imports_and_time_zones_work_as_usual)
+        warnings.warn_explicit("beware", UserWarning, __file__, 1)
+        with open(os.devnull, "w") as nowhere:
+            nowhere.write("x")
+        memory = sqlite3.connect(":memory:").execute("select 1").fetchone()
+        zone = str(zoneinfo.ZoneInfo("Europe/Berlin"))
+        return module.WORDS[:11], "raise ValueError" in told, "no escape" in source, memory, zone
+
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.warns(UserWarning, match="beware"):
+        returned, failure = run_calling(everything, "refuse")
+    handler.close()
+    logger.removeHandler(handler)
+    assert failure is None, "".join(traceback.format_exception(failure))
+    assert returned == ("import time", True, True, (1,), "Europe/Berlin")
+    assert (tmp_path / "log.txt").read_text() == "it is there\n"
+
+
 def test_a_time_that_is_given_is_no_escape() -> None:
     """Only who asks for the time now reads a clock."""
     returned, failure = run_calling(
@@ -129,9 +260,25 @@ def test_threads_are_refused_even_when_the_rest_is_controlled() -> None:
 
 
 def test_everything_is_as_before_after_a_run() -> None:
-    """The calls are put back, also when the run failed."""
-    before = time.time, os.urandom, random.random, threading.Thread.start
+    """All that was replaced is put back, in modules and in classes, whether the run failed or not."""
+    owners: list[Any] = [
+        builtins,
+        io,
+        os,
+        time,
+        random,
+        secrets,
+        uuid,
+        socket,
+        subprocess,
+        sqlite3,
+        threading,
+    ]
+    owners += [_thread, socket.socket, subprocess.Popen, threading.Thread, tempfile, shutil]
+    before = [dict(vars(owner)) for owner in owners]
     run_calling(lambda: time.time(), "refuse")
-    assert (time.time, os.urandom, random.random, threading.Thread.start) == before
+    run_calling(lambda: open("/nowhere/at/all", "w"), "control")  # noqa: SIM115
+    run_calling(lambda: None, "refuse")
+    assert [dict(vars(owner)) for owner in owners] == before
     _, failure = run_calling(lambda: time.time(), "ignore")
     assert failure is None

@@ -1,0 +1,137 @@
+"""Checkers of those who wait: what can be delivered is delivered, what is asked is answered."""
+
+import pytest
+
+from callboard.simulations.checkers import Terms, promptness
+
+KEYED = Terms(keyed=("billing",))
+ONE = Terms(max_in_flight=1)
+
+
+@pytest.fixture
+def waiting(script):
+    """A consumer that was handed message 0 at once, acked it, and waits."""
+    script.member("joined", 900).ask().publish(0, 0).deliver(0, 0, until=2.0)
+    return script
+
+
+def found(script, left, terms=None):
+    """What is broken when nothing more happens for a long time, in words."""
+    script.at(script.time + 1000.0).event("ActorStarted", "elsewhere")
+    return [violation.words for violation in promptness.check(script.history, left(), terms or Terms())]
+
+
+def test_who_waits_is_handed_what_is_published(script, left):
+    """A message that is synced is to be delivered while the only consumer waits; one that is delivered is not late."""
+    script.member("joined", 900).ask().publish(0, 0).deliver(0, 0).settle(0)
+    assert found(script, left) == []
+    script.ask(life=900).publish(1, 1)
+    (words,) = found(script, left)
+    assert "orders/0@1 could be delivered" in words
+
+
+def test_a_busy_consumer_may_have_fetched_ahead(waiting, left):
+    """Nobody sees what lies fetched with a consumer that is busy, unless it may have one message at a time."""
+    waiting.member("joined", 901, "w2").ask(901, "w2").publish(1, 1)
+    assert found(waiting, left) == []
+
+
+def test_a_consumer_whose_hands_are_full_hides_nothing(waiting, left):
+    """When one of two is busy with the only message that it may have, the other is to be handed the next."""
+    waiting.member("joined", 901, "w2").ask(901, "w2").publish(1, 1)
+    assert any("orders/0@1" in words for words in found(waiting, left, ONE))
+
+
+@pytest.mark.parametrize(
+    ("verb", "end", "until"),
+    [("release", "released", 0.0), ("nack", "nacked", 3.0), ("extend", "extended", 1.0)],
+)
+def test_what_comes_back_is_handed_to_who_waits(waiting, left, verb, end, until):
+    """What is given back, nacked with a delay that is over, or shortened, the other is to be handed."""
+    waiting.member("joined", 901, "w2").ask(901, "w2").settle(0, verb, end, until=until)
+    assert any("orders/0@0" in words for words in found(waiting, left, ONE))
+
+
+def test_what_comes_back_in_time_is_not_late(waiting, left):
+    """The other is handed it within the slack, also after a delay."""
+    waiting.member("joined", 901, "w2").ask(901, "w2").settle(0, "nack", "nacked", until=3.0)
+    waiting.at(3.1).deliver(0, 0, attempt=2, who="w2", life=901)
+    assert found(waiting, left, ONE) == []
+
+
+def test_an_ack_that_may_have_counted_makes_nothing_ready(waiting, left):
+    """Nobody demands what may be settled; what a dead consumer held comes back, also when it was given back."""
+    waiting.settle(0, "ack", "unsure").member("left", 900).member("joined", 901, "w2").ask(901, "w2")
+    assert found(waiting, left) == []
+
+
+def test_what_a_consumer_held_that_left_is_ready(waiting, left):
+    """It died with a message in its hands: who waits is to be handed that."""
+    waiting.member("left", 900).member("joined", 901, "w2").ask(901, "w2")
+    assert any("orders/0@0" in words for words in found(waiting, left))
+
+
+def test_a_lease_that_is_renewed_does_not_run_out(waiting, left):
+    """A message that is held while a body runs is nobody else's."""
+    waiting.settle(0).ask().publish(1, 1).deliver(1, 1, until=3.0, detail="receive")
+    waiting.member("joined", 901, "w2").ask(901, "w2")
+    assert found(waiting, left, ONE) == []
+
+
+@pytest.mark.parametrize("kind", ["fault lasts", "IncarnationCrashed"])
+def test_what_is_disturbed_may_be_late(waiting, left, kind):
+    """While a fault lasts, or an actor is down, nothing is demanded."""
+    waiting.settle(0).ask().publish(1, 1).event(kind, "topics/orders/0", delay=2000.0)
+    assert found(waiting, left) == []
+
+
+def test_after_a_disturbance_everything_is_due(waiting, left):
+    """An actor that has started again delivers."""
+    waiting.settle(0).ask().publish(1, 1).event("IncarnationCrashed", "topics/orders/0")
+    waiting.event("ActorRestarted", "topics/orders/0", delay=0.1).at(0.2).event(
+        "ActorStarted", "topics/orders/0"
+    )
+    assert any("orders/0@1" in words for words in found(waiting, left))
+
+
+def test_a_crash_of_the_partition_gives_leases_new_time(script, left):
+    """A lease that was forgotten ends its whole time after the partition is back, and no later."""
+    script.member("joined", 900).ask().publish(0, 0).deliver(0, 0, until=2.0).ask().at(1.5)
+    script.event("IncarnationCrashed", "topics/orders/0").event("ActorStarted", "topics/orders/0")
+    assert promptness.check(script.at(3.4).event("ActorStarted", "elsewhere").history, left()) == []
+    assert any("orders/0@0" in words for words in found(script, left))
+
+
+def test_with_order_per_key_only_the_first_unsettled_message_is_due(waiting, left):
+    """What lies behind a message that is not settled may wait for it."""
+    waiting.publish(1, 1).settle(0, "nack", "nacked", until=1e6).ask()
+    assert found(waiting, left, KEYED) == []
+    waiting.deliver(0, 0, attempt=2).settle(0).ask()
+    (words,) = found(waiting, left, KEYED)
+    assert "orders/0@1" in words
+
+
+def test_unsynced_records_may_vanish_with_the_power(waiting, left):
+    """What nobody was told to be synced is not demanded after a power cut."""
+    waiting.settle(0).publish(1, 1, acks="leader").cut()
+    waiting.member("joined", 901, "w2").ask(901, "w2")
+    assert found(waiting, left) == []
+
+
+def test_who_asks_is_answered(script, left):
+    """A publish and a settlement that nobody answers, with nothing disturbed, is broken; a lazy ack has no answer."""
+    script.begin(0)
+    script.settle(0, "ack", None, detail="lazy").settle(1, "nack", None)
+    words = found(script, left)
+    assert len(words) == 1
+    assert "began to publish" in words[0]
+    script.publish(3, 3)
+    assert len(found(script, left)) == 2
+
+
+def test_giving_up_and_asking_again_is_waiting(waiting, left):
+    """A consumer that asks with short timeouts, one after the other, is one that waits."""
+    waiting.settle(0).publish(1, 1)
+    for tenth in range(1, 20):
+        waiting.at(tenth / 10).ask().at(tenth / 10 + 0.1).member("gave up", 900)
+    assert any("orders/0@1" in words for words in found(waiting, left))

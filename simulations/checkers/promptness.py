@@ -79,13 +79,25 @@ class _Member:
 
     since: float
     """From when on it waits, with room."""
-    is_waiting: bool = False
+    waiting: int = 0
+    """How many of its tasks wait."""
     gave_up_at: float = -1.0
     handed_at: float = -1.0
     fills_s: float = 0.0
     """How long it may hold back what it has, to get more."""
     held: dict[Place, float] = attrs.Factory(dict)
     """Until when."""
+    renewing: dict[Place, None] = attrs.Factory(dict)
+    """What a body runs with."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it waits for messages."""
+        return self.waiting > 0
+
+    def renews(self, where: tuple[str, int]) -> bool:
+        """Whether a body runs with a message of that partition."""
+        return any(place[:2] == where for place in self.renewing)
 
     def may_hide(self, most: int) -> bool:
         """Whether it may have fetched something while it is busy, when its hands are not full.
@@ -328,13 +340,13 @@ class _Watch:
                 member.since = entry.time
             # Tasks that share a consumer take turns, and each may fill a batch.
             filled_s = member.fills_s if member.is_waiting else 0.0
-            member.is_waiting = True
+            member.waiting += 1
             member.fills_s = filled_s + max(0.0, entry.until - entry.time)
 
     def _gave_up(self, entry: HistoryEntry) -> None:
         member = self._member(entry)
         if member is not None:
-            member.is_waiting, member.gave_up_at = False, entry.time
+            member.waiting, member.gave_up_at = max(0, member.waiting - 1), entry.time
 
     def _joined(self, entry: HistoryEntry) -> None:
         group = self._groups.get(entry.group)
@@ -368,13 +380,30 @@ class _Watch:
         group, member = self._groups.get(entry.group), self._member(entry)
         if group is None or member is None:
             return
-        member.is_waiting, member.handed_at = False, entry.time
+        member.waiting, member.handed_at = max(0, member.waiting - 1), entry.time
+        if member.is_waiting:
+            member.since = entry.time
         group.lease_s = max(group.lease_s, entry.until - entry.time)
-        until = FOREVER if entry.detail == RECEIVING else entry.until
+        where = entry.topic, entry.partition
+        is_renewed = entry.detail == RECEIVING
+        if (
+            is_renewed
+        ):  # and with it all that was leased together, which may be whatever the consumer has there
+            member.renewing.update({(*where, offset): None for offset in entry.offsets})
+            self._renewed(group, member, where, FOREVER)
+        until = FOREVER if member.renews(where) else entry.until
         for offset in entry.offsets:
             place = entry.topic, entry.partition, offset
             member.held[place] = until
             group.put(place, _State(until, entry, entry.operation))
+
+    def _renewed(self, group: _Group, member: _Member, where: tuple[str, int], until: float) -> None:
+        """What a consumer has of a partition may be its own until then."""
+        for place in member.held:
+            state = group.states[place]
+            if place[:2] == where and group.members.get(state.holder) is member:
+                group.moved(place, state, until)
+                member.held[place] = until
 
     def _settles(self, entry: HistoryEntry) -> None:
         """A settlement begins: until it has ended, nobody knows."""
@@ -387,6 +416,10 @@ class _Watch:
             member = self._holder(group, entry, place)
             if state is None or member is None:
                 continue
+            if state.entry.detail == RECEIVING and entry.kind != "extend":
+                member.renewing.pop(place, None)
+                if not member.renews(place[:2]):
+                    self._renewed(group, member, place[:2], entry.time + group.lease_s)
             group.moved(place, state, FOREVER)
             if entry.kind == "extend":  # which may shorten the lease, of all that was leased together
                 for other, until in member.held.items():

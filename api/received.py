@@ -170,6 +170,8 @@ class ConsumerLeases:
         self._sent_to: dict[PartitionPort, int] = {}
         """Partitions that have acks which no flush has synced, each with the number of the last one."""
         self._sent_count = 0
+        self._collecting = trio.Lock()
+        """Held by the task that takes outcomes, so that who flushes misses none."""
         self._lost: dict[PartitionPort, list[tuple[int, int]]] = {}
         """Of acks that nobody waited for."""
         self._lost_ranges = 0
@@ -351,10 +353,18 @@ class ConsumerLeases:
         if not self.gathered or not settled or self.gathered[-1].lease is not settled[0][0]:
             limit = self._runtime.limits.lazy_acks
             await self._send_waiting()
-            while (sent := self._sent) and (
-                len(sent) >= limit or (sent[0].reply.done and not sent[0].reply.abandoned)
-            ):
-                await self._collect_oldest()
+            while self._is_to_collect(limit):
+                if not self._collecting.locked():
+                    self._collecting.acquire_nowait()
+                elif len(self._sent) >= limit:
+                    await self._collecting.acquire()
+                else:
+                    break
+                try:
+                    if self._is_to_collect(limit):
+                        await self._collect_oldest()
+                finally:
+                    self._collecting.release()
             self._runtime.lingers.add(self.send_gathered)
         for lease, ranges in settled:
             for start, stop in ranges:
@@ -362,6 +372,11 @@ class ConsumerLeases:
                     self.gathered.append(_Gathered(lease, self._count(lease, stop - start), start, stop))
         if self._lost_ranges >= self._runtime.limits.lazy_acks:
             raise self._lost_meanwhile()
+
+    def _is_to_collect(self, limit: int) -> bool:
+        """Whether the oldest ack has an outcome, or is to be waited for."""
+        sent = self._sent
+        return bool(sent) and (len(sent) >= limit or (sent[0].reply.done and not sent[0].reply.abandoned))
 
     def send_gathered(self) -> bool:
         """Send what was gathered, without waiting; False when a mailbox has no room."""
@@ -433,6 +448,10 @@ class ConsumerLeases:
 
     async def flush(self, *, is_leaving: bool = False) -> None:
         """See `Consumer.flush`. Leaving, nothing is said of acks in deleted topics."""
+        async with self._collecting:
+            await self._flush(is_leaving)
+
+    async def _flush(self, is_leaving: bool) -> None:
         await self._send_waiting()
         for port, number in list(self._sent_to.items()):
             await self._sync_acks(port)

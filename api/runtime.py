@@ -351,7 +351,11 @@ class Runtime:
         return Topic(self, await self.ask_catalog(AlterTopic(name, settings)))
 
     async def delete_topic(self, name: str) -> None:
-        """Delete a topic with all its messages. Returns when its files are gone. Raises `TopicNotFound`."""
+        """Delete a topic with all its messages. Returns when its files are gone.
+
+        Raises `TopicNotFound`; `StorageError`, indefinite when the topic is deleted and files of it are left until the
+        next opening.
+        """
         await self.ask_catalog(DeleteTopic(name))
 
     # -- groups

@@ -381,7 +381,15 @@ class Catalog(Actor[CatalogCommand]):
 
     async def _delete(self, record: TopicRecord) -> None:
         await self._decide(lambda _: [(state.TOPIC_DELETING, record.topic_id)])
-        await self._finish_deleting(record)
+        try:
+            await self._finish_deleting(record)
+        except StorageError as error:
+            found = StorageError(
+                f"topic {record.name!r} is deleted, and files of it are left: {error} They are removed when the"
+                " directory is opened again."
+            )
+            found.indefinite = True
+            raise found from error
 
     async def _finish_deleting(self, record: TopicRecord) -> None:
         await self._directory.retire_topic(record)
@@ -399,6 +407,9 @@ class Catalog(Actor[CatalogCommand]):
         wanted = group_settings(message.given, f"group {message.name!r}")
         while self._joining(message, wanted, self._state):
             await self._decide(partial(self._joining, message, wanted))
+            if (made := self._state.group(message.name)) is not None:
+                # Also when a topic was deleted meanwhile, and nobody joins: the coordinator lets it end.
+                await self._directory.launch_coordinator(made)
         consumer, self._next_consumer = self._next_consumer, self._next_consumer + 1
         record = self._state.group(message.name)
         if record is None:
@@ -477,7 +488,10 @@ class Catalog(Actor[CatalogCommand]):
         record = self._state.groups.get(message.group_id)
         if record is None or self._directory.membership(record).members:
             return None  # somebody joined while its coordinator gave it up
-        return await self._forget_group(record)
+        if record.settings.durable and record.settings.group_expiry != message.expired_after:
+            return None  # it was altered meanwhile, and its coordinator watches for the new time
+        with self._directory.membership(record).closed():
+            return await self._forget_group(record)
 
     async def _forget_group(self, record: GroupRecord) -> Afterwards:
         await self._decide(lambda _: [(state.GROUP_DELETED, record.group_id)])

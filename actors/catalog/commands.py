@@ -77,10 +77,12 @@ class DeleteGroup:
 @attrs.frozen(eq=False)
 class EndGroup:
     """A coordinator tells that the group has expired, or is ephemeral and without members. Answered as `DeleteGroup`;
-    nothing is done when it has members again, or is gone.
+    nothing is done when it has members again, is gone, or expires after another time by now.
     """
 
     group_id: int
+    expired_after: float | None = None
+    """Seconds; of a durable group."""
 
 
 @attrs.frozen(eq=False)

@@ -50,7 +50,9 @@ LEAVE_PATIENCE_S: Final = STUCK_AFTER_S
 """A consumer that leaves waits no longer for them: its leases there are released when they answer."""
 RETRY_S: Final = 10.0
 """After so long the catalog is told again what it could not store."""
-
+UNJOINED_S: Final = 10.0
+"""An ephemeral group ends when nobody is its member so long after its coordinator started: whoever it was made for may
+have given up before joining, and with nobody's leaving it would never end."""
 
 Question = c.OpenGroup | c.ReleaseConsumer | c.FenceConsumer
 
@@ -105,6 +107,7 @@ class Coordinator(Actor[CoordinatorCommand]):
         self._membership = membership
         self._news = trio.Event()
         self._ended = False
+        self._expired_after: float | None = None
 
     async def started(self) -> None:
         """Begin to watch for expiry. What the first incarnation was told of idleness is stale in later ones."""
@@ -115,6 +118,8 @@ class Coordinator(Actor[CoordinatorCommand]):
         self.context.start_task(self._expire_when_idle, name="expiry")
         self.context.start_task(self._tell_catalog, name="news")
         self.context.start_task(self._watch_departures, name="departures")
+        if not self._membership.settings.durable:
+            self.context.start_task(self._end_unless_joined, name="joining")
 
     async def receive(self, message: CoordinatorCommand) -> None:
         """Join, leave, fence."""
@@ -133,6 +138,9 @@ class Coordinator(Actor[CoordinatorCommand]):
         """Also a member's joining again. Who gave up before its turn came has departed already."""
         if reply.done:
             return
+        if not self._membership.is_open.is_set():
+            self.context.start_task(self._join_later, message, reply, name="joining")
+            return
         topic = self._directory.by_id(message.topic_id)
         if topic is None:
             reply.fail(TopicNotFound(f"the topic of group {self._name!r} was deleted.", topic=None))
@@ -143,6 +151,11 @@ class Coordinator(Actor[CoordinatorCommand]):
             self._set_idle(None)
         joined = Joined(self._group_id, member.generation)
         self._ask_each(topic.ports, self._opening, reply, joined, JOIN_PATIENCE_S, "joining")
+
+    async def _join_later(self, message: Join, reply: Reply) -> None:
+        """When it is decided that the group does not end; if it does, the coordinator is stopped."""
+        await self._membership.is_open.wait()
+        self._join(message, reply)
 
     def _opening(self) -> c.OpenGroup:
         """With the settings of now: they may be altered while a partition restarts."""
@@ -262,7 +275,7 @@ class Coordinator(Actor[CoordinatorCommand]):
                 if self._membership.settings.durable:
                     await catalog.ask(GroupIdle(group_id, self._idle_since_us))
                 if ended and not self._membership.members:
-                    await catalog.ask(EndGroup(group_id))
+                    await catalog.ask(EndGroup(group_id, self._expired_after))
             except ActorStopped:
                 return
             except InternalError:
@@ -271,6 +284,11 @@ class Coordinator(Actor[CoordinatorCommand]):
                 self._ended = self._ended or ended
                 self._news.set()
                 await trio.sleep(RETRY_S)
+
+    async def _end_unless_joined(self) -> None:
+        await trio.sleep(UNJOINED_S)
+        if not self._membership.members:
+            self._end()
 
     async def _expire_when_idle(self) -> None:
         membership, clock = self._membership, self.context.clock
@@ -284,6 +302,7 @@ class Coordinator(Actor[CoordinatorCommand]):
                 left = max(left, begun + min(expiry, EXPIRY_GRACE_S) - clock.monotonic())
             if expiry is not None and left <= 0:
                 self.context.emit(GroupExpired(self._name, expiry))
+                self._expired_after = expiry
                 self._end()
                 left = math.inf
             with trio.move_on_after(left):

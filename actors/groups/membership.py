@@ -7,11 +7,13 @@ Invariants
 ----------
 G1  Who departs is a member no longer once the coordinator has looked, whatever else waits in its mailbox.
 G2  Only the coordinator adds members and takes them out.
+G3  A group that ends by itself has no members, nor any until that is decided.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import attrs
@@ -96,6 +98,9 @@ class Membership:
         self.members: dict[int, Member] = {}
         self.news: dict[int, MemberNews] = {}
         """By consumer id; a consumer puts its own here before it joins."""
+        self.is_open = trio.Event()
+        """Set unless the catalog decides that the group ends: whoever joins waits for that."""
+        self.is_open.set()
         self._departed: dict[int, None] = {}
         self._news = trio.Event()
 
@@ -121,6 +126,15 @@ class Membership:
         self.told = self.settings
         for news in self.news.values():
             news.wake()
+
+    @contextmanager
+    def closed(self) -> Iterator[None]:
+        """Nobody becomes a member meanwhile (G3)."""
+        self.is_open = trio.Event()
+        try:
+            yield
+        finally:
+            self.is_open.set()
 
     def depart(self, consumer: int) -> None:
         """The consumer has gone. Never waits, never fails; departing twice is departing once."""

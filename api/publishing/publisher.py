@@ -292,7 +292,7 @@ class Publisher:
         index = None if partition is None else self._checked_partition(partition)
         if index is None and len(self.live.ports) == 1 and self.partitioner is consistent:
             index = 0
-        if index is not None and not given:
+        if index is not None and not given and (keys is None or isinstance(keys, Sequence)):
             columns = self._quick_columns(values, keys)
             if columns is not None:
                 offset = await self._send(

@@ -17,7 +17,16 @@ from callboard.actors.partition.group_states import JITTER
 from callboard.log.errors import CallboardError, InvalidArgument, LeaseLost, PartialPublish
 from callboard.message import Message, Receipt
 from callboard.received import ReceivedBatch, ReceivedMessage
-from callboard.simulations.history.entry import BACKOFF, BATCH, LAZY, RECEIVING, SETTLEMENTS
+from callboard.simulations.history.entry import (
+    BACKOFF,
+    BATCH,
+    LAZY,
+    MAYBE,
+    RECEIVING,
+    SETTLEMENTS,
+    member_name,
+    plain,
+)
 from callboard.simulations.history.recorder import History
 
 RETRY_AFTER_S = 0.5
@@ -213,17 +222,21 @@ _Lazy = tuple[int, ReceivedMessage | ReceivedBatch, tuple[int, ...]]
 class ObservedConsumer:
     """A consumer in its group, for one life. `inner` is an entered `callboard.Consumer`; see `consume`."""
 
-    def __init__(self, world: Surroundings, machine: int, inner: Any, topic: str, who: str) -> None:
+    def __init__(
+        self, world: Surroundings, machine: int, inner: Any, topic: str, who: str, life: int
+    ) -> None:
         self.inner = inner
         self.who = who
         self.topic = topic
-        self.life = world.history.operation()
+        self.life = life
         self.is_crashed = False
         self._world = world
         self._history = world.history
         self._machine = machine
         self._scope = trio.CancelScope()
         self._lazy: list[_Lazy] = []
+        self._flushing: list[list[_Lazy]] = []
+        """What tasks that flush just now wait for."""
         self._batch_of: dict[ReceivedMessage, ReceivedBatch] = {}
         self._singly: dict[ReceivedBatch, set[int]] = {}
         """Offsets of a batch that were settled by themselves."""
@@ -363,7 +376,8 @@ class ObservedConsumer:
             if verb != "extend":
                 self._settled_singly(held)
             if lazy:  # it tells of others, which were lost before; no flush tells of those again
-                self._lazy = [*self._lost_of(self._lazy, error.lost), (operation, held, offsets)]
+                self._tell_failed(error)
+                self._lazy.append((operation, held, offsets))
                 return "unsure"
             lost = tuple([offset for offset in offsets if _is_in(offset, error.lost)]) or offsets
             self._record_others(SETTLEMENTS[verb], operation, held, offsets, lost)
@@ -400,38 +414,48 @@ class ObservedConsumer:
 
         Of leases that are lost it is told which: the other acks are synced.
         """
+        lazy, self._lazy = self._lazy, []
+        self._flushing.append(lazy)
         self._world.probe("flush", self.who)
         try:
             await self.inner.flush()
         except CallboardError as error:
-            self._tell_lazy(error)
-        else:
-            self._tell_lazy(None)
+            self._tell_failed(error)
+        except trio.Cancelled:
+            self._lazy[:0] = lazy
+            lazy.clear()
+            raise
+        finally:
+            self._flushing = [other for other in self._flushing if other is not lazy]
+        self._tell_acked(lazy)
 
-    def _tell_lazy(self, error: CallboardError | None) -> None:
-        """How the acks ended that nobody waited for."""
-        lazy, self._lazy = self._lazy, []
-        if isinstance(error, LeaseLost):
-            lazy = self._lost_of(lazy, error.lost)
-        elif error is not None:
-            for operation, held, offsets in lazy:
-                self._record("unsure", operation, held, offsets, detail=type(error).__name__)
-            return
+    def _tell_acked(self, lazy: list[_Lazy]) -> None:
         for operation, held, offsets in lazy:
             self._record("acked", operation, held, offsets)
+
+    def _tell_failed(self, error: CallboardError) -> None:
+        """An error tells of all acks that nobody waited for, whichever task's: which were lost, or that some failed."""
+        for lazy in (*self._flushing, self._lazy):
+            if isinstance(error, LeaseLost):
+                lazy[:] = self._lost_of(lazy, error.lost)
+                continue
+            for operation, held, offsets in lazy:
+                self._record("unsure", operation, held, offsets, detail=type(error).__name__)
+            lazy.clear()
 
     def _lost_of(self, lazy: list[_Lazy], lost: Sequence[tuple[int, int]]) -> list[_Lazy]:
         """Tell of the acks that were lost; returns the others.
 
         Ranges name offsets alone: which of two acks of one offset is meant nobody knows.
         """
-        acks = Counter(offset for _, _, offsets in lazy for offset in offsets)
+        pools = (*self._flushing, self._lazy)
+        acks = Counter(offset for pool in pools for _, _, offsets in pool for offset in offsets)
         others = []
         for operation, held, offsets in lazy:
             named = tuple([offset for offset in offsets if _is_in(offset, lost)])
             if not named:
                 others.append((operation, held, offsets))
-            elif all(acks[offset] == 1 for offset in named):
+            elif all(acks[offset] <= 1 for offset in named):
                 self._record("lost", operation, held, named)
                 self._record_others("unsure", operation, held, offsets, named)
             else:
@@ -520,12 +544,15 @@ async def consume(
 
     `topic` is a `callboard.Topic`, or what subscribes to several and has a name for them.
 
-    While it lives, `world.consumers[who]` is the consumer, for faults to crash.
+    While it lives, `world.consumers[who]` is the consumer, for faults to crash. Its group knows it as `member_name`.
     """
-    inner = topic.subscribe(group, **settings)
-    consumer = ObservedConsumer(world, machine, inner, topic.name, who)
+    life = world.history.operation()
+    inner = topic.subscribe(group, name=member_name(who, life), **settings)
+    consumer = ObservedConsumer(world, machine, inner, topic.name, who, life)
+    how = "Cancelled"
     with consumer._scope:
         try:
+            consumer._record("joining", consumer.life, detail=plain(settings))
             async with inner:
                 consumer._record("joined", consumer.life)
                 world.consumers[who] = consumer
@@ -533,11 +560,16 @@ async def consume(
                     await work(consumer)
                 finally:
                     consumer._record("left", consumer.life, detail="crashed" if consumer.is_crashed else "")
-            consumer._tell_lazy(None)
-        except LeaseLost as error:  # leaving is the last flush
-            consumer._tell_lazy(error)
+            consumer._tell_acked(consumer._lazy)  # leaving is the last flush
+            how = ""
+        except Exception as error:
+            if isinstance(error, LeaseLost):
+                consumer._tell_failed(error)
+                consumer._tell_acked(consumer._lazy)
+            how = f"{type(error).__name__}{MAYBE if getattr(error, 'indefinite', False) else ''}"
             raise
         finally:
+            consumer._record("gone", consumer.life, detail=how)
             if world.consumers.get(who) is consumer:
                 del world.consumers[who]
     return consumer.is_crashed

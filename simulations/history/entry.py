@@ -14,17 +14,24 @@ lost           the lease was lost: the settlement had no effect
 (no entry)     its machine ended first: it happened, or not
 =============  ========================================================================================
 
-A *life* is the time from a consumer's `joined` to its `left`; deliveries carry its number as their `operation`.
+A *life* is the time from a consumer's `joined` to its `left`; deliveries carry its number as their `operation`. Before
+it the consumer is `joining`, and behind it the group is told that it leaves, until it is `gone`: with nothing in
+`detail` when it was told that it has left, else with how its life ended.
+
+A `change` of a topic or group ends as `changed`, `not changed` (it did not happen) or `maybe changed`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, NamedTuple
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
 
 ALTERED: Final = -1
 """The id of bytes that nobody published."""
 SETTLEMENTS: Final = {"ack": "acked", "nack": "nacked", "release": "released", "extend": "extended"}
+MAYBE: Final = ", and it may have happened"
+"""Behind the name of an error that is indefinite."""
 LAZY: Final = "lazy"
 """The detail of an ack that nobody waits for."""
 RECEIVING: Final = "receive"
@@ -33,6 +40,16 @@ BATCH: Final = "batch"
 """The detail of a delivery of several messages."""
 BACKOFF: Final = "backoff"
 """The detail of a nack that leaves the delay to the group's settings."""
+
+
+def plain(values: Mapping[str, Any]) -> str:
+    """Settings and the like as text for `detail`: the same for the same values."""
+    return json.dumps(values, sort_keys=True, default=str)
+
+
+def member_name(who: str, life: int) -> str:
+    """The name by which its group knows a consumer in one of its lives."""
+    return f"{who}-{life}"
 
 
 class HistoryEntry(NamedTuple):
@@ -59,6 +76,8 @@ class HistoryEntry(NamedTuple):
     """Deliveries: when the lease ends. Nacks: when the delay does. Who waits for a batch: when that may be not full.
     Who gave up: when it had begun to wait. Restarts: the delay in seconds."""
     detail: str = ""
+    where: str = ""
+    """The line of the program that did it, in a watched run: `path/bank.py:12`."""
 
     def words(self) -> str:
         """The entry as a sentence without its full stop."""
@@ -70,7 +89,7 @@ class HistoryEntry(NamedTuple):
 
     def line(self) -> str:
         """The entry for the trace: short, and complete enough to differ when runs do."""
-        kind, who, operation, topic, partition, group, ids, offsets, attempts, _, detail = self[3:]
+        kind, who, operation, topic, partition, group, ids, offsets, attempts, _, detail = self[3:14]
         if topic:
             return f"{kind} {who} {operation} {group} {topic}/{partition} {offsets} {ids} {attempts} {detail}"
         return f"{kind} {who} {operation} {detail}"
@@ -120,6 +139,15 @@ def _attempt(entry: HistoryEntry) -> str:
     return f" (attempt {numbers[0]})" if len(numbers) == 1 else f" (attempts {numbers[0]} to {numbers[-1]})"
 
 
+def _more(entry: HistoryEntry) -> str:
+    return f" ({entry.detail})" if entry.detail else ""
+
+
+def _events(entry: HistoryEntry) -> str:
+    count = entry.attempts[0]
+    return f"{count or 'no'} event{'' if count == 1 else 's'}"
+
+
 def _of_group(entry: HistoryEntry) -> str:
     return f"consumer {entry.who} of {entry.group}"
 
@@ -134,30 +162,59 @@ _WORDS: Final[dict[str, Callable[[HistoryEntry], str]]] = {
     "flushed": lambda e: f"publisher {e.who} was told that everything is synced: {e.messages}",
     "asks": lambda e: f"{_of_group(e)} waits for a message",
     "gave up": lambda e: f"{_of_group(e)} waits no more",
-    "delivered": lambda e: f"{_of_group(e)} was handed {e.place}{_attempt(e)}: {e.messages}",
-    "ack": lambda e: f"{_of_group(e)} acks {e.place}",
+    "delivered": lambda e: f"{_of_group(e)} was handed {e.place}{_attempt(e)}: {e.messages}{_more(e)}",
+    "ack": lambda e: f"{_of_group(e)} acks {e.place}{_more(e)}",
     "acked": lambda e: f"{_of_group(e)} was told that its ack of {e.place} is synced",
-    "nack": lambda e: f"{_of_group(e)} nacks {e.place}{f' ({e.detail})' if e.detail else ''}",
+    "nack": lambda e: f"{_of_group(e)} nacks {e.place}{_more(e)}",
     "nacked": lambda e: f"{_of_group(e)} was told that its nack of {e.place} counts",
-    "release": lambda e: f"{_of_group(e)} gives {e.place} back",
+    "release": lambda e: f"{_of_group(e)} gives {e.place} back{_more(e)}",
     "lost": lambda e: f"{_of_group(e)} was told that its lease on {e.place} is lost",
-    "read": lambda e: f"reader {e.who} read {e.place}: {e.messages}",
+    "read": lambda e: f"reader {e.who} read {e.place}: {e.messages}{_more(e)}",
     "ask": lambda e: f"{e.who} asked {e.topic} question {e.ids[0]}",
     "answered": lambda e: f"{e.who} was answered question {e.ids[0]} by {e.topic}",
     "handled": lambda e: f"actor {e.who} handled question {e.ids[0]}",
     "joined": lambda e: f"{_of_group(e)} joined",
-    "left": lambda e: f"{_of_group(e)} left{f' ({e.detail})' if e.detail else ''}",
+    "joining": lambda e: f"{_of_group(e)} asks to join",
+    "gone": lambda e: f"{_of_group(e)} is gone{_more(e)}",
+    "change": lambda e: f"{e.who} asks to {e.detail.replace('_', ' ', 1)} of {e.topic or e.group}",
+    "changed": lambda e: f"{e.who} was told that {e.topic or e.group} is changed {e.detail}".rstrip(),
+    "not changed": lambda e: f"{e.who} was told that {e.topic or e.group} is not changed ({e.detail})",
+    "maybe changed": lambda e: f"{e.who} does not know whether {e.topic or e.group} is changed ({e.detail})",
+    "topics listed": lambda e: f"{e.who} saw the topics {e.detail}",
+    "groups listed": lambda e: f"{e.who} saw the groups {e.detail}",
+    "settings seen": lambda e: f"{_of_group(e)} goes by the settings {e.detail}",
+    "left": lambda e: f"{_of_group(e)} left{_more(e)}",
     "booted": lambda e: f"machine {e.operation} booted",
-    "power cut": lambda e: f"the power of machine {e.operation} was cut",
+    "power cut": lambda e: f"the power of machine {e.operation} was cut{f'; {e.detail}' if e.detail else ''}",
     "killed": lambda e: f"the process on machine {e.operation} was killed",
     "closed": lambda e: f"machine {e.operation} was done",
-    "note": lambda e: e.detail,
+    "note": lambda e: f"{e.who} notes: {e.detail}" if e.who else e.detail,
     "healed": lambda e: "from here on nothing fails any more",
     "fault lasts": lambda e: f"what {e.who} does ends at {e.until:.3f} s",
     "fault": lambda e: f"fault {e.who}: {e.detail}",
     "ActorRestarted": lambda e: f"actor {e.who} is restarted after {e.until:g} s ({e.detail})",
     "IncarnationCrashed": lambda e: f"actor {e.who} crashed ({e.detail})",
     "ActorStarted": lambda e: f"actor {e.who} started",
+    "ActorEnded": lambda e: f"actor {e.who} ended",
     "Escalated": lambda e: f"supervisor {e.who} gave up ({e.detail})",
+    "last power cut": lambda e: f"when all was done, the power was cut once more; {e.detail}",
+    "looked": lambda e: f"the disk was looked at: {e.detail}",
+    "starts": lambda e: f"{e.who} starts {e.detail}",
+    "waits": lambda e: f"{e.who} waits{f' for {e.detail}' if e.detail else ''}",
+    "ends": lambda e: f"{e.who} ends",
+    "is cancelled": lambda e: f"{e.who} is cancelled",
+    "failed": lambda e: f"{e.who} fails: {e.detail}",
+    "broken": lambda e: f"{e.who} found a promise broken: {e.detail}",
+    "stuck": lambda e: e.detail,
+    "asks actor": lambda e: f"{e.who} asks {e.topic}: {e.detail}",
+    "tells actor": lambda e: f"{e.who} tells {e.topic}: {e.detail}",
+    "takes": lambda e: f"actor {e.who} takes from its mailbox: {e.detail}",
+    "has the answer": lambda e: f"{e.who} has the answer of {e.topic}: {e.detail}",
+    "no answer": lambda e: f"{e.who} has no answer of {e.topic}: {e.detail}",
+    "persists": lambda e: f"actor {e.who} writes to its journal: {e.detail}",
+    "persisted": lambda e: f"actor {e.who} was told that its journal holds: {e.detail}",
+    "recovered": lambda e: (
+        f"actor {e.who} found {_events(e)} in its journal{f': {e.detail}' if e.detail else ''}"
+    ),
     "ActorFailed": lambda e: f"actor {e.who} stays down: it crashed too often ({e.detail})",
 }

@@ -114,6 +114,7 @@ class History:
         attempts: tuple[int, ...] = (),
         until: float = 0.0,
         detail: str = "",
+        where: str = "",
     ) -> None:
         """Add an entry; nothing when the machine is dead (Y2)."""
         if 0 < machine <= self._ended:
@@ -137,6 +138,7 @@ class History:
             attempts,
             until,
             detail,
+            where,
         )
         entry = _made(HistoryEntry, fields)
         entries.append(entry)
@@ -177,9 +179,12 @@ class History:
         """Record that a machine has booted."""
         self.record(0, "booted", operation=machine)
 
-    def ended(self, machine: int, how: str) -> None:
-        """A machine's life is over (`how`: "power cut", "killed", "closed"); it records nothing from here on (Y2)."""
-        self.record(0, how, operation=machine)
+    def ended(self, machine: int, how: str, detail: str = "") -> None:
+        """A machine's life is over (`how`: "power cut", "killed", "closed"); it records nothing from here on (Y2).
+
+        `detail`: what that did to its disk.
+        """
+        self.record(0, how, operation=machine, detail=detail)
         self._ended = max(self._ended, machine)
 
     def healed(self) -> None:

@@ -295,5 +295,6 @@ class EveryFeature(BrokerRun):
             extended_offset=one_of(entropy, (-1, 3)),
             readers=between(entropy, 0, 3),
             recreations=one_of(entropy, (0, 0, 3)),
+            mistakes=one_of(entropy, (0, 0, 12)),
             limits=draw_limits(entropy.fork("limits"), BROKER_LIMITS + WINDOW_LIMITS),
         )

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
@@ -22,7 +21,6 @@ import attrs
 import trio
 
 import callboard
-from callboard.actors.kernel.events import ActorFailed
 from callboard.log.errors import (
     CallboardError,
     ConfigurationError,
@@ -50,6 +48,8 @@ from callboard.simulations.history.clients import ObservedConsumer, ObservedTopi
 from callboard.simulations.history.surviving import Surviving, look, recover
 from callboard.simulations.scenarios import recreated
 from callboard.simulations.scenarios.draws import limits_of
+from callboard.simulations.scenarios.mistakes import MistakenClient
+from callboard.simulations.scenarios.operator import OPERATOR_S, is_passing, leaves, restart_failed
 from callboard.simulations.scenarios.points import mark
 from callboard.simulations.scenarios.traffic import EXTENDED, IMPATIENT, Traffic
 from callboard.simulations.violations import Violation
@@ -69,8 +69,6 @@ SLACK_S: Final = 5.0
 """and so many virtual seconds for restarts and delays."""
 DISK_FAILURES: Final = ("FailVerb", "FailRead", "FullDisk", "ShortWrite", "Stall")
 """Labels of faults after which a runtime may end without having synced everything."""
-OPERATOR_S: Final = 1.0
-"""How long an operator takes to open a runtime again."""
 BACKOFF_S: Final = 0.1
 MAX_BACKOFF_S: Final = 1.0
 FLUSH_EVERY: Final = 20
@@ -129,6 +127,7 @@ class BrokerWorkload:
         )
         world.limits = limits_of(traffic.limits)
         self._recreated = recreated.RecreatedTopic(world, self.settings)
+        self._mistaken = MistakenClient(world, traffic.mistakes)
         self.is_done = False
         self.reopens = False
         """The session ends early: the runtime is closed and opened again."""
@@ -168,6 +167,7 @@ class BrokerWorkload:
         self.world.heal()
         if not self.terms.beyond:
             self.world.disk.crash()
+            self.world.history.note("last power cut", self.world.disk.left_in_words())
 
     async def surviving(self) -> Surviving:
         """What is left; in every third world it is recovered twice, to compare what that leaves, to the byte.
@@ -192,6 +192,7 @@ class BrokerWorkload:
             recovered = await recover(world.disk, open_runtime)
             digests.append("\n".join([recovered.digest, *fingerprints(world.disk.files())]))
         surviving = await look(world.history, world.disk, recovered)
+        world.history.note("looked", surviving.words())
         partitions = tuple(part for part in surviving.partitions if part.topic != recreated.NAME)
         return attrs.evolve(surviving, partitions=partitions, digests=tuple(digests))
 
@@ -229,15 +230,15 @@ class BrokerWorkload:
             try:
                 await self.session(machine)
             except (CallboardError, BaseExceptionGroup) as error:
-                refused = [leaf for leaf in _leaves(error) if isinstance(leaf, ConfigurationError)]
+                refused = [leaf for leaf in leaves(error) if isinstance(leaf, ConfigurationError)]
                 if refused:
                     raise self.world.broken(Violation(CONFIGURED, str(refused[0]))) from error
-                mistaken = [leaf for leaf in _leaves(error) if isinstance(leaf, InvalidArgument)]
+                mistaken = [leaf for leaf in leaves(error) if isinstance(leaf, InvalidArgument)]
                 if mistaken:
                     raise self.world.broken(Violation(SENSIBLE, str(mistaken[0]))) from error
-                if not _is_passing(error):
+                if not is_passing(error):
                     raise
-                kinds = ", ".join(sorted({type(leaf).__name__ for leaf in _leaves(error)}))
+                kinds = ", ".join(sorted({type(leaf).__name__ for leaf in leaves(error)}))
                 self.world.note(f"{attempts.REOPENED}: {kinds}")
                 self.world.probe("operator")
                 await trio.sleep(OPERATOR_S)
@@ -254,7 +255,7 @@ class BrokerWorkload:
             topics = [await runtime.create_topic(name, **self.settings) for name in names]
             read = topics[0] if len(topics) == 1 else TopicsTogether(runtime, names)
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._operator, runtime, name="operator")
+                nursery.start_soon(restart_failed, runtime, name="operator")
                 for group, style in zip(traffic.groups, traffic.styles, strict=True):
                     for index in range(max(1, traffic.consumers)):
                         who = f"{group}.{index + 1}"
@@ -263,6 +264,8 @@ class BrokerWorkload:
                 for index in range(max(0, traffic.readers)):
                     topic = topics[index % len(topics)]
                     nursery.start_soon(self._read, machine, topic, f"reader-{index + 1}", index)
+                if traffic.mistakes > 0:
+                    nursery.start_soon(self._mistaken.run, runtime, topics[0], name="mistaken client")
                 if traffic.recreations > 0:
                     nursery.start_soon(
                         self._recreated.recreate, runtime, traffic.recreations, name="recreated topic"
@@ -515,26 +518,6 @@ class BrokerWorkload:
 
     # -- the end
 
-    async def _operator(self, runtime: Any) -> None:
-        """Restart failed partitions by hand, after a while."""
-        send, receive = trio.open_memory_channel[str](1000)
-
-        def heard(event: Any) -> None:
-            if isinstance(event, ActorFailed):
-                send.send_nowait(event.path)
-
-        unsubscribe = runtime.subscribe_events(heard)
-        for partition in (await runtime.stats()).partitions:
-            if partition.state == "failed":
-                send.send_nowait(f"topics/{partition.topic}/{partition.partition}")
-        try:
-            async for path in receive:
-                await trio.sleep(OPERATOR_S)
-                with suppress(CallboardError):
-                    await runtime.restart(path)
-        finally:
-            unsubscribe()
-
     async def _until_settled(self, runtime: Any) -> None:
         """Wait until every group has settled everything."""
         wanted = set(self.traffic.groups)
@@ -584,17 +567,3 @@ def fingerprints(files: Mapping[str, bytes]) -> list[str]:
         for path, content in sorted(files.items())
         if path.startswith(("topics/", "quarantine/"))
     ]
-
-
-def _leaves(error: BaseException) -> list[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
-    return [error]
-
-
-def _is_passing(error: BaseException) -> bool:
-    """Whether an operator would open the runtime again: the disk failed, or an actor crashed too often."""
-    return all(
-        isinstance(leaf, CallboardError) and not isinstance(leaf, Violation | callboard.InternalError)
-        for leaf in _leaves(error)
-    )

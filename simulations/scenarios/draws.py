@@ -50,12 +50,15 @@ SMALL: Final[dict[str, tuple[int, int]]] = {
     "leased_batches": (1, 4),
     "window_bytes": (20, 4_000),
     "range_records": (1, 100),
+    "consumer_ids_per_block": (1, 10),
 }
 """What a small value is: from, to. The others are never reached in a run: of these, large is as good as usual."""
 LARGE: Final[dict[str, int]] = {"open_segments": 64, "prefetch": 1_000, "fetch_bytes": 64 << 20}
 WINDOW_LIMITS: Final = ("window_bytes", "range_records")
 """Those that only groups with an order come by."""
-BROKER_LIMITS: Final = tuple(name for name in SMALL if name not in WINDOW_LIMITS)
+CATALOG_LIMITS: Final = ("consumer_ids_per_block",)
+"""Those that only many consumers, one after the other, come by."""
+BROKER_LIMITS: Final = tuple(name for name in SMALL if name not in WINDOW_LIMITS + CATALOG_LIMITS)
 ACTOR_LIMITS: Final = ("mailbox", "receive_batch")
 """Those that plain actors come by."""
 

@@ -69,6 +69,7 @@ POINTS: Final[dict[str, tuple[str, ...]]] = {
     "every-feature": BROKER + ORDER + RECREATED,
     "every-call": BROKER + ORDER,
     "parts-of-batches": BROKER,
+    "topics-and-groups": (),
     "supervisor-trees": ACTORS,
     "plain-actors": ACTORS,
     "retention-against-readers": BROKER + RETENTION,

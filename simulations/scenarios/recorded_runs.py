@@ -21,8 +21,9 @@ from callboard.recordings import Event, load_profile, read_events, synthesise
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.history.clients import ObservedTopic
 from callboard.simulations.scenarios.broker_runs import BrokerSpace
-from callboard.simulations.scenarios.broker_workload import OPERATOR_S, BrokerWorkload
+from callboard.simulations.scenarios.broker_workload import BrokerWorkload
 from callboard.simulations.scenarios.draws import between, draw_limits, one_of
+from callboard.simulations.scenarios.operator import OPERATOR_S
 from callboard.simulations.scenarios.traffic import STYLES, Traffic
 from callboard.simulations.world import Machine, World
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from callboard.log.errors import CallboardError
+from callboard.log.errors import CallboardError, ConfigurationError
 from callboard.simulations.checkers import reading
 from callboard.simulations.violations import Violation
 
@@ -33,6 +33,9 @@ PAUSE_S: Final = 0.01
 PATIENCE_S: Final = 2.0
 """How long the group waits for a message, and groups are waited for; while things fail that may be too short."""
 
+EXPIRY_S: Final = 1.0
+"""The shortest that a group can have."""
+
 
 class RecreatedTopic:
     """The topic's only user, who makes and deletes it. It outlives the machine, and remembers the ids of consumers."""
@@ -48,6 +51,8 @@ class RecreatedTopic:
             life = self._world.history.operation()
             try:
                 await self._once(runtime, life)
+            except ConfigurationError:
+                raise
             except CallboardError as error:
                 self._world.note(f"recreated topic: {type(error).__name__}")
                 await trio.sleep(PATIENCE_S)
@@ -86,7 +91,7 @@ class RecreatedTopic:
         world.sometimes("a deleted topic was made again", True)
         async with topic.subscribe(BRIEF, durable=False):
             pass
-        async with topic.subscribe(EXPIRING, group_expiry=PATIENCE_S / 4):
+        async with topic.subscribe(EXPIRING, group_expiry=EXPIRY_S):
             pass
         await self._check_gone(runtime, is_healed)
 

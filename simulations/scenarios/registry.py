@@ -20,6 +20,7 @@ from callboard.simulations.scenarios.broker_runs import (
     SeveralTopics,
 )
 from callboard.simulations.scenarios.call_runs import EveryCall, PartsOfBatches
+from callboard.simulations.scenarios.catalog_runs import TopicsAndGroups
 from callboard.simulations.scenarios.damage_runs import DamagedMiddle
 from callboard.simulations.scenarios.delivery_runs import Deliveries
 from callboard.simulations.scenarios.recorded_runs import RecordedDay, RecordedTraffic
@@ -43,6 +44,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         EveryFeature(),
         EveryCall(),
         PartsOfBatches(),
+        TopicsAndGroups(),
         Deliveries(),
         RecordedTraffic(),
         RecordedDay(),

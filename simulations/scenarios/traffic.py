@@ -101,6 +101,8 @@ class Traffic:
     """How many follow partitions without a group."""
     recreations: int = 0
     """How often a topic and a group of one name are made, used and deleted beside the others."""
+    mistakes: int = 0
+    """How many wrong calls somebody makes, beside all others."""
     lag_s: float = 0.0
     """How long, in each life, consumers do nothing after they have joined."""
     cut_at_end: bool = False
@@ -134,6 +136,7 @@ class Traffic:
             "readers": (self.readers, ACTORS_MAX),
             "max_in_flight": (self.max_in_flight, COUNT_MAX),
             "recreations": (self.recreations, COUNT_MAX),
+            "mistakes": (self.mistakes, COUNT_MAX),
             "consumers of all groups": (max(1, self.consumers) * len(self.styles), ACTORS_MAX),
             "retries": (self.retries, COUNT_MAX),
         }

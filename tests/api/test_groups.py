@@ -61,6 +61,63 @@ async def test_a_durable_group_outlives_consumers_and_process_and_an_ephemeral_o
         assert len(part.groups) == 1
 
 
+@pytest.mark.parametrize("durable", [True, False])
+async def test_a_group_whose_topic_goes_while_it_is_made_ends(
+    autojump_clock: Any, world: Any, durable: bool
+) -> None:
+    """It was decided, and then nobody could join: a durable one expires, an ephemeral one ends after a while."""
+    world.disk.latency_s = 0.05
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders")
+
+        async def subscribe() -> None:
+            with pytest.raises(callboard.TopicNotFound):
+                async with topic.subscribe("group", durable=durable, group_expiry=2.0):
+                    pass
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(runtime.create_topic, "other")
+            await trio.sleep(0.01)  # what comes now is decided together
+            nursery.start_soon(subscribe)
+            await trio.sleep(0.01)
+            nursery.start_soon(runtime.delete_topic, "orders")
+        assert await names(runtime) == ["group"]
+        await trio.sleep(20.0)
+        assert await names(runtime) == []
+
+
+async def test_a_group_that_is_altered_while_it_expires_has_its_new_time(
+    autojump_clock: Any, world: Any
+) -> None:
+    """What `alter_group` has answered holds, also when the group was to end the moment after."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders")
+        async with topic.subscribe("group", group_expiry=1.0):
+            pass
+        world.disk.latency_s = 0.2
+        await trio.sleep(0.9)
+        await runtime.alter_group("group", group_expiry=5.0)
+        assert told(runtime, GroupExpired)
+        await trio.sleep(2.0)
+        assert await names(runtime) == ["group"]
+        await trio.sleep(5.0)
+        assert await names(runtime) == []
+
+
+async def test_an_ephemeral_group_that_nobody_joined_ends(autojump_clock: Any, world: Any) -> None:
+    """Whoever it was made for gave up before joining, so it has no last consumer to end with."""
+    world.disk.latency_s = 0.05
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders")
+        with trio.move_on_after(0.01):
+            async with topic.subscribe("group", durable=False):
+                pass
+        await trio.sleep(1.0)
+        assert await names(runtime) == ["group"]
+        await trio.sleep(20.0)
+        assert await names(runtime) == []
+
+
 @pytest.mark.parametrize(
     ("start", "expected"),
     [("beginning", [0, 1, 2, 3, 4, 5]), ("end", [5]), (3, [3, 4, 5]), (99, [5]), ("instant", [2, 3, 4, 5])],

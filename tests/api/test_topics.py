@@ -199,6 +199,25 @@ async def test_power_loss_while_deleting_is_mended_at_the_next_start(autojump_cl
     assert outcomes == {(), (("orders", 2, 4),)}
 
 
+async def test_a_topic_whose_files_cannot_be_removed_is_deleted(autojump_clock: Any, world: Any) -> None:
+    """The error is indefinite, the topic is gone, and its files go when the directory is opened again."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders")
+        await topic.publish(b"x")
+        world.disk.fail_next("unlink", "EIO", path_contains=topic.topic_id)
+        with pytest.raises(callboard.StorageError, match="is deleted, and files of it are left") as caught:
+            await runtime.delete_topic("orders")
+        assert caught.value.indefinite
+        with pytest.raises(callboard.TopicNotFound):
+            await runtime.delete_topic("orders")
+        again = await runtime.create_topic("orders")
+        await again.publish(b"fresh")
+    async with world.open() as runtime:
+        await trio.sleep(0.1)  # what was decided is carried out while the runtime is open
+        assert not [path for path in world.disk.files() if topic.topic_id in path]
+        assert await facts(runtime) == [("orders", 1, 1)]
+
+
 async def test_publishers_that_are_busy_when_a_topic_goes_hear_of_it(autojump_clock: Any, world: Any) -> None:
     """Publishes under way at a deletion succeed or raise TopicNotFound; none hangs."""
     world.disk.latency_s = 0.001

@@ -8,6 +8,7 @@ import pytest
 import trio
 
 import callboard
+from callboard.actors.catalog.commands import EndGroup, EnsureGroup
 from callboard.actors.groups.coordinator import Fence, Join, Leave
 from callboard.actors.groups.membership import MemberNews
 
@@ -52,6 +53,37 @@ async def test_members_outlive_their_coordinator(autojump_clock: Any, in_memory:
         assert await runtime.groups() == ()
         with pytest.raises(callboard.InvalidArgument):
             coordinator(runtime)
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+async def test_nobody_joins_a_group_that_is_about_to_end(
+    autojump_clock: Any, in_memory: Any, is_refused: bool
+) -> None:
+    """Who joins while the catalog decides that a group ends hears that it ended, or is a member if the disk refuses."""
+    async with in_memory.open() as runtime:
+        topic = await runtime.create_topic("orders")
+        catalog = runtime._directory.catalog
+        admission = await catalog.ask(EnsureGroup("group", ("orders",), {"durable": False}))
+        in_memory.disk.latency_s = 0.05
+        if is_refused:
+            in_memory.disk.fail_next("sync", "EIO", path_contains="catalog")
+        ending = catalog.ask_nowait(EndGroup(1))
+        await trio.sleep(0.01)
+        joining = coordinator(runtime).ask_nowait(Join(admission.consumer, topic.topic_id))
+        await trio.sleep(0.01)
+        assert await members(runtime) == ()
+        if is_refused:
+            with pytest.raises(callboard.StorageError):
+                await ending.wait()
+            await joining.wait()
+            assert await members(runtime) == (admission.consumer,)
+        else:
+            await ending.wait()
+            with pytest.raises(
+                callboard.ActorCrashed
+            ):  # it was stopped: a consumer asks again, and hears that
+                await joining.wait()
+            assert await runtime.groups() == ()
 
 
 async def test_a_consumer_joins_through_crashes(autojump_clock: Any, in_memory: Any) -> None:

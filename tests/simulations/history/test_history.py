@@ -143,7 +143,14 @@ async def test_a_crashed_consumer_leaves_and_what_it_was_doing_is_unsure(around:
             consumer = around.consumers["w1"]
             assert consumer.crash()
             assert not consumer.crash()
-    assert [entry.kind for entry in around.history.entries] == ["joined", "asks", "gave up", "left"]
+    assert [entry.kind for entry in around.history.entries] == [
+        "joining",
+        "joined",
+        "asks",
+        "gave up",
+        "left",
+        "gone",
+    ]
     assert around.consumers == {}
 
 

@@ -1,0 +1,61 @@
+"""The scenario in which topics and groups come and go, while the catalog's disk, its actors and consumers fail."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from callboard.simulations.entropy import SeededEntropy
+from callboard.simulations.faults.swarm import FaultSpace
+from callboard.simulations.scenarios.catalog_workload import CatalogWorkload, Changes, draw_changes
+from callboard.simulations.world import World
+
+ACTORS: Final = (
+    "catalog",
+    "catalog",
+    "catalog",
+    "groups/group-0",
+    "groups/group-1",
+    "topics/topic-0/0",
+    "topics/topic-1/0",
+)
+PROBES: Final = {"change": 30, "disk.write": 60, "disk.sync": 40, "disk.create": 20, "event.ActorStarted": 15}
+
+
+class TopicsAndGroups:
+    """Topics and groups are created, altered, deleted, made again, and expire, while the catalog's disk fails."""
+
+    name = "topics-and-groups"
+    space = FaultSpace(
+        weights={
+            "FailVerb": 6,
+            "ShortWrite": 1,
+            "FullDisk": 2,
+            "FailRead": 1,
+            "SlowDisk": 1,
+            "Stall": 1,
+            "PowerCut": 3,
+            "KillProcess": 2,
+            "CrashActor": 3,
+            "CrashInBatch": 2,
+            "CrashInRecovery": 1,
+            "PauseActor": 1,
+            "FillMailbox": 1,
+            "CrashConsumer": 2,
+        },
+        actors=ACTORS,
+        consumers=("visitor-1", "visitor-2", "visitor-3"),
+        paths=("catalog", "catalog", "catalog", "topics/", ""),
+        verbs=("write", "sync", "sync", "create", "rename", "sync_directory", "unlink"),
+        probes=PROBES,
+        faults=(0, 5),
+        horizon_s=4.0,
+        for_s=(0.01, 3.0),
+    )
+
+    def workload(self, entropy: SeededEntropy) -> Changes:
+        """Any administrators and visitors."""
+        return draw_changes(entropy)
+
+    async def main(self, world: World, workload: Changes) -> None:
+        """Run them, and look at what is left."""
+        await CatalogWorkload(world, workload).run()

@@ -27,6 +27,9 @@ UNREST = (
 )
 """Kinds of entries after which it takes a while until all is as it should be."""
 
+SLOW_S = 1.0
+"""What a slow disk has begun before it was healed takes so much longer at most."""
+
 
 class Calm:
     """The quiet times of a run."""
@@ -34,6 +37,8 @@ class Calm:
     def __init__(self, history: History) -> None:
         healed = history.of("healed")
         self._from = healed[0].time if healed else math.inf
+        if self._from > 0:
+            self._from += SLOW_S
         self._unrest = [entry.time for entry in history.of(*UNREST)]
 
     def since(self, time: float) -> float:

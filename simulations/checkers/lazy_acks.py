@@ -39,6 +39,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
             place = (entry.group, entry.topic, entry.partition, offset)
             if entry.kind == "unsure":
                 doubtful.add((entry.who, *place))
+                acked.pop(place, None)
                 continue
             if entry.kind != "delivered":
                 holder = held.get(place)

@@ -32,6 +32,8 @@ SLACK_S = 0.5
 """Virtual seconds; what is not disturbed takes a tenth of that at most, by timers."""
 ABSENCE_S = 0.01
 """Who gives up, and asks again within so many seconds, has been waiting all the time."""
+SLOW_S = 1.0
+"""How much longer a slow disk takes at most."""
 SPACE_S = 5.5
 """A recovery for which the disk was too full is tried again after so many seconds, and as long as it was too full."""
 BACKOFF_WIDENS = 2.5
@@ -117,6 +119,8 @@ class _Group:
     def __init__(self, *, is_keyed: bool, most: int) -> None:
         self.members: dict[int, _Member] = {}
         self.states: dict[Place, _State] = {}
+        self.settled_at: dict[tuple[str, int], float] = {}
+        """By partition: when something was settled, so that another message may have become the first."""
         self.lease_s = 0.0
         """How long the longest lease was to last."""
         self._most = most
@@ -164,7 +168,8 @@ class _Group:
             for topic, partition in self._low:
                 place = self._lowest(topic, partition)
                 state = self.states.get(place)
-                if state is not None and state.at <= before:
+                settled_at = self.settled_at.get((topic, partition), 0.0)
+                if state is not None and max(state.at, settled_at) <= before:
                     return place, state
             return None
         while self._heap and self._heap[0][0] <= before:
@@ -291,7 +296,9 @@ class _Watch:
                     group.renewed(entry.who, until)
             self._down.pop(entry.who, None)
         elif entry.kind == "healed":
-            self._calm_from, self._is_healed = until, True
+            # What a slow disk has begun before it was healed takes as long as it would have.
+            self._calm_from = max(until, min(self._calm_from, until + SLOW_S))
+            self._is_healed = True
         if self._short_since < FOREVER:
             until = until + (until - self._short_since) + SPACE_S if self._is_healed else FOREVER
         self._calm_from = max(self._calm_from, until)
@@ -455,6 +462,7 @@ class _Watch:
                 continue
             if entry.kind == "acked":
                 state.is_settled = True
+                group.settled_at[place[:2]] = entry.time
                 group.moved(place, state, FOREVER)
             elif entry.kind == "nacked":
                 delay_s = max(0.0, begun.until - begun.time)

@@ -96,7 +96,6 @@ class CallWorkload(BrokerWorkload):
                     group,
                     who,
                     live,
-                    name=who,
                     visibility_timeout=max(0.05, traffic.visibility_s),
                     backoff=BACKOFF_S,
                     max_backoff=MAX_BACKOFF_S,

@@ -32,15 +32,15 @@ def healthy(script):
 
 
 def test_it_is_calm_once_nothing_fails_any_more(script):
-    """Before healing it never is, and after that not before what crashed has come back."""
+    """Before healing, and a moment after it, it never is, and later not before what crashed has come back."""
     script.at(1.0).history.healed()
-    script.at(2.0).event("IncarnationCrashed", "topics/orders/0").at(3.0).event(
+    script.at(3.0).event("IncarnationCrashed", "topics/orders/0").at(4.0).event(
         "ActorStarted", "topics/orders/0"
     )
     calm = Calm(script.history)
-    assert calm.since(0.5) == float("inf")
-    assert calm.since(1.5) == 1.0
-    assert calm.since(9.0) == 3.0
+    assert calm.since(1.5) == float("inf")
+    assert calm.since(2.5) == 2.0
+    assert calm.since(9.0) == 4.0
 
 
 # -- waiting

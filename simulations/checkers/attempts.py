@@ -88,11 +88,11 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
         if entry.kind != "delivered":
             for offset in entry.offsets:
                 place = (group, topic, partition, offset)
-                before = last.get(place, _NEVER)
-                if before.number > begun[entry.operation]:
+                known = last.get(place, _NEVER)
+                if known.number > begun[entry.operation]:
                     continue  # others were handed the message before this was told
                 is_nacked = entry.kind == "nacked"
-                last[place] = before._replace(is_nacked=is_nacked, is_released=not is_nacked)
+                last[place] = known._replace(is_nacked=is_nacked, is_released=not is_nacked)
             continue
         visibility_s = terms.visibility_s.get(group, VISIBILITY_S)
         for offset, attempt in zip(entry.offsets, entry.attempts, strict=True):

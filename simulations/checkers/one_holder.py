@@ -33,9 +33,9 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
         if f"{topic}/{partition}" in salvaged:
             continue
         if kind == "extend":
-            for place, holder in held.items():
-                if holder.who == entry.who and place[:3] == (group, topic, partition):
-                    held[place] = holder._replace(until=min(holder.until, entry.until), detail="")
+            for place, own in held.items():
+                if own.who == entry.who and place[:3] == (group, topic, partition):
+                    held[place] = own._replace(until=min(own.until, entry.until), detail="")
             continue
         for offset in entry.offsets:
             place = (group, topic, partition, offset)

@@ -155,9 +155,9 @@ class _Group:
         for member in self.members.values():
             room = member.room(before, self._most)
             if member.is_waiting:
+                before = min(before, now - SLACK_S - member.fills_s)
                 if member.since > before:
                     return None
-                before = min(before, now - SLACK_S - member.fills_s)
                 waits = waits or room > 0
             elif room > 0 and member.may_hide(self._most):
                 return None

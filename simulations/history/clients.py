@@ -175,15 +175,16 @@ class ObservedTopic:
     async def flush(self) -> None:
         """Wait until everything is synced; only then what was not waited for is known to be stored."""
         unawaited, self._unawaited = tuple(self._unawaited), []
+        operation = self._history.operation()
+        self._record("flush", operation)
         self._world.probe("flush", self.who)
         try:
             await self.topic.flush()
         except CallboardError as error:
-            self._record("flush failed", 0, detail=type(error).__name__)
+            self._record("flush failed", operation, detail=type(error).__name__)
             return
-        if unawaited:
-            self._history.stored.update(unawaited)
-            self._record("flushed", 0, unawaited, detail="all")
+        self._history.stored.update(unawaited)
+        self._record("flushed", operation, unawaited, detail="all")
 
     def _begin(self, numbers: tuple[int, ...], acks: str) -> int:
         operation = self._history.operation()
@@ -209,6 +210,12 @@ class ObservedTopic:
             self._machine, kind, self.who, operation, topic, partition, "", ids, offsets, detail=detail
         )
         return kind
+
+
+def _lost(error: LeaseLost) -> Sequence[tuple[int, int]]:
+    """The ranges that an error names."""
+    ranges: Sequence[tuple[int, int]] = error.fields["lost"]
+    return ranges
 
 
 def _is_in(offset: int, ranges: Sequence[tuple[int, int]]) -> bool:
@@ -337,7 +344,8 @@ class ObservedConsumer:
         attempt = min(held.attempts()) if isinstance(held, ReceivedBatch) else held.attempt
         settings = self.inner.settings
         longest: float = settings.max_backoff
-        return min(longest, settings.backoff * 2.0 ** (attempt - 1)) * (1 - JITTER)
+        least: float = settings.backoff * 2.0 ** (attempt - 1)
+        return min(longest, least) * (1 - JITTER)
 
     async def release(self, held: ReceivedMessage | ReceivedBatch) -> str:
         """Release; returns how it ended."""
@@ -379,7 +387,7 @@ class ObservedConsumer:
                 self._tell_failed(error)
                 self._lazy.append((operation, held, offsets))
                 return "unsure"
-            lost = tuple([offset for offset in offsets if _is_in(offset, error.lost)]) or offsets
+            lost = tuple([offset for offset in offsets if _is_in(offset, _lost(error))]) or offsets
             self._record_others(SETTLEMENTS[verb], operation, held, offsets, lost)
             return self._record("lost", operation, held, lost)
         except InvalidArgument:
@@ -437,7 +445,7 @@ class ObservedConsumer:
         """An error tells of all acks that nobody waited for, whichever task's: which were lost, or that some failed."""
         for lazy in (*self._flushing, self._lazy):
             if isinstance(error, LeaseLost):
-                lazy[:] = self._lost_of(lazy, error.lost)
+                lazy[:] = self._lost_of(lazy, _lost(error))
                 continue
             for operation, held, offsets in lazy:
                 self._record("unsure", operation, held, offsets, detail=type(error).__name__)

@@ -159,7 +159,10 @@ _WORDS: Final[dict[str, Callable[[HistoryEntry], str]]] = {
     "unsure": lambda e: (
         f"{e.who} does not know whether this happened: {e.messages} at {e.place} ({e.detail})"
     ),
-    "flushed": lambda e: f"publisher {e.who} was told that everything is synced: {e.messages}",
+    "flush": lambda e: f"publisher {e.who} asks for everything in {e.topic} to be synced",
+    "flushed": lambda e: (
+        f"publisher {e.who} was told that everything is synced{f': {e.messages}' if e.ids else ''}"
+    ),
     "asks": lambda e: f"{_of_group(e)} waits for a message",
     "gave up": lambda e: f"{_of_group(e)} waits no more",
     "delivered": lambda e: f"{_of_group(e)} was handed {e.place}{_attempt(e)}: {e.messages}{_more(e)}",

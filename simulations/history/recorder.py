@@ -191,7 +191,22 @@ class History:
         """Record that nothing fails from now on."""
         self.record(0, "healed")
 
+    def until(self, count: int) -> History:
+        """The history as it was with `count` entries, to go on with in another way. The messages are the same."""
+        earlier = History(self.now, limit=self._limit)
+        earlier.ids, earlier.keys, earlier._beside = self.ids, self.keys, self._beside
+        earlier.entries = self.entries[:count]
+        for entry in earlier.entries:
+            earlier._by_kind[entry.kind].append(entry)
+        earlier._operations = self._operations
+        return earlier
+
     # -- looking
+
+    @property
+    def machines(self) -> int:
+        """How many machines have booted."""
+        return len(self.of("booted"))
 
     def __len__(self) -> int:
         return len(self.entries)

@@ -47,8 +47,10 @@ from callboard.simulations.checkers import (
 from callboard.simulations.history.clients import ObservedConsumer, ObservedTopic, consume
 from callboard.simulations.history.surviving import Surviving, look, recover
 from callboard.simulations.scenarios import recreated
+from callboard.simulations.scenarios.closings import Closings
 from callboard.simulations.scenarios.draws import limits_of
 from callboard.simulations.scenarios.mistakes import MistakenClient
+from callboard.simulations.scenarios.moments import Moments, draw_survival
 from callboard.simulations.scenarios.operator import OPERATOR_S, is_passing, leaves, restart_failed
 from callboard.simulations.scenarios.points import mark
 from callboard.simulations.scenarios.traffic import EXTENDED, IMPATIENT, Traffic
@@ -126,6 +128,8 @@ class BrokerWorkload:
             ),
         )
         world.limits = limits_of(traffic.limits)
+        self.moments = Moments(world, 0 if self.terms.beyond else traffic.moments)
+        self._closings = Closings(world, traffic)
         self._recreated = recreated.RecreatedTopic(world, self.settings)
         self._mistaken = MistakenClient(world, traffic.mistakes)
         self.is_done = False
@@ -155,18 +159,26 @@ class BrokerWorkload:
         surviving = await self.surviving()
         mark(self.world, surviving)
         # When the disk refused anything, closing may have left unsynced what nobody was promised.
-        refused = any(label.startswith(DISK_FAILURES) for label in self.world.fault_counts)
-        enforce(self.world.history, surviving, attrs.evolve(self.terms, leader_may_vanish=refused))
+        terms = attrs.evolve(self.terms, leader_may_vanish=self._has_refused)
+        enforce(self.world.history, surviving, terms)
+        await self.moments.check(self.terms)
         return surviving
+
+    @property
+    def _has_refused(self) -> bool:
+        """Whether the disk has failed with anything so far."""
+        return any(label.startswith(DISK_FAILURES) for label in self.world.fault_counts)
 
     async def run_clients(self) -> None:
         """Until everything is settled, or waited for too long; in the end the power is lost once more."""
         self.world.spawn(self._watch)
         await self.world.machine_until_done(self.life)
         self.is_done = True
+        self.moments.end()
         self.world.heal()
         if not self.terms.beyond:
-            self.world.disk.crash()
+            survival = draw_survival(self.world.entropy.fork("last power cut"))
+            self.world.disk.crash(survival.choosing(self.world.disk.damage_budget))
             self.world.history.note("last power cut", self.world.disk.left_in_words())
 
     async def surviving(self) -> Surviving:
@@ -175,6 +187,7 @@ class BrokerWorkload:
         And a third time when the second differs: journals that are long are gone on with in another file, once.
         """
         world = self.world
+        self.moments.note_unknown_ends(world.history, world.disk)
 
         def open_runtime() -> callboard.Runtime:
             return callboard.open_runtime(
@@ -204,8 +217,9 @@ class BrokerWorkload:
         world.heal()
         calm_s = max(world.now, self.busy_until_s)
         await trio.sleep(calm_s + self.patience_s - world.now)
-        if self._cut_at_s > calm_s:
-            await trio.sleep(self._cut_at_s + self.patience_s - world.now)
+        while (ended_s := max(self._cut_at_s, self._closings.closed_at_s)) > calm_s:
+            calm_s = ended_s
+            await trio.sleep(calm_s + self.patience_s - world.now)
         if not self.is_done:
             # Being late is often the consequence of what the history tells already.
             broken = check_all(world.history, Surviving(()), self.terms, BY_HISTORY)
@@ -226,7 +240,9 @@ class BrokerWorkload:
 
     async def life(self, machine: Machine) -> None:
         """Sessions until one comes to its end; what an operator would try again is tried again."""
+        self.moments.note_unknown_ends(self.world.history, self.world.disk)
         while True:
+            self._closings.was_early = False
             try:
                 await self.session(machine)
             except (CallboardError, BaseExceptionGroup) as error:
@@ -243,7 +259,9 @@ class BrokerWorkload:
                 self.world.probe("operator")
                 await trio.sleep(OPERATOR_S)
             else:
-                if not self.reopens:
+                self.moments.closed()
+                await self._closings.closed(machine, has_refused=self._has_refused)
+                if not self._closings.was_early and not self.reopens:
                     return
                 self.reopens = False
 
@@ -253,8 +271,10 @@ class BrokerWorkload:
         async with machine.open_runtime() as runtime:
             names = traffic.topic_names
             topics = [await runtime.create_topic(name, **self.settings) for name in names]
+            self.moments.serves(topics)
             read = topics[0] if len(topics) == 1 else TopicsTogether(runtime, names)
             async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._closings.close_soon, nursery.cancel_scope, name="closing")
                 nursery.start_soon(restart_failed, runtime, name="operator")
                 for group, style in zip(traffic.groups, traffic.styles, strict=True):
                     for index in range(max(1, traffic.consumers)):
@@ -329,6 +349,9 @@ class BrokerWorkload:
                 await trio.sleep(OPERATOR_S)
             elif traffic.pause_s > 0:
                 await trio.sleep(traffic.pause_s)
+            if traffic.flush_every > 0 and turn % traffic.flush_every == 0:
+                for topic in observed:
+                    await topic.flush()
         if "none" in traffic.acks:
             for topic in observed:
                 await topic.flush()

@@ -17,7 +17,7 @@ from callboard.log.errors import CallboardError, GroupNotFound, InvalidArgument
 from callboard.log.limits import SEGMENT_BYTES_MIN
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.history.clients import ObservedConsumer, consume
-from callboard.simulations.scenarios.broker_runs import PARTITIONS, BrokerRun, BrokerSpace
+from callboard.simulations.scenarios.broker_runs import PARTITIONS, BrokerSpace
 from callboard.simulations.scenarios.broker_workload import (
     BACKOFF_S,
     MAX_BACKOFF_S,
@@ -112,7 +112,7 @@ class CallWorkload(BrokerWorkload):
             await trio.sleep(REST_S)
 
 
-class EveryCall(BrokerRun):
+class EveryCall:
     """Consumers that make every call there is, in any order, and messages that are not lost on them."""
 
     name = "every-call"

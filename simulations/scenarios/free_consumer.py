@@ -101,10 +101,10 @@ class FreeConsumer:
             for message in one.parts:
                 await self._consumer.ack(message)
         while True:
-            message = await self._consumer.get()
-            if message is not None and await self._consumer.ack(message) == "unsure":
+            following = await self._consumer.get()
+            if following is not None and await self._consumer.ack(following) == "unsure":
                 await trio.sleep(REFUSED_S)
-                await self._consumer.ack(message)
+                await self._consumer.ack(following)
 
     # -- calls
 

@@ -38,6 +38,8 @@ BROKER: Final = (
     "a partition was stuck",
     "the machine booted twice after its first life",
     "the scheduler starved an actor",
+    "the runtime was closed under way",
+    "a moment of the run was looked at",
 )
 DAMAGE: Final = ("a damaged directory was refused with a report", "damage was found and named")
 RETENTION: Final = (

@@ -15,7 +15,6 @@ H3  Such acks are sent at the latest when the consumer fetches, flushes or ends,
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -25,7 +24,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 
 from callboard.actors.delivery.receipts import merged
-from callboard.actors.kernel import Reply
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.port import PartitionPort
 from callboard.log.errors import (
@@ -40,6 +38,7 @@ from callboard.log.errors import (
 )
 from callboard.log.format.columns import Columns
 from callboard.message import ColumnBatch, Record, Span
+from callboard.settling import SentAck, check_nack, check_seconds, without
 
 if TYPE_CHECKING:
     from callboard.session import Session
@@ -140,15 +139,6 @@ class _Gathered:
         )
 
 
-class _SentAck(NamedTuple):
-    """An ack that nobody waits for, on its way."""
-
-    port: PartitionPort
-    message: c.Settle
-    valid: bool
-    reply: Reply
-
-
 class ConsumerLeases:
     """The leases of one consumer."""
 
@@ -166,7 +156,7 @@ class ConsumerLeases:
         self._freed = trio.Event()
         self.gathered: deque[_Gathered] = deque()
         """The last one still grows."""
-        self._sent: deque[_SentAck] = deque()
+        self._sent: deque[SentAck] = deque()
         self._sent_to: dict[PartitionPort, int] = {}
         """Partitions that have acks which no flush has synced, each with the number of the last one."""
         self._sent_count = 0
@@ -267,10 +257,7 @@ class ConsumerLeases:
         delay_s: float | None = None,
         reason: str | None = None,
     ) -> None:
-        """Settle ranges of leases; what messages and batches call. Raises `LeaseLost`, `TopicNotFound`.
-
-        What raises anything else, or is cancelled, is in flight again: it is there to be settled once more.
-        """
+        """Settle ranges of leases; what messages and batches call. Raises `LeaseLost`, `TopicNotFound`."""
         self._runtime.check_open()
         lost: list[tuple[int, int]] = []
         counted: list[tuple[ConsumerLease, int]] = []
@@ -281,7 +268,7 @@ class ConsumerLeases:
                 valid = self._count(lease, count)
                 message = c.Settle(self.group_id, verb, lease.lease_id, ranges, delay_s, reason)
                 lost += await self._settle_now(lease.port, message, valid)
-        except BaseException:
+        except BaseException:  # it is there to be settled once more
             for lease, count in counted:
                 self._count_again(lease, count)
             raise
@@ -384,7 +371,7 @@ class ConsumerLeases:
             gathered = self.gathered[0]
             port, message = gathered.lease.port, gathered.command(self.group_id)
             try:
-                self._sent.append(_SentAck(port, message, gathered.valid, port.ref.ask_nowait(message)))
+                self._sent.append(SentAck(port, message, gathered.valid, port.ref.ask_nowait(message)))
                 self._note_sent(port)
             except MailboxFull:
                 return False
@@ -697,7 +684,7 @@ class ReceivedBatch(ColumnBatch):
         settled = [(lease, [(start, stop) for start, stop, _ in ranges]) for lease, ranges, _ in self._parts]
         if self.settled_singly:
             singly = sorted(self.settled_singly)
-            cut = [(lease, _without(ranges, singly)) for lease, ranges in settled]
+            cut = [(lease, without(ranges, singly)) for lease, ranges in settled]
             settled = [(lease, ranges) for lease, ranges in cut if ranges]
         try:
             if wait:
@@ -709,38 +696,3 @@ class ReceivedBatch(ColumnBatch):
         except BaseException:
             self._settled = False
             raise
-
-
-def _without(ranges: list[tuple[int, int]], offsets: list[int]) -> list[tuple[int, int]]:
-    """`ranges` without `offsets`; both are sorted."""
-    left: list[tuple[int, int]] = []
-    place = 0
-    for start, stop in ranges:
-        place = bisect_left(offsets, start, place)
-        while place < len(offsets) and offsets[place] < stop:
-            if start < offsets[place]:
-                left.append((start, offsets[place]))
-            start = offsets[place] + 1
-            place += 1
-        if start < stop:
-            left.append((start, stop))
-    return left
-
-
-def check_nack(delay: object, reason: object) -> None:
-    """Raise `InvalidArgument` unless these can be a nack's delay and reason."""
-    if delay is not None:
-        check_seconds("delay", delay)
-    if reason is not None and not isinstance(reason, str):
-        raise InvalidArgument(
-            f"reason is {type(reason).__name__}, not text. Nothing was changed. Give str(...) of it."
-        )
-
-
-def check_seconds(what: str, seconds: object) -> None:
-    """Raise `InvalidArgument` unless `seconds` is a finite number from 0 on."""
-    valid = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
-    if not valid or not 0 <= seconds < 10**9:  # type: ignore[operator]
-        raise InvalidArgument(
-            f"{what} is {seconds!r:.40}, not a number of seconds from 0 on. Nothing was changed."
-        )

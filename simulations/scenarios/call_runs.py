@@ -52,7 +52,7 @@ class CallTraffic(Traffic):
     @property
     def work_s(self) -> float:
         """The same, with the time for calls, and for what is left leased then."""
-        return Traffic.work_s.fget(self) + max(0.0, self.free_s) + 3 * self.visibility_s  # type: ignore[attr-defined,no-any-return]
+        return self.usual_work_s + max(0.0, self.free_s) + 3 * self.visibility_s
 
 
 class CallWorkload(BrokerWorkload):

@@ -39,10 +39,20 @@ def proof_table(proofs: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def searched_lines(found: Search, rows: Sequence[Row]) -> Iterator[Any]:
-    """Tables and lines for people."""
+    """Tables and lines for people: what failed, then what was searched and met."""
     sweep = found.sweep
     if found.resumed:
         yield found.resumed
+    for failure in found.failures:
+        yield failure.story
+        if failure.note:
+            yield f"({failure.note})"
+        if failure.report:
+            yield f"Its timeline: {failure.report}"
+        yield ""
+    if found.failures:
+        yield _summary(found)
+        yield ""
     scenarios = _table("scenario", "seeds", "virtual time", "boots", "ticks")
     for name, tally in sweep.tallies.items():
         scenarios.add_row(
@@ -63,14 +73,8 @@ def searched_lines(found: Search, rows: Sequence[Row]) -> Iterator[Any]:
     missing = len(uncovered(rows))
     if missing:
         yield f"{missing} of {len(rows)} faults and points were not met; only a whole sweep of standard size has to"
-    yield _summary(found)
-    for failure in found.failures:
-        yield ""
-        yield failure.story
-        if failure.note:
-            yield f"({failure.note})"
-        if failure.report:
-            yield f"Its timeline: {failure.report}"
+    if not found.failures:
+        yield _summary(found)
 
 
 def _summary(found: Search) -> str:

@@ -32,8 +32,6 @@ SLACK_S = 0.5
 """Virtual seconds; what is not disturbed takes a tenth of that at most, by timers."""
 ABSENCE_S = 0.01
 """Who gives up, and asks again within so many seconds, has been waiting all the time."""
-SLOW_S = 1.0
-"""How much longer a slow disk takes at most."""
 SPACE_S = 5.5
 """A recovery for which the disk was too full is tried again after so many seconds, and as long as it was too full."""
 BACKOFF_WIDENS = 2.5
@@ -296,9 +294,9 @@ class _Watch:
                     group.renewed(entry.who, until)
             self._down.pop(entry.who, None)
         elif entry.kind == "healed":
-            # What a slow disk has begun before it was healed takes as long as it would have.
-            self._calm_from = max(until, min(self._calm_from, until + SLOW_S))
             self._is_healed = True
+            if self._calm_from == FOREVER:
+                self._calm_from = until
         if self._short_since < FOREVER:
             until = until + (until - self._short_since) + SPACE_S if self._is_healed else FOREVER
         self._calm_from = max(self._calm_from, until)

@@ -55,6 +55,7 @@ from callboard.simulations.scenarios.operator import OPERATOR_S, is_passing, lea
 from callboard.simulations.scenarios.points import mark
 from callboard.simulations.scenarios.traffic import EXTENDED, IMPATIENT, Traffic
 from callboard.simulations.violations import Violation
+from callboard.simulations.world import bounds
 
 if TYPE_CHECKING:
     from callboard.simulations.world import Machine, World
@@ -74,6 +75,12 @@ DISK_FAILURES: Final = ("FailVerb", "FailRead", "FullDisk", "ShortWrite", "Stall
 BACKOFF_S: Final = 0.1
 MAX_BACKOFF_S: Final = 1.0
 FLUSH_EVERY: Final = 20
+INSPECTED: Final = ("publish", "deliver", "ack", "acked", "nacked", "released", "published")
+"""Steps of clients at which it is looked inside,"""
+BESIDE_BYTES: Final = 1_000
+"""More than any message has besides its value and its key."""
+INSPECT_EVERY: Final = 4
+"""at every so many-th."""
 MOMENT_S: Final = 0.002
 """How long an impatient consumer waits for a message."""
 BY_HISTORY: Final = (
@@ -128,6 +135,13 @@ class BrokerWorkload:
             ),
         )
         world.limits = limits_of(traffic.limits)
+        world.inspect = self._inspect
+        world.disk.latency_s = max(0.0, traffic.latency_s)
+        self._probes_passed = 0
+        self._publishing: dict[str, int] = {}
+        """Publishers that publish something now, by name, with the number of their machine."""
+        self._largest_bytes = 1
+        """More than the bytes of any one publish."""
         self.moments = Moments(world, 0 if self.terms.beyond else traffic.moments)
         self._closings = Closings(world, traffic)
         self._recreated = recreated.RecreatedTopic(world, self.settings)
@@ -150,6 +164,20 @@ class BrokerWorkload:
         numbers = [history.message(traffic.value(n), traffic.key(n)) for n in range(traffic.messages)]
         publishers = max(1, traffic.publishers)
         self._waiting = [deque(numbers[index::publishers]) for index in range(publishers)]
+
+    def _inspect(self, probe: str) -> None:
+        """Now and then look inside the runtime, and the consumers."""
+        self._probes_passed += 1
+        machine = self.world.machine
+        if probe not in INSPECTED or self._probes_passed % INSPECT_EVERY or machine is None:
+            return
+        problem = bounds.inside(machine, self._largest_bytes)
+        if machine.number not in self._publishing.values() and machine.runtime is not None:
+            problem = problem or bounds.left_in_hand(machine.runtime, self.traffic.topic_names)
+        for consumer in () if problem else self.world.consumers.values():
+            problem = problem or bounds.of_consumer(consumer.inner)
+        if problem:
+            raise self.world.broken(Violation(bounds.PROMISE, problem))
 
     # -- a run
 
@@ -174,6 +202,7 @@ class BrokerWorkload:
         self.world.spawn(self._watch)
         await self.world.machine_until_done(self.life)
         self.is_done = True
+        self.world.disk.latency_s = 0.0
         self.moments.end()
         self.world.heal()
         if not self.terms.beyond:
@@ -215,6 +244,10 @@ class BrokerWorkload:
         with trio.move_on_after(self.heal_at_s):
             await world.healed.wait()
         world.heal()
+        short = world.history.of("OpeningLacksSpace")
+        if short:  # what lacked space for so long may wait as long again
+            self.patience_s += world.now - short[0].time + SLACK_S
+            self.terms = attrs.evolve(self.terms, liveness_s=self.patience_s)
         calm_s = max(world.now, self.busy_until_s)
         await trio.sleep(calm_s + self.patience_s - world.now)
         while (ended_s := max(self._cut_at_s, self._closings.closed_at_s)) > calm_s:
@@ -346,7 +379,7 @@ class BrokerWorkload:
                 end = await self._publish(observed[turn % len(observed)], numbers, acks)
             if end == "refused":
                 waiting.extendleft(reversed(numbers))
-                await trio.sleep(OPERATOR_S)
+                await trio.sleep(max(0.01, traffic.refused_s))
             elif traffic.pause_s > 0:
                 await trio.sleep(traffic.pause_s)
             if traffic.flush_every > 0 and turn % traffic.flush_every == 0:
@@ -357,7 +390,20 @@ class BrokerWorkload:
                 await topic.flush()
 
     async def _publish(self, topic: ObservedTopic, numbers: list[int], acks: str) -> str:
-        traffic, messages = self.traffic, [self.message(number) for number in numbers]
+        messages = [self.message(number) for number in numbers]
+        size_bytes = sum(len(value) + len(key or b"") + BESIDE_BYTES for value, key in messages)
+        self._largest_bytes = max(self._largest_bytes, size_bytes)
+        machine = self.world.machine
+        self._publishing[topic.who] = 0 if machine is None else machine.number
+        try:
+            return await self._publish_now(topic, numbers, messages, acks)
+        finally:
+            self._publishing.pop(topic.who, None)
+
+    async def _publish_now(
+        self, topic: ObservedTopic, numbers: list[int], messages: list[tuple[bytes, bytes | None]], acks: str
+    ) -> str:
+        traffic = self.traffic
         headers, timestamps = list(map(traffic.headers, numbers)), list(map(traffic.timestamp, numbers))
         partitions = list(map(traffic.chosen, numbers))
         if len(messages) == 1:

@@ -60,6 +60,18 @@ ACTORS: Final = (
     "a message in hand was tried again",
     "the scheduler starved an actor",
 )
+PROGRAMS: Final = (
+    "a failed actor was revived",
+    "a failed team was revived",
+    "a team gave up",
+    "a tree gave up",
+    "several actors were restarted together",
+    "an actor was killed when its grace was over",
+    "a durable actor recovered what it had written",
+    "a mailbox was full",
+    "a question was given up in time",
+    "a backoff began anew",
+)
 POINTS: Final[dict[str, tuple[str, ...]]] = {
     "publish-and-recover": BROKER,
     "publish-only": BROKER,
@@ -74,6 +86,7 @@ POINTS: Final[dict[str, tuple[str, ...]]] = {
     "topics-and-groups": (),
     "supervisor-trees": ACTORS,
     "plain-actors": ACTORS,
+    "actor-programs": PROGRAMS,
     "retention-against-readers": BROKER + RETENTION,
     "disk-full-and-healed": BROKER,
     "damaged-middle": BROKER + DAMAGE,

@@ -23,6 +23,7 @@ from callboard.simulations.scenarios.call_runs import EveryCall, PartsOfBatches
 from callboard.simulations.scenarios.catalog_runs import TopicsAndGroups
 from callboard.simulations.scenarios.damage_runs import DamagedMiddle
 from callboard.simulations.scenarios.delivery_runs import Deliveries
+from callboard.simulations.scenarios.program_runs import ActorPrograms
 from callboard.simulations.scenarios.recorded_runs import RecordedDay, RecordedTraffic
 from callboard.simulations.scenarios.retention_runs import RetentionAgainstReaders
 from callboard.simulations.scenarios.scenario import Scenario
@@ -37,6 +38,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         OrderPerKey(),
         SupervisorTrees(),
         PlainActors(),
+        ActorPrograms(),
         RetentionAgainstReaders(),
         DiskFullAndHealed(),
         DamagedMiddle(),

@@ -81,6 +81,8 @@ class Traffic:
     """How long it was open then."""
     patience_s: float = 0.0
     """How long a publisher waits for each publish before it gives up and goes on; 0: for ever."""
+    refused_s: float = 1.0
+    """How long a publisher that was refused waits before it tries again."""
     segment_bytes: int = SEGMENT_BYTES_MIN
     styles: tuple[str, ...] = ("one by one", "batches")
     """A group each; none, and nobody consumes, so that nothing is synced for an ack's sake."""
@@ -120,6 +122,9 @@ class Traffic:
     """At how many moments a copy of the disk is taken, to see what an end of the machine would have left there."""
     retries: int = 0
     """How many publishes, in all, are repeated after an indefinite error."""
+    latency_s: float = 0.0
+    """How long the disk takes for each plan and each read: commits are shared, and what happens at a moment of time
+    happens amid them."""
     limits: DrawnLimits = ()
     """Limits of the runtime that are not the usual ones."""
 
@@ -182,6 +187,7 @@ class Traffic:
             )
             + self._in_turn_s
             + max(0.0, self.lag_s)
+            + 20.0 * self.messages * max(0.0, self.latency_s)
             + 2.0 * max(0.05, self.poll_s)
         )
 

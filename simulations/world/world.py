@@ -80,6 +80,8 @@ class World:
         self.boots = 0
         self.limits = USUAL
         """Of the runtimes that machines open."""
+        self.inspect: Callable[[str], None] | None = None
+        """Called at each passing of a probe of clients; raises for what it finds broken."""
         self.retry_budget = 0
         """How many more times observed publishers may repeat a publish that may have succeeded."""
         self.consumers: dict[str, Any] = {}
@@ -115,6 +117,8 @@ class World:
     def probe(self, name: str, about: str = "") -> None:
         """A countable point was passed, concerning `about`. Faults may wait for it, and happen now."""
         self.probes.passed(name, about)
+        if self.inspect is not None:
+            self.inspect(name)
 
     def sometimes(self, name: str, condition: bool = True) -> None:
         """A situation that a good search meets now and then: counted when `condition` holds, expected of a sweep."""

@@ -15,8 +15,8 @@ from callboard.simulations.checkers import (
     lazy_acks,
     lost_leases,
     one_holder,
+    patience,
     promptness,
-    timeouts,
 )
 from callboard.simulations.checkers.calm import Calm
 from callboard.simulations.history.entry import BATCH, LAZY, RECEIVING
@@ -49,9 +49,9 @@ def test_it_is_calm_once_nothing_fails_any_more(script):
 def test_timeouts_are_kept(script, left):
     """`get(timeout=)` comes back empty neither before nor much later; one of 0 may look for a moment."""
     script.at(2.0).give_up(1.0, "1.0").give_up(1.95, "0.0").give_up(0.0)
-    assert timeouts.check(script.history, left()) == []
+    assert patience.check(script.history, left()) == []
     script.give_up(1.5, "1.0").give_up(1.8, "0.1")
-    assert len(timeouts.check(script.history, left())) == 2
+    assert len(patience.check(script.history, left())) == 2
 
 
 def test_what_was_tried_in_vain_takes_room(script, left):
@@ -199,5 +199,5 @@ def test_a_message_in_another_partition_is_found(script, left):
 
 def test_they_are_promises():
     """All of these are checked in every run."""
-    promises = [checker.PROMISE for checker in (timeouts, freshness, lazy_acks, batch_parts)]
+    promises = [checker.PROMISE for checker in (patience, freshness, lazy_acks, batch_parts)]
     assert set(promises) <= set(CHECKERS)

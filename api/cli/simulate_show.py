@@ -28,7 +28,9 @@ def scenario_table(scenarios: Mapping[str, Mapping[str, Any]]) -> Table:
 def proof_table(proofs: Sequence[Mapping[str, Any]]) -> Table:
     """Which seed missed each safeguard."""
     words = ("caught by", "broken promise")
-    table = _table("safeguard switched off", "caught by", "seed", "runs", "s", "broken promise", words=words)
+    table = _table(
+        "safeguard switched off", "caught by", "seed", "seeds tried", "s", "broken promise", words=words
+    )
     for proof in proofs:
         seed = str(proof["seed"]) if proof["caught"] else ""
         caught = proof["scenario"] if proof["caught"] else "no seed"

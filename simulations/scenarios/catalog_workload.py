@@ -86,6 +86,8 @@ TOPIC_ALTERED: Final[tuple[dict[str, Any], ...]] = (
 )
 LOOK_S: Final = 0.2
 """How long a visitor waits for a message before it looks at its settings."""
+HELD_MAX: Final = 5
+"""How many messages a visitor leaves unsettled, if it does: they come again and again."""
 HEAL_AT_S: Final = 60.0
 SETTLE_S: Final = RETRY_S + 5.0
 """When nothing fails any more, what should end has ended after so long."""
@@ -144,6 +146,8 @@ class Changes:
 def draw_changes(entropy: SeededEntropy) -> Changes:
     """Some administrators and visitors of few topics and groups, so that they meet."""
     topics, groups = between(entropy, 1, 3), between(entropy, 1, 3)
+    closed_s = one_of(entropy, (uniform(entropy, 0.0, 4.0),) * 3 + (LONG_S,))
+    stays = (0.0, 0.2, 1.0, 2.5, *(LONG_S,) * (closed_s == LONG_S))
     steps = tuple(
         (one_of(entropy, VERBS), between(entropy, 0, 2), between(entropy, 0, 60))
         for _ in range(one_of(entropy, (0, 3, between(entropy, 8, 30), between(entropy, 8, 30))))
@@ -152,7 +156,7 @@ def draw_changes(entropy: SeededEntropy) -> Changes:
         (
             between(entropy, 0, 2),
             between(entropy, 0, 2),
-            one_of(entropy, (0.0, 0.2, 1.0, 2.5)),
+            one_of(entropy, stays),
             one_of(entropy, ENDINGS),
             between(entropy, 0, 60),
         )
@@ -171,7 +175,7 @@ def draw_changes(entropy: SeededEntropy) -> Changes:
         patience_s=one_of(entropy, (0.0, 0.0, 0.0005, 0.5)),
         retries=one_of(entropy, (0, 1, 2)),
         sessions=between(entropy, 1, 4),
-        closed_s=one_of(entropy, (uniform(entropy, 0.0, 4.0),) * 5 + (LONG_S,)),
+        closed_s=closed_s,
         limits=_draw_limits(entropy.fork("limits")),
     )
 
@@ -217,8 +221,9 @@ class CatalogWorkload:
         with trio.move_on_after(HEAL_AT_S):
             await self.world.healed.wait()
         self.world.heal()
+        stays_s = sum(stay_s for _, _, stay_s, _, _ in self.changes.visits)
         closed_s = (max(1, self.changes.sessions) + 2) * max(0.0, self.changes.closed_s)
-        await trio.sleep(PATIENCE_S + closed_s + LONG_S)
+        await trio.sleep(PATIENCE_S + 2.0 * stays_s + closed_s + LONG_S)
         if not self._is_done:
             left = sum(len(each) for each in self._steps) + sum(len(each) for each in self._visits)
             words = f"{left} steps and visits were left long after the last fault"
@@ -330,9 +335,11 @@ class CatalogWorkload:
         match verb:
             case "create topic":
                 settings = TOPIC_ALTERED[number % 4] if number % 3 == 0 else {}
-                return await catalog.create_topic(
-                    topic, partitions=max(1, self.changes.partitions), **settings
-                )
+                partitions = max(1, self.changes.partitions)
+                end = await catalog.create_topic(topic, partitions=partitions, **settings)
+                if end == "changed":
+                    await self._publish(catalog.runtime, topic)
+                return end
             case "alter topic":
                 return await catalog.alter_topic(topic, **TOPIC_ALTERED[number % len(TOPIC_ALTERED)])
             case "delete topic":
@@ -407,18 +414,21 @@ class CatalogWorkload:
         catalog = ObservedCatalog(self.world, machine.number, runtime, who)
         settings: dict[str, Any] = {"durable": number % 3 > 0}
         if number % 3 > 0:
-            settings["group_expiry"] = EXPIRIES[number % len(EXPIRIES)]
+            settings["group_expiry"] = EXPIRIES[
+                -1 if self._is_long and number % 2 else number % len(EXPIRIES)
+            ]
         if ending == "cancel":
             scope.deadline = trio.current_time() + stay_s
 
         async def work(consumer: ObservedConsumer) -> None:
             until = trio.current_time() + stay_s
             await catalog.list_groups()
+            held = 0
             while True:
                 self._see_settings(machine, consumer)
                 if trio.current_time() >= until and ending != "cancel":
                     break
-                message = await consumer.inner.get(timeout=LOOK_S)
+                message = await consumer.inner.get(timeout=max(LOOK_S, stay_s / 10.0))
                 if message is None:
                     continue
                 topic_id = topics[message.topic].topic_id
@@ -427,7 +437,8 @@ class CatalogWorkload:
                         f"{who} was handed {message.value!r:.80} of {message.topic} with the id {topic_id}"
                     )
                     raise self.world.broken(Violation(recreated.PROMISE, words))
-                if number % 4:
+                held += 1
+                if number % 4 or held > HELD_MAX:
                     await message.ack()
             if ending == "raise":
                 raise VisitFailed

@@ -66,6 +66,7 @@ class Admin:
                 "topics": [],
                 "count": len(members),
                 "members": list(enumerate(members, 1)),
+                "reads": {member: [""] for member in members},
             }
             for name, given in groups.items()
         }
@@ -246,6 +247,34 @@ def test_who_was_cancelled_is_a_member_for_a_moment_only(script, admin):
     script.at(3.0)
     admin.groups((name,), g={})
     assert broken(membership, script)
+
+
+def test_members_are_listed_with_what_they_read(script, admin):
+    """With all topics that they joined with."""
+    life = script.history.operation()
+    for kind in ("joining", "joined"):
+        script.history.record(1, kind, "w", life, "a and b", group="g", detail="{}")
+    operation = script.history.operation()
+    for topics in (["a", "b"], ["a"]):
+        admin.record("list groups", operation)
+        seen = {
+            "count": 1,
+            "members": [[1, member_name("w", life)]],
+            "reads": {member_name("w", life): topics},
+        }
+        admin.record("groups listed", operation, detail=plain({"g": seen}))
+        assert broken(membership, script) == (topics == ["a"])
+
+
+def test_an_ephemeral_group_ends_with_its_process(script, admin):
+    """Nobody lists it when the directory was opened again, before somebody made it anew."""
+    admin.consumer("g", "joining", "joined", durable=False)
+    script.history.healed()
+    script.at(1.0).cut()
+    admin.groups(h={"durable": True})
+    assert not broken(group_ends, script)
+    admin.groups(g={"durable": False})
+    assert broken(group_ends, script)
 
 
 def test_no_id_is_given_twice(script, admin):

@@ -152,6 +152,8 @@ _WORDS: Final[dict[str, Callable[[HistoryEntry], str]]] = {
     "answered": lambda e: f"{e.who} was answered question {e.ids[0]} by {e.topic}",
     "handled": lambda e: f"actor {e.who} handled question {e.ids[0]}",
     "joined": lambda e: f"{_of_group(e)} joined",
+    "call": lambda e: f"{e.who} asks to {e.detail} of {e.topic}",
+    "answer": lambda e: f"{e.who} was answered about {e.topic}{f' ({e.detail})' if e.detail else ''}",
     "joining": lambda e: f"{_of_group(e)} asks to join",
     "gone": lambda e: f"{_of_group(e)} is gone{f' ({e.detail})' if e.detail else ''}",
     "change": lambda e: f"{e.who} asks to {e.detail.replace('_', ' ', 1)} of {e.topic or e.group}",

@@ -68,6 +68,7 @@ POINTS: Final[dict[str, tuple[str, ...]]] = {
     "deliveries": BROKER + ORDER,
     "every-feature": BROKER + ORDER + RECREATED,
     "topics-and-groups": (),
+    "one-topic-fails": (),
     "supervisor-trees": ACTORS,
     "plain-actors": ACTORS,
     "retention-against-readers": BROKER + RETENTION,

@@ -22,6 +22,7 @@ from callboard.simulations.scenarios.broker_runs import (
 from callboard.simulations.scenarios.catalog_runs import TopicsAndGroups
 from callboard.simulations.scenarios.damage_runs import DamagedMiddle
 from callboard.simulations.scenarios.delivery_runs import Deliveries
+from callboard.simulations.scenarios.isolation_runs import OneTopicFails
 from callboard.simulations.scenarios.recorded_runs import RecordedDay, RecordedTraffic
 from callboard.simulations.scenarios.retention_runs import RetentionAgainstReaders
 from callboard.simulations.scenarios.scenario import Scenario
@@ -42,6 +43,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         SeveralTopics(),
         EveryFeature(),
         TopicsAndGroups(),
+        OneTopicFails(),
         Deliveries(),
         RecordedTraffic(),
         RecordedDay(),

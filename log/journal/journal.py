@@ -254,10 +254,11 @@ class Journal:
             return
         self._segment = found.segment
         self.bytes_since_snapshot = found.replayed_bytes
-        self.needs_healing = found.needs_healing or found.is_outdated
+        # Where the directory could not be synced, power loss may still take the names of what was read.
+        self.needs_healing = found.needs_healing or found.is_outdated or self._lacks_directory
         self._is_outdated = found.is_outdated and not found.needs_healing
         self._ends_with_mark = found.ends_with_mark
-        if not found.needs_healing:
+        if not found.needs_healing and not self._lacks_directory:
             self._prove()
         self._plan_maintenance()
         if self.needs_maintenance and not self.needs_healing:

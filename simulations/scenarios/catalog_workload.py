@@ -16,8 +16,8 @@ import attrs
 import trio
 
 from callboard.actors.groups.coordinator import EXPIRY_GRACE_S, RETRY_S
-from callboard.log.errors import CallboardError, ConfigurationError
-from callboard.simulations.checkers import Terms, enforce
+from callboard.log.errors import CallboardError, ConfigurationError, LogCorrupt
+from callboard.simulations.checkers import Terms, catalog_map, enforce
 from callboard.simulations.checkers.attempts import REOPENED
 from callboard.simulations.history.catalog import ObservedCatalog
 from callboard.simulations.history.clients import ObservedConsumer, consume
@@ -256,6 +256,9 @@ class CatalogWorkload:
         except (CallboardError, BaseExceptionGroup) as error:
             if not is_passing(error) or any(isinstance(leaf, ConfigurationError) for leaf in leaves(error)):
                 raise
+            for leaf in leaves(error):
+                if isinstance(leaf, LogCorrupt):
+                    raise world.broken(Violation(catalog_map.PROMISE, str(leaf))) from error
             kinds = ", ".join(sorted({type(leaf).__name__ for leaf in leaves(error)}))
             world.note(f"{REOPENED}: {kinds}")
             world.probe("operator")

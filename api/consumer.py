@@ -558,8 +558,10 @@ class Consumer:
                 with trio.move_on_after(LATE_S) as waiting:
                     leased = await reply.settled()
                 if waiting.cancelled_caught:
-                    self._set_aside(port, reply)
-                    return None
+                    if not reply.done:
+                        self._set_aside(port, reply)
+                        return None
+                    leased = reply.value()  # it came in the same moment
         except CallboardError as error:
             self._asked = None
             await self._refused(port, error)

@@ -47,12 +47,22 @@ TAIL_CACHE_BYTES: Final = 8 * MIB
 """Recently committed batches kept in memory for readers that keep up."""
 UNSYNCED_BYTES_MAX: Final = 8 * MIB
 """`leader` records kept in memory until a sync proves them; a sync is forced beyond it."""
+TAIL_COMPACT_BATCHES: Final = 1024
+"""Places of batches that the tail cache has let go are removed in runs of this many."""
+CANCELLED_SIFT_BYTES: Final = 1 * MIB
+"""Appends are looked through for publishers that gave up when so many bytes wait."""
+GATHER_BYTES: Final = 64 * KIB
+"""Records that nobody waits for are written at once when so many bytes have come."""
 READ_BYTES_DEFAULT: Final = 1 * MIB
 
 WINDOW_BYTES_MAX: Final = 64 * MIB
 """What the record windows of a runtime hold of unsettled records; beyond it, those used longest ago are read again."""
 RANGE_RECORDS_MAX: Final = 100_000
 """Unsettled records that a group with an order may have before it in one partition; then it waits for settlements."""
+WINDOW_SPAN_RECORDS: Final = 4096
+"""Records that one read takes into a record window."""
+WINDOW_COMPACT_RECORDS: Final = 256
+"""So many settled records are dropped from a record window at the earliest."""
 
 # -- actors
 MAILBOX_CAPACITY_DEFAULT: Final = 1024
@@ -162,10 +172,15 @@ class Limits:
     """Single records, or journal events, that are joined in one frame."""
     tail_cache_bytes: int = TAIL_CACHE_BYTES
     unsynced_bytes: int = UNSYNCED_BYTES_MAX
+    tail_compact_batches: int = TAIL_COMPACT_BATCHES
+    cancelled_sift_bytes: int = CANCELLED_SIFT_BYTES
+    gather_bytes: int = GATHER_BYTES
 
     window_bytes: int = WINDOW_BYTES_MAX
     """Of all partitions together."""
     range_records: int = RANGE_RECORDS_MAX
+    window_span_records: int = WINDOW_SPAN_RECORDS
+    window_compact_records: int = WINDOW_COMPACT_RECORDS
 
     # mailboxes
     mailbox: int = MAILBOX_CAPACITY_DEFAULT

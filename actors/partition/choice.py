@@ -29,9 +29,8 @@ from callboard.actors.delivery.delivery import Delivery
 from callboard.actors.delivery.receipts import Lease, OffsetRange, merged
 from callboard.actors.partition.commands import Fetch, Token
 from callboard.actors.partition.record_window import NO_KEY, RecordRange, WindowRecords
+from callboard.log.limits import WINDOW_SPAN_RECORDS
 
-SPAN_RECORDS_MAX: Final = 4096
-"""Records that one read takes into the range."""
 JOIN_MAX: Final = 64
 """Settled offsets that a read passes rather than ending before them."""
 KEY_BYTES: Final = 200
@@ -45,7 +44,11 @@ class KeyOrder:
     columns: ClassVar[tuple[str, ...]] = ("key_hash",)
     """What it looks at besides offsets."""
 
-    def __init__(self, delivery: Delivery, records: RecordRange) -> None:
+    def __init__(
+        self, delivery: Delivery, records: RecordRange, span_records: int = WINDOW_SPAN_RECORDS
+    ) -> None:
+        self._span_records = span_records
+        """How many one read takes into the range."""
         self._delivery = delivery
         self.records = records
         self.fetches: list[tuple[Fetch, Token]] = []
@@ -80,7 +83,7 @@ class KeyOrder:
         What was leased or passed before is read whatever room there is.
         """
         records, delivery = self._catch_up(), self._delivery
-        span = delivery.unsettled_span(records.end, visible_end, SPAN_RECORDS_MAX, join=JOIN_MAX)
+        span = delivery.unsettled_span(records.end, visible_end, self._span_records, join=JOIN_MAX)
         if span is None or span[1] <= delivery.next:
             return span
         start, stop = span

@@ -226,8 +226,11 @@ class PartitionCore:
         if group is not None:
             group.settings = latest
             if latest.ordering == "key" and group.choice is None:
-                records = RecordRange(self._windows, self._limits.range_records, KeyOrder.columns)
-                group.choice = KeyOrder(group.delivery, records)
+                limits = self._limits
+                records = RecordRange(
+                    self._windows, limits.range_records, KeyOrder.columns, limits.window_compact_records
+                )
+                group.choice = KeyOrder(group.delivery, records, limits.window_span_records)
 
     def close_group(self, message: c.CloseGroup, token: Token, now: float) -> None:
         """Forget the group. Whoever waits for it looks again, and hears that it is gone."""

@@ -27,13 +27,10 @@ from callboard.actors.delivery.events import GroupEvents
 from callboard.actors.partition.commands import Level, PublishMany, PublishOne, Token
 from callboard.actors.partition.group_states import Group, PendingLease
 from callboard.log.format.columns import Columns
-from callboard.log.limits import KIB, MIB, USUAL, Limits
+from callboard.log.limits import USUAL, Limits
 
 GATHER_S: Final = 0.001
-GATHER_BYTES: Final = 64 * KIB
-"""Records that nobody waits for are written when the first has waited so long, or so many bytes have come."""
-CANCELLED_SIFT_BYTES: Final = 1 * MIB
-"""Appends are looked through for publishers that gave up when so many bytes wait."""
+"""Records that nobody waits for are written when the first has waited so long, or enough bytes have come."""
 LINGER_S: Final = 0.01
 """How long settlements that nobody waits for may wait for company."""
 NEVER: Final = float("inf")
@@ -145,6 +142,8 @@ class Sequencer:
     def __init__(self, limits: Limits = USUAL, is_abandoned: Callable[[Token], bool] | None = None) -> None:
         self._commit_bytes = limits.commit_bytes
         self._frame_records = limits.frame_records
+        self._gather_bytes = limits.gather_bytes
+        self._sift_bytes = limits.cancelled_sift_bytes
         self.due = Due()
         """At once when somebody waits for what is queued; `NEVER` when nothing is."""
         self._is_abandoned = is_abandoned
@@ -200,7 +199,7 @@ class Sequencer:
         """So many bytes that nobody waits for are added to others of the kind."""
         if not self.records:
             self._since = now
-        due = 0.0 if self.size_bytes + size_bytes >= GATHER_BYTES else self._since + GATHER_S
+        due = 0.0 if self.size_bytes + size_bytes >= self._gather_bytes else self._since + GATHER_S
         self.due.at = min(self.due.at, due)
 
     @property
@@ -227,7 +226,7 @@ class Sequencer:
         if not waiting and not self._flushes:
             self.due.at = NEVER
             return None
-        is_abandoned = self._is_abandoned if self.size_bytes >= CANCELLED_SIFT_BYTES else None
+        is_abandoned = self._is_abandoned if self.size_bytes >= self._sift_bytes else None
         parts: list[Singles | PublishedBatch] = []
         size = cancelled = 0
         while waiting and (not parts or size + waiting[0].size_bytes <= self._commit_bytes):
@@ -252,7 +251,7 @@ class Sequencer:
             appends.durable = durable or bool(appends.flushes)
         if waiting:
             self._is_awaited = any(part.level > Level.NONE for part in waiting)
-            is_due = self._is_awaited or self._flushes or self.size_bytes >= GATHER_BYTES
+            is_due = self._is_awaited or self._flushes or self.size_bytes >= self._gather_bytes
             self.due.at = 0.0 if is_due else self._since + GATHER_S
         else:
             self._singles, self._is_awaited, self.due.at = None, False, NEVER

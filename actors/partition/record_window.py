@@ -30,6 +30,7 @@ from typing import Any, Final, NamedTuple
 from callboard.actors.delivery.receipts import OffsetRange, between
 from callboard.log.errors import InternalError
 from callboard.log.format.columns import Columns
+from callboard.log.limits import WINDOW_COMPACT_RECORDS
 
 NO_KEY: Final = 0
 """Stands for the hash of no key."""
@@ -37,8 +38,6 @@ NEVER_US: Final = 2**63 - 1
 """Stands for no expiry."""
 BARE_RECORD_BYTES: Final = 9
 """What a record takes besides its columns: its offset, and whether it is settled."""
-COMPACT_AT: Final = 256
-"""So many settled records are dropped at the earliest."""
 RECORDS_LEAST: Final = 16
 """So many unsettled records a range may hold even when the budget is exhausted."""
 
@@ -135,8 +134,15 @@ class WindowBudget:
 class RecordRange:
     """One group's unsettled records in one partition. See the module."""
 
-    def __init__(self, budget: WindowBudget, records_max: int, names: Sequence[str]) -> None:
+    def __init__(
+        self,
+        budget: WindowBudget,
+        records_max: int,
+        names: Sequence[str],
+        compact_at: int = WINDOW_COMPACT_RECORDS,
+    ) -> None:
         self._budget = budget
+        self._compact_at = compact_at
         self._records_max = records_max
         self._live = bytearray()
         self.offsets = array("q")
@@ -224,7 +230,7 @@ class RecordRange:
 
     def compact(self) -> None:
         """Drop what is settled, when that is more than half of what the columns hold. Indices are others then."""
-        if self.dead < COMPACT_AT or 2 * self.dead < len(self.offsets):
+        if self.dead < self._compact_at or 2 * self.dead < len(self.offsets):
             return
         live = self._live
         self.seen = sum(live[: self.seen])

@@ -49,6 +49,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="fail a simulated test if no seed hit one of its sometimes() points",
     )
+    group.addoption(
+        "--callboard-report",
+        metavar="DIR",
+        help="write the timeline of each simulated test that fails into this folder, as an HTML file",
+    )
 
 
 @pytest.hookimpl(wrapper=True)
@@ -60,6 +65,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
         _node(item),
         seeds=option("--callboard-seeds"),
         seed=option("--callboard-seed"),
+        report=option("--callboard-report"),
     )
     token = CURRENT.set(asked)
     try:

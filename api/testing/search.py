@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 
 import attrs
@@ -21,6 +21,7 @@ from callboard.simulations.violations import Violation
 from callboard.simulations.world import Run, Tape
 from callboard.testing.errors import NotRepeatable
 from callboard.testing.guard import is_control, is_drawing
+from callboard.testing.reports import write_report
 from callboard.testing.session import Asked
 from callboard.testing.trial import Trial
 
@@ -56,8 +57,9 @@ def _explained(
     if is_control(failure):
         return failure
     if is_drawing():  # Hypothesis runs the test again and again, and shrinks by itself
-        story = tell(run, way_back(asked, seed), trial.name).text()
-        failure.add_note(f"It failed under seed {seed}, with scheduler {run.scheduler!r}.\n\n{story}")
+        told = trial.run(seed, case, watched=True)
+        found = f"It failed under seed {seed}, with scheduler {run.scheduler!r}."
+        failure.add_note(account(trial.name, told if told.failure else run, [found], asked))
         return without_machinery(failure, trial.file)
     small = smallest(trial, seed, case, run)
     if small is None or small.run.failure is None:
@@ -69,7 +71,9 @@ def _explained(
         )
         unexplained.__cause__ = without_machinery(failure, trial.file)  # all that is known of it
         return unexplained
-    small.run.failure.add_note(account(trial.name, case, run, small, way_back(asked, seed)))
+    workload = [] if small.case.workload is None else [f"Workload: {small.case.workload!r}"]
+    found = f"Found with scheduler {run.scheduler!r}. {_shrunk(case, small)}"
+    small.run.failure.add_note(account(trial.name, small.run, [*workload, found], asked))
     return without_machinery(small.run.failure, trial.file)
 
 
@@ -106,7 +110,7 @@ def smallest(trial: Trial, seed: int, case: Case, run: Run) -> Small | None:
         return None
     budget = RunBudget(out_of_time=lambda: ticks > TICKS_MAX)
     found = shrink(case, fails, budget, drawing=trial.drawing(seed))
-    return Small(found.case, trial.run(seed, found.case), found.runs)
+    return Small(found.case, trial.run(seed, found.case, watched=True), found.runs)
 
 
 def _kind(failure: BaseException | None, file: str) -> object:
@@ -126,12 +130,13 @@ def way_back(asked: Asked, seed: int) -> str:
     return f"pytest {shlex.quote(asked.node or 'path::test')} --callboard-seed={seed}"
 
 
-def account(name: str, case: Case, run: Run, small: Small, command: str) -> str:
-    """The text about a failure: how it was found, and the story of its shrunk run."""
-    lines = ["", f"Found with scheduler {run.scheduler!r}. {_shrunk(case, small)}"]
-    if small.case.workload is not None:
-        lines.append(f"Workload: {small.case.workload!r}")
-    return "\n".join([*lines, "", tell(small.run, command, name).text()])
+def account(name: str, run: Run, remarks: Sequence[str], asked: Asked) -> str:
+    """The text about a failure: its story, and where its timeline is if one was asked for."""
+    story = tell(run, way_back(asked, run.seed), name, remarks)
+    lines = ["", story.text()]
+    if asked.report is not None:
+        lines += ["", write_report(asked.report, asked.node or name, run, story)]
+    return "\n".join(lines)
 
 
 def _shrunk(case: Case, small: Small) -> str:

@@ -13,15 +13,24 @@ from contextvars import ContextVar
 class Asked:
     """One test's call: options of the command line, the test's name for it, and what it found."""
 
-    __slots__ = ("node", "points", "seed", "seeds")
+    __slots__ = ("node", "points", "report", "seed", "seeds")
 
-    def __init__(self, node: str = "", *, seeds: int | None = None, seed: int | None = None) -> None:
+    def __init__(
+        self,
+        node: str = "",
+        *,
+        seeds: int | None = None,
+        seed: int | None = None,
+        report: str | None = None,
+    ) -> None:
         self.node = node
         """What pytest calls the test: "tests/test_bank.py::test_transfer[3]"; empty outside pytest."""
         self.seeds = seeds
         """How many seeds to run, instead of the decorator's number."""
         self.seed = seed
         """The only seed to run."""
+        self.report = report
+        """The folder for timelines of failures."""
         self.points: dict[str, int] = {}
         """Hits of every `sometimes` point over all seeds of this call."""
 

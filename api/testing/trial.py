@@ -68,8 +68,12 @@ class Trial:
         trace: Literal["off", "digest", "full"] = "off",
         record_schedule: bool = False,
         tick_limit: int = Settings().tick_limit,
+        watched: bool = False,
     ) -> Run:
-        """One run. Its `failure` is the exception of the body, except `KeyboardInterrupt`, which is raised."""
+        """One run. Its `failure` is the exception of the body, except `KeyboardInterrupt`, which is raised.
+
+        `watched`: its history has what the program did, for a story.
+        """
         if trio.lowlevel.in_trio_run():
             raise InvalidArgument(
                 "a simulated world cannot run inside another trio run. Call it from a plain `def` test."
@@ -81,6 +85,7 @@ class Trial:
             record_schedule=record_schedule,
             tick_limit=tick_limit,
             escapes=self.escapes,
+            watched=watched,
         )
         if self.within is not None:
             settings = attrs.evolve(settings, virtual_limit_s=self.within)

@@ -173,8 +173,8 @@ class Journal:
 
         A torn tail is moved to quarantine; events that no sync has proven are written anew and synced before this
         returns. When that fails, or the last segment is of an older version, the journal opens all the same, with
-        `needs_healing` set; so does one that is without a segment on a full disk. With `is_damaged` nothing is written,
-        what can be read is replayed, and the journal needs healing.
+        `needs_healing` set; so does one that is without a segment, or cannot sync its names, on a full disk. With
+        `is_damaged` nothing is written, what can be read is replayed, and the journal needs healing.
 
         Raises `LogCorrupt` when events are damaged that no later snapshot replaces, or when events are missing that
         `proven_end` or the `committed` file proves; `FormatTooNew` when a newer Callboard wrote something;
@@ -254,11 +254,12 @@ class Journal:
             return
         self._segment = found.segment
         self.bytes_since_snapshot = found.replayed_bytes
-        # Where the directory could not be synced, power loss may still take the names of what was read.
-        self.needs_healing = found.needs_healing or found.is_outdated or self._lacks_directory
-        self._is_outdated = found.is_outdated and not found.needs_healing
+        # Names that could not be synced may go with the power, and the segments with them.
+        is_in_doubt = found.needs_healing or self._lacks_directory
+        self.needs_healing = is_in_doubt or found.is_outdated
+        self._is_outdated = found.is_outdated and not is_in_doubt
         self._ends_with_mark = found.ends_with_mark
-        if not found.needs_healing and not self._lacks_directory:
+        if not is_in_doubt:
             self._prove()
         self._plan_maintenance()
         if self.needs_maintenance and not self.needs_healing:
@@ -568,8 +569,8 @@ class Journal:
 
     @property
     def is_read_unproven(self) -> bool:
-        """Whether opening read events that no sync has proven, and could not write anew: power loss may take them."""
-        is_written = self._is_outdated or not self.recovery.rewritten_bytes
+        """Whether opening read events that no sync has proven, and could not sync: power loss may take them."""
+        is_written = self._is_outdated or not (self.recovery.rewritten_bytes or self._lacks_directory)
         return self.needs_healing and not is_written and self._end.sequence < self._next
 
     @property

@@ -65,6 +65,11 @@ class SegmentState:
         header = self.header
         return header is not None and header.gap is not GapReason.NONE and header.previous_end <= end
 
+    def is_rewritten(self, durable_end: int) -> bool:
+        """Whether an opening that was interrupted made the segment: it may not have written yet what lies before it."""
+        header = self.header
+        return header is not None and header.gap is not GapReason.NONE and durable_end < self.base
+
     def tell(self, kind: str, position: Place, first: Place, last: Place, message: str) -> None:
         """Add a problem."""
         self.problems.append(Problem(self.path, kind, position, first, last, message))

@@ -196,11 +196,17 @@ class Inspector:
 
     def _is_unproven(self, first: int, frames: FramesFound) -> bool:
         """Whether power loss alone may have taken the record: nobody was told that it is durable."""
-        if frames.following is not None and not frames.following.heals:
+        following, committed = frames.following, self.found.committed
+        if committed is None:
+            is_last = following is None or following.heals
+            return is_last and self.found.kind == "journal" and first >= frames.proven
+        if (
+            following is not None
+            and not following.heals
+            and not following.is_rewritten(committed.durable_end)
+        ):
             return False
-        if self.found.committed is None:
-            return self.found.kind == "journal" and first >= frames.proven
-        return first >= max(frames.proven, self.found.committed.durable_end)
+        return first >= max(frames.proven, committed.durable_end)
 
     def _check_end(self, walk: FrameWalk, frames: FramesFound) -> None:
         """What lies behind the last frame, and whether the next segment continues it."""

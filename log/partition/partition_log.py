@@ -151,7 +151,10 @@ class PartitionLog:
         self.record = opened.record
         self._mark = opened.mark
         self.visible_end = self.durable_end = opened.next_offset
-        self._tail = TailCache(opened.next_offset, self._limits.tail_cache_bytes)
+        limits = self._limits
+        self._tail = TailCache(
+            opened.next_offset, limits.tail_cache_bytes, compact_batches=limits.tail_compact_batches
+        )
         self._reads = LogReads(
             self._files,
             opened.segments,

@@ -9,7 +9,8 @@ Theory of operation
    recovery that was interrupted before it had rewritten what lies before the gap.
 3. Prove. What the `committed` file calls durable is proven. All other frames are *unproven*: their pages may be in
    memory only, and after a failed sync no later sync would tell. They are written anew into new segments, synced,
-   and only then served. A torn tail is copied to quarantine.
+   and only then served. A torn tail is copied to quarantine. A hole among unproven frames is what a power loss
+   leaves, which keeps unsynced writes in any order: no damage.
 4. The next offset is above everything that a journal names, that readers may have seen, or that was once durable; a
    gap is recorded in the header of the segment behind it.
 
@@ -104,7 +105,7 @@ async def open_partition(writer: Writer, named_end: int) -> Opened:
             path = f"{directory}/{COMMITTED_NAME}"
             damages.append(Damage(path, 0, COMMITTED_BYTES, 0, -1, f"its ends are {TOO_FAR}"))
             committed = None
-        tail = TailRecovery(files, segments, committed or Committed(0, 0), quarantine)
+        tail = TailRecovery(files, segments, committed, quarantine)
         await tail.scan()
         damages = tail.without_doubtful(damages)
         top = tail.plan_top(directory, named_end)
@@ -137,7 +138,7 @@ async def open_proven(files: Incarnation, directory: str, *, segment_bytes: int)
     found = await survey(files, directory, None, limit_bytes=segment_bytes, committed=committed)
     if committed is not None and not explains_ends(last_base(found.segments), committed):
         committed = None
-    tail = TailRecovery(files, found.segments, committed or Committed(0, 0), None)
+    tail = TailRecovery(files, found.segments, committed, None)
     await tail.scan()
     end = min([found.doubtful_from, tail.proven, tail.end, *(run.base_offset for run in tail.runs)])
     kept = [segment for segment in found.segments if segment.base_offset < end]
@@ -181,13 +182,14 @@ class TailRecovery:
         self,
         files: Incarnation,
         segments: Sequence[StoredSegment],
-        committed: Committed,
+        committed: Committed | None,
         quarantine: Quarantine | None,
     ) -> None:
-        """Without a `quarantine`, torn bytes stay where they are."""
+        """Without a `quarantine`, torn bytes stay where they are. `committed` None: nobody knows what was synced."""
         self._files = files
         self._segments = segments
-        self._committed = committed
+        self._is_end_known = committed is not None
+        self._committed = committed = committed or Committed(0, 0)
         self._quarantine = quarantine
         self._first = first_of_tail(segments, committed)
         """The first segment to be scanned."""
@@ -223,7 +225,8 @@ class TailRecovery:
         file, earlier_runs = segment.file, len(self.runs)
         take = partial(self._take_unproven, segment)
         scan = await scan_from(self._files, segment, index, limit=limit, visit=take, visit_from=self.proven)
-        segment.damages = tuple(damages_of(file.path, scan))
+        damages = damages_of(file.path, scan)
+        segment.damages = tuple(damage for damage in damages if not self._is_torn(damage.first_offset))
         self.damages += segment.damages
         is_torn = limit == NOTHING and scan.tail is Tail.TORN
         if is_torn:
@@ -244,6 +247,13 @@ class TailRecovery:
         if is_torn:
             self._new_run(segment, self.end, self.end)
 
+    def _is_torn(self, offset: int) -> bool:
+        """Whether power loss alone may have taken what was at `offset`: no sync is known to cover it.
+
+        Where it is not known how far the log was synced, nothing is.
+        """
+        return self._is_end_known and offset >= self._committed.durable_end
+
     def _take_unproven(
         self, segment: StoredSegment, position: int, fields: FrameFields, body: memoryview
     ) -> bool:
@@ -260,7 +270,9 @@ class TailRecovery:
     def _new_run(self, segment: StoredSegment, base: int, end: int) -> RewrittenRun:
         """A run of frames from `base` on, after frames that ended at `end`."""
         previous_end = min(end, base)
-        gap = GapReason.NONE if previous_end == base else GapReason.DAMAGED
+        gap = GapReason.NONE
+        if previous_end < base:
+            gap = GapReason.UNSYNCED if self._is_torn(previous_end) else GapReason.DAMAGED
         if base == segment.base_offset and segment.previous_end <= end:
             # It takes the segment's place, and keeps what that says of the gap before it.
             previous_end, gap = segment.previous_end, segment.gap

@@ -19,11 +19,10 @@ import attrs
 
 from callboard.log.errors import InternalError
 from callboard.log.format.columns import Columns
+from callboard.log.limits import TAIL_COMPACT_BATCHES
 
 BATCH_OVERHEAD_BYTES: Final = 512
 """What a batch costs in memory besides its payload."""
-COMPACT_AFTER: Final = 1024
-"""Evicted entries are removed from the lists in runs of this many."""
 
 
 @attrs.define(eq=False)
@@ -32,6 +31,8 @@ class TailCache:
 
     end_offset: int
     limit_bytes: int
+    compact_batches: int = TAIL_COMPACT_BATCHES
+    """Evicted entries are removed from the lists in runs of this many."""
     size_bytes: int = 0
     """Bytes held now."""
     _bases: list[int] = attrs.Factory(list)
@@ -69,7 +70,7 @@ class TailCache:
             batches[index] = EVICTED
         self._first = first
         self.size_bytes = totals[-1] - totals[first - 1]
-        if first >= COMPACT_AFTER:
+        if first >= self.compact_batches:
             kept = first - 1
             del self._bases[:kept], batches[:kept], totals[:kept]
             self._first = 1

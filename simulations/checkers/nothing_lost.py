@@ -1,13 +1,15 @@
 """Nothing acknowledged is lost.
 
 A publish that returned with `acks="all"` is in the log at its offset; where there is retention, until it drops it. At
-level `leader` a later power cut may take it; the one at the very end only what a failing disk has kept from being
-synced. What was not waited for counts from the flush on that returned after it, unless another flush was told of the
-failures in between: each is told once. Where it lay nobody was told, but who was handed it or read it, and what
-retention may drop unseen, is known: see `_Dropped`.
+level `leader` a later power cut may take it, unless a flush of its topic that began after it has returned; the one at
+the very end only what a failing disk has kept from being synced. What was not waited for counts from the flush on that
+returned after it, unless another flush was told of the failures in between: each is told once. Where it lay nobody was
+told, but who was handed it or read it, and what retention may drop unseen, is known: see `_Dropped`.
 """
 
 from __future__ import annotations
+
+from bisect import bisect_left
 
 from callboard.simulations.checkers.conservation import known_since
 from callboard.simulations.checkers.definite_failures import places
@@ -25,6 +27,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     cuts = history.of("power cut")
     last_cut = history.last("power cut")
     partitions = {(left.topic, left.index): left for left in surviving.partitions}
+    flushes = _flushes(history)
     begun = {number: entry.number for entry in history.of("publish") for number in entry.ids}
     found = []
     for entry in history.of("published"):
@@ -32,7 +35,11 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
         if left is None:
             found.append(Violation(PROMISE, f"{entry.place} is gone with its partition", entry))
             continue
-        may_vanish = entry.detail == "leader" and (last_cut > entry.number or terms.leader_may_vanish)
+        may_vanish = (
+            entry.detail == "leader"
+            and (last_cut > entry.number or terms.leader_may_vanish)
+            and not any(since < entry.number < begun for since, begun in flushes.get(entry.topic, ()))
+        )
         get = left.records.get
         for number, offset in zip(entry.ids, entry.offsets, strict=True):
             if get(offset) == number or may_vanish:
@@ -45,6 +52,19 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
                 continue
             found += _missing(entry, left, number, offset, terms)
     return found + _flushed(history, surviving, terms, begun)
+
+
+def _flushes(history: History) -> dict[str, list[tuple[int, int]]]:
+    """By topic: between which entries everything told is synced: from the last power cut to where a flush began."""
+    cuts = [entry.number for entry in history.of("power cut")]
+    began = {entry.operation: entry.number for entry in history.of("flush")}
+    found: dict[str, list[tuple[int, int]]] = {}
+    for entry in history.of("flushed"):
+        if entry.operation in began:
+            begun = began[entry.operation]
+            place = bisect_left(cuts, begun)
+            found.setdefault(entry.topic, []).append((cuts[place - 1] if place else -1, begun))
+    return found
 
 
 def _looks_torn(left: PartitionLeft, offset: int, was_cut: bool) -> bool:

@@ -279,7 +279,9 @@ class _Watch:
                     group.renewed(entry.who, until)
             self._down.pop(entry.who, None)
         elif entry.kind == "healed":
-            self._calm_from, self._is_healed = until, True
+            self._is_healed = True
+            if self._calm_from == FOREVER:
+                self._calm_from = until
         if self._short_since < FOREVER:
             until = until + (until - self._short_since) + SPACE_S if self._is_healed else FOREVER
         self._calm_from = max(self._calm_from, until)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import attrs
@@ -36,11 +36,38 @@ def failure(number: int, path: str) -> OSError:
     return OSError(number, WORDS.get(number, "Error"), path)
 
 
+@attrs.frozen
+class Fate:
+    """What of one file's sectors, or of one directory's names, a power loss has kept."""
+
+    path: str
+    is_directory: bool
+    unsynced: int
+    kept: int
+    spoiled: int
+
+    @property
+    def how(self) -> str:
+        """In a word or two."""
+        if self.spoiled:
+            return "spoiled"
+        return "kept" if self.kept == self.unsynced else "lost" if not self.kept else "kept in part"
+
+    def what(self, topics: Mapping[str, str]) -> str:
+        """The file, or the directory: a log by its folder, and a topic by its name."""
+        parts = [topics.get(part, part) for part in self.path.split("/")]
+        if self.is_directory:
+            return f"names in {'/'.join(parts) or 'the root'}"
+        return "/".join(parts[:-1] if parts[-1].partition(".")[0].isdigit() else parts)
+
+
 @attrs.define(eq=False)
 class FileTree:
     """Directories and files below one root."""
 
     root: MemoryDirectory = attrs.Factory(MemoryDirectory)
+    fates: tuple[Fate, ...] = ()
+    """What the last power loss made of each file and directory that was not synced."""
 
     # -- looking
 
@@ -186,6 +213,7 @@ class FileTree:
     def lose_power(self, choose: Choose) -> Counter[str]:
         """Forget what was not synced, but for what `choose` keeps (M1). Returns what that came to, in words."""
         counts: Counter[str] = Counter()
+        fates: list[Fate] = []
         done: set[int] = set()
         # The walk continues below a directory only when its names are lost: what has no name any more is not asked for.
         for path, node in self.walk():
@@ -199,7 +227,12 @@ class FileTree:
             else:
                 kept = tuple(choose(Unsynced(path, False, items, node))) if items else ()
                 _count_sectors(counts, items, kept)
+            if items:
+                spoiled = sum(isinstance(item, Garbage) for item in kept)
+                survived = len(set(items).intersection(kept))
+                fates.append(Fate(path, isinstance(node, MemoryDirectory), len(items), survived, spoiled))
             node.lose_power(kept)
+        self.fates = tuple(fates)
         return +counts
 
 

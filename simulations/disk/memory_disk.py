@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, NoReturn
 
 import attrs
@@ -37,6 +37,9 @@ from .memory_incarnation import MemoryIncarnation
 from .verbs import VerbRunner
 
 LOCK_NAME: Final = "lock"
+UNPROMISED: Final = frozenset({LOCK_NAME, "committed"})
+NAMES_TOLD: Final = 4
+"""So many files are named of those that a power loss treated alike."""
 
 
 @attrs.frozen(eq=False)
@@ -166,6 +169,22 @@ class MemoryDisk(VerbRunner):
         fates = self.tree.lose_power(choose)
         self.faults.counts.update(fates)
         return fates
+
+    def left_in_words(self, topics: Mapping[str, str] = {}) -> str:
+        """What the last power loss made of what was not synced, but for marks and the lock, which promise nothing.
+
+        `topics` are names by id, for folders of topics.
+        """
+        fates = [fate for fate in self.tree.fates if fate.path.rpartition("/")[2] not in UNPROMISED]
+        if not fates:
+            return "nothing was left to be synced"
+        parts = []
+        for how in ("kept", "kept in part", "spoiled", "lost"):
+            names = list(dict.fromkeys(fate.what(topics) for fate in fates if fate.how == how))
+            if names:
+                more = f" and {len(names) - NAMES_TOLD} more" if len(names) > NAMES_TOLD else ""
+                parts.append(f"{how} {', '.join(names[:NAMES_TOLD])}{more}")
+        return f"of what was not synced the disk has {'; '.join(parts)}"
 
     def crash_after(self, verbs: int, choose: Choose = lose_unsynced, *, answered: bool = True) -> None:
         """Lose power when `verbs` more verbs have run, failed ones included, and stay off until `power_on`.

@@ -161,15 +161,16 @@ class ObservedTopic:
     async def flush(self) -> None:
         """Wait until everything is synced; only then what was not waited for is known to be stored."""
         unawaited, self._unawaited = tuple(self._unawaited), []
+        operation = self._history.operation()
+        self._record("flush", operation)
         self._world.probe("flush", self.who)
         try:
             await self.topic.flush()
         except CallboardError as error:
-            self._record("flush failed", 0, detail=type(error).__name__)
+            self._record("flush failed", operation, detail=type(error).__name__)
             return
-        if unawaited:
-            self._history.stored.update(unawaited)
-            self._record("flushed", 0, unawaited, detail="all")
+        self._history.stored.update(unawaited)
+        self._record("flushed", operation, unawaited, detail="all")
 
     def _begin(self, numbers: tuple[int, ...], acks: str) -> int:
         operation = self._history.operation()

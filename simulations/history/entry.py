@@ -74,6 +74,8 @@ class HistoryEntry(NamedTuple):
     """Deliveries: when the lease ends. Nacks: when the delay does. Who waits for a batch: when that may be not full.
     Restarts: the delay in seconds."""
     detail: str = ""
+    where: str = ""
+    """The line of the program that did it, in a watched run: `path/bank.py:12`."""
 
     def words(self) -> str:
         """The entry as a sentence without its full stop."""
@@ -85,7 +87,7 @@ class HistoryEntry(NamedTuple):
 
     def line(self) -> str:
         """The entry for the trace: short, and complete enough to differ when runs do."""
-        kind, who, operation, topic, partition, group, ids, offsets, attempts, _, detail = self[3:]
+        kind, who, operation, topic, partition, group, ids, offsets, attempts, _, detail = self[3:14]
         if topic:
             return f"{kind} {who} {operation} {group} {topic}/{partition} {offsets} {ids} {attempts} {detail}"
         return f"{kind} {who} {operation} {detail}"
@@ -126,6 +128,15 @@ def _attempt(entry: HistoryEntry) -> str:
     return f" (attempt {numbers[0]})" if len(numbers) == 1 else f" (attempts {numbers[0]} to {numbers[-1]})"
 
 
+def _more(entry: HistoryEntry) -> str:
+    return f" ({entry.detail})" if entry.detail else ""
+
+
+def _events(entry: HistoryEntry) -> str:
+    count = entry.attempts[0]
+    return f"{count or 'no'} event{'' if count == 1 else 's'}"
+
+
 def _of_group(entry: HistoryEntry) -> str:
     return f"consumer {entry.who} of {entry.group}"
 
@@ -137,25 +148,38 @@ _WORDS: Final[dict[str, Callable[[HistoryEntry], str]]] = {
     "unsure": lambda e: (
         f"{e.who} does not know whether this happened: {e.messages} at {e.place} ({e.detail})"
     ),
-    "flushed": lambda e: f"publisher {e.who} was told that everything is synced: {e.messages}",
+    "flush": lambda e: f"publisher {e.who} asks for everything in {e.topic} to be synced",
+    "flushed": lambda e: (
+        f"publisher {e.who} was told that everything is synced{f': {e.messages}' if e.ids else ''}"
+    ),
     "asks": lambda e: f"{_of_group(e)} waits for a message",
     "gave up": lambda e: f"{_of_group(e)} waits no more",
-    "delivered": lambda e: f"{_of_group(e)} was handed {e.place}{_attempt(e)}: {e.messages}",
-    "ack": lambda e: f"{_of_group(e)} acks {e.place}",
+    "delivered": lambda e: f"{_of_group(e)} was handed {e.place}{_attempt(e)}: {e.messages}{_more(e)}",
+    "ack": lambda e: f"{_of_group(e)} acks {e.place}{_more(e)}",
     "acked": lambda e: f"{_of_group(e)} was told that its ack of {e.place} is synced",
-    "nack": lambda e: f"{_of_group(e)} nacks {e.place}{f' ({e.detail})' if e.detail else ''}",
+    "nack": lambda e: f"{_of_group(e)} nacks {e.place}{_more(e)}",
     "nacked": lambda e: f"{_of_group(e)} was told that its nack of {e.place} counts",
-    "release": lambda e: f"{_of_group(e)} gives {e.place} back",
+    "release": lambda e: f"{_of_group(e)} gives {e.place} back{_more(e)}",
     "lost": lambda e: f"{_of_group(e)} was told that its lease on {e.place} is lost",
-    "read": lambda e: f"reader {e.who} read {e.place}: {e.messages}",
+    "read": lambda e: f"reader {e.who} read {e.place}: {e.messages}{_more(e)}",
     "ask": lambda e: f"{e.who} asked {e.topic} question {e.ids[0]}",
     "answered": lambda e: f"{e.who} was answered question {e.ids[0]} by {e.topic}",
     "handled": lambda e: f"actor {e.who} handled question {e.ids[0]}",
+    "tell": lambda e: f"{e.who} tells {e.topic} statement {e.ids[0]}",
+    "told": lambda e: f"{e.who} was told that {e.topic} has accepted statement {e.ids[0]}",
+    "begins": lambda e: f"a life of actor {e.who} begins",
+    "done": lambda e: f"actor {e.who} is done with message {e.ids[0]}",
+    "replied": lambda e: f"actor {e.who} answers question {e.ids[0]}",
+    "written": lambda e: f"actor {e.who} was told that what message {e.ids[0]} asked for is written",
+    "journal read": lambda e: f"actor {e.who} finds {len(e.ids)} events in its journal",
+    "stopping": lambda e: f"actor {e.who} stops",
+    "stopped": lambda e: f"actor {e.who} has stopped",
+    "dead letter": lambda e: f"message {e.ids[0]} to {e.who} is a dead letter ({e.detail})",
     "joined": lambda e: f"{_of_group(e)} joined",
     "call": lambda e: f"{e.who} asks to {e.detail} of {e.topic}",
     "answer": lambda e: f"{e.who} was answered about {e.topic}{f' ({e.detail})' if e.detail else ''}",
     "joining": lambda e: f"{_of_group(e)} asks to join",
-    "gone": lambda e: f"{_of_group(e)} is gone{f' ({e.detail})' if e.detail else ''}",
+    "gone": lambda e: f"{_of_group(e)} is gone{_more(e)}",
     "change": lambda e: f"{e.who} asks to {e.detail.replace('_', ' ', 1)} of {e.topic or e.group}",
     "changed": lambda e: f"{e.who} was told that {e.topic or e.group} is changed {e.detail}".rstrip(),
     "not changed": lambda e: f"{e.who} was told that {e.topic or e.group} is not changed ({e.detail})",
@@ -163,18 +187,38 @@ _WORDS: Final[dict[str, Callable[[HistoryEntry], str]]] = {
     "topics listed": lambda e: f"{e.who} saw the topics {e.detail}",
     "groups listed": lambda e: f"{e.who} saw the groups {e.detail}",
     "settings seen": lambda e: f"{_of_group(e)} goes by the settings {e.detail}",
-    "left": lambda e: f"{_of_group(e)} left{f' ({e.detail})' if e.detail else ''}",
+    "left": lambda e: f"{_of_group(e)} left{_more(e)}",
     "booted": lambda e: f"machine {e.operation} booted",
-    "power cut": lambda e: f"the power of machine {e.operation} was cut",
+    "power cut": lambda e: f"the power of machine {e.operation} was cut{f'; {e.detail}' if e.detail else ''}",
     "killed": lambda e: f"the process on machine {e.operation} was killed",
     "closed": lambda e: f"machine {e.operation} was done",
-    "note": lambda e: e.detail,
+    "note": lambda e: f"{e.who} notes: {e.detail}" if e.who else e.detail,
     "healed": lambda e: "from here on nothing fails any more",
     "fault lasts": lambda e: f"what {e.who} does ends at {e.until:.3f} s",
     "fault": lambda e: f"fault {e.who}: {e.detail}",
     "ActorRestarted": lambda e: f"actor {e.who} is restarted after {e.until:g} s ({e.detail})",
     "IncarnationCrashed": lambda e: f"actor {e.who} crashed ({e.detail})",
     "ActorStarted": lambda e: f"actor {e.who} started",
+    "ActorEnded": lambda e: f"actor {e.who} ended",
     "Escalated": lambda e: f"supervisor {e.who} gave up ({e.detail})",
+    "last power cut": lambda e: f"when all was done, the power was cut once more; {e.detail}",
+    "looked": lambda e: f"the disk was looked at: {e.detail}",
+    "starts": lambda e: f"{e.who} starts {e.detail}",
+    "waits": lambda e: f"{e.who} waits{f' for {e.detail}' if e.detail else ''}",
+    "ends": lambda e: f"{e.who} ends",
+    "is cancelled": lambda e: f"{e.who} is cancelled",
+    "failed": lambda e: f"{e.who} fails: {e.detail}",
+    "broken": lambda e: f"{e.who} found a promise broken: {e.detail}",
+    "stuck": lambda e: e.detail,
+    "asks actor": lambda e: f"{e.who} asks {e.topic}: {e.detail}",
+    "tells actor": lambda e: f"{e.who} tells {e.topic}: {e.detail}",
+    "takes": lambda e: f"actor {e.who} takes from its mailbox: {e.detail}",
+    "has the answer": lambda e: f"{e.who} has the answer of {e.topic}: {e.detail}",
+    "no answer": lambda e: f"{e.who} has no answer of {e.topic}: {e.detail}",
+    "persists": lambda e: f"actor {e.who} writes to its journal: {e.detail}",
+    "persisted": lambda e: f"actor {e.who} was told that its journal holds: {e.detail}",
+    "recovered": lambda e: (
+        f"actor {e.who} found {_events(e)} in its journal{f': {e.detail}' if e.detail else ''}"
+    ),
     "ActorFailed": lambda e: f"actor {e.who} stays down: it crashed too often ({e.detail})",
 }

@@ -109,6 +109,7 @@ class History:
         attempts: tuple[int, ...] = (),
         until: float = 0.0,
         detail: str = "",
+        where: str = "",
     ) -> None:
         """Add an entry; nothing when the machine is dead (Y2)."""
         if 0 < machine <= self._ended:
@@ -132,6 +133,7 @@ class History:
             attempts,
             until,
             detail,
+            where,
         )
         entry = _made(HistoryEntry, fields)
         entries.append(entry)
@@ -172,16 +174,34 @@ class History:
         """Record that a machine has booted."""
         self.record(0, "booted", operation=machine)
 
-    def ended(self, machine: int, how: str) -> None:
-        """A machine's life is over (`how`: "power cut", "killed", "closed"); it records nothing from here on (Y2)."""
-        self.record(0, how, operation=machine)
+    def ended(self, machine: int, how: str, detail: str = "") -> None:
+        """A machine's life is over (`how`: "power cut", "killed", "closed"); it records nothing from here on (Y2).
+
+        `detail`: what that did to its disk.
+        """
+        self.record(0, how, operation=machine, detail=detail)
         self._ended = max(self._ended, machine)
 
     def healed(self) -> None:
         """Record that nothing fails from now on."""
         self.record(0, "healed")
 
+    def until(self, count: int) -> History:
+        """The history as it was with `count` entries, to go on with in another way. The messages are the same."""
+        earlier = History(self.now, limit=self._limit)
+        earlier.ids, earlier.keys, earlier._beside = self.ids, self.keys, self._beside
+        earlier.entries = self.entries[:count]
+        for entry in earlier.entries:
+            earlier._by_kind[entry.kind].append(entry)
+        earlier._operations = self._operations
+        return earlier
+
     # -- looking
+
+    @property
+    def machines(self) -> int:
+        """How many machines have booted."""
+        return len(self.of("booted"))
 
     def __len__(self) -> int:
         return len(self.entries)

@@ -15,6 +15,7 @@ import attrs
 from callboard.actors.partition.spec import partition_directory
 from callboard.log.offline.reader import LogReader
 from callboard.log.offline.verify import LogReport, verify_directory
+from callboard.simulations.history.entry import spans
 from callboard.simulations.history.recorder import History
 
 if TYPE_CHECKING:
@@ -94,6 +95,20 @@ class Surviving:
     """All that verify calls damage, in words."""
     digests: tuple[str, ...] = ()
     """A fingerprint of what each recovery in a row made of the disk; one, or more."""
+
+    def words(self) -> str:
+        """A line of a story: which offsets each partition holds, and how far each group is."""
+        parts = []
+        for left in self.partitions:
+            held = f"offsets {spans(tuple(sorted(left.records)))}" if left.records else "no record"
+            groups = "".join(
+                f", group {group.name} settled all below {group.floor}"
+                + (f" and owes {group.pending}" if group.pending else "")
+                for group in left.groups
+            )
+            parts.append(f"{left.label} holds {held}{groups}")
+        problems = f"; damaged: {', '.join(self.problems[:2])}" if self.problems else ""
+        return f"{'; '.join(parts) or 'it holds no topic'}{problems}"
 
 
 @attrs.frozen

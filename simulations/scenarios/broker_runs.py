@@ -14,8 +14,10 @@ import attrs
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.faults.swarm import FaultSpace
 from callboard.simulations.scenarios.broker_workload import BrokerWorkload
+from callboard.simulations.scenarios.cut_when_told import cut_when_told
 from callboard.simulations.scenarios.draws import (
     BROKER_LIMITS,
+    COUNT_MAX,
     WINDOW_LIMITS,
     between,
     draw_limits,
@@ -231,7 +233,18 @@ class SeveralTopics(BrokerRun):
         )
 
 
-class DiskFullAndHealed(BrokerRun):
+@attrs.frozen(kw_only=True)
+class TightTraffic(Traffic):
+    """Traffic that meets failures."""
+
+    cut_when_told: int = 0
+    """At which success that is told after the first fault the power is cut; 0: never."""
+
+    def _counts(self) -> dict[str, tuple[int, int]]:
+        return Traffic._counts(self) | {"cut_when_told": (self.cut_when_told, COUNT_MAX)}
+
+
+class DiskFullAndHealed:
     """The disk is full now and then, and heals: publishes are refused, everything else continues."""
 
     name = "disk-full-and-healed"
@@ -249,14 +262,38 @@ class DiskFullAndHealed(BrokerRun):
         verbs=("write", "zero", "create", "sync", "rename", "sync_directory"),
         faults=(1, 5),
         horizon_s=1.0,
-        for_s=(0.05, 10.0),
+        for_s=(0.05, 5.0),
     )
 
-    def workload(self, entropy: SeededEntropy) -> Traffic:
-        """Messages that take space."""
-        return attrs.evolve(
-            draw_traffic(entropy), value_bytes=one_of(entropy, (100, 2000, 4000)), acks=("all",), pause_s=0.02
+    def workload(self, entropy: SeededEntropy) -> TightTraffic:
+        """Messages that take space, publishers that soon wait for room, and now and then a power cut at the end."""
+        traffic = draw_traffic(entropy)
+        limits = dict(traffic.limits)
+        if one_of(entropy, (False, True)):
+            limits["pending_bytes"] = between(entropy, 1, 10_000)
+        return TightTraffic(
+            **attrs.asdict(
+                attrs.evolve(
+                    traffic,
+                    value_bytes=one_of(entropy, (100, 2000, 4000)),
+                    acks=one_of(entropy, (("all",), ("all",), ("leader",))),
+                    pause_s=one_of(entropy, (0.0, 0.02)),
+                    latency_s=one_of(entropy, (0.0, 0.002, 0.01)),
+                    refused_s=one_of(entropy, (0.05, 1.0)),
+                    handling_s=one_of(entropy, (0.0, 0.01, 0.05)),
+                    styles=tuple(one_of(entropy, STYLES) for _ in range(between(entropy, 1, 3))),
+                    lag_s=0.0,
+                    limits=tuple(limits.items()),
+                ),
+                recurse=False,
+            ),
+            cut_when_told=one_of(entropy, (0, 1, 1, 2)),
         )
+
+    async def main(self, world: World, workload: TightTraffic) -> None:
+        """Run the clients until everything is settled; the power is cut when something was told after a failure."""
+        cut_when_told(world, workload.cut_when_told)
+        await BrokerWorkload(world, workload).run()
 
 
 class EveryFeature(BrokerRun):

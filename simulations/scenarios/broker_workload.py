@@ -48,12 +48,15 @@ from callboard.simulations.history.catalog import ObservedCatalog
 from callboard.simulations.history.clients import ObservedConsumer, ObservedTopic, consume
 from callboard.simulations.history.surviving import Surviving, look, recover
 from callboard.simulations.scenarios import recreated
+from callboard.simulations.scenarios.closings import Closings
 from callboard.simulations.scenarios.draws import limits_of
 from callboard.simulations.scenarios.mistakes import MistakenClient
+from callboard.simulations.scenarios.moments import Moments, draw_survival
 from callboard.simulations.scenarios.operator import OPERATOR_S, is_passing, leaves, restart_failed
 from callboard.simulations.scenarios.points import mark
 from callboard.simulations.scenarios.traffic import EXTENDED, IMPATIENT, Traffic
 from callboard.simulations.violations import Violation
+from callboard.simulations.world import bounds
 
 if TYPE_CHECKING:
     from callboard.simulations.world import Machine, World
@@ -73,6 +76,12 @@ MAX_BACKOFF_S: Final = 1.0
 FLUSH_EVERY: Final = 20
 LIST_EVERY_S: Final = 0.5
 """How often the members of groups are noted."""
+INSPECTED: Final = ("publish", "deliver", "ack", "acked", "nacked", "released", "published")
+"""Steps of clients at which it is looked inside,"""
+BESIDE_BYTES: Final = 1_000
+"""More than any message has besides its value and its key."""
+INSPECT_EVERY: Final = 4
+"""at every so many-th."""
 MOMENT_S: Final = 0.002
 """How long an impatient consumer waits for a message."""
 BY_HISTORY: Final = (
@@ -127,6 +136,15 @@ class BrokerWorkload:
             ),
         )
         world.limits = limits_of(traffic.limits)
+        world.inspect = self._inspect
+        world.disk.latency_s = max(0.0, traffic.latency_s)
+        self._probes_passed = 0
+        self._publishing: dict[str, int] = {}
+        """Publishers that publish something now, by name, with the number of their machine."""
+        self._largest_bytes = 1
+        """More than the bytes of any one publish."""
+        self.moments = Moments(world, 0 if self.terms.beyond else traffic.moments)
+        self._closings = Closings(world, traffic)
         self._recreated = recreated.RecreatedTopic(world, self.settings)
         self._mistaken = MistakenClient(world, traffic.mistakes)
         self.is_done = False
@@ -149,6 +167,20 @@ class BrokerWorkload:
         publishers = max(1, traffic.publishers)
         self._waiting = [deque(numbers[index::publishers]) for index in range(publishers)]
 
+    def _inspect(self, probe: str) -> None:
+        """Now and then look inside the runtime, and the consumers."""
+        self._probes_passed += 1
+        machine = self.world.machine
+        if probe not in INSPECTED or self._probes_passed % INSPECT_EVERY or machine is None:
+            return
+        problem = bounds.inside(machine, self._largest_bytes)
+        if machine.number not in self._publishing.values() and machine.runtime is not None:
+            problem = problem or bounds.left_in_hand(machine.runtime, self.traffic.topic_names)
+        for consumer in () if problem else self.world.consumers.values():
+            problem = problem or bounds.of_consumer(consumer.inner)
+        if problem:
+            raise self.world.broken(Violation(bounds.PROMISE, problem))
+
     # -- a run
 
     async def run(self) -> Surviving:
@@ -157,18 +189,28 @@ class BrokerWorkload:
         surviving = await self.surviving()
         mark(self.world, surviving)
         # When the disk refused anything, closing may have left unsynced what nobody was promised.
-        refused = any(label.startswith(DISK_FAILURES) for label in self.world.fault_counts)
-        enforce(self.world.history, surviving, attrs.evolve(self.terms, leader_may_vanish=refused))
+        terms = attrs.evolve(self.terms, leader_may_vanish=self._has_refused)
+        enforce(self.world.history, surviving, terms)
+        await self.moments.check(self.terms)
         return surviving
+
+    @property
+    def _has_refused(self) -> bool:
+        """Whether the disk has failed with anything so far."""
+        return any(label.startswith(DISK_FAILURES) for label in self.world.fault_counts)
 
     async def run_clients(self) -> None:
         """Until everything is settled, or waited for too long; in the end the power is lost once more."""
         self.world.spawn(self._watch)
         await self.world.machine_until_done(self.life)
         self.is_done = True
+        self.world.disk.latency_s = 0.0
+        self.moments.end()
         self.world.heal()
         if not self.terms.beyond:
-            self.world.disk.crash()
+            survival = draw_survival(self.world.entropy.fork("last power cut"))
+            self.world.disk.crash(survival.choosing(self.world.disk.damage_budget))
+            self.world.history.note("last power cut", self.world.disk.left_in_words())
 
     async def surviving(self) -> Surviving:
         """What is left; in every third world it is recovered twice, to compare what that leaves, to the byte.
@@ -176,6 +218,7 @@ class BrokerWorkload:
         And a third time when the second differs: journals that are long are gone on with in another file, once.
         """
         world = self.world
+        self.moments.note_unknown_ends(world.history, world.disk)
 
         def open_runtime() -> callboard.Runtime:
             return callboard.open_runtime(
@@ -193,6 +236,7 @@ class BrokerWorkload:
             recovered = await recover(world.disk, open_runtime)
             digests.append("\n".join([recovered.digest, *fingerprints(world.disk.files())]))
         surviving = await look(world.history, world.disk, recovered)
+        world.history.note("looked", surviving.words())
         partitions = tuple(part for part in surviving.partitions if part.topic != recreated.NAME)
         return attrs.evolve(surviving, partitions=partitions, digests=tuple(digests))
 
@@ -202,10 +246,15 @@ class BrokerWorkload:
         with trio.move_on_after(self.heal_at_s):
             await world.healed.wait()
         world.heal()
+        short = world.history.of("OpeningLacksSpace")
+        if short:  # what lacked space for so long may wait as long again
+            self.patience_s += world.now - short[0].time + SLACK_S
+            self.terms = attrs.evolve(self.terms, liveness_s=self.patience_s)
         calm_s = max(world.now, self.busy_until_s)
         await trio.sleep(calm_s + self.patience_s - world.now)
-        if self._cut_at_s > calm_s:
-            await trio.sleep(self._cut_at_s + self.patience_s - world.now)
+        while (ended_s := max(self._cut_at_s, self._closings.closed_at_s)) > calm_s:
+            calm_s = ended_s
+            await trio.sleep(calm_s + self.patience_s - world.now)
         if not self.is_done:
             # Being late is often the consequence of what the history tells already.
             broken = check_all(world.history, Surviving(()), self.terms, BY_HISTORY)
@@ -226,7 +275,9 @@ class BrokerWorkload:
 
     async def life(self, machine: Machine) -> None:
         """Sessions until one comes to its end; what an operator would try again is tried again."""
+        self.moments.note_unknown_ends(self.world.history, self.world.disk)
         while True:
+            self._closings.was_early = False
             try:
                 await self.session(machine)
             except (CallboardError, BaseExceptionGroup) as error:
@@ -240,7 +291,9 @@ class BrokerWorkload:
                 self.world.probe("operator")
                 await trio.sleep(OPERATOR_S)
             else:
-                if not self.reopens:
+                self.moments.closed()
+                await self._closings.closed(machine, has_refused=self._has_refused)
+                if not self._closings.was_early and not self.reopens:
                     return
                 self.reopens = False
 
@@ -250,8 +303,10 @@ class BrokerWorkload:
         async with machine.open_runtime() as runtime:
             names = traffic.topic_names
             topics = [await runtime.create_topic(name, **self.settings) for name in names]
+            self.moments.serves(topics)
             read = topics[0] if len(topics) == 1 else TopicsTogether(runtime, names)
             async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._closings.close_soon, nursery.cancel_scope, name="closing")
                 nursery.start_soon(restart_failed, runtime, name="operator")
                 for group, style in zip(traffic.groups, traffic.styles, strict=True):
                     for index in range(max(1, traffic.consumers)):
@@ -323,15 +378,31 @@ class BrokerWorkload:
                 end = await self._publish(observed[turn % len(observed)], numbers, acks)
             if end == "refused":
                 waiting.extendleft(reversed(numbers))
-                await trio.sleep(OPERATOR_S)
+                await trio.sleep(max(0.01, traffic.refused_s))
             elif traffic.pause_s > 0:
                 await trio.sleep(traffic.pause_s)
+            if traffic.flush_every > 0 and turn % traffic.flush_every == 0:
+                for topic in observed:
+                    await topic.flush()
         if "none" in traffic.acks:
             for topic in observed:
                 await topic.flush()
 
     async def _publish(self, topic: ObservedTopic, numbers: list[int], acks: str) -> str:
-        traffic, messages = self.traffic, [self.message(number) for number in numbers]
+        messages = [self.message(number) for number in numbers]
+        size_bytes = sum(len(value) + len(key or b"") + BESIDE_BYTES for value, key in messages)
+        self._largest_bytes = max(self._largest_bytes, size_bytes)
+        machine = self.world.machine
+        self._publishing[topic.who] = 0 if machine is None else machine.number
+        try:
+            return await self._publish_now(topic, numbers, messages, acks)
+        finally:
+            self._publishing.pop(topic.who, None)
+
+    async def _publish_now(
+        self, topic: ObservedTopic, numbers: list[int], messages: list[tuple[bytes, bytes | None]], acks: str
+    ) -> str:
+        traffic = self.traffic
         headers, timestamps = list(map(traffic.headers, numbers)), list(map(traffic.timestamp, numbers))
         if len(messages) == 1:
             value, key = messages[0]

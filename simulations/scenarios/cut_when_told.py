@@ -6,29 +6,38 @@ written once more, a journal that heals, a partition that has just restarted.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from callboard.simulations.world import World
 
 TOLD: Final = ("acked", "published")
+FAILURES: Final = ("FailVerb", "FullDisk", "ShortWrite", "CrashActor", "CrashInBatch")
+"""What is waited for: labels of faults."""
+CUTS: Final = 2
 DOWN_S: Final = 0.05
 
 
 def cut_when_told(world: World, count: int) -> None:
-    """Cut the power when clients were told so many times of success after the first fault; 0: never."""
-    left = count
+    """Cut the power when clients were told of success for the so many-th time since a fault struck; 0: never."""
+    left, cuts = 0, 0
 
-    def told() -> None:
-        nonlocal left
+    def told(probe: str) -> None:
+        nonlocal left, cuts
+        world.probes.wait(probe, 1, "", partial(told, probe))
         left -= 1
-        if left == 0 and not world.healed.is_set():
+        if left == 0 and cuts < CUTS and not world.healed.is_set():
+            cuts += 1
             world.cut_power(down_s=DOWN_S)
 
-    def failed() -> None:
-        for probe in TOLD:
-            for passing in range(1, count + 1):
-                world.probes.wait(probe, passing, "", told)
+    def failed(label: str) -> None:
+        nonlocal left
+        world.probes.wait("fault", 1, label, partial(failed, label))
+        left = count
 
     if count > 0:
-        world.probes.wait("fault", 1, "", failed)
+        for label in FAILURES:
+            world.probes.wait("fault", 1, label, partial(failed, label))
+        for probe in TOLD:
+            world.probes.wait(probe, 1, "", partial(told, probe))

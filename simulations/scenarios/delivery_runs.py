@@ -82,8 +82,6 @@ class DeliveryTraffic(Traffic):
     """For how long a message is waited for by those who do not wait for ever."""
     rest_s: float = 0.0
     """How long a consumer does nothing when it has given something back, shortened its lease, or forgotten it."""
-    latency_s: float = 0.0
-    """How long the disk takes for each plan and each read, so that what happens at a moment happens amid them."""
     reopenings: int = 0
     """How often the runtime is closed and opened again."""
     reopen_s: float = 1.0
@@ -124,14 +122,6 @@ class DeliveryWorkload(BrokerWorkload):
         self._asked: Counter[str] = Counter()
         self._reopenings = traffic.reopenings
         cut_when_told(world, traffic.cut_when_told)
-        world.disk.latency_s = max(0.0, traffic.latency_s)
-
-    async def run_clients(self) -> None:
-        """The disk takes its time until the clients are done."""
-        try:
-            await super().run_clients()
-        finally:
-            self.world.disk.latency_s = 0.0
 
     async def beside(self, machine: Machine, runtime: Any, nursery: trio.Nursery) -> None:
         """Close the runtime after a while, in good order."""

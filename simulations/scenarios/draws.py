@@ -50,11 +50,21 @@ SMALL: Final[dict[str, tuple[int, int]]] = {
     "leased_batches": (1, 4),
     "window_bytes": (20, 4_000),
     "range_records": (1, 100),
+    "window_span_records": (1, 50),
+    "window_compact_records": (1, 20),
+    "tail_compact_batches": (1, 20),
+    "cancelled_sift_bytes": (1, 2_000),
+    "gather_bytes": (1, 2_000),
     "consumer_ids_per_block": (1, 10),
 }
 """What a small value is: from, to. The others are never reached in a run: of these, large is as good as usual."""
 LARGE: Final[dict[str, int]] = {"open_segments": 64, "prefetch": 1_000, "fetch_bytes": 64 << 20}
-WINDOW_LIMITS: Final = ("window_bytes", "range_records")
+WINDOW_LIMITS: Final = (
+    "window_bytes",
+    "range_records",
+    "window_span_records",
+    "window_compact_records",
+)
 """Those that only groups with an order come by."""
 CATALOG_LIMITS: Final = ("consumer_ids_per_block",)
 """Those that only many consumers, one after the other, come by."""

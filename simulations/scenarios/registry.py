@@ -9,6 +9,13 @@ from typing import Any, Final
 import attrs
 
 from callboard.simulations.scenarios.actor_runs import PlainActors, SupervisorTrees
+from callboard.simulations.scenarios.aimed_runs import (
+    FailingJournals,
+    FailingSyncs,
+    SmuggledFrames,
+    StoredIndex,
+    UnsyncedAndSeen,
+)
 from callboard.simulations.scenarios.broker_runs import (
     CrashStorms,
     DiskFullAndHealed,
@@ -23,6 +30,7 @@ from callboard.simulations.scenarios.catalog_runs import TopicsAndGroups
 from callboard.simulations.scenarios.damage_runs import DamagedMiddle
 from callboard.simulations.scenarios.delivery_runs import Deliveries
 from callboard.simulations.scenarios.isolation_runs import OneTopicFails
+from callboard.simulations.scenarios.program_runs import ActorPrograms
 from callboard.simulations.scenarios.recorded_runs import RecordedDay, RecordedTraffic
 from callboard.simulations.scenarios.retention_runs import RetentionAgainstReaders
 from callboard.simulations.scenarios.scenario import Scenario
@@ -37,6 +45,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         OrderPerKey(),
         SupervisorTrees(),
         PlainActors(),
+        ActorPrograms(),
         RetentionAgainstReaders(),
         DiskFullAndHealed(),
         DamagedMiddle(),
@@ -45,6 +54,11 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         TopicsAndGroups(),
         OneTopicFails(),
         Deliveries(),
+        SmuggledFrames(),
+        StoredIndex(),
+        FailingSyncs(),
+        FailingJournals(),
+        UnsyncedAndSeen(),
         RecordedTraffic(),
         RecordedDay(),
     )

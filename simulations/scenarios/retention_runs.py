@@ -67,6 +67,7 @@ class RetentionAgainstReaders:
 
     def workload(self, entropy: SeededEntropy) -> RetentionTraffic:
         """Some 100 to 400 KiB a partition, of which 128 or 256 are kept."""
+        stored = entropy.fork("stored")
         return RetentionTraffic(
             messages=between(entropy, 100, 160),
             partitions=between(entropy, 1, 2),
@@ -85,6 +86,10 @@ class RetentionAgainstReaders:
             drop_unread=one_of(entropy, (False, True)),
             readers=between(entropy, 0, 2),
             acks=one_of(entropy, (("all",), ("all",), ("all", "none"), ("none",))),
+            moments=between(stored, 0, 3),
+            closings=one_of(stored, (0, 0, 1, 2)),
+            close_after_s=one_of(stored, (0.1, 0.5)),
+            flush_every=one_of(stored, (0, 3)),
             limits=draw_limits(entropy.fork("limits")),
         )
 

@@ -59,6 +59,10 @@ class Traffic:
     keys: int = 5
     """Keys to publish under; 0 for none."""
     value_bytes: int = 40
+    noise_every: int = 0
+    """Every so many-th message has a value that no compression shortens; 0 for none."""
+    keyless_every: int = 0
+    """Every so many-th message has no key, where the others have one; 0 for none."""
     annotate_every: int = 0
     """Every so many-th message has headers and a time of its own; 0 for none."""
     compression: str = "none"
@@ -67,8 +71,16 @@ class Traffic:
     """Between two publishes of a publisher."""
     acks: tuple[str, ...] = ("all",)
     """Levels, in turns."""
+    flush_every: int = 0
+    """After so many publishes a publisher has everything synced; 0: only in the end, and for level `none`."""
+    closings: int = 0
+    """How often the runtime is closed in good order under way, and opened again."""
+    close_after_s: float = 0.1
+    """How long it was open then."""
     patience_s: float = 0.0
     """How long a publisher waits for each publish before it gives up and goes on; 0: for ever."""
+    refused_s: float = 1.0
+    """How long a publisher that was refused waits before it tries again."""
     segment_bytes: int = SEGMENT_BYTES_MIN
     styles: tuple[str, ...] = ("one by one", "batches")
     """A group each; none, and nobody consumes, so that nothing is synced for an ack's sake."""
@@ -104,8 +116,13 @@ class Traffic:
     cut_at_end: bool = False
     """Whether the power is cut when everything is settled, before the runtime is closed."""
     poll_s: float = 0.2
+    moments: int = 0
+    """At how many moments a copy of the disk is taken, to see what an end of the machine would have left there."""
     retries: int = 0
     """How many publishes, in all, are repeated after an indefinite error."""
+    latency_s: float = 0.0
+    """How long the disk takes for each plan and each read: commits are shared, and what happens at a moment of time
+    happens amid them."""
     limits: DrawnLimits = ()
     """Limits of the runtime that are not the usual ones."""
 
@@ -134,6 +151,8 @@ class Traffic:
             "recreations": (self.recreations, COUNT_MAX),
             "mistakes": (self.mistakes, COUNT_MAX),
             "consumers of all groups": (max(1, self.consumers) * len(self.styles), ACTORS_MAX),
+            "closings": (self.closings, COUNT_MAX),
+            "moments": (self.moments, NAMES_MAX),
             "retries": (self.retries, COUNT_MAX),
         }
 
@@ -166,6 +185,7 @@ class Traffic:
             )
             + self._in_turn_s
             + max(0.0, self.lag_s)
+            + 20.0 * self.messages * max(0.0, self.latency_s)
             + 2.0 * max(0.05, self.poll_s)
         )
 
@@ -179,27 +199,36 @@ class Traffic:
     def value(self, number: int) -> bytes:
         """The payload of a message: nobody else's."""
         text = b"message %d " % number
-        return text + b"." * (self.value_bytes - len(text))
+        left = max(0, self.value_bytes - len(text))
+        return text + (
+            SeededEntropy(number).bytes(left) if _is_nth(number, self.noise_every) else b"." * left
+        )
 
     def key(self, number: int) -> bytes | None:
         """The key of a message."""
-        return b"key %d" % (number % self.keys) if self.keys > 0 else None
+        if self.keys <= 0 or _is_nth(number, self.keyless_every):
+            return None
+        return b"key %d" % (number % self.keys)
 
     def headers(self, number: int) -> dict[str, bytes] | None:
         """The headers of a message."""
-        return {"number": b"%d" % number, "of": TOPIC.encode()} if self._is_annotated(number) else None
+        return (
+            {"number": b"%d" % number, "of": TOPIC.encode()} if _is_nth(number, self.annotate_every) else None
+        )
 
     def timestamp(self, number: int) -> datetime | None:
         """The own time of a message."""
-        return FIRST_TIMESTAMP + timedelta(seconds=number) if self._is_annotated(number) else None
+        return FIRST_TIMESTAMP + timedelta(seconds=number) if _is_nth(number, self.annotate_every) else None
 
-    def _is_annotated(self, number: int) -> bool:
-        return self.annotate_every > 0 and number % self.annotate_every == 0
+
+def _is_nth(number: int, every: int) -> bool:
+    return every > 0 and number % every == 0
 
 
 def draw_traffic(entropy: SeededEntropy, *, messages: tuple[int, int] = (4, 120)) -> Traffic:
     """Some traffic for a broker: a few publishers, one to three groups, short leases now and then."""
     levels = one_of(entropy, LEVELS)
+    stored = entropy.fork("stored")
     return Traffic(
         messages=sized(entropy, *messages),
         partitions=sized(entropy, 1, 3),
@@ -219,6 +248,13 @@ def draw_traffic(entropy: SeededEntropy, *, messages: tuple[int, int] = (4, 120)
         nack_every=one_of(entropy, (0, 0, 13)),
         forget_every=one_of(entropy, (0, 0, 29)),
         poll_s=uniform(entropy, 0.05, 0.5),
+        compression=one_of(stored, ("none", "none", "gzip", "zstd")),
         retries=one_of(entropy, (0, 0, 5)),
+        moments=between(stored, 0, 4),
+        noise_every=one_of(stored, (0, 0, 1, 3)),
+        keyless_every=one_of(stored, (0, 0, 2, 3)),
+        flush_every=one_of(stored, (0, 0, 1, 3)),
+        closings=one_of(stored, (0, 0, 1, 2)),
+        close_after_s=one_of(stored, (0.02, 0.1, 0.5)),
         limits=draw_limits(entropy.fork("limits")),
     )

@@ -15,8 +15,7 @@ from typing import Any, Final
 
 from callboard.log.errors import InternalError
 from callboard.simulations.history import HistoryEntry
-from callboard.simulations.search.story import Story, StoryLine
-from callboard.simulations.violations import Violation
+from callboard.simulations.search.story import FAULTS, WAITING, Story, StoryLine, entry_words, first_of
 from callboard.simulations.world import Run
 
 ENTRIES_MAX: Final = 30_000
@@ -26,14 +25,14 @@ WORDS_MAX: Final = 1_000
 
 FAULT, BROKEN, COMPUTER, HEALED = 1, 2, 4, 8
 COMPUTERS: Final = frozenset({"booted", "power cut", "killed", "closed"})
-FAULTS: Final = frozenset({"fault", "power cut", "killed", "IncarnationCrashed", "ActorFailed", "Escalated"})
-LANE_ORDER: Final = ("world", "machine", "publisher", "actor", "consumer")
+LANE_ORDER: Final = ("world", "machine", "task", "publisher", "actor", "consumer")
+ARROWS: Final = {"publish": "delivered", "asks actor": "takes", "tells actor": "takes"}
+"""What messages go from and to, by kinds of entries."""
 
 
 def report_page(run: Run, story: Story) -> str:
     """The report as the text of one HTML file; `story` is that of the run."""
     failure = run.failure
-    first = failure.first if isinstance(failure, Violation) else None
     page = pkgutil.get_data(__package__, "report.html")
     if page is None:
         raise InternalError(
@@ -44,7 +43,7 @@ def report_page(run: Run, story: Story) -> str:
         "HEAD": _head(story, broken=failure is not None),
         "COMMAND": html.escape(story.command),
         "STORY": "\n".join(_story(story)),
-        "DATA": _embedded(_data(run.history.entries, first, story.words)),
+        "DATA": _embedded(_data(run.history.entries, first_of(run), story.words)),
     }
     # One pass, so that nothing that was filled in can be taken for a place to fill in.
     pieces = page.decode("utf-8").split("{{")
@@ -58,10 +57,14 @@ def report_page(run: Run, story: Story) -> str:
 def _head(story: Story, *, broken: bool) -> str:
     subject, _, rest = story.title.partition(": ")
     kind = "promise" if broken else "well"
-    return (
+    head = (
         f'<h1>{html.escape(subject)}: <span class="{kind}">{html.escape(rest)}</span></h1>\n'
         f"<p>{html.escape(story.words[:4_000])}</p>"
     )
+    if not story.waiting:
+        return head
+    lines = "".join(f"<li>{html.escape(line[:WORDS_MAX])}</li>\n" for line in story.waiting)
+    return f'{head}\n<h2>{WAITING}</h2>\n<ul class="waiting">\n{lines}</ul>'
 
 
 def _story(story: Story) -> Iterator[str]:
@@ -86,8 +89,8 @@ def _story_line(line: StoryLine) -> str:
         return f'<li class="omitted">{words}</li>'
     kind = "broken" if line.is_divergence else "fault" if line.is_fault else ""
     return (
-        f'<li><button type="button" class="{kind}" data-entry="{line.number}"><time>{line.time:.3f} s</time>'
-        f"<span>{words}</span></button></li>"
+        f'<li><button type="button" class="{kind}" data-entry="{line.number}"><i>{line.number}</i>'
+        f"<time>{line.time} s</time><span>{words}</span></button></li>"
     )
 
 
@@ -102,7 +105,8 @@ def _data(entries: Sequence[HistoryEntry], first: HistoryEntry | None, words: st
     entries = _kept(entries, first)
     names = [_lane(entry) for entry in entries]
     kinds = _lane_kinds(entries, names)
-    lanes = sorted(kinds, key=lambda name: (LANE_ORDER.index(kinds[name]), name))
+    # Tasks in the order in which they appear, the others by name.
+    lanes = sorted(kinds, key=lambda name: (LANE_ORDER.index(kinds[name]), kinds[name] != "task" and name))
     at = {name: index for index, name in enumerate(lanes)}
     return {
         "words": words,
@@ -113,7 +117,7 @@ def _data(entries: Sequence[HistoryEntry], first: HistoryEntry | None, words: st
                 round(entry.time, 6),
                 at[name],
                 entry.kind,
-                entry.words()[:WORDS_MAX],
+                entry_words(entry)[:WORDS_MAX],
                 _mark(entry, first),
                 entry.machine,
                 list(entry.ids[:IDS_MAX]),
@@ -137,9 +141,9 @@ def _kept(entries: Sequence[HistoryEntry], first: HistoryEntry | None) -> Sequen
 def _lane(entry: HistoryEntry) -> str:
     if entry.kind in COMPUTERS:
         return "machine"
-    if not entry.who or entry.kind in ("fault", "note", "healed"):
+    if not entry.who or entry.kind in ("fault", "healed"):
         return "world"
-    return f"{entry.who} ({entry.group})" if entry.group else entry.who
+    return f"{entry.who} ({entry.group})" if entry.group and not entry.where else entry.who
 
 
 def _lane_kinds(entries: Sequence[HistoryEntry], names: Sequence[str]) -> dict[str, str]:
@@ -147,6 +151,8 @@ def _lane_kinds(entries: Sequence[HistoryEntry], names: Sequence[str]) -> dict[s
     for entry, name in zip(entries, names, strict=True):
         if name in ("world", "machine"):
             kinds[name] = name
+        elif entry.where or kinds.get(name) == "task":
+            kinds[name] = "task"
         elif entry.group:
             kinds[name] = "consumer"
         elif entry.kind in ("publish", "published", "flushed"):
@@ -166,15 +172,17 @@ def _mark(entry: HistoryEntry, first: HistoryEntry | None) -> int:
 
 
 def _arrows(entries: Sequence[HistoryEntry]) -> list[list[int]]:
-    """From each publish of a message to its deliveries, by position."""
-    published: dict[int, int] = {}
+    """From where each message is sent to where it arrives, by position."""
+    sent: dict[int, tuple[int, str]] = {}
     arrows: list[list[int]] = []
     for at, entry in enumerate(entries):
-        if entry.kind == "publish":
+        if entry.kind in ARROWS:
             for number in entry.ids:
-                published[number] = at
-        elif entry.kind == "delivered" and len(arrows) < ARROWS_MAX:
-            sources = {published[number] for number in entry.ids if number in published}
+                sent[number] = at, ARROWS[entry.kind]
+        elif entry.kind in ARROWS.values() and len(arrows) < ARROWS_MAX:
+            sources = {
+                sent[number][0] for number in entry.ids if number in sent and sent[number][1] == entry.kind
+            }
             arrows += [[source, at] for source in sorted(sources)]
     return arrows
 

@@ -1,13 +1,15 @@
 """The story of a failed run: who did what when, in words, and where it first departed from the promise.
 
 Of a short history everything is told. Of a long one what concerns the entry at which the promise was first seen broken:
-entries about the same messages, offsets or operation, faults that had an effect, machines and actors that went down and
-came back, the end. What was left out is counted.
+entries about the same messages, offsets or operation, and about what the failure's words quote; faults that had an
+effect, machines and actors that went down and came back, and what came just before; the end. What was left out is
+counted. In a watched run, which tells every step of the program, what the broker's own actors do in order is left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise, zip_longest
 from typing import Final
 
 import attrs
@@ -15,27 +17,40 @@ import attrs
 from callboard.simulations.history import HistoryEntry
 from callboard.simulations.search.replay import promise_of, words_of
 from callboard.simulations.violations import Violation
-from callboard.simulations.world import Run
+from callboard.simulations.watching import code_at, shown_place, told
+from callboard.simulations.world import Run, SimulationStuck
 
 SHORT_ENTRIES: Final = 40
+SHORT_WATCHED_ENTRIES: Final = 80
 LINES_MAX: Final = 80
-DRAMATIC: Final = frozenset(
-    {
+JUST_BEFORE: Final = 8
+"""So many entries before a machine or an actor goes down are told, and three times as many before the failure."""
+QUOTED_CHARACTERS_MIN: Final = 4
+DOWN: Final = frozenset({"power cut", "killed", "IncarnationCrashed"})
+FAILED: Final = frozenset({"failed", "broken", "stuck"})
+DRAMATIC: Final = (
+    DOWN
+    | FAILED
+    | {
         "booted",
-        "power cut",
-        "killed",
         "closed",
         "healed",
         "fault",
         "note",
-        "IncarnationCrashed",
         "ActorRestarted",
         "ActorFailed",
         "Escalated",
+        "last power cut",
+        "looked",
+        "recovered",
     }
 )
 """Kinds of entries that matter to any failure."""
-
+FAULTS: Final = DOWN | {"fault", "failed", "ActorFailed", "Escalated"}
+"""Kinds of entries that are marked as faults, or as what follows from them."""
+ORDERLY: Final = frozenset({"ActorStarted", "ActorEnded", "GroupCreated", "GroupDeleted"})
+"""What the broker's own actors do in every run."""
+USERS: Final = "user/"
 
 LIVES: Final = frozenset({"delivered", "joined", "left"})
 """Their operation is a consumer's life, which is long."""
@@ -46,7 +61,8 @@ class StoryLine:
     """One line of a story. `number` is the entry's; -1 for a remark of how many were left out."""
 
     number: int
-    time: float
+    time: str
+    """Virtual seconds, with as many digits as tell apart the times of a story."""
     words: str
     is_fault: bool = False
     is_divergence: bool = False
@@ -63,41 +79,83 @@ class Story:
     faults: tuple[str, ...]
     lines: tuple[StoryLine, ...]
     command: str
+    waiting: tuple[str, ...] = ()
+    """Where each task waited when it failed, and for what."""
 
     def text(self) -> str:
         """The story as lines of text."""
-        parts = [self.title, f"  {self.words}", "", *self.remarks, *([""] if self.remarks else [])]
+        parts = [self.title, f"  {self.words}", ""]
+        if self.waiting:
+            parts += [f"{WAITING}:", *(f"  - {line}" for line in self.waiting), ""]
+        parts += [*self.remarks, *([""] if self.remarks else [])]
         if self.faults:
             parts += ["What was made to fail:", *(f"  - {fault}" for fault in self.faults), ""]
         if self.lines:
-            parts += ["What happened:", *(_told(line) for line in self.lines), ""]
+            parts += ["What happened:", *self._told(), ""]
         return "\n".join([*parts, "To see it again:", f"  {self.command}"])
 
+    def _told(self) -> Iterator[str]:
+        wide = max(len(str(line.number)) for line in self.lines)
+        for line in self.lines:
+            if line.number < 0:
+                yield f"   {'':{wide}} {'':12} ... {line.words}"
+                continue
+            mark = ">>" if line.is_divergence else " !" if line.is_fault else "  "
+            yield f"{mark} {line.number:{wide}} {line.time:>10} s  {line.words}"
 
-def _told(line: StoryLine) -> str:
-    if line.number < 0:
-        return f"               ... {line.words}"
-    mark = ">>" if line.is_divergence else " !" if line.is_fault else "  "
-    return f"{mark} {line.time:10.3f} s  {line.words}"
+
+WAITING: Final = "Where each task waited"
 
 
 def tell(run: Run, command: str, scenario: str, remarks: Sequence[str] = ()) -> Story:
     """The story of a run that failed. `remarks` are lines that stand before it."""
     failure = run.failure
-    title, words, first = f"{scenario}, seed {run.seed}: it ends well", "", None
+    title, words = f"{scenario}, seed {run.seed}: it ends well", ""
+    waiting: tuple[str, ...] = ()
     if failure is not None:
         title = f"{scenario}, seed {run.seed}: broken promise: {promise_of(failure)}"
         words = words_of(failure)
-        first = failure.first if isinstance(failure, Violation) else None
+        if isinstance(failure, SimulationStuck):
+            waiting = tuple(told(run.waiting))
+            words = words.partition("\n")[0] if waiting else words
+        else:  # those that only wait for others to end say nothing
+            waiting = tuple(told([each for each in run.waiting if not each.wait.is_for_end]))
     entries = run.history.entries
+    if not run.plan.faults:
+        entries = [entry for entry in entries if entry.kind != "healed"]
+    first = first_of(run)
     return Story(
         title=title,
         words=words,
         remarks=tuple(remarks),
         faults=tuple(_faults(run)),
-        lines=tuple(_lines(entries, picked(entries, first), first)),
+        lines=tuple(_lines(entries, picked(entries, first, words), first)),
         command=command,
+        waiting=waiting,
     )
+
+
+def first_of(run: Run) -> HistoryEntry | None:
+    """The entry at which the failure showed: where the disk was looked at last, if only that told."""
+    failure = run.failure
+    if not isinstance(failure, Violation):
+        return run.first
+    if failure.first is not None or run.first is not None:
+        return failure.first or run.first
+    looks = run.history.of("looked")
+    return looks[-1] if looks else None
+
+
+def entry_words(entry: HistoryEntry) -> str:
+    """An entry in words, with the line of the program that did it."""
+    words = entry.words()
+    if not entry.where:
+        return words
+    place = shown_place(entry.where)
+    if entry.kind == "waits":
+        code = code_at(entry.where)
+        return f"{entry.who} waits at {place}{words.removeprefix(f'{entry.who} waits')}{f': {code}' if code else ''}"
+    return f"{words}  [{place}]"
 
 
 def _faults(run: Run) -> Iterator[str]:
@@ -107,18 +165,74 @@ def _faults(run: Run) -> Iterator[str]:
         yield f"{fault.words()} ({times})"
 
 
-def picked(entries: Sequence[HistoryEntry], first: HistoryEntry | None) -> list[HistoryEntry]:
-    """The entries that the story needs, in order, at most `LINES_MAX`."""
-    if len(entries) <= SHORT_ENTRIES:
+def picked(
+    entries: Sequence[HistoryEntry], first: HistoryEntry | None, words: str = ""
+) -> list[HistoryEntry]:
+    """The entries that the story needs, in order, at most `LINES_MAX`. `words` are the failure's."""
+    if not any(entry.where for entry in entries):
+        return _picked(entries, first, SHORT_ENTRIES)
+    program = [
+        entry
+        for before, entry in pairwise([None, *(entry for entry in entries if not _is_orderly(entry))])
+        if entry is not None and not _is_repeat(before, entry)
+    ]
+    if len(program) <= SHORT_WATCHED_ENTRIES:
+        return program
+    ids = {number for entry in program if _is_quoted(entry, words) for number in entry.ids}
+    close = {entry.number for entry in _just_before(program)}
+    chosen = [
+        entry
+        for entry in program
+        if entry.kind in DRAMATIC
+        or entry.number in close
+        or not ids.isdisjoint(entry.ids)
+        or _concerns(entry, first)
+    ]
+    return _nearest(chosen, first or program[-1])
+
+
+def _is_repeat(before: HistoryEntry | None, entry: HistoryEntry) -> bool:
+    """Whether a task does nothing but what it did just now."""
+    return (
+        before is not None and entry.kind == "waits" and before[3:] == entry[3:] and before.time == entry.time
+    )
+
+
+def _is_orderly(entry: HistoryEntry) -> bool:
+    return (entry.kind in ORDERLY and not entry.who.startswith(USERS)) or (
+        entry.kind == "recovered" and not entry.attempts[0]
+    )
+
+
+def _is_quoted(entry: HistoryEntry, words: str) -> bool:
+    """Whether the failure's words quote what this entry is about."""
+    return len(entry.detail) >= QUOTED_CHARACTERS_MIN and bool(entry.ids) and entry.detail in words
+
+
+def _just_before(entries: Sequence[HistoryEntry]) -> Iterator[HistoryEntry]:
+    """What came last before something went down, and before the end."""
+    for at, entry in enumerate(entries):
+        count = 3 * JUST_BEFORE if entry.kind in FAILED or at == len(entries) - 1 else JUST_BEFORE
+        if entry.kind in DOWN | FAILED or at == len(entries) - 1:
+            yield from entries[max(0, at - count) : at]
+
+
+def _picked(entries: Sequence[HistoryEntry], first: HistoryEntry | None, short: int) -> list[HistoryEntry]:
+    """Of a run that was not watched."""
+    if len(entries) <= short:
         return list(entries)
     chosen = [entry for entry in entries if entry.kind in DRAMATIC or _concerns(entry, first)]
     if first is None:
-        last = entries[-SHORT_ENTRIES // 2 :]
+        last = entries[-short // 2 :]
         chosen += [entry for entry in last if entry not in chosen]
         chosen.sort(key=lambda entry: entry.number)
+    return _nearest(chosen, first or chosen[-1])
+
+
+def _nearest(chosen: list[HistoryEntry], first: HistoryEntry) -> list[HistoryEntry]:
+    """At most `LINES_MAX` of them: those that concern `first`, then those closest to it."""
     if len(chosen) > LINES_MAX:
-        close = first.number if first is not None else chosen[-1].number
-        chosen.sort(key=lambda entry: (not _concerns(entry, first), abs(entry.number - close)))
+        chosen.sort(key=lambda entry: (not _concerns(entry, first), abs(entry.number - first.number)))
         chosen = sorted(chosen[:LINES_MAX], key=lambda entry: entry.number)
     return chosen
 
@@ -139,21 +253,57 @@ def _concerns(entry: HistoryEntry, first: HistoryEntry | None) -> bool:
 def _lines(
     entries: Sequence[HistoryEntry], chosen: Sequence[HistoryEntry], first: HistoryEntry | None
 ) -> Iterator[StoryLine]:
-    expected = 0
-    for entry in chosen:
-        if entry.number > expected:
-            yield _omission(entry.number - expected, entry.time)
-        expected = entry.number + 1
+    digits = digits_of([entry.time for entry in chosen])
+    numbers = {entry.number for entry in chosen}
+    is_watched = any(entry.where for entry in entries)
+    left_out = 0
+    ended: HistoryEntry | None = None
+    for entry, after in zip_longest(entries, entries[1:]):
+        if entry.number not in numbers:
+            left_out += not (is_watched and _is_orderly(entry))
+            continue
+        if left_out:
+            yield _omission(left_out)
+            left_out = 0
+        if entry is ended:
+            continue
+        words = entry_words(entry)
+        if is_watched and after is not None and _is_end(entry, after, first):
+            ended, words = after, f"{words}{ENDS[after.kind].format(place=after.place)}"
         yield StoryLine(
             entry.number,
-            entry.time,
-            entry.words(),
-            is_fault=entry.kind in ("fault", "power cut", "killed", "IncarnationCrashed"),
+            f"{entry.time:.{digits}f}",
+            words,
+            is_fault=entry.kind in FAULTS,
             is_divergence=first is not None and entry.number == first.number,
         )
-    if len(entries) > expected:
-        yield _omission(len(entries) - expected, entries[-1].time)
+    if left_out:
+        yield _omission(left_out)
 
 
-def _omission(count: int, time: float) -> StoryLine:
-    return StoryLine(-1, time, f"{count} {'entry' if count == 1 else 'entries'} about other things left out")
+def _omission(count: int) -> StoryLine:
+    return StoryLine(-1, "", f"{count} {'entry' if count == 1 else 'entries'} about other things left out")
+
+
+def _is_end(entry: HistoryEntry, after: HistoryEntry, first: HistoryEntry | None) -> bool:
+    """Whether the operation that `entry` begins ends with the very next entry, at the same time, as one expects."""
+    same = entry.operation == after.operation != 0 and entry.time == after.time and after is not first
+    return same and entry.who == after.who and after.kind in ENDS
+
+
+ENDS: Final = {
+    "published": "; it is stored at {place}",
+    "acked": "; that is synced",
+    "nacked": "; that counts",
+    "released": "; that counts",
+    "extended": "; that counts",
+    "persisted": "; that is stored",
+}
+
+
+def digits_of(times: Sequence[float]) -> int:
+    """How many digits tell these times apart: three, unless two that differ would look the same, at most six."""
+    different = set(times)
+    return next(
+        (digits for digits in (3, 6) if len({round(time, digits) for time in different}) == len(different)), 6
+    )

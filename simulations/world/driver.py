@@ -70,7 +70,10 @@ class _Hold:
 
 
 class Driver(TickingClock):
-    """Decides, per tick, which tasks are stepped. `ended(why)` is called when the run cannot or must not continue."""
+    """Decides, per tick, which tasks are stepped.
+
+    `ended(why, waits)` is called when the run cannot or must not continue; `waits`: because of what tasks wait for.
+    """
 
     def __init__(
         self,
@@ -81,7 +84,7 @@ class Driver(TickingClock):
         virtual_limit_s: float,
         tick_limit: int,
         still_ticks: int,
-        ended: Callable[[str], None],
+        ended: Callable[[str, bool], None],
     ) -> None:
         self.scheduler = scheduler
         self.ticks = 0
@@ -169,7 +172,7 @@ class Driver(TickingClock):
     def end(self, why: str) -> None:
         """End the run because it makes no progress."""
         if not self._torn_down:
-            self._ended(why)
+            self._ended(why, False)
 
     def tear_down(self, hurry: Callable[[], bool]) -> None:
         """The run is over: everybody runs, to his end.
@@ -220,7 +223,9 @@ class Driver(TickingClock):
         """Every task waits, and no deadline will wake one."""
         if self._hurry():
             return
-        self._ended("every task waits for something that never happens: nothing runs, and no deadline is set")
+        self._ended(
+            "every task waits for something that never happens: nothing runs, and no deadline is set", True
+        )
 
     def late(self, until: float) -> bool:
         """Whether virtual time has reached its limit."""
@@ -228,7 +233,7 @@ class Driver(TickingClock):
             return until > self._patient_until and self._hurry()
         if until <= self._virtual_limit_s:
             return False
-        self._ended(f"the run did not end within {self._virtual_limit_s:,.0f} virtual seconds")
+        self._ended(f"the run did not end within {self._virtual_limit_s:,.0f} virtual seconds", True)
         return True
 
     # -- what trio's loop asks

@@ -51,6 +51,17 @@ class Machine:
         """The production runtime on this machine: `async with machine.open_runtime() as runtime`."""
         return OpenRuntime(self)
 
+    def topic_names(self) -> dict[str, str]:
+        """Names of the topics of the runtime that is open, by id."""
+        try:
+            return (
+                {}
+                if self.runtime is None
+                else {topic.topic_id: topic.name for topic in self.runtime.topics()}
+            )
+        except CallboardError:
+            return {}
+
     def crash(self, path: str, error: BaseException) -> bool:
         """Let the actor at `path` fail with `error`; whether there was one."""
         if self.runtime is None or self.dead:

@@ -6,7 +6,7 @@ import gc
 import sys
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
@@ -18,8 +18,10 @@ from callboard.simulations.disk.memory_disk import MemoryDisk
 from callboard.simulations.entropy import Generator
 from callboard.simulations.faults import NO_FAULTS, Plan
 from callboard.simulations.faults.injector import Injector
-from callboard.simulations.history import History
+from callboard.simulations.history import History, HistoryEntry
 from callboard.simulations.violations import Violation
+from callboard.simulations.watching import TaskSteps, Waiting, Watch, told, watched_calls
+from callboard.simulations.watching.watch import raised_at
 from callboard.simulations.world import schedulers
 from callboard.simulations.world.driver import MEMBER, Driver, TaskOwner
 from callboard.simulations.world.escapes import EscapeMode, guard
@@ -31,7 +33,7 @@ from callboard.simulations.world.trio_hooks import (
     installed,
     live_async_generators,
 )
-from callboard.simulations.world.world import CURRENT, OUTSIDE, SimulationStuck, World
+from callboard.simulations.world.world import CURRENT, OUTSIDE, SimulationStuck, World, machine_of
 
 if TYPE_CHECKING:
     from callboard.simulations.world.schedulers import Scheduler
@@ -60,6 +62,8 @@ class Settings:
     still_ticks: int = 500_000
     """So many ticks at one virtual instant, and the run is ended as one that spins."""
     escapes: EscapeMode = "refuse"
+    watched: bool = False
+    """Record in the history what the program does: its tasks, lines, messages. The run takes the same course."""
 
 
 @attrs.frozen
@@ -81,6 +85,10 @@ class Run:
     ticks: int
     boots: int
     disk: MemoryDisk
+    first: HistoryEntry | None = None
+    """The entry at which the failure showed, if one is known."""
+    waiting: tuple[Waiting, ...] = ()
+    """Where the tasks waited then."""
 
 
 def run(
@@ -123,7 +131,10 @@ class _Running:
             scheduler = schedulers.make(name, source)
         self._clock = VirtualTrioClock()
         self._trace = Trace(settings.trace, self._clock.current_time, settings.sink)
-        self._world = World(seed, plan, self._trace)
+        self._world = world = World(seed, plan, self._trace)
+        if settings.watched:
+            world.watch = Watch(world.history, world.names, machine_of)
+            world.watch.take_waiting = world.waiting
         self._driver = self._world.scheduler = Driver(
             scheduler,
             self._trace,
@@ -149,6 +160,7 @@ class _Running:
             installed(driver.decide),
             guard(self._settings.escapes, library, world.clock.wall_us, self._clock.current_time),
             _no_collection(),
+            nullcontext() if world.watch is None else watched_calls(world.watch),
         ):
             try:
                 trio.run(self._run, clock=self._clock)
@@ -159,11 +171,17 @@ class _Running:
                 self._failure.add_note(f"It could not even be torn down: {error.__cause__!r}")
         if self._interruption is not None:
             raise self._interruption
+        failure = getattr(driver.scheduler, "stale", None) or world.violation or self._failure
+        first = failure.first if isinstance(failure, Violation) else None
+        waiting = getattr(failure, "waiting", ())
+        if world.watch is not None:
+            first = first or world.watch.entry_of(failure) or world.watch.stuck_at
+            waiting = waiting or world.watch.waiting_of(failure)
         return Run(
             seed=world.seed,
             plan=world.plan,
             scheduler=driver.scheduler.name,
-            failure=getattr(driver.scheduler, "stale", None) or world.violation or self._failure,
+            failure=failure,
             history=world.history,
             hits=dict(world.hits),
             fault_counts=world.fault_counts,
@@ -174,6 +192,8 @@ class _Running:
             ticks=driver.ticks,
             boots=world.boots,
             disk=world.disk,
+            first=first,
+            waiting=waiting,
         )
 
     async def _run(self) -> None:
@@ -181,6 +201,8 @@ class _Running:
         CURRENT.set(world)
         MEMBER.set(OUTSIDE)
         self._watch_generators()
+        if world.watch is not None:
+            trio.lowlevel.add_instrument(TaskSteps(world.watch))
         try:
             async with trio.open_nursery() as nursery:
                 world.begin(nursery)
@@ -190,7 +212,13 @@ class _Running:
                         await self._main(world)
                         self._check_generators()
                 except BaseException as error:  # noqa: BLE001 - the run's outcome
+                    if world.watch is not None and not isinstance(error, trio.Cancelled):
+                        world.watch.failed(
+                            error, world.watch.name(trio.lowlevel.current_task()), raised_at(error), 0
+                        )
                     self._fail(error)
+                if world.watch is not None:
+                    world.watch.is_over = True
                 self._virtual_s = world.now
                 end = self._stopped or world.violation or self._failure
                 self._trace.line("end", "well" if end is None else type(end).__name__)
@@ -207,8 +235,8 @@ class _Running:
         if self._failure is None and not isinstance(error, trio.Cancelled):
             self._failure = _plain(error)
 
-    def _stop(self, why: str) -> None:
-        """End the run from outside of all tasks."""
+    def _stop(self, why: str, waits: bool) -> None:
+        """End the run from outside of all tasks. `waits`: because of what tasks wait for."""
         world = self._world
         if self._stopped is not None:
             if self._forced:
@@ -216,7 +244,14 @@ class _Running:
             self._forced = True
             end_shields()
             return
-        self._stopped = SimulationStuck(f"{why}. It is at virtual second {world.now:g}, boot {world.boots}.")
+        waiting = world.waiting()
+        lines = "".join(f"\n  {line}" for line in told(waiting, with_code=False)) if waits else ""
+        self._stopped = SimulationStuck(
+            f"{why}. It is at virtual second {world.now:g}, boot {world.boots}.{lines}",
+            waiting=tuple(waiting),
+        )
+        if world.watch is not None:
+            world.watch.stuck(why)
         self._scope.cancel()
         if world.machine is not None:
             world.machine.over.set()

@@ -230,6 +230,11 @@ def task_number(task: Any) -> int:
     return int(task._counter - _first[0])
 
 
+def live_tasks() -> list[Any]:
+    """All tasks of the run, in order of creation."""
+    return sorted(_run.GLOBAL_RUN_CONTEXT.runner.tasks, key=task_number)
+
+
 def task_numbers(tasks: list[Any]) -> list[int]:
     """`task_number` of each; `decide` has seen one before."""
     first = _first[0]

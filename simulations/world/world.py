@@ -21,11 +21,12 @@ from callboard.simulations.disk.survival import Survival
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.history import History, HistoryEntry
 from callboard.simulations.violations import Violation
+from callboard.simulations.watching import TaskNames, Waiting, Watch, waiting_tasks
 from callboard.simulations.world.driver import MEMBER, Driver
 from callboard.simulations.world.machine import Machine
 from callboard.simulations.world.probes import Probes
 from callboard.simulations.world.trace import Trace
-from callboard.simulations.world.trio_hooks import end_shields
+from callboard.simulations.world.trio_hooks import end_shields, live_tasks
 
 if TYPE_CHECKING:
     from callboard.simulations.faults import Plan
@@ -37,7 +38,12 @@ SOMETIMES: Final = "sometimes: "
 
 
 class SimulationStuck(CallboardError):
-    """The run did not come to an end: everybody waits for ever, or it went past its limits."""
+    """The run did not come to an end: everybody waits for ever, or it went past its limits.
+
+    `waiting` says where each task was, and what it waited for.
+    """
+
+    waiting: tuple[Waiting, ...]
 
 
 class _Outside:
@@ -74,6 +80,8 @@ class World:
         self.boots = 0
         self.limits = USUAL
         """Of the runtimes that machines open."""
+        self.inspect: Callable[[str], None] | None = None
+        """Called at each passing of a probe of clients; raises for what it finds broken."""
         self.retry_budget = 0
         """How many more times observed publishers may repeat a publish that may have succeeded."""
         self.consumers: dict[str, Any] = {}
@@ -84,6 +92,9 @@ class World:
         self.on_heal: list[Callable[[], None]] = []
         self.violation: Violation | None = None
         """The first broken promise, whoever swallowed its exception."""
+        self.names = TaskNames()
+        self.watch: Watch | None = None
+        """Records what the program under test does, when the run is watched."""
         self._dead: list[Machine] = []
         self._nursery: trio.Nursery
         self._down_s = 0.0
@@ -106,6 +117,8 @@ class World:
     def probe(self, name: str, about: str = "") -> None:
         """A countable point was passed, concerning `about`. Faults may wait for it, and happen now."""
         self.probes.passed(name, about)
+        if self.inspect is not None:
+            self.inspect(name)
 
     def sometimes(self, name: str, condition: bool = True) -> None:
         """A situation that a good search meets now and then: counted when `condition` holds, expected of a sweep."""
@@ -138,12 +151,28 @@ class World:
         if self.violation is None and not self._is_over:
             self.violation = violation
             self.trace.line("violation", str(violation))
+            if self.watch is not None:
+                who, place, machine = self.watch.here()
+                self.watch.failed(violation, who, str(place or ""), machine, "broken")
         return violation
+
+    def waiting(self, stepped: trio.lowlevel.Task | None = None) -> list[Waiting]:
+        """Where each live task waits, and for what, in order of creation; without the one that is `stepped`."""
+        tasks = [task for task in live_tasks() if machine_of(task) is not None and task is not stepped]
+        for task in tasks:  # in this order, so that those of one name are numbered in it
+            self._name(task)
+        return waiting_tasks(tasks, self._name)
+
+    def _name(self, task: trio.lowlevel.Task) -> str:
+        return self.names.of(task, machine_of(task) or 0)
 
     def note(self, words: str, **fields: object) -> None:
         """A remark in history and trace."""
         more = "".join(f" {name}={value!r}" for name, value in fields.items())
-        self.history.note("note", f"{words}{more}")
+        if self.watch is None:
+            self.history.note("note", f"{words}{more}")
+        else:
+            self.watch.record("note", detail=f"{words}{more}")
 
     def hit(self, index: int, label: str) -> None:
         """Fault number `index` of the plan had an effect; `label` names its kind for the counts."""
@@ -197,23 +226,26 @@ class World:
         No task of the machine is stepped any more; one that is being stepped runs to its next await, behind the fence
         of the disk. The next boot comes `down_s` virtual seconds later. Returns whether a machine was up.
         """
-        machine = self._end("power cut", down_s)
+        topics = {} if self.machine is None else self.machine.topic_names()
+        machine = self._end(down_s)
         if machine is None:
             return False
         fates = self.disk.crash((survival or Survival()).choosing(self.disk.damage_budget))
+        self.history.ended(machine.number, "power cut", self.disk.left_in_words(topics))
         for fate, count in sorted(fates.items()):
             self.fault_counts[f"at a power cut: {fate}"] += count
         return True
 
     def kill_process(self, down_s: float = 0.0) -> bool:
         """Kill the machine's process now (SIGKILL): like `cut_power`, but the page cache lives on."""
-        machine = self._end("killed", down_s)
+        machine = self._end(down_s)
         if machine is None:
             return False
+        self.history.ended(machine.number, "killed")
         self.disk.kill()
         return True
 
-    def _end(self, how: str, down_s: float) -> Machine | None:
+    def _end(self, down_s: float) -> Machine | None:
         machine = self.machine
         if machine is None or machine.dead:
             return None
@@ -222,7 +254,6 @@ class World:
         machine.runtime = None
         self.consumers.clear()
         self._down_s = down_s
-        self.history.ended(machine.number, how)
         self.scheduler.freeze_dead()
         machine.over.set()
         return machine
@@ -290,6 +321,14 @@ class World:
         """Cancel what dead machines shield; returns whether there was anything."""
         lowered = [end_shields(machine.scope) for machine in self._dead]
         return any(lowered)
+
+
+def machine_of(task: trio.lowlevel.Task) -> int | None:
+    """The number of a task's machine, 0 outside of machines; None for trio's own tasks, and those of dead machines."""
+    member = task.context.get(MEMBER)
+    if member is None or member.dead:
+        return None
+    return member.number if isinstance(member, Machine) else 0
 
 
 async def _live(

@@ -9,6 +9,7 @@ import pytest
 import trio
 
 import callboard
+from callboard.consumer import LATE_S
 from callboard.log.errors import LeaseLost
 from callboard.log.limits import PREFETCH_MAX
 
@@ -169,6 +170,22 @@ async def test_a_wait_shorter_than_the_disk_takes_still_gets_messages(
             assert [(number, 1) for number in range(5)] == found
             await consumer.flush()
         assert (await world.group_of(topic)).pending == 0
+
+
+async def test_an_answer_that_comes_in_the_moment_in_which_others_are_asked_is_not_lost(
+    autojump_clock: Any, world: Any
+) -> None:
+    """A partition that answers just when its consumer turns to the others has what it sent taken."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders", partitions=2)
+        async with topic.subscribe("group", visibility_timeout=60.0) as consumer:
+            for number in range(50):
+                await topic.publish(b"%d" % number)
+                world.disk.latency_s = LATE_S
+                message = await consumer.get(timeout=5.0)
+                world.disk.latency_s = 0.0
+                assert message is not None
+                await message.ack()
 
 
 async def test_a_lease_that_nobody_waited_for_goes_back_when_it_is_old(

@@ -34,7 +34,7 @@ from callboard.actors.partition.effects import (
 )
 from callboard.actors.partition.group_states import Carried, GroupStates
 from callboard.actors.partition.participants import JournalParticipant, LogParticipant
-from callboard.actors.partition.queues import GATHER_BYTES, GATHER_S, LINGER_S, NEVER, Due
+from callboard.actors.partition.queues import GATHER_S, LINGER_S, NEVER, Due
 from callboard.log.errors import (
     DiskFull,
     PlanFailed,
@@ -47,7 +47,7 @@ from callboard.log.host.clock import HostClock
 from callboard.log.host.disk import HostDisk
 from callboard.log.journal.journal import Journal
 from callboard.log.journal.journal_recovery import Owner, ignore
-from callboard.log.limits import COMMIT_BYTES_MAX, USUAL
+from callboard.log.limits import COMMIT_BYTES_MAX, GATHER_BYTES, USUAL
 from callboard.log.partition.partition_log import LogSettings, PartitionLog
 from callboard.log.seams.disk import Close, Create, MakeDirectory, Sync, Write
 from callboard.simulations.clock import VirtualClock

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.actors.partition.commands import Level, PublishMany, PublishOne
-from callboard.actors.partition.queues import CANCELLED_SIFT_BYTES, Sequencer
+from callboard.actors.partition.queues import Sequencer
 from callboard.log.format.columns import Columns
-from callboard.log.limits import COMMIT_BYTES_MAX
+from callboard.log.limits import CANCELLED_SIFT_BYTES, COMMIT_BYTES_MAX
 
 
 def single(value: bytes, level: Level = Level.ALL, size: int | None = None) -> PublishOne:

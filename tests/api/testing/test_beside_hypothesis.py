@@ -46,8 +46,8 @@ def test_hypothesis_draws_and_shrinks_the_workload(run_file: Any) -> None:
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(
         [
-            "*It failed under seed 0*",
             "*test_fails, seed 0: broken promise: raised: AssertionError*",
+            "*It failed under seed 0*",
             "*pytest test_it.py::test_fails --callboard-seed=0*",
             "*amounts=[[]100]*",
         ]

@@ -73,9 +73,9 @@ def test_a_race_is_found_shrunk_and_told(run_file: Any) -> None:
     result.stdout.re_match_lines(
         [
             r".*Violation: always: the balance is -\d+",
-            r"E +Found with scheduler '.+'\. Shrunk by \d+ more runs: every task in its turn\.",
-            r"E +Workload: \(\d+, \d+\)",
             r"E +test_race, seed \d+: broken promise: always",
+            r"E +Workload: \(\d+, \d+\)",
+            r"E +Found with scheduler '.+'\. Shrunk by \d+ more runs: every task in its turn\.",
             r"E +What happened:",
             r"E .*withdrawn amount=",
             r"E .*withdrawn amount=",

@@ -198,6 +198,23 @@ async def test_failed_rewrite_opens_for_healing(owner):
     await owner.keeps([b"a"])
 
 
+async def test_names_that_cannot_be_synced_at_open_need_healing(owner):
+    """What is appended to a segment whose name may go with the power is not promised: the journal asks to be healed."""
+    journal = await owner.open()
+    await owner.append(journal, b"a")
+    owner.disk.fail_next(SyncDirectory, "ENOSPC", path_contains="catalog", times=2)
+    with pytest.raises(DiskFull):
+        await journal.snapshot(owner.image())
+    owner.disk.kill()
+    journal = await owner.open()
+    assert [b"a"] == owner.state
+    assert journal.needs_healing
+    assert journal.is_read_unproven
+    await journal.heal(owner.image())
+    await owner.append(journal, b"b")
+    await owner.keeps([b"a", b"b"])
+
+
 async def test_failure_elsewhere_needs_no_healing(owner):
     """When a verb of somebody else failed in the same plan, nothing of the journal was written."""
     journal = await owner.open()

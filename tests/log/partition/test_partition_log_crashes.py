@@ -10,6 +10,7 @@ import pytest
 
 from callboard.log.errors import DiskFull, StaleIncarnation, StorageError
 from callboard.log.limits import Limits
+from callboard.log.offline.inspection import inspect_log
 from callboard.log.seams.disk import Create, Rename, Sync, SyncDirectory, Write
 from callboard.simulations.disk.inodes import keep_unsynced, lose_unsynced
 
@@ -20,6 +21,7 @@ def keep_some(seed: int) -> Any:
     return lambda unsynced: [item for item in unsynced.items if source.random() < 0.5]
 
 
+DIRECTORY = "topics/t/0"
 CHOOSES = (lose_unsynced, keep_unsynced, keep_some(1), keep_some(2), keep_some(3))
 
 
@@ -288,3 +290,34 @@ async def test_power_loss_and_then_a_full_disk(make_world: Any, everywhere: Any,
         lambda: make_world(segment_bytes=65_536), append_and_roll, chooses=CHOOSES, verify=verify_one
     )
     assert opened_owing > 50
+
+
+async def test_a_hole_among_records_that_were_not_synced_is_no_damage(world: Any) -> None:
+    """A power loss that keeps later writes and not earlier ones damages nothing: `leader` records promised no more."""
+    await world.open()
+    await world.append(durable=True, size=1_500)
+    for _ in range(4):
+        await world.append(durable=False, size=1_500)
+    world.disk.crash(lambda unsynced: [item for item in unsynced.items if item not in (5, 6, 7)])
+    report = await inspect_log(await world.disk.incarnate("verify"), DIRECTORY)
+    assert report.problems == []
+    assert [(note.kind, note.first_offset, note.last_offset) for note in report.notes] == [("torn", 1, 2)]
+    for _ in range(2):
+        log = await world.open()
+        assert log.damages == ()
+        assert [(gap.first, gap.last, gap.reason) for gap in log.gaps] == [(1, 2, "unsynced")]
+        assert list(await world.contents()) == [0, 3, 4]
+        world.disk.crash()
+
+
+async def test_a_hole_is_damage_when_nobody_knows_what_was_synced(world: Any) -> None:
+    """Without the `committed` file, what is missing between two frames may have been synced."""
+    await world.open()
+    for _ in range(4):
+        await world.append(durable=True, size=1_500)
+    world.disk.flip(f"{DIRECTORY}/00000000000000000000.log", 2_500)
+    world.disk.plant_file(f"{DIRECTORY}/committed", bytes(64))
+    world.disk.crash()
+    log = await world.open()
+    assert [(damage.first_offset, damage.last_offset) for damage in log.damages] == [(1, 1)]
+    assert [gap.reason for gap in log.gaps] == ["damaged"]

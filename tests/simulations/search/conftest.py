@@ -37,6 +37,8 @@ def made() -> Callable[..., Any]:
             fault_counts=Counter(),
             probes=Counter(),
             tape=None,
+            first=None,
+            waiting=(),
         )
 
     return make

@@ -1,0 +1,99 @@
+"""Closing a runtime in good order under way, and what is on the disk then.
+
+A program ends while messages are published and consumed, and starts again. When closing raised nothing, and no disk
+had refused anything, everything is on the disk: a power cut right after it takes nothing. Some programs have that too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import trio
+import trio.lowlevel
+
+from callboard.log.format.frame import encode_frame, frame_length
+from callboard.log.journal.journal_records import Kind, columns_of_control
+from callboard.simulations.checkers import closed_well
+from callboard.simulations.scenarios.draws import one_of
+from callboard.simulations.scenarios.moments import draw_survival
+
+if TYPE_CHECKING:
+    from callboard.simulations.scenarios.traffic import Traffic
+    from callboard.simulations.world import Machine, World
+
+MAPPED: Final = "committed"
+"""The name of files that are mapped, and never synced: an older one is good enough."""
+
+MARK_BYTES: Final = frame_length(
+    encode_frame(columns_of_control(Kind.MARK, 0), segment_id=1, base_offset=0, append_time_us=0)
+)
+"""How long the mark is with which a journal is closed: it says that nothing before it is in doubt, and may be lost."""
+
+
+class Closings:
+    """Ends sessions early, as often as the traffic says."""
+
+    def __init__(self, world: World, traffic: Traffic) -> None:
+        self._world = world
+        self._left = max(0, traffic.closings)
+        self._after_s = traffic.close_after_s
+        self._entropy = world.entropy.fork("closings")
+        self.was_early = False
+        """Whether the session was ended here, so that another follows."""
+        self.closed_at_s = 0.0
+        """When one was ended last: who joins again then has all the time again."""
+
+    async def close_soon(self, scope: trio.CancelScope) -> None:
+        """End the session after a while, if it is to be: nothing of it goes on but its closing."""
+        if self._left <= 0:
+            return
+        await trio.sleep(max(0.0, self._after_s))
+        self._left -= 1
+        self.was_early, self.closed_at_s = True, self._world.now
+        scope.cancel()
+
+    async def closed(self, machine: Machine, *, has_refused: bool) -> None:
+        """The runtime was closed, and nothing was raised. `has_refused`: the disk had refused something before."""
+        world = self._world
+        unsynced = [] if has_refused else unsynced_files(world)
+        detail = closed_well.REFUSED if has_refused else ", ".join(unsynced)
+        world.history.record(machine.number, closed_well.CLOSED, "program", detail=detail)
+        world.probe("close")
+        world.sometimes("the runtime was closed under way", self.was_early)
+        if self.was_early and one_of(self._entropy, (False, True)):
+            world.cut_power(draw_survival(self._entropy), down_s=0.1)
+            await trio.lowlevel.checkpoint()
+
+
+def unsynced_files(world: World) -> list[str]:
+    """Files whose bytes, or names, a power cut might change now. What can be made again from others is left out.
+
+    So is the mark that a closed journal ends with, and zeros at the end.
+    """
+    seen, durable = world.disk.files(), world.disk.durable_files()
+    is_redundant = world.disk.damage_budget.is_redundant
+    found = []
+    for path in sorted({*seen, *durable}):
+        if "/" not in path or path.rpartition("/")[2] == MAPPED or is_redundant(path):
+            continue
+        one, other = seen.get(path), durable.get(path)
+        if one is None or other is None or _differing(one, other) > (MARK_BYTES if _is_journal(path) else 0):
+            found.append(path)
+    return found
+
+
+def _is_journal(path: str) -> bool:
+    return path.startswith("catalog/") or "/delivery/" in path
+
+
+def _differing(seen: bytes, durable: bytes) -> int:
+    """How many bytes lie from the first to the last in which what is there differs from what is durable.
+
+    What is durable behind the end of what is there was cut off: nobody reads that, now or later.
+    """
+    if seen == durable:
+        return 0
+    seen = seen.rstrip(b"\0")
+    pairs = zip(seen, durable.ljust(len(seen), b"\0"), strict=False)
+    places = [at for at, (a, b) in enumerate(pairs) if a != b]
+    return places[-1] + 1 - places[0] if places else 0

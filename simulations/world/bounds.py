@@ -1,0 +1,166 @@
+"""Looking inside a runtime that runs: do the broker's own invariants hold, and is everything within its limit?
+
+`inside` is called at steps of clients, when every actor stands between two of its own. What it looks at is private; the
+invariants are those that the modules state at their top, and the limits those of `Limits`. It changes nothing, and
+costs as many steps as there are ranges of offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from callboard.log.errors import CallboardError
+
+if TYPE_CHECKING:
+    from callboard.actors.partition.choice import KeyOrder
+    from callboard.actors.partition.group_states import Group
+    from callboard.actors.partition.partition import Partition
+    from callboard.actors.partition.port import Budget
+    from callboard.consumer import Consumer
+    from callboard.runtime import Runtime
+    from callboard.simulations.world.machine import Machine
+
+PROMISE: Final = "every table, queue and cache is within its bound"
+SLACK_S: Final = 1e-6
+
+
+def inside(machine: Machine, largest_bytes: int) -> str | None:
+    """What is wrong inside the runtime of a machine, in words; None when nothing is, or nothing can be looked at.
+
+    `largest_bytes`: of the payload that is published at a time.
+    """
+    runtime = machine.runtime
+    if runtime is None or machine.dead:
+        return None
+    try:
+        return next(_problems(runtime, largest_bytes), None)
+    except CallboardError as error:
+        return str(error)
+
+
+def left_in_hand(runtime: Runtime, topics: tuple[str, ...]) -> str | None:
+    """When nobody publishes: which of these topics' partitions counts bytes in hand, and has none; None for none."""
+    for live in runtime._directory.topics():
+        for port in live.ports if live.name in topics else ():
+            cell = port.ref._cell
+            partition = _running(cell)
+            if partition is None or not port.budget.waiting_bytes:
+                continue
+            is_idle = (
+                not len(cell.mailbox) and cell.incarnation is not None and cell.incarnation._batch is None
+            )
+            if is_idle and not _queued_bytes(partition):
+                return f"{port.budget.waiting_bytes} bytes are in hand at {port.label}, and nothing has them (A2)"
+    return None
+
+
+def _queued_bytes(partition: Partition) -> int:
+    in_flight = partition._log_part.in_flight
+    return partition._core.sequencer.size_bytes + (0 if in_flight is None else in_flight.size_bytes)
+
+
+def of_consumer(consumer: Consumer) -> str | None:
+    """What is wrong with the counts of a consumer, in words."""
+    leases = consumer.leases
+    left = sum(lease.left for lease in leases._leases)
+    if leases.in_flight != left:
+        return f"{consumer!r} counts {leases.in_flight} messages in flight, and has {left} (H1)"
+    if (
+        leases.in_flight > max(leases.max_in_flight, 1)
+        and leases.max_in_flight == consumer.settings.max_in_flight
+    ):
+        return f"{consumer!r} has {leases.in_flight} messages in flight, and may have {leases.max_in_flight} (U2)"
+    if len(leases._sent) > consumer.runtime.limits.lazy_acks:
+        return f"{consumer!r} remembers {len(leases._sent)} acks that nobody waits for"
+    return None
+
+
+def _problems(runtime: Runtime, largest_bytes: int) -> Iterator[str]:
+    limits = runtime.limits
+    for live in runtime._directory.topics():
+        for port in live.ports:
+            yield from _of_budget(port.label, port.budget, largest_bytes)
+            partition = _running(port.ref._cell)
+            if partition is not None:
+                yield from _of_partition(port.label, partition, port.budget, largest_bytes)
+    windows = runtime._directory.windows
+    sizes = sum(windows._sizes.values())
+    if windows.size_bytes != sizes:
+        yield f"the record windows count {windows.size_bytes} bytes, and have {sizes} (W3)"
+    if windows.size_bytes > limits.window_bytes and not any(records.in_use for records in windows._sizes):
+        used = sum(records.count > 0 for records in windows._sizes)
+        if used > 1:
+            yield f"{used} record windows have {windows.size_bytes} of {limits.window_bytes} bytes (W3)"
+
+
+def _running(cell: Any) -> Partition | None:
+    """The partition's actor, when it has started and is not stopping."""
+    life = cell.incarnation
+    actor = None if life is None or cell.closed or cell.state != "running" else life._actor
+    return actor if actor is not None and actor._has_started and actor._port.state == "running" else None
+
+
+def _of_budget(label: str, budget: Budget, largest_bytes: int) -> Iterator[str]:
+    if budget.waiting_bytes < 0 or budget.waiting_bytes > max(budget._limit, largest_bytes):
+        yield f"{budget.waiting_bytes} bytes are in hand at {label}, of {budget._limit}"
+    if budget._queue and budget._fits(budget._queue[0].size_bytes):
+        size = budget._queue[0].size_bytes
+        yield f"a publisher waits for {size} bytes at {label}, and there is room: {budget.waiting_bytes} are in hand"
+
+
+def _of_partition(label: str, partition: Partition, budget: Budget, largest_bytes: int) -> Iterator[str]:
+    core, log, limits = partition._core, partition._log, partition.context.limits
+    in_flight = partition._log_part.in_flight
+    queued = _queued_bytes(partition)
+    if queued > budget.waiting_bytes:
+        yield f"{queued} bytes wait in {label}, and its budget counts {budget.waiting_bytes} (A2)"
+    if in_flight is not None and in_flight.size_bytes > max(limits.commit_bytes, largest_bytes):
+        yield f"a commit of {label} holds {in_flight.size_bytes} bytes, of {limits.commit_bytes}"
+    tail = log._tail
+    held = tail._totals[tail._first :]
+    if held:
+        # The newest batch stays, and so does what no sync has proven.
+        proven = tail.size_bytes - tail.bytes_from(min(log.durable_end, tail._bases[-1]))
+        if proven > tail.limit_bytes and log.durable_end >= tail.end_offset:
+            yield f"the tail cache of {label} has {proven} bytes that are durable, of {tail.limit_bytes}"
+    now = partition.context.clock.monotonic()
+    due = core.states.next_deadline()
+    if due is not None and min(core._armed, partition._alarm_at) > max(due, now) + SLACK_S:
+        yield f"something is due in {label} at {due:.3f} s, and nothing is watched before {core._armed:.3f} s"
+    for group in core.states:
+        yield from _of_group(label, group, core.visible_end)
+
+
+def _of_group(label: str, group: Group, visible_end: int) -> Iterator[str]:
+    delivery, name = group.delivery, f"group {group.group_id} in {label}"
+    delivery.check_invariants()
+    if group.choice is not None:
+        yield from _of_choice(name, group.choice, visible_end)
+    elif group.waiting and delivery.ready_count(visible_end) > len(group.notified):
+        ready = delivery.ready_count(visible_end)
+        words = f"{len(group.waiting)} consumers wait and {len(group.notified)} are notified"
+        yield f"{words} in {name}, where {ready} messages are ready (P4)"
+    unknown = [
+        key for key in group.pending if delivery.lease_of(key) is None and key >= delivery.next_lease_id
+    ]
+    if unknown:
+        yield f"lease {unknown[0]} is pending in {name}, and was never given"
+
+
+def _of_choice(name: str, choice: KeyOrder, visible_end: int) -> Iterator[str]:
+    """Of the records that were seen, the first unsettled one of each key is out, and no other (K1)."""
+    records = choice.records
+    records.check()
+    if choice._lives != records.lives:
+        return  # evicted, and not looked at since
+    hashes, first = records.columns["key_hash"], dict[int, int]()
+    for index in range(records.seen):
+        key = hashes[index]
+        if key and records.is_unsettled(index):
+            first.setdefault(key, records.offsets[index])
+    if first != choice._heads:
+        missing = next(iter({*first.items()} ^ {*choice._heads.items()}))
+        yield f"offset {missing[1]} is the first of its key, or is taken for it, and not both, in {name} (K1)"
+    if records.end > visible_end:
+        yield f"the record window of {name} ends at {records.end}, past the visible end {visible_end}"

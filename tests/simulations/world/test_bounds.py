@@ -1,0 +1,95 @@
+"""Looking inside a runtime: what is as it should be is passed, and what is not is told."""
+
+from __future__ import annotations
+
+from heapq import heapify
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from callboard.simulations.world import bounds
+
+
+class Life:
+    """A machine as far as it is looked at."""
+
+    dead = False
+
+    def __init__(self, runtime: Any) -> None:
+        self.runtime = runtime
+
+
+@pytest.fixture
+async def busy(autojump_clock: Any, world: Any) -> Any:
+    """A runtime with a topic, and two groups of which one keeps order per key; some messages are leased."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders")
+        for number in range(6):
+            await topic.publish(b"%d" % number, key=b"%d" % (number % 2))
+        async with (
+            topic.subscribe("group") as consumer,
+            topic.subscribe("keyed", ordering="key") as keyed,
+        ):
+            held = await consumer.get(), await keyed.get()
+            partition = runtime._directory.topics()
+            (port,) = next(iter(partition)).ports
+            core = port.ref._cell.incarnation._actor._core
+            yield SimpleNamespace(life=Life(runtime), port=port, core=core, consumer=consumer, held=held)
+
+
+async def test_a_runtime_that_works_is_passed(busy: Any) -> None:
+    """Nothing is found; a dead machine, and one without a runtime, is not looked at."""
+    assert bounds.inside(busy.life, 100) is None
+    assert bounds.left_in_hand(busy.life.runtime, ("orders",)) is None
+    assert bounds.of_consumer(busy.consumer) is None
+    assert bounds.inside(Life(None), 100) is None
+
+
+async def test_bytes_that_nobody_has_are_told(busy: Any) -> None:
+    """The budget counts bytes, and no commit and no mailbox has them; other topics' are not looked at."""
+    busy.port.budget.waiting_bytes += 10
+    assert "10 bytes are in hand at orders/0" in bounds.left_in_hand(busy.life.runtime, ("orders",))
+    assert bounds.left_in_hand(busy.life.runtime, ("refunds",)) is None
+    busy.port.budget.waiting_bytes = busy.port.budget._limit + 1
+    assert "bytes are in hand" in bounds.inside(busy.life, 100)
+    busy.port.budget.waiting_bytes = 0
+
+
+async def test_a_lease_that_runs_out_unnoticed_is_told(busy: Any) -> None:
+    """A deadline that is in no heap breaks an invariant of the delivery; one that no alarm watches is due."""
+    (group, _) = busy.core.states
+    expiry, group.delivery._expiry = group.delivery._expiry, []
+    assert "run out unnoticed" in bounds.inside(busy.life, 100)
+    group.delivery._expiry = expiry
+    heapify(expiry)
+    armed, busy.core._armed = busy.core._armed, 1e9
+    actor = busy.port.ref._cell.incarnation._actor
+    alarm_at, actor._alarm_at = actor._alarm_at, 1e9
+    assert "nothing is watched" in bounds.inside(busy.life, 100)
+    busy.core._armed, actor._alarm_at = armed, alarm_at
+
+
+async def test_a_consumer_that_is_not_notified_is_told(busy: Any) -> None:
+    """A consumer waits, messages are ready, and nobody is notified."""
+    (group, _) = busy.core.states
+    group.delivery.release(group.delivery.next_lease_id - 1, [(0, 6)], 0.0)
+    group.waiting[77] = None
+    assert "1 consumers wait and 0 are notified" in bounds.inside(busy.life, 100)
+    del group.waiting[77]
+
+
+async def test_a_key_that_is_out_twice_is_told(busy: Any) -> None:
+    """Of the records of a key that were seen, only the first unsettled one is out."""
+    (_, keyed) = busy.core.states
+    key, offset = next(iter(keyed.choice._heads.items()))
+    keyed.choice._heads[key] = offset + 2
+    assert "(K1)" in bounds.inside(busy.life, 100)
+    keyed.choice._heads[key] = offset
+
+
+async def test_counts_of_a_consumer_are_told(busy: Any) -> None:
+    """A consumer that counts more in flight than it has."""
+    busy.consumer.leases.in_flight += 1
+    assert "(H1)" in bounds.of_consumer(busy.consumer)
+    busy.consumer.leases.in_flight -= 1

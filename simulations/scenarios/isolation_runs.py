@@ -171,6 +171,7 @@ class _Clients:
         """Let the topic's disk fail for a while."""
         await trio.sleep(max(0.0, self._begun_s + at - self.world.now))
         disk = self.world.disk
+        end: Callable[[Any], None]
         match kind:
             case "hang":
                 fault, end = disk.hang(path), disk.unhang

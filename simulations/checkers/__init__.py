@@ -39,6 +39,7 @@ from callboard.simulations.checkers import (
     settled_stays_settled,
     supervision,
     timeouts,
+    told_damage,
     told_settings,
     tree_order,
 )
@@ -79,6 +80,7 @@ CHECKERS: Final[dict[str, Checker]] = {
     "verify is clean after recovery": recovery.check_damage,
     false_damage.PROMISE: false_damage.check,
     closed_well.PROMISE: closed_well.check,
+    told_damage.PROMISE: told_damage.check,
     supervision.PROMISE: supervision.check,
     handled.PROMISE: handled.check,
     restarts.PROMISE: restarts.check,

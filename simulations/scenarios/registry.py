@@ -27,6 +27,7 @@ from callboard.simulations.scenarios.broker_runs import (
     SeveralTopics,
 )
 from callboard.simulations.scenarios.catalog_runs import TopicsAndGroups
+from callboard.simulations.scenarios.damage_life import DamageAtRest
 from callboard.simulations.scenarios.damage_runs import DamagedMiddle
 from callboard.simulations.scenarios.delivery_runs import Deliveries
 from callboard.simulations.scenarios.isolation_runs import OneTopicFails
@@ -49,6 +50,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         RetentionAgainstReaders(),
         DiskFullAndHealed(),
         DamagedMiddle(),
+        DamageAtRest(),
         SeveralTopics(),
         EveryFeature(),
         TopicsAndGroups(),

@@ -82,6 +82,8 @@ POINTS: Final[dict[str, tuple[str, ...]]] = {
     "several-topics": BROKER,
     "deliveries": BROKER + ORDER,
     "every-feature": BROKER + ORDER + RECREATED,
+    "every-call": BROKER + ORDER,
+    "parts-of-batches": BROKER,
     "topics-and-groups": (),
     "one-topic-fails": (),
     "supervisor-trees": ACTORS,

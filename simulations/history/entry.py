@@ -187,6 +187,8 @@ _WORDS: Final[dict[str, Callable[[HistoryEntry], str]]] = {
     "stopped": lambda e: f"actor {e.who} has stopped",
     "dead letter": lambda e: f"message {e.ids[0]} to {e.who} is a dead letter ({e.detail})",
     "joined": lambda e: f"{_of_group(e)} joined",
+    "call": lambda e: f"{e.who} asks to {e.detail} of {e.topic}",
+    "answer": lambda e: f"{e.who} was answered about {e.topic}{f' ({e.detail})' if e.detail else ''}",
     "joining": lambda e: f"{_of_group(e)} asks to join",
     "gone": lambda e: f"{_of_group(e)} is gone{_more(e)}",
     "change": lambda e: f"{e.who} asks to {e.detail.replace('_', ' ', 1)} of {e.topic or e.group}",

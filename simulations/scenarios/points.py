@@ -42,6 +42,7 @@ BROKER: Final = (
     "a moment of the run was looked at",
 )
 DAMAGE: Final = ("a damaged directory was refused with a report", "damage was found and named")
+AT_REST: Final = ("records were lost to damage at rest",)
 RETENTION: Final = (
     "retention dropped segments",
     "a reader read",
@@ -88,6 +89,12 @@ POINTS: Final[dict[str, tuple[str, ...]]] = {
     "retention-against-readers": BROKER + RETENTION,
     "disk-full-and-healed": BROKER,
     "damaged-middle": BROKER + DAMAGE,
+    "damage-at-rest": AT_REST,
+    "smuggled-frames": BROKER + DAMAGE,
+    "stored-index": BROKER,
+    "failing-syncs": BROKER,
+    "failing-journals": BROKER,
+    "unsynced-and-seen": BROKER,
     "recorded-traffic": BROKER + RECORDED,
     "recorded-day": BROKER + RECORDED,
 }

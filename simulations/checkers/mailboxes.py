@@ -161,6 +161,8 @@ class _Watch:
         mailbox = self._mailboxes[entry.topic]
         mailbox.open.pop(number, None)
         self._woken.pop(number, None)
+        if mailbox.again == number and entry.kind != "told":
+            mailbox.again = None  # whoever gave up at that instant may have done so before the crash
         if entry.kind == "told":
             mailbox.told.add(number)
             waits = len(mailbox.told & mailbox.waiting.keys())

@@ -314,12 +314,15 @@ class Program:
     def _burst(
         self, nursery: trio.Nursery, system: System, machine: int, name: str, entropy: SeededEntropy
     ) -> None:
-        """Many questions to one actor, with timeouts that lie far ahead."""
-        path, for_s = one_of(entropy, self.paths), one_of(entropy, (0.0, 0.7))
-        for _ in range(self.traffic.burst // len(self._clients) + 1):
-            order = Order(self.numbers, "later" if for_s else "answer", for_s)
+        """Many questions to one actor: most with timeouts that lie far ahead, some that are not answered in time."""
+        path, for_s = self.paths[self.sessions % len(self.paths)], one_of(entropy, (0.0, 0.7))
+        for index in range(self.traffic.burst // len(self._clients) + 1):
+            is_late = index % 10 == 1
+            pause_s = BURST_S if is_late else for_s
+            order = Order(self.numbers, "later" if pause_s else "answer", pause_s)
             self.numbers += 1
-            sending = _Sending(self, system, machine, name, path, "ask", BURST_S, order)
+            timeout = BURST_S / 20 if is_late else BURST_S
+            sending = _Sending(self, system, machine, name, path, "ask", timeout, order)
             nursery.start_soon(sending.send, name=name)
 
     def _order(self, entropy: SeededEntropy) -> Order:

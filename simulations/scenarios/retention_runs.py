@@ -44,7 +44,8 @@ class RetentionWorkload(BrokerWorkload):
             settings["retention_age"] = max(1.0, traffic.kept_s)
             settings["segment_age"] = max(1.0, traffic.kept_s / 2)
         super().__init__(world, traffic, **settings)
-        self.terms = attrs.evolve(self.terms, drops=True, drops_unread=traffic.drop_unread)
+        drops = "retention_bytes" in settings or "retention_age" in settings
+        self.terms = attrs.evolve(self.terms, drops=drops, drops_unread=traffic.drop_unread)
 
 
 class RetentionAgainstReaders:
@@ -86,7 +87,7 @@ class RetentionAgainstReaders:
             drop_unread=one_of(entropy, (False, True)),
             readers=between(entropy, 0, 2),
             acks=one_of(entropy, (("all",), ("all",), ("all", "none"), ("none",))),
-            moments=between(stored, 0, 3),
+            moments=one_of(stored, (0, 0, 1, 2)),
             closings=one_of(stored, (0, 0, 1, 2)),
             close_after_s=one_of(stored, (0.1, 0.5)),
             flush_every=one_of(stored, (0, 3)),

@@ -115,7 +115,7 @@ def _of_partition(label: str, partition: Partition, budget: Budget, largest_byte
     queued = _queued_bytes(partition)
     if queued > budget.waiting_bytes:
         yield f"{queued} bytes wait in {label}, and its budget counts {budget.waiting_bytes} (A2)"
-    if in_flight is not None and in_flight.size_bytes > max(limits.commit_bytes, largest_bytes):
+    if in_flight is not None and in_flight.size_bytes > limits.commit_bytes + largest_bytes:
         yield f"a commit of {label} holds {in_flight.size_bytes} bytes, of {limits.commit_bytes}"
     tail = log._tail
     held = tail._totals[tail._first :]

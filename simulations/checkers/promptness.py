@@ -52,6 +52,7 @@ DISTURBING = (
     "ActorStarted",
     "ActorFailed",
     "ActorStopped",
+    "ActorEnded",
     "Escalated",
     "PartitionStuck",
     "OpeningLacksSpace",
@@ -86,6 +87,8 @@ class _Member:
     """How long it may hold back what it has, to get more."""
     held: dict[Place, float] = attrs.Factory(dict)
     """Until when."""
+    beside: dict[Place, None] = attrs.Factory(dict)
+    """What may be of the same lease as a message whose lease is renewed until its consumer is done with it."""
 
     def may_hide(self, most: int) -> bool:
         """Whether it may have fetched something while it is busy, when its hands are not full.
@@ -196,6 +199,10 @@ class _Watch:
         self._calm_from = 0.0
         self._down: dict[str, None] = {}
         """Actors that crashed and have not started again."""
+        self._partitions: dict[str, None] = {}
+        """Paths of actors that have started."""
+        self._topics: dict[str, None] = {}
+        """Topics that clients publish to."""
         self._is_unsynced = self._is_healed = False
         self._short_since = FOREVER
         """Since when a partition lacked space to be recovered."""
@@ -226,6 +233,8 @@ class _Watch:
                 now = entry.time
                 if self._calm_from <= now - SLACK_S and not self._down:
                     self._look(now)
+            if kind == "publish":
+                self._topics[entry.topic] = None
             if kind in BEGINNINGS:
                 self._begun[entry.operation] = entry
                 if entry.detail != LAZY:
@@ -274,10 +283,13 @@ class _Watch:
         elif entry.kind == "IncarnationCrashed":
             self._down[entry.who] = None
         elif entry.kind in ("ActorStarted", "ActorStopped"):
+            self._partitions[entry.who] = None
             if entry.who in self._down:
                 for group in self._groups.values():
                     group.renewed(entry.who, until)
             self._down.pop(entry.who, None)
+        elif entry.kind == "ActorEnded" and entry.who in self._partitions and self._is_used(entry.who):
+            self._down[entry.who] = None
         elif entry.kind == "healed":
             self._is_healed = True
             if self._calm_from == FOREVER:
@@ -294,11 +306,15 @@ class _Watch:
                     if not state.holder and state.at > entry.time:
                         state.at = FOREVER
 
+    def _is_used(self, path: str) -> bool:
+        """Whether it is a partition of a topic that clients publish to: it comes back when a runtime is opened."""
+        return any(path.startswith(f"topics/{topic}/") for topic in self._topics)
+
     def _booted(self, entry: HistoryEntry) -> None:
         if self._short_since < FOREVER:
             self._calm_from, self._short_since = entry.time, FOREVER
         self._calm_from = max(self._calm_from, entry.time)
-        self._down.clear()
+        self._down = {path: None for path in self._partitions if self._is_used(path)}
 
     def _forget_unsynced(self) -> None:
         """What was not told to be synced may go from now on; what somebody was handed was synced for that."""
@@ -371,10 +387,23 @@ class _Watch:
         member.is_waiting, member.handed_at = False, entry.time
         group.lease_s = max(group.lease_s, entry.until - entry.time)
         until = FOREVER if entry.detail == RECEIVING else entry.until
+        if until == FOREVER:
+            where = entry.topic, entry.partition
+            member.beside = dict.fromkeys(place for place in member.held if place[:2] == where)
+            self._last(group, member, entry.operation, FOREVER)
         for offset in entry.offsets:
             place = entry.topic, entry.partition, offset
             member.held[place] = until
             group.put(place, _State(until, entry, entry.operation))
+
+    @staticmethod
+    def _last(group: _Group, member: _Member, life: int, until: float) -> None:
+        """Leases that may be renewed with another message's last until then."""
+        for place in member.beside:
+            state = group.states[place]
+            if place in member.held and state.holder == life:
+                member.held[place] = until
+                group.moved(place, state, until)
 
     def _settles(self, entry: HistoryEntry) -> None:
         """A settlement begins: until it has ended, nobody knows."""
@@ -390,6 +419,9 @@ class _Watch:
             group.moved(place, state, FOREVER)
             if entry.kind == "extend":
                 continue
+            if state.entry.detail == RECEIVING:
+                self._last(group, member, state.holder, entry.time + group.lease_s)
+                member.beside.clear()
             member.held.pop(place, None)
             member.since = max(member.since, entry.time)
             if entry.kind != "release":

@@ -30,6 +30,8 @@ from callboard.simulations.violations import Violation
 PROMISE = "nobody who waits is left waiting"
 SLACK_S = 0.5
 """Virtual seconds; what is not disturbed takes a tenth of that at most, by timers."""
+VERBS = 200
+"""So many plans and reads in a row add to that on a disk that takes its time: recoveries, and upkeep of many files."""
 ABSENCE_S = 0.01
 """Who gives up, and asks again within so many seconds, has been waiting all the time."""
 SPACE_S = 5.5
@@ -105,12 +107,13 @@ class _Member:
 class _Group:
     """What a group's consumers do, and what they could be handed."""
 
-    def __init__(self, *, is_keyed: bool, most: int) -> None:
+    def __init__(self, *, is_keyed: bool, most: int, slack_s: float) -> None:
         self.members: dict[int, _Member] = {}
         self.states: dict[Place, _State] = {}
         self.lease_s = 0.0
         """How long the longest lease was to last."""
         self._most = most
+        self._slack_s = slack_s
         self._is_keyed = is_keyed
         self._heap: list[tuple[float, Place]] = []
         self._low: dict[tuple[str, int], int] = {}
@@ -137,14 +140,14 @@ class _Group:
 
     def overdue(self, now: float) -> tuple[Place, _State] | None:
         """A message that should be in the hands of one who waits by now."""
-        before = now - SLACK_S
+        before = now - self._slack_s
         waits = False
         for member in self.members.values():
             room = member.room(before, self._most)
             if member.is_waiting:
                 if member.since > before:
                     return None
-                before = min(before, now - SLACK_S - member.fills_s)
+                before = min(before, now - self._slack_s - member.fills_s)
                 waits = waits or room > 0
             elif room > 0 and member.may_hide(self._most):
                 return None
@@ -190,6 +193,7 @@ class _Watch:
 
     def __init__(self, history: History, terms: Terms) -> None:
         self._terms = terms
+        self._slack_s = SLACK_S + VERBS * terms.latency_s
         self._history = history
         self._groups: dict[str, _Group] = {}
         self._published: dict[Place, HistoryEntry] = {}
@@ -231,7 +235,7 @@ class _Watch:
                 continue
             if entry.time > now:
                 now = entry.time
-                if self._calm_from <= now - SLACK_S and not self._down:
+                if self._calm_from <= now - self._slack_s and not self._down:
                     self._look(now)
             if kind == "publish":
                 self._topics[entry.topic] = None
@@ -248,7 +252,7 @@ class _Watch:
     def _look(self, now: float) -> None:
         """Nothing is disturbed: is anything late?"""
         for entry in self._open.values():
-            if entry.time > now - SLACK_S:
+            if entry.time > now - self._slack_s:
                 break
             words = f"{entry.who} began to {entry.kind} at {entry.time:.3f} s, and at {now:.3f} s nobody had answered"
             self._late(words, entry)
@@ -357,7 +361,9 @@ class _Watch:
         if group is None:
             terms = self._terms
             group = self._groups[entry.group] = _Group(
-                is_keyed=entry.group in terms.keyed, most=terms.max_in_flight or MAX_IN_FLIGHT
+                is_keyed=entry.group in terms.keyed,
+                most=terms.max_in_flight or MAX_IN_FLIGHT,
+                slack_s=self._slack_s,
             )
             for place, published in self._published.items():
                 group.put(place, _State(entry.time, published))

@@ -40,6 +40,8 @@ class Terms:
     """Groups with order per key."""
     max_in_flight: int | None = None
     """Of all consumers; None: not demanded."""
+    latency_s: float = 0.0
+    """How long the disk takes for each plan and each read."""
     liveness_s: float | None = None
     """Virtual seconds after healing within which they must; None: not demanded."""
     drops: bool = False

@@ -128,6 +128,7 @@ class BrokerWorkload:
             groups=traffic.groups,
             keyed=traffic.groups if traffic.ordering == "key" else (),
             max_in_flight=traffic.max_in_flight or None,
+            latency_s=max(0.0, traffic.latency_s),
             liveness_s=self.patience_s,
             intensities=tuple(
                 Intensity(path=f"topics/{name}/", restarts=20, period_s=10.0, each=True, delay_s_max=0.25)

@@ -18,6 +18,7 @@ from callboard.actors.partition.group_states import JITTER
 from callboard.log.errors import CallboardError, LeaseLost, PartitionUnavailable, RuntimeClosed
 from callboard.log.limits import SEGMENT_BYTES_MIN
 from callboard.simulations.entropy import SeededEntropy
+from callboard.simulations.faults.reaching import cell_of, crash
 from callboard.simulations.history.clients import ObservedConsumer
 from callboard.simulations.scenarios.broker_runs import BrokerSpace
 from callboard.simulations.scenarios.broker_workload import (
@@ -37,7 +38,7 @@ from callboard.simulations.scenarios.draws import (
     draw_limits,
     one_of,
 )
-from callboard.simulations.scenarios.traffic import Traffic
+from callboard.simulations.scenarios.traffic import TOPIC, Traffic
 from callboard.simulations.world import World
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ FATES: Final = (
 """What may become of a message: see `DeliveryWorkload`."""
 WAYS: Final = ("get", "timeout", "receive", "batch", "iterate")
 """How a consumer asks."""
+CRASHES: Final = 3
+"""So many times all partitions are crashed while they read."""
 TRIES: Final = 3
 """So many times a message may meet another fate before it is acked."""
 SHORT_S: Final = 0.2
@@ -86,6 +89,8 @@ class DeliveryTraffic(Traffic):
     """How often the runtime is closed and opened again."""
     reopen_s: float = 1.0
     """How long it is open before."""
+    crash_at_read: int = 0
+    """At which read of a log, in each session, its partitions crash: leases that nobody has heard of yet; 0: never."""
     cut_when_told: int = 0
     """At which success that is told after the first fault the power is cut; 0: never."""
 
@@ -95,6 +100,7 @@ class DeliveryTraffic(Traffic):
             "ways": (len(self.ways), NAMES_MAX),
             "delays_s": (len(self.delays_s), NAMES_MAX),
             "reopenings": (self.reopenings, COUNT_MAX),
+            "crash_at_read": (self.crash_at_read, COUNT_MAX),
             "cut_when_told": (self.cut_when_told, COUNT_MAX),
         }
 
@@ -120,17 +126,26 @@ class DeliveryWorkload(BrokerWorkload):
         super().__init__(world, traffic)
         self._tries: Counter[tuple[str, str, int, int]] = Counter()
         self._asked: Counter[str] = Counter()
+        self._crashes = CRASHES
         self._reopenings = traffic.reopenings
         cut_when_told(world, traffic.cut_when_told)
 
     async def beside(self, machine: Machine, runtime: Any, nursery: trio.Nursery) -> None:
-        """Close the runtime after a while, in good order."""
+        """Crash the partitions while they read; close the runtime after a while, in good order."""
+        if self.traffic.crash_at_read > 0:
+            self.world.probes.wait("disk.read", self.traffic.crash_at_read, ".log", self._crash_partitions)
         if self._reopenings <= 0:
             return
         self._reopenings -= 1
         await trio.sleep(max(0.1, self.traffic.reopen_s))
         self.reopens = True
         nursery.cancel_scope.cancel()
+
+    def _crash_partitions(self) -> None:
+        if self._crashes and not self.world.healed.is_set():
+            self._crashes -= 1
+            for partition in range(max(1, self.traffic.partitions)):
+                crash(self.world, cell_of(self.world, f"topics/{TOPIC}/{partition}"), "crashed while it read")
 
     def work_of(self, style: str) -> Callable[[ObservedConsumer], Any]:
         """All do everything."""
@@ -303,7 +318,8 @@ class Deliveries:
             latency_s=one_of(entropy, (0.0, 0.001, 0.005)),
             reopenings=one_of(entropy, (0, 1, 3)),
             reopen_s=one_of(entropy, (0.5, 2.0)),
-            cut_when_told=one_of(entropy, (0, 1, 2)),
+            crash_at_read=one_of(entropy, (0, 0, 1, 2, 5)),
+            cut_when_told=one_of(entropy, (0, 0, 1, 2)),
             readers=one_of(entropy, (0, 0, 1)),
             poll_s=0.5,
             limits=tuple(limits.items()),

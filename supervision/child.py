@@ -12,6 +12,7 @@ import attrs
 import trio
 
 from callboard.actors.kernel import ActorIncarnation, ActorRef, ActorSystem, Ending
+from callboard.actors.kernel.cell import crashed
 from callboard.actors.kernel.events import ActorRestarted
 from callboard.actors.kernel.failures import describe
 from callboard.log.errors import InternalError
@@ -107,7 +108,8 @@ class ActorChild:
 
     def fail(self, cause: BaseException | None) -> None:
         """There will be no next life until a restart is requested."""
-        self._cell.fail(cause or InternalError("No failure is known", invariant="S4"), self._spec.on_failed)
+        path = self._cell.path
+        self._cell.fail(cause or crashed(path, None, "was stopped or killed too often"), self._spec.on_failed)
 
     def close(self, cause: BaseException | None) -> None:
         """There will be no next life."""

@@ -101,8 +101,9 @@ class Supervisor:
         Raises `InvalidArgument` when there is no such child, `ActorStopped` when this supervisor has ended for good.
         """
         child = self._living(name)
-        self._roster.remove(name)
-        self._wake()
+        if self._roster.phase(name) is not None:  # else it has just ended, and is about to go
+            self._roster.remove(name)
+            self._wake()
         while self._children.get(name) is child:
             await child.changed.park()
 
@@ -112,11 +113,12 @@ class Supervisor:
         Returns when it has started or failed again. Raises `ActorStopped` when it, or this supervisor, has ended for
         good instead, `InvalidArgument` when there is no such child.
         """
-        self._living(name)
-        self._roster.restart(name)
-        self._wake()
+        child = self._living(name)
+        if self._roster.phase(name) is not None:
+            self._roster.restart(name)
+            self._wake()
         await self.settled(name)
-        return self._named(name).handle
+        return child.handle
 
     def child(self, name: str) -> ActorRef[Any]:
         """The child actor of that name. Raises `InvalidArgument` when there is none."""
@@ -151,7 +153,7 @@ class Supervisor:
         """Wait until the child is up or failed. Raises `ActorStopped` when it ended for good instead."""
         child = self._named(name)
         while self._children.get(name) is child:
-            if self._roster.is_steady(name):
+            if self._roster.phase(name) is not None and self._roster.is_steady(name):
                 return
             await child.changed.park()
         error = stopped(self._path_of(name))

@@ -189,6 +189,8 @@ class ActorIncarnation(Generic[M]):
         """For `Context.next`."""
         if not self._is_function:
             raise InvalidArgument(f"Actor {self.cell.path!r} is not a function. Define receive.")
+        if self._batch is not None:
+            self._batch.current = None  # who asks for the next message has handled the one before
         while True:
             if self._items is not None:
                 await trio.lowlevel.checkpoint()

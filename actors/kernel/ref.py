@@ -223,10 +223,11 @@ class ActorRef(Generic[M]):
             raise self._cell.mailbox.full("wait")
 
     async def tell(self, message: M) -> None:
-        """Enqueue `message`, waiting for room if that is the policy. A cancelled wait has not enqueued it."""
+        """Enqueue `message`, waiting for room if that is the policy. A cancelled call has not enqueued it."""
+        await trio.lowlevel.checkpoint_if_cancelled()
         envelope = Envelope(message, None)
         if self._put(envelope):
-            await trio.lowlevel.checkpoint()
+            await trio.lowlevel.cancel_shielded_checkpoint()
         else:
             await self._cell.mailbox.put_waiting(envelope)
 

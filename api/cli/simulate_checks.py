@@ -18,7 +18,7 @@ from callboard.cli.simulate_pool import one_worker, run_all
 from callboard.cli.simulate_show import proof_table
 from callboard.log.host.entropy import HostEntropy
 from callboard.simulations.proof import SAFEGUARDS
-from callboard.simulations.proof.proving import check_names
+from callboard.simulations.proof.proving import check_names, is_as_stored
 from callboard.simulations.search.differences import first_difference
 
 SEEDS_AT_ONCE: Final = 20
@@ -173,4 +173,7 @@ def prove(names: str, jobs: int, *, as_json: bool) -> int:
         say(
             f"callboard: no seed failed without {', '.join(missed)}: such a safeguard is unnecessary or untested."
         )
+    stale = [proof["name"] for proof in proofs if proof["caught"] and not is_as_stored(proof)]
+    if stale and not as_json:
+        say(f"callboard: seeds.toml says otherwise of {', '.join(stale)}: tests/simulations/proof/renew.py.")
     return exits.UNPROVED if missed else exits.OK

@@ -28,7 +28,9 @@ def scenario_table(scenarios: Mapping[str, Mapping[str, Any]]) -> Table:
 def proof_table(proofs: Sequence[Mapping[str, Any]]) -> Table:
     """Which seed missed each safeguard."""
     words = ("caught by", "broken promise")
-    table = _table("safeguard switched off", "caught by", "seed", "runs", "s", "broken promise", words=words)
+    table = _table(
+        "safeguard switched off", "caught by", "seed", "seeds tried", "s", "broken promise", words=words
+    )
     for proof in proofs:
         seed = str(proof["seed"]) if proof["caught"] else ""
         caught = proof["scenario"] if proof["caught"] else "no seed"
@@ -39,10 +41,20 @@ def proof_table(proofs: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def searched_lines(found: Search, rows: Sequence[Row]) -> Iterator[Any]:
-    """Tables and lines for people."""
+    """Tables and lines for people: what failed, then what was searched and met."""
     sweep = found.sweep
     if found.resumed:
         yield found.resumed
+    for failure in found.failures:
+        yield failure.story
+        if failure.note:
+            yield f"({failure.note})"
+        if failure.report:
+            yield f"Its timeline: {failure.report}"
+        yield ""
+    if found.failures:
+        yield _summary(found)
+        yield ""
     scenarios = _table("scenario", "seeds", "virtual time", "boots", "ticks")
     for name, tally in sweep.tallies.items():
         scenarios.add_row(
@@ -63,14 +75,8 @@ def searched_lines(found: Search, rows: Sequence[Row]) -> Iterator[Any]:
     missing = len(uncovered(rows))
     if missing:
         yield f"{missing} of {len(rows)} faults and points were not met; only a whole sweep of standard size has to"
-    yield _summary(found)
-    for failure in found.failures:
-        yield ""
-        yield failure.story
-        if failure.note:
-            yield f"({failure.note})"
-        if failure.report:
-            yield f"Its timeline: {failure.report}"
+    if not found.failures:
+        yield _summary(found)
 
 
 def _summary(found: Search) -> str:

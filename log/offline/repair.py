@@ -155,10 +155,19 @@ class LogRepair:
             forks = plan_partition(found)
         taken = {fork.base for fork in forks}
         used = {fork.source.base for fork in forks if fork.source is not None}
+        lost = [span for fork in forks for span in fork.lost]
         gone = [
             state
             for state in found.segments
-            if state.base not in taken and (state.base in used or (not state.runs and state.problems))
+            if state.base not in taken
+            and (
+                state.base in used
+                # Nothing in it can be read, and the gap that is recorded now goes over it.
+                or (
+                    not state.runs
+                    and (state.problems or any(first <= state.base <= last for first, last in lost))
+                )
+            )
         ]
         misnamed = [state for state in found.segments if state.is_misnamed]
         for state in misnamed:

@@ -27,9 +27,12 @@ EVENTS = ("ActorStarted", "IncarnationCrashed", "ActorRestarted", "ActorFailed",
 def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:
     """Windows with too many restarts, starts that came too early, and crashes without an answer."""
     events = history.of(*EVENTS)
+    asked = history.of("restart asked")
     anew = [entry for entry in history.of("note") if ANEW in entry.detail or REOPENED in entry.detail]
-    told = sorted([*events, *anew], key=lambda entry: entry.number)
-    found = _started_early(told) + _unanswered(history, events)
+    told = sorted([*events, *asked, *anew], key=lambda entry: entry.number)
+    found = _unanswered(history, events)
+    if terms.tree is None or terms.tree.strategy == "one_for_one":  # else one who gives up begins others anew
+        found += _started_early(told)
     for stated in terms.intensities:
         found += _too_many(stated, told)
     return found
@@ -43,7 +46,8 @@ def _too_many(stated: Intensity, events: list[HistoryEntry]) -> list[Violation]:
         if entry.kind == "note":
             windows.clear()
             continue
-        if entry.kind == "Escalated" or (entry.kind == "ActorFailed" and stated.each):
+        is_anew = entry.kind in ("ActorFailed", "restart asked") and stated.each
+        if entry.kind == "Escalated" or is_anew:
             windows = _outside(entry, windows)
             continue
         if entry.kind != "ActorRestarted" or not stated.covers(entry.who):
@@ -93,6 +97,8 @@ def _started_early(events: list[HistoryEntry]) -> list[Violation]:
             if entry.time < at - SLACK_S:
                 words = f"{entry.who} started at {entry.time:.3f} s, and its backoff lasts until {at:.3f} s"
                 found.append(Violation(PROMISE, words, entry))
+        elif entry.kind == "restart asked":
+            due = _outside(entry, due)  # who waits is started at once
         elif entry.kind == "ActorEnded":
             due.pop(actor, None)  # a child of that name that is added after this is another one
         elif entry.kind in ("Escalated", "ActorFailed"):

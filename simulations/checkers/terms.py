@@ -5,6 +5,7 @@ from __future__ import annotations
 import attrs
 
 from callboard.simulations.history.recorder import History
+from callboard.supervision.spec import SupervisorSpec
 
 SLACK_S = 1e-6
 """By how much two times may differ that stand for one: they are floats."""
@@ -57,6 +58,8 @@ class Terms:
     """How often actors try a message again that was in hand when they crashed."""
     intensities: tuple[Intensity, ...] = ()
     """What supervisors state."""
+    tree: SupervisorSpec | None = None
+    """The tree of a program of actors, all that it promises included."""
 
     def salvaged(self, history: History) -> frozenset[str]:
         """Partitions (`orders/1`) that may have forgotten settlements: their journal was damaged, as was reported."""

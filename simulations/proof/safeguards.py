@@ -1,7 +1,7 @@
 """The table of safeguards: what each protects from, how it is switched off, and which scenarios should notice.
 
-Scenarios are names of the registry or of `callboard.simulations.proof.scenarios`; "machines" is the fast path. They are
-tried in this order. docs/principles/proof.md shows this table, and a test holds the page to it.
+Scenarios are those of every sweep; "machines" is the fast path. They are tried in this order.
+docs/principles/proof.md shows this table, and a test holds the page to it.
 """
 
 from __future__ import annotations

@@ -133,6 +133,11 @@ class RunningSystem:
     def __init__(self, system: System) -> None:
         self._system = system
 
+    @staticmethod
+    def topics() -> tuple[Any, ...]:
+        """None: a system of actors has no broker."""
+        return ()
+
     def crash(self, path: str, error: BaseException) -> None:
         """Let the actor at `path` fail with `error`. Raises when nobody lives there."""
         self._system.actor(path).crash(error)

@@ -42,6 +42,7 @@ BROKER: Final = (
     "a moment of the run was looked at",
 )
 DAMAGE: Final = ("a damaged directory was refused with a report", "damage was found and named")
+AT_REST: Final = ("records were lost to damage at rest",)
 RETENTION: Final = (
     "retention dropped segments",
     "a reader read",
@@ -60,6 +61,18 @@ ACTORS: Final = (
     "a message in hand was tried again",
     "the scheduler starved an actor",
 )
+PROGRAMS: Final = (
+    "a failed actor was revived",
+    "a failed team was revived",
+    "a team gave up",
+    "a tree gave up",
+    "several actors were restarted together",
+    "an actor was killed when its grace was over",
+    "a durable actor recovered what it had written",
+    "a mailbox was full",
+    "a question was given up in time",
+    "a backoff began anew",
+)
 POINTS: Final[dict[str, tuple[str, ...]]] = {
     "publish-and-recover": BROKER,
     "publish-only": BROKER,
@@ -72,9 +85,16 @@ POINTS: Final[dict[str, tuple[str, ...]]] = {
     "topics-and-groups": (),
     "supervisor-trees": ACTORS,
     "plain-actors": ACTORS,
+    "actor-programs": PROGRAMS,
     "retention-against-readers": BROKER + RETENTION,
     "disk-full-and-healed": BROKER,
     "damaged-middle": BROKER + DAMAGE,
+    "damage-at-rest": AT_REST,
+    "smuggled-frames": BROKER + DAMAGE,
+    "stored-index": BROKER,
+    "failing-syncs": BROKER,
+    "failing-journals": BROKER,
+    "unsynced-and-seen": BROKER,
     "recorded-traffic": BROKER + RECORDED,
     "recorded-day": BROKER + RECORDED,
 }

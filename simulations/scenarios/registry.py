@@ -9,6 +9,13 @@ from typing import Any, Final
 import attrs
 
 from callboard.simulations.scenarios.actor_runs import PlainActors, SupervisorTrees
+from callboard.simulations.scenarios.aimed_runs import (
+    FailingJournals,
+    FailingSyncs,
+    SmuggledFrames,
+    StoredIndex,
+    UnsyncedAndSeen,
+)
 from callboard.simulations.scenarios.broker_runs import (
     CrashStorms,
     DiskFullAndHealed,
@@ -20,8 +27,10 @@ from callboard.simulations.scenarios.broker_runs import (
     SeveralTopics,
 )
 from callboard.simulations.scenarios.catalog_runs import TopicsAndGroups
+from callboard.simulations.scenarios.damage_life import DamageAtRest
 from callboard.simulations.scenarios.damage_runs import DamagedMiddle
 from callboard.simulations.scenarios.delivery_runs import Deliveries
+from callboard.simulations.scenarios.program_runs import ActorPrograms
 from callboard.simulations.scenarios.recorded_runs import RecordedDay, RecordedTraffic
 from callboard.simulations.scenarios.retention_runs import RetentionAgainstReaders
 from callboard.simulations.scenarios.scenario import Scenario
@@ -36,13 +45,20 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         OrderPerKey(),
         SupervisorTrees(),
         PlainActors(),
+        ActorPrograms(),
         RetentionAgainstReaders(),
         DiskFullAndHealed(),
         DamagedMiddle(),
+        DamageAtRest(),
         SeveralTopics(),
         EveryFeature(),
         TopicsAndGroups(),
         Deliveries(),
+        SmuggledFrames(),
+        StoredIndex(),
+        FailingSyncs(),
+        FailingJournals(),
+        UnsyncedAndSeen(),
         RecordedTraffic(),
         RecordedDay(),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 import attrs
 
@@ -34,11 +34,23 @@ class Scenario(Protocol):
         ...
 
 
+@runtime_checkable
+class Planned(Scenario, Protocol):
+    """A scenario that draws its own plans; its space says what is in them."""
+
+    def plan(self, entropy: SeededEntropy) -> Plan:
+        """The plan of a seed."""
+        ...
+
+
 def draw(scenario: Scenario, seed: int) -> tuple[Any, Plan]:
     """The workload and the plan that the seed stands for."""
     entropy = SeededEntropy(seed)
-    horizon_s = scenario.space.horizon_s * SHORTEST ** entropy.fork("horizon").random()
-    plan = draw_plan(entropy.fork("plan"), scenario.space, horizon_s)
+    if isinstance(scenario, Planned):
+        plan = scenario.plan(entropy.fork("plan"))
+    else:
+        horizon_s = scenario.space.horizon_s * SHORTEST ** entropy.fork("horizon").random()
+        plan = draw_plan(entropy.fork("plan"), scenario.space, horizon_s)
     return scenario.workload(entropy.fork("workload")), plan
 
 

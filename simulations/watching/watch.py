@@ -239,7 +239,7 @@ def summary(error: BaseException) -> str:
 
 
 class Shown:
-    """Values of the program in words, the same in each run. Objects without a `__repr__` are numbered: `Account #2`."""
+    """Values of the program in words, the same in each run. Objects that show an address are numbered: `Account #2`."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
@@ -247,13 +247,13 @@ class Shown:
 
     def __call__(self, value: Any, characters: int = SHOWN_CHARACTERS_MAX) -> str:
         """A value in one short line."""
-        if getattr(type(value), "__repr__", None) is object.__repr__:
-            return self._numbered(value)
         try:
             text = value.decode("utf-8") if isinstance(value, bytes) else ""
             text = repr(value) if not text.isprintable() or not isinstance(value, bytes) else f"b{text!r}"
         except Exception:  # noqa: BLE001 - its __repr__ is the user's; and not all bytes are text
             text = repr(value) if isinstance(value, bytes) else f"a {type(value).__name__}"
+        if ADDRESS.search(text) and text.startswith("<"):
+            return self._numbered(value)
         text = " ".join(ADDRESS.sub("", text).split())
         return text if len(text) <= characters else f"{text[: characters - 1]}…"
 

@@ -140,6 +140,9 @@ def test_a_broken_promise_is_stored_shrunk_and_told(stored: tuple[Path, str], pl
     assert "broken promise: clocks are not believed" in story
     assert "Workload: messages=30" in story
     assert ">>" in story
+    assert (
+        story.index("To see it again:") < story.index("seeds (") < story.index("sometimes many messages")
+    ), "the failure comes first"
     assert "wall time jumps" in story.partition("What was made to fail:")[2].partition("What happened:")[0]
     stored_failure = json.loads((folder / "planted-3.json").read_text())
     assert len(stored_failure["plan"]["faults"]) == 1

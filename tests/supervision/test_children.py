@@ -297,6 +297,45 @@ async def test_a_failed_child_is_revived(autojump_clock, seams, noting, fragile,
             assert await ref.ask(None) == "p"
 
 
+@pytest.mark.parametrize("how", ["stop", "kill"])
+async def test_a_child_that_ends_too_often_without_an_error_fails(autojump_clock, stage, noting, how):
+    """An insignificant child that is stopped or killed too often fails, with a cause that says so."""
+    child = {"start": noting("a"), "significant": False, "intensity": 0}
+    async with stage(a=child) as system:
+        ref = system.actor("a")
+        getattr(ref, how)()
+        await trio.sleep(1)
+        with pytest.raises(RestartLimitReached) as caught:
+            await ref.ask(None)
+    assert "was stopped or killed too often" in str(caught.value.__cause__)
+
+
+@pytest.mark.parametrize("call", ["restart_child", "stop_child"])
+async def test_a_call_about_a_child_that_is_just_ending(autojump_clock, stage, noting, call):
+    """Who restarts or stops a child in the very moment in which it ends for good hears that it has ended."""
+    heard = []
+
+    async def call_when(event, system):
+        await event.wait()
+        try:
+            await getattr(system.root, call)("a")
+        except (ActorStopped, InvalidArgument) as error:
+            heard.append(type(error))
+        else:
+            heard.append(None)
+
+    for _ in range(10):
+        crashed = trio.Event()
+        async with stage(a={"start": noting("a"), "restart": "temporary"}) as system:
+            system.events.subscribe(lambda _, crashed=crashed: crashed.set())
+            async with trio.open_nursery() as nursery:
+                for _ in range(5):
+                    nursery.start_soon(call_when, crashed, system)
+                await wait_all_tasks_blocked()
+                system.actor("a").tell_nowait(ValueError())
+    assert len(heard) == 50
+
+
 async def test_crashes_of_insignificant_children_do_not_add_up(autojump_clock, seams, noting):
     """Each insignificant child has a window of its own, and never brings the supervisor down."""
     children = [ChildSpec(name=str(n), start=noting(str(n)), significant=False) for n in range(20)]

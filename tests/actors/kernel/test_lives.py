@@ -373,6 +373,24 @@ async def test_a_function_actor_that_crashes_is_restarted(autojump_clock, stage)
         assert await system.actor("a").ask(1) == 1
 
 
+async def test_a_function_that_asks_for_the_next_message_has_handled_the_last(autojump_clock, stage, notes):
+    """A function that is killed while it waits for the next message is not to blame for the one before."""
+
+    async def noting(context):
+        while True:
+            message, _ = await context.next()
+            notes.append(message)
+            context.start_task(trio.sleep_forever)
+            if message == "last":
+                context.ref.kill()
+
+    async with stage(a={"start": noting, "retry_in_hand": 1}) as system:
+        await system.actor("a").tell("last")
+        await trio.sleep(1)
+        assert notes == ["last"]
+        assert system.dead_letters.total == 0
+
+
 @pytest.mark.parametrize("start", [lambda: 5, Actor])
 async def test_what_is_no_actor_crashes_clearly(autojump_clock, stage, start):
     """A start that makes no actor, and an actor without receive, fail with an InvalidArgument that says so."""

@@ -323,3 +323,42 @@ async def test_an_unanswered_deferred_reply_fails_when_the_incarnation_ends(auto
         ref.stop()
         with pytest.raises(ActorCrashed):
             await reply.wait()
+
+
+async def test_a_tell_that_is_cancelled_has_not_enqueued(autojump_clock, gated, gate, kept):
+    """A tell that raises Cancelled has not enqueued its message, also where there is room."""
+    async with gated(10) as system:
+        ref = system.actor("gate")
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await ref.tell("never")
+        assert scope.cancelled_caught
+        gate.set()
+        await ref.ask("last")
+    assert kept == ["last"]
+
+
+async def test_a_tell_that_is_cancelled_meanwhile_has_enqueued(autojump_clock, gated, gate, kept):
+    """A tell that enqueued its message returns, also when it is cancelled in that moment."""
+    told = []
+
+    async def tell(ref, scope):
+        with scope:
+            await ref.tell("once")
+            told.append("once")
+
+    async with gated(10) as system:
+        ref = system.actor("gate")
+        await busy(ref)
+        scope = trio.CancelScope()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(tell, ref, scope)
+            for _ in range(10):
+                await trio.lowlevel.checkpoint()
+                if ref.statistics().mailbox_depth:
+                    break
+            scope.cancel()
+        gate.set()
+        await ref.ask("last")
+    assert told == ["once"]
+    assert kept == ["first", "once", "last"]

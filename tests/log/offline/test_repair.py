@@ -120,6 +120,20 @@ async def test_lost_end(writer):
     assert writer.path(36) in writer.disk.files()
 
 
+async def test_lost_end_with_the_segment_that_it_begins(writer):
+    """What is lost on both sides of the last segment's beginning becomes one gap: the segment, now empty, goes."""
+    await writer.fill()
+    before, last = writer.path(12), writer.path(24)
+    frames = writer.disk.files()[before]
+    writer.disk.flip(before, frames.index(b"value-21"))
+    for offset in range(24, 36, 3):
+        writer.disk.flip(last, writer.disk.files()[last].index(b"value-%d" % offset))
+    report = await repaired(writer.disk)
+    assert ((writer.directory, 21, 35),) == report.lost
+    assert (expected((0, 21)), [(21, 35)]) == await read_all(writer.disk, writer.directory)
+    assert last not in writer.disk.files()
+
+
 async def test_committed_file(writer):
     """A damaged committed file is written anew."""
     await writer.fill()

@@ -76,3 +76,56 @@ def test_a_story_has_an_end(made: Callable[..., Any]) -> None:
     story = tell(made(KeyError("x"), tell=history_of), COMMAND, "shop")
     assert len([line for line in story.lines if line.number >= 0]) == LINES_MAX
     assert story.lines[-1].number == 1_997
+
+
+def test_a_promise_that_only_the_disk_tells_of_points_at_the_last_look(made: Callable[..., Any]) -> None:
+    """The last power cut and what the disk then held are a part of the story, and the latter is marked."""
+
+    def history_of(history: History) -> None:
+        publish(history, 100)
+        history.note("last power cut", "of what was not synced the disk has lost topics/orders/0")
+        history.note("looked", "orders/0 holds offsets 0..98")
+
+    text = tell(made(Violation("nothing lost", "offset 99 is gone"), tell=history_of), COMMAND, "shop").text()
+    assert "the power was cut once more; of what was not synced the disk has lost topics/orders/0" in text
+    (mark,) = [line for line in text.splitlines() if line.startswith(">>")]
+    assert mark.endswith("the disk was looked at: orders/0 holds offsets 0..98")
+
+
+def test_equal_times_are_told_apart_by_numbers_and_close_ones_by_digits(made: Callable[..., Any]) -> None:
+    """Each line has its entry's number; times that differ by microseconds differ in the story."""
+
+    def history_of(history: History) -> None:
+        moments = iter((1.0, 1.0, 1.000001))
+        history.now = lambda: next(moments)
+        for words in ("one", "two", "three"):
+            history.note("note", words)
+
+    lines = tell(made(KeyError("x"), tell=history_of), COMMAND, "shop").lines
+    assert [(line.number, line.time) for line in lines] == [(0, "1.000000"), (1, "1.000000"), (2, "1.000001")]
+
+
+def test_of_a_long_program_what_the_failure_quotes_is_told(made: Callable[..., Any]) -> None:
+    """Of a watched run: messages that the failure's words quote, what came before a power cut, and the end."""
+
+    def history_of(history: History) -> None:
+        history.now = lambda: len(history) // 2 / 8
+        history.booted(1)
+        history.note("note", "it opens")
+        for number in range(100):
+            about = {"topic": "orders", "ids": (number,), "where": "shop.py:7"}
+            history.record(1, "publish", "seller", number + 1, detail=f"b'order {number}'", **about)
+            history.record(1, "published", "seller", number + 1, partition=0, offsets=(number,), **about)
+        history.ended(1, "power cut", "nothing was left to be synced")
+        history.booted(2)
+        for _ in range(100):
+            history.record(2, "waits", "seller", where="shop.py:8")
+            history.record(2, "ActorStarted", "catalog")
+
+    story = tell(made(Violation("always", "never shipped: [b'order 17']"), tell=history_of), COMMAND, "shop")
+    text = story.text()
+    assert "message 17 to orders (b'order 17')  [shop.py:7]; it is stored at orders/0@17" in text
+    assert "b'order 99'" in text, "just before the power cut"
+    assert "b'order 50'" not in text
+    assert "catalog" not in text
+    assert text.count("seller waits at shop.py:8") <= 25

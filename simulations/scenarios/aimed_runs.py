@@ -1,4 +1,4 @@
-"""Scenarios for safeguards that general traffic seldom needs: small, and aimed.
+"""Small scenarios, each aimed at a safeguard that general traffic seldom needs.
 
 - `smuggled-frames`: payloads that hold frames, valid ones of another segment, in a log whose real frames rot.
 - `stored-index`: enough bytes that indexes are stored, and indexes that rot.
@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Protocol, runtime_checkable
+from typing import Final
 
 import attrs
 
@@ -25,7 +25,6 @@ from callboard.simulations.faults.when import At
 from callboard.simulations.scenarios.broker_runs import BrokerRun
 from callboard.simulations.scenarios.damage_runs import DamagedRun
 from callboard.simulations.scenarios.draws import between, one_of
-from callboard.simulations.scenarios.scenario import Scenario
 from callboard.simulations.scenarios.traffic import Traffic
 
 OTHER_SEGMENT: Final = 0x1234_5678_9ABC_DEF0
@@ -70,20 +69,11 @@ class SmuggledFrames(DamagedRun):
         )
 
 
-@runtime_checkable
-class Planned(Scenario, Protocol):
-    """A scenario that draws its own plans."""
-
-    def plan(self, entropy: SeededEntropy) -> Plan:
-        """The plan of a seed."""
-        ...
-
-
 class StoredIndex(BrokerRun):
     """More than a megabyte in one segment, so that its index is stored; then rot in the index, and a new life."""
 
     name = "stored-index"
-    space = FaultSpace()
+    space = FaultSpace(weights={"PowerCut": 1, "Rot": 1, "KillProcess": 1})
 
     def plan(self, entropy: SeededEntropy) -> Plan:
         """A power cut that leaves the index on the disk, then rot in it."""
@@ -111,7 +101,7 @@ class FailingSyncs(BrokerRun):
     """Syncs of the log fail, and soon after the power does."""
 
     name = "failing-syncs"
-    space = FaultSpace()
+    space = FaultSpace(weights={"FailVerb": 1, "PowerCut": 1}, verbs=("sync",), errnos=("EIO",))
 
     def plan(self, entropy: SeededEntropy) -> Plan:
         """Some failing syncs, then a power cut that keeps nothing unsynced; and all of it again."""
@@ -140,7 +130,9 @@ class FailingJournals(BrokerRun):
     """Delivery journals fail, also while they are healed; then a partition's actor does, and replays them."""
 
     name = "failing-journals"
-    space = FaultSpace()
+    space = FaultSpace(
+        weights={"FailVerb": 1, "CrashActor": 1}, verbs=("sync",), errnos=("EIO",), actors=PARTITION
+    )
 
     def plan(self, entropy: SeededEntropy) -> Plan:
         """Failing syncs, and crashes soon after."""
@@ -189,10 +181,3 @@ class UnsyncedAndSeen(BrokerRun):
             consumers=between(entropy, 1, 4),
             visibility_s=5.0,
         )
-
-
-AIMED: Final[dict[str, Scenario]] = {
-    scenario.name: scenario
-    for scenario in (SmuggledFrames(), StoredIndex(), FailingSyncs(), FailingJournals(), UnsyncedAndSeen())
-}
-"""By name."""

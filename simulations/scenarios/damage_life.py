@@ -1,0 +1,275 @@
+"""Damage at rest, and all that follows: verify, readers, repair, opening, reading, consuming, opening again, accepting.
+
+A partition of several segments is filled and closed. Then frames, ends of files, headers, indexes or whole segments are
+damaged, so that it is known exactly which records that costs. Everybody who tells of what is lost must name just these,
+and hand out all others; until the damage is accepted it is told again at each opening, and after that no more.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import attrs
+import trio
+
+from callboard.actors.partition.spec import partition_directory
+from callboard.log.offline.repair import repair_directory
+from callboard.log.offline.verify import verify_directory
+from callboard.simulations.checkers import Terms, enforce, reading, told_damage
+from callboard.simulations.entropy import SeededEntropy
+from callboard.simulations.faults.swarm import FaultSpace
+from callboard.simulations.history.surviving import Surviving
+from callboard.simulations.scenarios.damaging import KINDS, Damaging
+from callboard.simulations.scenarios.draws import DrawnLimits, between, draw_limits, limits_of, one_of
+from callboard.simulations.scenarios.probing import OfflineReads, StoredRecord, read_all, read_in_parts
+from callboard.simulations.scenarios.traffic import Traffic
+from callboard.simulations.violations import Violation
+from callboard.simulations.world import Machine, World
+
+TOPIC: Final = "orders"
+GROUP: Final = "readers"
+MENDED: Final = "a repaired directory is whole"
+PATIENCE_S: Final = 5.0
+"""How long a consumer waits for a message that is there."""
+PARTS: Final = 10
+
+
+@attrs.frozen(kw_only=True)
+class DamageTraffic(Traffic):
+    """What is published before the damage, and what is damaged."""
+
+    damages: tuple[str, ...] = ("flip",)
+    repairs: bool = False
+    """Whether the directory is repaired before it is opened."""
+    settled: int = 0
+    """How many messages a group has acked before."""
+
+
+class DamageLife:
+    """One run."""
+
+    def __init__(self, world: World, traffic: DamageTraffic) -> None:
+        self._world = world
+        self._traffic = traffic
+        self._entropy = world.entropy.fork("damage")
+        self._directory = ""
+        self._known: list[StoredRecord] = []
+        self._end = 0
+        self._lost: set[int] = set()
+        self._told: set[int] = set()
+        """Offsets that events of this opening named as lost."""
+        world.limits = limits_of(traffic.limits)
+        world.disk.damage_budget.beyond = True
+
+    async def live(self, machine: Machine) -> None:
+        """From the first message to the last opening."""
+        world, history = self._world, self._world.history
+        await self._fill(machine)
+        damaging = Damaging(world.disk, self._directory, self._entropy)
+        for kind in self._traffic.damages:
+            words = damaging.damage(kind)
+            if words is not None:
+                world.note(words)
+        self._lost = damaging.lost
+        world.sometimes("records were lost to damage at rest", bool(self._lost))
+        history.record(0, told_damage.DAMAGED, "disk", 0, TOPIC, 0, offsets=tuple(sorted(self._lost)))
+        await self._look_offline("verify")
+        await self._read_offline()
+        if self._traffic.repairs:
+            await self._repair()
+            await self._read_offline()
+        await self._use(machine, is_first=True)
+        await self._use(machine, is_first=False)
+        await repair_directory(world.disk, accept=True)
+        history.record(0, told_damage.ACCEPTED, "operator", 0, TOPIC, 0)
+        await self._use(machine, is_first=False)
+
+    async def _fill(self, machine: Machine) -> None:
+        traffic, history = self._traffic, self._world.history
+        async with machine.open_runtime() as runtime:
+            topic = await runtime.create_topic(TOPIC, compression=traffic.compression)
+            self._directory = partition_directory(topic.topic_id, 0)
+            for first in range(0, traffic.messages, max(1, traffic.batch)):
+                numbers = range(first, min(traffic.messages, first + max(1, traffic.batch)))
+                values, keys = list(map(traffic.value, numbers)), list(map(traffic.key, numbers))
+                headers = list(map(traffic.headers, numbers))
+                timestamps = list(map(traffic.timestamp, numbers))
+                list(map(history.message, values, keys, headers, timestamps))
+                await topic.publish_batch(values, keys=keys, headers=headers, timestamps=timestamps)
+                await trio.sleep(max(0.0, traffic.pause_s))
+            async with topic.subscribe(GROUP) as consumer:
+                for _ in range(min(traffic.settled, traffic.messages)):
+                    message = await consumer.get(timeout=PATIENCE_S)
+                    if message is not None:
+                        await message.ack()
+        await self._read_offline()
+
+    # -- without a runtime
+
+    async def _read_offline(self) -> None:
+        """Read as another process does: all that is not lost, in parts too. The first time tells what there is."""
+        world = self._world
+        files = await world.disk.incarnate("reader")
+        reads = await OfflineReads.open(world.history, files, self._directory)
+        start, end = reads.reader.start_offset, reads.reader.visible_end
+        found = await read_all(reads, start, end)
+        if not self._known:
+            self._known, self._end = found, end
+        self._expect(found, "a reader of another process")
+        wrong = await read_in_parts(reads, found, start, end, self._entropy, PARTS)
+        if wrong is not None:
+            raise world.broken(Violation(reading.PROMISE, wrong))
+        await reads.reader.close()
+
+    def _expect(self, found: list[StoredRecord], who: str) -> None:
+        """All records that are not lost, unaltered; `who` read from the first record to the last."""
+        wanted = [record for record in self._known if record.offset not in self._lost]
+        if [record for record in found if record.offset < self._end] != wanted:
+            got = {record.offset for record in found}
+            wrong = [record.offset for record in found if record not in self._known]
+            missing = [record.offset for record in wanted if record.offset not in got]
+            words = f"{who} was not given offsets {missing[:9]}, and altered or lost ones at {wrong[:9] or 'none'}"
+            raise self._world.broken(Violation(reading.PROMISE, words))
+
+    async def _look_offline(self, who: str) -> None:
+        """What verify calls damage, and what it says of earlier damage."""
+        report = await verify_directory(self._world.disk)
+        log = next(log for log in report.logs if log.path == self._directory)
+        self._tell(who, _offsets((*log.problems, *log.notes)))
+
+    async def _repair(self) -> None:
+        disk = self._world.disk
+        foretold = await repair_directory(disk, dry_run=True)
+        report = await repair_directory(disk)
+        for said, who in ((foretold, "repair --dry-run"), (report, "repair")):
+            offsets = {at for _, first, last in said.lost for at in range(first, last + 1)}
+            self._tell(who, offsets)
+        report_after, before = await verify_directory(disk), disk.files()
+        again = await repair_directory(disk)
+        if report_after.problems or again.changed or disk.files() != before:
+            problem = report_after.problems[0] if report_after.problems else again.actions
+            raise self._world.broken(Violation(MENDED, f"after a repair there is {problem!r:.300}"))
+        await self._look_offline("verify after repair")
+
+    # -- with one
+
+    async def _use(self, machine: Machine, *, is_first: bool) -> None:
+        """Open, read everything, consume what is not settled, publish more, close."""
+        world = self._world
+        self._told = set()
+        begun = len(world.history)
+        async with machine.open_runtime() as runtime:
+            topic = runtime.topic(TOPIC)
+            await topic.describe()
+            if not is_first:
+                self._tell("events at opening", self._told_since(begun), told_damage.UNACCEPTED)
+            found = [self._stored(record) async for record in topic.read()]
+            self._expect(found, "a reader")
+            self._tell("events", self._told_since(begun), told_damage.UNACCEPTED)
+            (statistics,) = await topic.describe()
+            if bool(statistics.damages) < bool(statistics.lost_records):
+                words = f"{statistics.lost_records} records are lost, and no damage is listed"
+                raise world.broken(Violation(told_damage.PROMISE, words))
+            told = (
+                self._lost
+                if statistics.lost_records == len(self._lost)
+                else set(range(statistics.lost_records))
+            )
+            if statistics.lost_records or self._told_since(begun):
+                self._tell("statistics", told, told_damage.UNACCEPTED)
+            if is_first:
+                await self._consume(topic)
+            receipt = await topic.publish(b"later", partition=0)
+            if receipt.offset is None or receipt.offset < self._end:
+                words = f"offset {receipt.offset}, which had another record, was given to a new one"
+                raise world.broken(Violation(told_damage.PROMISE, words))
+
+    def _stored(self, record: Any) -> StoredRecord:
+        number = self._world.history.identify(record.value, record.key, record.headers, record.timestamp)
+        known = {stored.offset: stored for stored in self._known}.get(record.offset)
+        time_us = known.time_us if known is not None else 0
+        return StoredRecord(record.offset, number, time_us)
+
+    async def _consume(self, topic: Any) -> None:
+        """A group is handed everything that it has not settled and that is not lost."""
+        wanted = [
+            record.offset
+            for record in self._known
+            if record.offset >= self._traffic.settled and record.offset not in self._lost
+        ]
+        found: list[int] = []
+        async with topic.subscribe(GROUP) as consumer:
+            while len(found) < len(wanted):
+                message = await consumer.get(timeout=PATIENCE_S)
+                if message is None:
+                    break
+                found.append(message.offset)
+                await message.ack()
+        if found != wanted:
+            words = f"a group was handed offsets {found!r:.200}, and what is not lost is {wanted!r:.200}"
+            raise self._world.broken(Violation(told_damage.PROMISE, words))
+
+    # -- who says what
+
+    def _told_since(self, begun: int) -> set[int]:
+        return {
+            offset
+            for entry in self._world.history.of("DamageFound")
+            if entry.number >= begun
+            for offset in range(entry.offsets[0], entry.offsets[1] + 1)
+        }
+
+    def _tell(self, who: str, offsets: set[int], detail: str = "") -> None:
+        """Somebody names these offsets as lost."""
+        self._world.history.record(
+            0, told_damage.TOLD, who, 0, TOPIC, 0, offsets=tuple(sorted(offsets)), detail=detail
+        )
+
+
+def _offsets(problems: tuple[Any, ...]) -> set[int]:
+    return {
+        offset
+        for problem in problems
+        if problem.first_offset is not None and problem.last_offset is not None
+        for offset in range(problem.first_offset, problem.last_offset + 1)
+    }
+
+
+class DamageAtRest:
+    """Damage at rest, told exactly and until it is accepted, with and without a repair."""
+
+    name = "damage-at-rest"
+    space = FaultSpace(
+        weights={"ShortRead": 1, "SlowDisk": 1},
+        faults=(0, 2),
+        horizon_s=0.5,
+        latency_s=(0.001, 0.01),
+        for_s=(0.01, 0.2),
+    )
+
+    def workload(self, entropy: SeededEntropy) -> DamageTraffic:
+        """A few segments, and one to three damages."""
+        messages = between(entropy, 10, 60)
+        limits: DrawnLimits = draw_limits(entropy.fork("limits"))
+        segment = ("segment_bytes", between(entropy, 2_048, 6_000))
+        return DamageTraffic(
+            messages=messages,
+            batch=one_of(entropy, (1, 2, 5)),
+            keys=one_of(entropy, (0, 3)),
+            keyless_every=one_of(entropy, (0, 2)),
+            annotate_every=one_of(entropy, (0, 1, 3)),
+            noise_every=one_of(entropy, (0, 1, 2)),
+            compression=one_of(entropy, ("none", "gzip", "zstd")),
+            value_bytes=one_of(entropy, (20, 100, 400)),
+            pause_s=one_of(entropy, (0.0, 0.001)),
+            styles=(),
+            damages=tuple(one_of(entropy, KINDS) for _ in range(between(entropy, 1, 3))),
+            repairs=one_of(entropy, (False, True)),
+            settled=one_of(entropy, (0, between(entropy, 0, messages))),
+            limits=(*((name, size) for name, size in limits if name != "segment_bytes"), segment),
+        )
+
+    async def main(self, world: World, workload: DamageTraffic) -> None:
+        """Live through it, and look who said what."""
+        await world.machine_until_done(DamageLife(world, workload).live)
+        enforce(world.history, Surviving(()), Terms(beyond=True))

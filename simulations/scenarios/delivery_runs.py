@@ -40,6 +40,7 @@ from callboard.simulations.scenarios.draws import (
 )
 from callboard.simulations.scenarios.traffic import TOPIC, Traffic
 from callboard.simulations.world import World
+from callboard.simulations.world.bounds import running
 
 if TYPE_CHECKING:
     from callboard.simulations.world import Machine
@@ -60,7 +61,7 @@ FATES: Final = (
 WAYS: Final = ("get", "timeout", "receive", "batch", "iterate")
 """How a consumer asks."""
 CRASHES: Final = 3
-"""So many times all partitions are crashed while they read."""
+"""So many times partitions are crashed while they read."""
 TRIES: Final = 3
 """So many times a message may meet another fate before it is acked."""
 SHORT_S: Final = 0.2
@@ -90,7 +91,7 @@ class DeliveryTraffic(Traffic):
     reopen_s: float = 1.0
     """How long it is open before."""
     crash_at_read: int = 0
-    """At which read of a log, in each session, its partitions crash: leases that nobody has heard of yet; 0: never."""
+    """At every so many-th read for a lease its partition crashes: nobody has heard of that yet; 0: never."""
     cut_when_told: int = 0
     """At which success that is told after the first fault the power is cut; 0: never."""
 
@@ -126,14 +127,14 @@ class DeliveryWorkload(BrokerWorkload):
         super().__init__(world, traffic)
         self._tries: Counter[tuple[str, str, int, int]] = Counter()
         self._asked: Counter[str] = Counter()
-        self._crashes = CRASHES
+        self._crashes, self._reads = CRASHES, 0
         self._reopenings = traffic.reopenings
         cut_when_told(world, traffic.cut_when_told)
 
     async def beside(self, machine: Machine, runtime: Any, nursery: trio.Nursery) -> None:
-        """Crash the partitions while they read; close the runtime after a while, in good order."""
+        """Crash partitions while they read; close the runtime after a while, in good order."""
         if self.traffic.crash_at_read > 0:
-            self.world.probes.wait("disk.read", self.traffic.crash_at_read, ".log", self._crash_partitions)
+            self.world.probes.wait("disk.read", 1, ".log", self._read_begins)
         if self._reopenings <= 0:
             return
         self._reopenings -= 1
@@ -141,11 +142,20 @@ class DeliveryWorkload(BrokerWorkload):
         self.reopens = True
         nursery.cancel_scope.cancel()
 
-    def _crash_partitions(self) -> None:
-        if self._crashes and not self.world.healed.is_set():
-            self._crashes -= 1
-            for partition in range(max(1, self.traffic.partitions)):
-                crash(self.world, cell_of(self.world, f"topics/{TOPIC}/{partition}"), "crashed while it read")
+    def _read_begins(self) -> None:
+        """Crash a partition of which a consumer waits for what was leased to it, at every so many-th such read."""
+        if not self._crashes or self.world.healed.is_set():
+            return
+        self.world.probes.wait("disk.read", 1, ".log", self._read_begins)
+        for partition in range(max(1, self.traffic.partitions)):
+            cell = cell_of(self.world, f"topics/{TOPIC}/{partition}")
+            actor = None if cell is None else running(cell)
+            if actor is None or not any(group.pending for group in actor._core.states):
+                continue
+            self._reads += 1
+            if self._reads % self.traffic.crash_at_read == 0:
+                self._crashes -= 1
+                crash(self.world, cell, "crashed while it read")
 
     def work_of(self, style: str) -> Callable[[ObservedConsumer], Any]:
         """All do everything."""

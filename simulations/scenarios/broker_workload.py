@@ -21,11 +21,11 @@ import attrs
 import trio
 
 import callboard
-from callboard.actors.partition.group_states import JITTER
 from callboard.log.errors import (
     CallboardError,
     ConfigurationError,
     GroupNotFound,
+    InvalidArgument,
     LeaseLost,
     PartitionUnavailable,
     RuntimeClosed,
@@ -62,6 +62,8 @@ if TYPE_CHECKING:
 
 CONFIGURED: Final = "the workload cannot be configured"
 """What is broken when the runtime refuses a setting: the workload is none, and says nothing about the broker."""
+SENSIBLE: Final = "what makes sense is not refused"
+"""What is broken when a client is told that its call makes none: what is settled once more after an error, say."""
 HEAL_AT_S: Final = 60.0
 """When faults end at the latest, after the run began."""
 VISIBILITIES: Final = 3
@@ -284,6 +286,9 @@ class BrokerWorkload:
                 refused = [leaf for leaf in leaves(error) if isinstance(leaf, ConfigurationError)]
                 if refused:
                     raise self.world.broken(Violation(CONFIGURED, str(refused[0]))) from error
+                mistaken = [leaf for leaf in leaves(error) if isinstance(leaf, InvalidArgument)]
+                if mistaken:
+                    raise self.world.broken(Violation(SENSIBLE, str(mistaken[0]))) from error
                 if not is_passing(error):
                     raise
                 kinds = ", ".join(sorted({type(leaf).__name__ for leaf in leaves(error)}))
@@ -407,15 +412,24 @@ class BrokerWorkload:
     ) -> str:
         traffic = self.traffic
         headers, timestamps = list(map(traffic.headers, numbers)), list(map(traffic.timestamp, numbers))
+        partitions = list(map(traffic.chosen, numbers))
         if len(messages) == 1:
             value, key = messages[0]
-            return await topic.publish(value, key=key, headers=headers[0], timestamp=timestamps[0], acks=acks)
+            return await topic.publish(
+                value,
+                key=key,
+                headers=headers[0],
+                timestamp=timestamps[0],
+                partition=partitions[0],
+                acks=acks,
+            )
         values, keys = [value for value, _ in messages], [key for _, key in messages]
         return await topic.publish_batch(
             values,
             keys=keys if any(keys) else None,
             headers=headers if any(headers) else None,
             timestamps=timestamps if any(timestamps) else None,
+            partitions=None if all(partition is None for partition in partitions) else partitions,
             acks=acks,
         )
 
@@ -495,9 +509,8 @@ class BrokerWorkload:
                     await trio.sleep(OPERATOR_S / 4)
                     await consumer.ack(message)  # it counts, or it is lost; it is never refused
             elif fate == "nack":
-                least_s = min(MAX_BACKOFF_S, BACKOFF_S * 2 ** (message.attempt - 1)) * (1 - JITTER)
                 delay_s = self.traffic.nack_delay_s
-                await consumer.nack(message, delay=delay_s if delay_s >= 0 else None, least_s=least_s)
+                await consumer.nack(message, delay=delay_s if delay_s >= 0 else None)
             elif fate == "release":
                 await consumer.release(message)
 

@@ -26,6 +26,7 @@ from callboard.simulations.scenarios.broker_runs import (
     PublishOnly,
     SeveralTopics,
 )
+from callboard.simulations.scenarios.call_runs import EveryCall, PartsOfBatches
 from callboard.simulations.scenarios.catalog_runs import TopicsAndGroups
 from callboard.simulations.scenarios.damage_life import DamageAtRest
 from callboard.simulations.scenarios.damage_runs import DamagedMiddle
@@ -52,6 +53,8 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         DamageAtRest(),
         SeveralTopics(),
         EveryFeature(),
+        EveryCall(),
+        PartsOfBatches(),
         TopicsAndGroups(),
         Deliveries(),
         SmuggledFrames(),

@@ -44,7 +44,8 @@ class RetentionWorkload(BrokerWorkload):
             settings["retention_age"] = max(1.0, traffic.kept_s)
             settings["segment_age"] = max(1.0, traffic.kept_s / 2)
         super().__init__(world, traffic, **settings)
-        self.terms = attrs.evolve(self.terms, drops=True, drops_unread=traffic.drop_unread)
+        drops = "retention_bytes" in settings or "retention_age" in settings
+        self.terms = attrs.evolve(self.terms, drops=drops, drops_unread=traffic.drop_unread)
 
 
 class RetentionAgainstReaders:

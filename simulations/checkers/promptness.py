@@ -90,10 +90,6 @@ class _Member:
     """How long it may hold back what it has, to get more."""
     held: dict[Place, float] = attrs.Factory(dict)
     """Until when."""
-<<<<<<< HEAD
-    beside: dict[Place, None] = attrs.Factory(dict)
-    """What may be of the same lease as a message whose lease is renewed until its consumer is done with it."""
-=======
     renewing: dict[Place, None] = attrs.Factory(dict)
     """What a body runs with."""
 
@@ -105,7 +101,6 @@ class _Member:
     def renews(self, where: tuple[str, int]) -> bool:
         """Whether a body runs with a message of that partition."""
         return any(place[:2] == where for place in self.renewing)
->>>>>>> main
 
     def may_hide(self, most: int) -> bool:
         """Whether it may have fetched something while it is busy, when its hands are not full.
@@ -162,13 +157,9 @@ class _Group:
         for member in self.members.values():
             room = member.room(before, self._most)
             if member.is_waiting:
-                before = min(before, now - SLACK_S - member.fills_s)
+                before = min(before, now - self._slack_s - member.fills_s)
                 if member.since > before:
                     return None
-<<<<<<< HEAD
-                before = min(before, now - self._slack_s - member.fills_s)
-=======
->>>>>>> main
                 waits = waits or room > 0
             elif room > 0 and member.may_hide(self._most):
                 return None
@@ -418,13 +409,6 @@ class _Watch:
         if member.is_waiting:
             member.since = entry.time
         group.lease_s = max(group.lease_s, entry.until - entry.time)
-<<<<<<< HEAD
-        until = FOREVER if entry.detail == RECEIVING else entry.until
-        if until == FOREVER:
-            where = entry.topic, entry.partition
-            member.beside = dict.fromkeys(place for place in member.held if place[:2] == where)
-            self._last(group, member, entry.operation, FOREVER)
-=======
         where = entry.topic, entry.partition
         is_renewed = entry.detail == RECEIVING
         if (
@@ -433,22 +417,11 @@ class _Watch:
             member.renewing.update({(*where, offset): None for offset in entry.offsets})
             self._renewed(group, member, where, FOREVER)
         until = FOREVER if member.renews(where) else entry.until
->>>>>>> main
         for offset in entry.offsets:
             place = entry.topic, entry.partition, offset
             member.held[place] = until
             group.put(place, _State(until, entry, entry.operation))
 
-<<<<<<< HEAD
-    @staticmethod
-    def _last(group: _Group, member: _Member, life: int, until: float) -> None:
-        """Leases that may be renewed with another message's last until then."""
-        for place in member.beside:
-            state = group.states[place]
-            if place in member.held and state.holder == life:
-                member.held[place] = until
-                group.moved(place, state, until)
-=======
     def _renewed(self, group: _Group, member: _Member, where: tuple[str, int], until: float) -> None:
         """What a consumer has of a partition may be its own until then."""
         for place in member.held:
@@ -456,7 +429,6 @@ class _Watch:
             if place[:2] == where and group.members.get(state.holder) is member:
                 group.moved(place, state, until)
                 member.held[place] = until
->>>>>>> main
 
     def _settles(self, entry: HistoryEntry) -> None:
         """A settlement begins: until it has ended, nobody knows."""
@@ -479,9 +451,6 @@ class _Watch:
                     if other[:2] == place[:2]:
                         member.held[other] = min(until, entry.until)
                 continue
-            if state.entry.detail == RECEIVING:
-                self._last(group, member, state.holder, entry.time + group.lease_s)
-                member.beside.clear()
             member.held.pop(place, None)
             member.since = max(member.since, entry.time)
             if entry.kind != "release":

@@ -44,6 +44,7 @@ from callboard.simulations.checkers import (
     one_holder,
     settled_stays_settled,
 )
+from callboard.simulations.history.catalog import ObservedCatalog
 from callboard.simulations.history.clients import ObservedConsumer, ObservedTopic, consume
 from callboard.simulations.history.surviving import Surviving, look, recover
 from callboard.simulations.scenarios import altered_topic, recreated
@@ -77,6 +78,8 @@ MAX_BACKOFF_S: Final = 1.0
 BESIDE: Final = (recreated.NAME, altered_topic.NAME)
 """Topics of which other parts of a workload take care."""
 FLUSH_EVERY: Final = 20
+LIST_EVERY_S: Final = 0.5
+"""How often the members of groups are noted."""
 INSPECTED: Final = ("publish", "deliver", "ack", "acked", "nacked", "released", "published")
 """Steps of clients at which it is looked inside,"""
 BESIDE_BYTES: Final = 1_000
@@ -157,6 +160,7 @@ class BrokerWorkload:
         self._cut_at_s = 0.0
         """When the power was cut because everything was settled: who joins again then has all the time again."""
         self.heal_at_s = HEAL_AT_S
+        self._listed_s = -LIST_EVERY_S
         self.busy_until_s = 0.0
         """Publishing continues until then, if nothing fails: virtual seconds of the run."""
         self._handled: set[tuple[str, str, int, int]] = set()
@@ -598,7 +602,7 @@ class BrokerWorkload:
         """Wait until every group has settled everything."""
         wanted = set(self.traffic.groups)
         while True:
-            statistics = await runtime.stats()
+            statistics = await self._looked(runtime)
             names = {group.group_id: group.name for group in statistics.groups}
             settled = True
             for partition in statistics.partitions:
@@ -620,6 +624,19 @@ class BrokerWorkload:
             if settled:
                 return
             await trio.sleep(max(0.05, self.traffic.poll_s))
+
+    async def _looked(self, runtime: Any) -> Any:
+        """Statistics; now and then the history tells what they say of groups."""
+        history, machine = self.world.history, self.world.machine
+        if machine is None or self.world.now < self._listed_s + LIST_EVERY_S:
+            return await runtime.stats()
+        self._listed_s = self.world.now
+        catalog = ObservedCatalog(self.world, machine.number, runtime, "operator")
+        operation = history.operation()
+        history.record(machine.number, "list groups", catalog.who, operation)
+        statistics = await runtime.stats()
+        catalog.groups_seen(operation, statistics.groups)
+        return statistics
 
     def _stored(self, topic: str, partition: int) -> int:
         """The last offset of a partition of which a publisher was told that it is synced."""

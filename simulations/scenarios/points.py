@@ -86,6 +86,7 @@ POINTS: Final[dict[str, tuple[str, ...]]] = {
     "every-call": BROKER + ORDER,
     "parts-of-batches": BROKER,
     "topics-and-groups": (),
+    "one-topic-fails": (),
     "supervisor-trees": ACTORS,
     "plain-actors": ACTORS,
     "actor-programs": PROGRAMS,

@@ -278,7 +278,7 @@ class _Draws:
 
     def when(self) -> When:
         """At a moment, or at a passing: how often which, each run draws for itself."""
-        if not self.space.probes or (self.horizon_s > 0 and self.chance() < self._at_share):
+        if not self.space.probes or self.chance() < self._at_share:
             return At(float(f"{self.chance() * self.horizon_s:.4g}"))
         probe, last = self.one(self.space.probes)
         return After(probe, self.small(1, last))

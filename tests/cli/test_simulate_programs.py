@@ -25,7 +25,7 @@ class Sales:
 class Till:
     """Counts a sale and then writes it down: a crash fits between the two."""
 
-    space = FaultSpace(weights={"PowerCut": 1}, probes={"await": 40}, faults=(1, 2), horizon_s=0.0)
+    space = FaultSpace(weights={"PowerCut": 1}, probes={"await": 40}, faults=(1, 2), horizon_s=9.0)
     name = "till"
 
     def workload(self, entropy):
@@ -67,7 +67,7 @@ def test_a_failure_is_found_shrunk_and_told(shop: Any) -> None:
     done = shop.run("simulate", "shop.till:Till", "--seeds=40", "--jobs=1", code=6)
     out = done.out.decode()
     assert "shop.till:Till, seed " in out
-    assert "before step " in out
+    assert "What was made to fail:" in out
     assert re.search(r"amounts=\(1,\)", out), out
     assert "sometimes the machine stopped" in out
     assert "sometimes pigs fly" in out

@@ -54,9 +54,9 @@ from callboard.received import (
     LeasedPart,
     ReceivedBatch,
     ReceivedMessage,
-    check_seconds,
 )
 from callboard.receiving import Batches, Receiving
+from callboard.settling import check_seconds
 
 if TYPE_CHECKING:
     from callboard.session import Session

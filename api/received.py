@@ -15,7 +15,6 @@ H3  Such acks are sent at the latest when the consumer fetches, flushes or ends,
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -25,7 +24,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 
 from callboard.actors.delivery.receipts import merged
-from callboard.actors.kernel import Reply
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.port import PartitionPort
 from callboard.log.errors import (
@@ -40,6 +38,7 @@ from callboard.log.errors import (
 )
 from callboard.log.format.columns import Columns
 from callboard.message import ColumnBatch, Record, Span
+from callboard.settling import SentAck, check_nack, check_seconds, without
 
 if TYPE_CHECKING:
     from callboard.session import Session
@@ -140,15 +139,6 @@ class _Gathered:
         )
 
 
-class _SentAck(NamedTuple):
-    """An ack that nobody waits for, on its way."""
-
-    port: PartitionPort
-    message: c.Settle
-    valid: bool
-    reply: Reply
-
-
 class ConsumerLeases:
     """The leases of one consumer."""
 
@@ -166,8 +156,12 @@ class ConsumerLeases:
         self._freed = trio.Event()
         self.gathered: deque[_Gathered] = deque()
         """The last one still grows."""
-        self._sent: deque[_SentAck] = deque()
-        self._sent_to: dict[PartitionPort, None] = {}
+        self._sent: deque[SentAck] = deque()
+        self._sent_to: dict[PartitionPort, int] = {}
+        """Partitions that have acks which no flush has synced, each with the number of the last one."""
+        self._sent_count = 0
+        self._collecting = trio.Lock()
+        """Held by the task that takes outcomes, so that who flushes misses none."""
         self._lost: dict[PartitionPort, list[tuple[int, int]]] = {}
         """Of acks that nobody waited for."""
         self._lost_ranges = 0
@@ -246,6 +240,13 @@ class ConsumerLeases:
         self._freed.set()
         return lease.deadline > self._runtime.clock.monotonic()
 
+    def _count_again(self, lease: ConsumerLease, count: int) -> None:
+        """Count messages of a lease as in flight once more, unless they are nobody's by now."""
+        if count and not self.is_over and not lease.port.is_deleted:
+            self._leases[lease] = None
+            lease.left += count
+            self.in_flight += count
+
     # -- settling
 
     async def settle(
@@ -259,10 +260,18 @@ class ConsumerLeases:
         """Settle ranges of leases; what messages and batches call. Raises `LeaseLost`, `TopicNotFound`."""
         self._runtime.check_open()
         lost: list[tuple[int, int]] = []
-        for lease, ranges in settled:
-            valid = self._count(lease, sum([stop - start for start, stop in ranges]))
-            message = c.Settle(self.group_id, verb, lease.lease_id, ranges, delay_s, reason)
-            lost += await self._settle_now(lease.port, message, valid)
+        counted: list[tuple[ConsumerLease, int]] = []
+        try:
+            for lease, ranges in settled:
+                count = min(lease.left, sum([stop - start for start, stop in ranges]))
+                counted.append((lease, count))
+                valid = self._count(lease, count)
+                message = c.Settle(self.group_id, verb, lease.lease_id, ranges, delay_s, reason)
+                lost += await self._settle_now(lease.port, message, valid)
+        except BaseException:  # it is there to be settled once more
+            for lease, count in counted:
+                self._count_again(lease, count)
+            raise
         if lost:
             raise self._lease_lost({settled[0][0].port: lost}, verb)
 
@@ -331,10 +340,18 @@ class ConsumerLeases:
         if not self.gathered or not settled or self.gathered[-1].lease is not settled[0][0]:
             limit = self._runtime.limits.lazy_acks
             await self._send_waiting()
-            while (sent := self._sent) and (
-                len(sent) >= limit or (sent[0].reply.done and not sent[0].reply.abandoned)
-            ):
-                await self._collect_oldest()
+            while self._is_to_collect(limit):
+                if not self._collecting.locked():
+                    self._collecting.acquire_nowait()
+                elif len(self._sent) >= limit:
+                    await self._collecting.acquire()
+                else:
+                    break
+                try:
+                    if self._is_to_collect(limit):
+                        await self._collect_oldest()
+                finally:
+                    self._collecting.release()
             self._runtime.lingers.add(self.send_gathered)
         for lease, ranges in settled:
             for start, stop in ranges:
@@ -343,14 +360,19 @@ class ConsumerLeases:
         if self._lost_ranges >= self._runtime.limits.lazy_acks:
             raise self._lost_meanwhile()
 
+    def _is_to_collect(self, limit: int) -> bool:
+        """Whether the oldest ack has an outcome, or is to be waited for."""
+        sent = self._sent
+        return bool(sent) and (len(sent) >= limit or (sent[0].reply.done and not sent[0].reply.abandoned))
+
     def send_gathered(self) -> bool:
         """Send what was gathered, without waiting; False when a mailbox has no room."""
         while self.gathered:
             gathered = self.gathered[0]
             port, message = gathered.lease.port, gathered.command(self.group_id)
             try:
-                self._sent.append(_SentAck(port, message, gathered.valid, port.ref.ask_nowait(message)))
-                self._sent_to[port] = None
+                self._sent.append(SentAck(port, message, gathered.valid, port.ref.ask_nowait(message)))
+                self._note_sent(port)
             except MailboxFull:
                 return False
             except ActorStopped:
@@ -360,12 +382,16 @@ class ConsumerLeases:
             self.gathered.popleft()
         return True
 
+    def _note_sent(self, port: PartitionPort) -> None:
+        self._sent_count += 1
+        self._sent_to[port] = self._sent_count
+
     async def _send_waiting(self) -> None:
         """Send what was gathered, and wait for room if there is none."""
         while not self.send_gathered():
             gathered = self.gathered.popleft()
             port, message = gathered.lease.port, gathered.command(self.group_id)
-            self._sent_to[port] = None
+            self._note_sent(port)
             try:
                 self._note_lost(port, await self._settle_now(port, message, gathered.valid))
             except TopicNotFound as error:
@@ -409,10 +435,15 @@ class ConsumerLeases:
 
     async def flush(self, *, is_leaving: bool = False) -> None:
         """See `Consumer.flush`. Leaving, nothing is said of acks in deleted topics."""
+        async with self._collecting:
+            await self._flush(is_leaving)
+
+    async def _flush(self, is_leaving: bool) -> None:
         await self._send_waiting()
-        for port in list(self._sent_to):
+        for port, number in list(self._sent_to.items()):
             await self._sync_acks(port)
-            del self._sent_to[port]
+            if self._sent_to.get(port) == number:  # others flush too, and send more meanwhile
+                del self._sent_to[port]
         while self._sent:
             await self._collect_oldest()
         failed, self._failed = self._failed, None
@@ -448,6 +479,8 @@ class ConsumerLeases:
             raise RuntimeClosed("the consumer is closed: it has no leases any more. Subscribe again.")
         while True:
             asked_at = self._runtime.clock.monotonic()
+            # It may end sooner than before, also when the answer does not come.
+            lease.deadline = min(lease.deadline, asked_at + seconds)
             try:
                 kept = await lease.port.ref.ask(c.Extend(self.group_id, lease.lease_id, seconds))
             except ActorCrashed:
@@ -651,7 +684,7 @@ class ReceivedBatch(ColumnBatch):
         settled = [(lease, [(start, stop) for start, stop, _ in ranges]) for lease, ranges, _ in self._parts]
         if self.settled_singly:
             singly = sorted(self.settled_singly)
-            cut = [(lease, _without(ranges, singly)) for lease, ranges in settled]
+            cut = [(lease, without(ranges, singly)) for lease, ranges in settled]
             settled = [(lease, ranges) for lease, ranges in cut if ranges]
         try:
             if wait:
@@ -663,38 +696,3 @@ class ReceivedBatch(ColumnBatch):
         except BaseException:
             self._settled = False
             raise
-
-
-def _without(ranges: list[tuple[int, int]], offsets: list[int]) -> list[tuple[int, int]]:
-    """`ranges` without `offsets`; both are sorted."""
-    left: list[tuple[int, int]] = []
-    place = 0
-    for start, stop in ranges:
-        place = bisect_left(offsets, start, place)
-        while place < len(offsets) and offsets[place] < stop:
-            if start < offsets[place]:
-                left.append((start, offsets[place]))
-            start = offsets[place] + 1
-            place += 1
-        if start < stop:
-            left.append((start, stop))
-    return left
-
-
-def check_nack(delay: object, reason: object) -> None:
-    """Raise `InvalidArgument` unless these can be a nack's delay and reason."""
-    if delay is not None:
-        check_seconds("delay", delay)
-    if reason is not None and not isinstance(reason, str):
-        raise InvalidArgument(
-            f"reason is {type(reason).__name__}, not text. Nothing was changed. Give str(...) of it."
-        )
-
-
-def check_seconds(what: str, seconds: object) -> None:
-    """Raise `InvalidArgument` unless `seconds` is a finite number from 0 on."""
-    valid = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
-    if not valid or not 0 <= seconds < 10**9:  # type: ignore[operator]
-        raise InvalidArgument(
-            f"{what} is {seconds!r:.40}, not a number of seconds from 0 on. Nothing was changed."
-        )

@@ -115,7 +115,6 @@ class PartitionCore:
             owner = self._groups.get(group_id)
             if owner is not None:
                 owner.delivery.release(lease.lease_id, [row[:2] for row in lease.ranges], now)
-        carried.undelivered.clear()
         for group in self._groups.values():
             self._has_changed(group, now, urgent=False)
         self._arm(self.states.next_deadline())
@@ -183,6 +182,7 @@ class PartitionCore:
 
     def journalled(self, work: JournalWork) -> None:
         """`work` is written, and synced if it was to be: tell those who wait, and have leased records read (P2)."""
+        self._carried.journalled()
         if work.answers or work.leases:
             self.effects.append(e.Journalled(work.answers, work.leases))
 
@@ -398,7 +398,7 @@ class PartitionCore:
         if (rest or reading.lost) and self._groups.get(group.group_id) is group:
             delivery = group.delivery
             if rest:
-                delivery.release(lease.lease_id, rest, now)
+                self._give_back(group, lease, rest, now)
             for start, stop in reading.lost:
                 self.records_lost(start, stop, now)
             self._has_changed(group, now, urgent=False)
@@ -432,9 +432,15 @@ class PartitionCore:
         self.delivered(pending)
         group, lease = pending.group, pending.lease
         if self._groups.get(group.group_id) is group:
-            group.delivery.release(lease.lease_id, [(start, stop) for start, stop, _ in lease.ranges], now)
+            self._give_back(group, lease, [(start, stop) for start, stop, _ in lease.ranges], now)
             self._has_changed(group, now, urgent=False)
             self._notify(group, now)
+
+    def _give_back(self, group: Group, lease: Lease, ranges: list[tuple[int, int]], now: float) -> None:
+        """Release what no consumer has heard of. Until that is journalled, another core has to do it again."""
+        group.delivery.release(lease.lease_id, ranges, now)
+        rows = tuple((start, stop, 0) for start, stop in ranges)
+        self._carried.undelivered.append((group.group_id, lease._replace(ranges=rows)))
 
     def records_lost(self, start: int, stop: int, now: float) -> None:
         """The log holds nothing at these offsets: settle them for every group, except where a consumer has them."""

@@ -159,7 +159,9 @@ class Carried:
     first_leases: dict[int, int] = attrs.field(factory=dict)
     """By group's id: the first lease that this process can have given."""
     undelivered: list[tuple[int, Lease]] = attrs.field(factory=list)
-    """Leases (with their group's id) that may be journalled, and that no consumer has heard of."""
+    """Leases (with their group's id), or parts of them, that no consumer has heard of, and the journal may hold."""
+    _given_back: int = 0
+    """How many of these were given back before the journal's last commit ended."""
     sift_at: int = EXTENDED_SIFT_AT
 
     def set(self, group_id: int, settings: DeliverySettings, now: float) -> DeliverySettings:
@@ -171,6 +173,11 @@ class Carried:
                 self.kept_until[group_id] = max(until, self.kept_until.get(group_id, until))
             known = self.settings[group_id] = settings
         return known
+
+    def journalled(self) -> None:
+        """A commit of the journal has ended: it tells of all that was given back before the one before it ended."""
+        del self.undelivered[: self._given_back]
+        self._given_back = len(self.undelivered)
 
     def forget(self, group_id: int) -> None:
         """The group is closed."""

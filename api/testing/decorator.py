@@ -20,7 +20,7 @@ from callboard.simulations.faults import FaultSpace, Plan
 from callboard.simulations.world import World
 from callboard.testing.search import search
 from callboard.testing.session import CURRENT, Asked
-from callboard.testing.trial import SEEDS, Escapes, Trial, Workload, trial_problems
+from callboard.testing.trial import CRASHES, SEEDS, Escapes, Trial, Workload, trial_problems
 
 Body = Callable[..., Awaitable[object]]
 Test = Callable[..., None]
@@ -34,7 +34,7 @@ def simulate(body: Body, /) -> Test: ...
 def simulate(
     *,
     seeds: int = SEEDS,
-    faults: FaultSpace | Plan | None = None,
+    faults: FaultSpace | Plan | None = CRASHES,
     scheduler: str | None = None,
     within: float | None = None,
     workload: Workload | None = None,
@@ -47,7 +47,7 @@ def simulate(
     /,
     *,
     seeds: int = SEEDS,
-    faults: FaultSpace | Plan | None = None,
+    faults: FaultSpace | Plan | None = CRASHES,
     scheduler: str | None = None,
     within: float | None = None,
     workload: Workload | None = None,
@@ -55,8 +55,10 @@ def simulate(
 ) -> Test | Callable[[Body], Test]:
     """Run the test `async def test_x(world, ...)` in a simulated world, once for each of `seeds` seeds: 0, 1, 2, ...
 
-    - `faults`: a `FaultSpace`, from which each seed draws a plan, or a `Plan`, the same for all seeds. None: no faults,
-      only schedules. If the test has an argument `plan` (for example from Hypothesis), that plan is used instead.
+    - `faults`: what may go wrong. By default the power of each machine that the test boots may be cut, or its process
+      killed, up to twice, before any step of its tasks; a test that boots none meets only schedules. A `FaultSpace`,
+      from which each seed draws a plan, or a `Plan`, the same for all seeds. None: nothing goes wrong. If the test
+      has an argument `plan` (for example from Hypothesis), that plan is used instead.
     - `scheduler`: "fifo", "shuffle", "walk", "pct:3" or "starve:<actor path>". None: each seed draws its own.
     - `within`: virtual seconds after which a run that has not ended fails. None: 30 days.
     - `escapes`: what to do about calls that no seed decides, such as `time.time()`: "refuse" fails the test and

@@ -23,7 +23,7 @@ from callboard.testing.errors import NotRepeatable
 from callboard.testing.guard import is_control, is_drawing
 from callboard.testing.reports import write_report
 from callboard.testing.session import Asked
-from callboard.testing.trial import Trial
+from callboard.testing.trial import Trial, points_passed
 
 MACHINERY = ("trio.", "outcome", "callboard.simulations.", "callboard.testing.")
 NUMBER = re.compile(r"\d+(\.\d+)?")
@@ -37,12 +37,19 @@ LEAST_TICKS = 100_000
 def search(trial: Trial, seeds: Iterable[int], asked: Asked) -> None:
     """Run the trial under each seed; raises the first failure, with a note that explains it."""
     __tracebackhide__ = True
+    passed: dict[str, int] | None = None if trial.is_aimed else {}
     for seed in seeds:
-        case = trial.case(seed)
         try:
+            case = trial.case(seed, passed or {})
             run = trial.run(seed, case)
+            if passed is None and seed and run.boots:
+                passed = points_passed(trial.run(0, trial.case(0)))
+                case = trial.case(seed, passed)
+                run = trial.run(seed, case)
         except KeyboardInterrupt as pressed:  # pytest shows its line: that of an endless loop
             raise without_machinery(pressed, trial.file) from None
+        if passed is None:
+            passed = points_passed(run)
         for name, hits in points(run.probes).items():
             asked.points[name] = asked.points.get(name, 0) + hits
         if run.failure is not None:

@@ -12,7 +12,7 @@ from callboard.simulations.faults import FaultSpace, Plan
 from callboard.simulations.world import Run, Tape, World
 from callboard.testing.search import search
 from callboard.testing.session import CURRENT, Asked
-from callboard.testing.trial import SEEDS, Escapes, Trial, Workload, trial_problems
+from callboard.testing.trial import CRASHES, SEEDS, Escapes, Trial, Workload, trial_problems
 
 
 class Simulation:
@@ -49,7 +49,7 @@ class Simulation:
         main: Callable[..., Awaitable[object]],
         *,
         seeds: int = SEEDS,
-        faults: FaultSpace | Plan | None = None,
+        faults: FaultSpace | Plan | None = CRASHES,
         scheduler: str | None = None,
         within: float | None = None,
         workload: Workload | None = None,

@@ -7,7 +7,7 @@ replays one.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Literal
 
 import attrs
@@ -15,14 +15,23 @@ import trio
 
 from callboard.log.errors import InvalidArgument
 from callboard.simulations.entropy import Generator, SeededEntropy
-from callboard.simulations.faults import NO_FAULTS, FaultSpace, Plan, draw_plan
+from callboard.simulations.faults import NO_FAULTS, After, Fault, FaultSpace, Plan, draw_plan
+from callboard.simulations.faults.swarm import STEPS, for_a_program
+from callboard.simulations.faults.when import AWAIT
 from callboard.simulations.search.redrawing import Drawing
 from callboard.simulations.search.shrink import Case
 from callboard.simulations.world import Run, Settings, World, run, schedulers
 from callboard.testing.guard import no_draws
 
-SEEDS: Final = 100
+SEEDS: Final = 300
 """Seeds of a test that does not say how many."""
+CRASHES: Final = FaultSpace(weights={"PowerCut": 2, "KillProcess": 1}, faults=(0, 3), down_s=(0.01, 100.0))
+"""Faults of a test that does not say which: any machine may stop, before any step of its program, write or sync."""
+NOTHING_PASSED: Final[Mapping[str, int]] = {}
+FURTHER: Final = 1.25
+"""A machine that boots again passes more points than a run without faults: so many times as many may be waited for."""
+STEPS_SHARE: Final = 2
+"""Steps of the program count so much more than writes and syncs: of these, many belong to the opening of a runtime."""
 
 Escapes = Literal["refuse", "control"]
 Body = Callable[[World, Any], Awaitable[object]]
@@ -37,18 +46,25 @@ class Trial:
     file: str
     """The source file of the body, for tracebacks."""
     body: Body
-    faults: FaultSpace | Plan | None = None
+    faults: FaultSpace | Plan | None = CRASHES
     scheduler: str | None = None
     within: float | None = None
     workload: Workload | None = None
     escapes: Escapes = "refuse"
 
-    def case(self, seed: int) -> Case:
-        """What this seed draws, always the same."""
+    @property
+    def is_aimed(self) -> bool:
+        """Whether plans depend on what a run without faults, that of seed 0, passes."""
+        return self.faults is CRASHES
+
+    def case(self, seed: int, passed: Mapping[str, int] = NOTHING_PASSED) -> Case:
+        """What this seed draws, always the same. `passed`: how often a run without faults passed which points."""
         entropy = SeededEntropy(seed)
         plan = NO_FAULTS
-        if isinstance(self.faults, FaultSpace):
-            plan = draw_plan(entropy.fork("plan"), self.faults)
+        if self.is_aimed:
+            plan = draw_crashes(entropy.fork("plan"), passed)
+        elif isinstance(self.faults, FaultSpace):
+            plan = draw_plan(entropy.fork("plan"), for_a_program(self.faults))
         elif self.faults is not None:
             plan = self.faults
         workload = None if self.workload is None else self.workload(entropy.fork("workload"))
@@ -85,6 +101,7 @@ class Trial:
             record_schedule=record_schedule,
             tick_limit=tick_limit,
             escapes=self.escapes,
+            counts_steps=self.is_aimed and seed == 0,
             watched=watched,
         )
         if self.within is not None:
@@ -95,6 +112,27 @@ class Trial:
 
         with no_draws():
             return run(main, seed=seed, plan=case.plan, tape=case.tape, settings=settings)
+
+
+def draw_crashes(entropy: SeededEntropy, passed: Mapping[str, int]) -> Plan:
+    """A plan of crashes, each at one of the points of `passed`, early or late; none if there are none."""
+    points = [(probe, round(count * FURTHER)) for probe, count in passed.items() if count]
+    if not points:
+        return NO_FAULTS
+    # Each point once, and steps of the program as often as their share says.
+    places = [(probe, at) for probe, count in points for at in range(1, count + 1)]
+    places += [place for place in places if place[0] == AWAIT] * (STEPS_SHARE - 1)
+    aims = entropy.fork("aims")
+
+    def aimed(fault: Fault) -> Fault:
+        return attrs.evolve(fault, when=After(*places[int(aims.random() * len(places))]))
+
+    return Plan(tuple(map(aimed, draw_plan(entropy, CRASHES).faults)))
+
+
+def points_passed(run: Run) -> dict[str, int]:
+    """How often a run passed the points at which machines may stop; nothing if it booted none."""
+    return {probe: run.probes[probe] for probe in STEPS} if run.boots else {}
 
 
 def trial_problems(

@@ -1,11 +1,12 @@
 """Attempts are numbered and bounded.
 
-The number that a consumer sees starts at 1 and never falls; after a nack that counted it has risen. It rises by at
-most one per delivery, but for leases that nobody saw: those that ran out before they were handed on, one per
-visibility timeout at most, and one per lease that was shortened; and those that opening the runtime voided, one per
-boot, and one per time that it ended and was opened again: when it ends for a full disk, nobody can write that a lease
-was released. Leases and nacks are given to the system and not synced, so a power cut may take them, and the number
-starts where the disk says; so may a sync that failed, for whoever reads the disk afterwards.
+The number that a consumer sees starts at 1 and never falls; after a nack that counted it has risen, after a release
+it has not. It rises by at most one per delivery, but for leases that nobody saw: those that ran out before they were
+handed on, one per visibility timeout at most, and one per lease that was shortened; and those that opening the
+runtime voided, one per boot, and one per time that it ended and was opened again: when it ends for a full disk,
+nobody can write that a lease was released. Leases and nacks are given to the system and not synced, so a power cut
+may take them, and the number starts where the disk says; so may a sync that failed, for whoever reads the disk
+afterwards.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class _Last(NamedTuple):
     shortened: int = 0
     """How many leases in the group's partition had been shortened."""
     is_nacked: bool = False
+    is_released: bool = False
     least: int = 0
 
 
@@ -48,37 +50,49 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     found: list[Violation] = []
     last: dict[tuple[str, str, int, int], _Last] = {}
     shortened: dict[tuple[str, str, int], int] = {}
-    begun = {entry.operation: entry.number for entry in history.of("nack")}
+    begun = {entry.operation: entry.number for entry in history.of("nack", "release")}
     opening, sync_failed = 0, False
     for entry in history.of(
-        "delivered", "extended", "nacked", "power cut", "booted", "note", "fault", "IncarnationCrashed"
+        "delivered",
+        "extend",
+        "nacked",
+        "released",
+        "power cut",
+        "booted",
+        "note",
+        "fault",
+        "IncarnationCrashed",
     ):
         if entry.kind == "fault":
             sync_failed = sync_failed or entry.who.startswith(SYNC_FAILS)
             continue
         if entry.kind == "note" and not entry.detail.startswith(REOPENED):
             continue
-        if entry.kind == "extended":
+        if entry.kind == "extend":  # what was begun may have happened
             if entry.until < entry.time + terms.visibility_s.get(entry.group, VISIBILITY_S):
                 where = entry.group, entry.topic, entry.partition
                 shortened[where] = shortened.get(where, 0) + 1
             continue
-        if entry.kind not in ("delivered", "nacked"):
+        if entry.kind not in ("delivered", "nacked", "released"):
             opening += entry.kind in ("booted", "note")
             if entry.kind == "power cut" or sync_failed:
-                last = {place: before._replace(least=0, is_nacked=False) for place, before in last.items()}
+                last = {
+                    place: before._replace(least=0, is_nacked=False, is_released=False)
+                    for place, before in last.items()
+                }
             sync_failed = sync_failed and entry.kind == "IncarnationCrashed"
             continue
         group, topic, partition = entry.group, entry.topic, entry.partition
         if f"{topic}/{partition}" in salvaged:
             continue
-        if entry.kind == "nacked":
+        if entry.kind != "delivered":
             for offset in entry.offsets:
                 place = (group, topic, partition, offset)
-                nacked = last.get(place, _NEVER)
-                # Who nacks may be told after others were handed the message.
-                is_nacked = nacked.is_nacked or nacked.number < begun[entry.operation]
-                last[place] = nacked._replace(is_nacked=is_nacked)
+                known = last.get(place, _NEVER)
+                if known.number > begun[entry.operation]:
+                    continue  # others were handed the message before this was told
+                is_nacked = entry.kind == "nacked"
+                last[place] = known._replace(is_nacked=is_nacked, is_released=not is_nacked)
             continue
         visibility_s = terms.visibility_s.get(group, VISIBILITY_S)
         for offset, attempt in zip(entry.offsets, entry.attempts, strict=True):
@@ -105,6 +119,8 @@ def _problem(before: _Last, now: _Last, entry: HistoryEntry, visibility_s: float
         return "the one before was nacked, and has the same number"
     unseen = max(0, now.opening - before.opening) + int((entry.time - before.time) / visibility_s)
     unseen += now.shortened - before.shortened
+    if before.is_released and attempt > before.attempt + unseen:
+        return f"{before.attempt} was given back unhandled, which does not count"
     if attempt > before.attempt + 1 + unseen:
         return f"the one before was {before.attempt}, and at most {unseen} can have gone unseen"
     return None

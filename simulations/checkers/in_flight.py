@@ -22,9 +22,9 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     held: dict[int, dict[tuple[str, int, int], float]] = {}
     lives: dict[str, int] = {}
     found = []
-    for entry in history.of("delivered", "extended", "ack", "nack", "release"):
+    for entry in history.of("delivered", "extend", "extended", "ack", "nack", "release"):
         places = [(entry.topic, entry.partition, offset) for offset in entry.offsets]
-        if entry.kind == "extended":
+        if entry.kind in ("extend", "extended"):
             shorten(held.get(lives.get(entry.who, 0), {}), entry)
             continue
         if entry.kind != "delivered":

@@ -18,7 +18,8 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     """One violation per ack that returned, and had begun after another consumer was handed the message."""
     salvaged = terms.salvaged(history)
     last: dict[tuple[str, str, int, int], HistoryEntry] = {}
-    late: dict[int, tuple[int, HistoryEntry]] = {}
+    late: dict[int, dict[int, HistoryEntry]] = {}
+    """By operation and offset: who was handed the message before it was acked."""
     found = []
     for entry in history.of("delivered", "ack", "acked", "power cut"):
         if entry.kind == "power cut":
@@ -27,8 +28,9 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
         if f"{entry.topic}/{entry.partition}" in salvaged:
             continue
         if entry.kind == "acked":
-            if entry.operation in late:
-                offset, other = late[entry.operation]
+            others = late.get(entry.operation, {})
+            for offset in [offset for offset in entry.offsets if offset in others][:1]:
+                other = others[offset]
                 words = (
                     f"{entry.who} of {entry.group} was told that its ack of {entry.topic}/{entry.partition}@{offset} is"
                     f" synced, which it began after {other.who} was handed the message at {other.time:.3f} s"
@@ -40,5 +42,5 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
             if entry.kind == "delivered":
                 last[place] = entry
             elif place in last and last[place].who != entry.who:
-                late[entry.operation] = offset, last[place]
+                late.setdefault(entry.operation, {})[offset] = last[place]
     return found

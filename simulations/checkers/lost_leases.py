@@ -7,8 +7,13 @@ settled, and what a failed sync or damage has taken out of the journal, is no lo
 
 from __future__ import annotations
 
+import math
+from typing import Final
+
 from callboard.simulations.checkers.attempts import SYNC_FAILS
+from callboard.simulations.checkers.calm import Calm
 from callboard.simulations.checkers.terms import DEFAULT, SLACK_S, Terms
+from callboard.simulations.history.entry import RECEIVING, HistoryEntry
 from callboard.simulations.history.recorder import History
 from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.violations import Violation
@@ -20,27 +25,66 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     """One violation per settlement that lost its lease before the deadline that the consumer was told."""
     if terms.beyond or terms.drops_unread:
         return []
-    held: dict[tuple[str, str, int, int], float] = {}
+    held: dict[tuple[str, str, int, int], HistoryEntry] = {}
+    begun: dict[int, HistoryEntry] = {}
+    doubtful: set[tuple[str, str, int, int]] = set()
+    """What a consumer may have settled: it may have been handed that again, and settle either."""
+    calm = Calm(history)
     found = []
-    for entry in history.of(
-        "fault", "delivered", "extended", "acked", "nacked", "released", "unsure", "lost"
-    ):
+    for entry in history.of(*_KINDS):
+        if entry.kind == "joined":
+            doubtful = {place for place in doubtful if place[0] != entry.who}
+            continue
         if entry.kind == "fault":
             if entry.who.startswith(SYNC_FAILS):
                 held.clear()
             continue
         places = [(entry.who, entry.topic, entry.partition, offset) for offset in entry.offsets]
-        if entry.kind == "extended":
-            for place, until in held.items():  # what was leased together ends together
-                if place[:3] == (entry.who, entry.topic, entry.partition):
-                    held[place] = min(until, entry.until)
-        if entry.kind in ("delivered", "extended"):
-            held.update(dict.fromkeys(places, entry.until))
+        if entry.kind == "delivered":
+            held.update(dict.fromkeys(places, entry))
             continue
-        known = [held.pop(place) for place in places if place in held]
-        if entry.kind == "lost" and len(known) == len(places) and min(known) > entry.time + SLACK_S:
-            words = (
-                f"{entry.who} lost {entry.place} at {entry.time:.3f} s, and had it until {min(known):.3f} s"
-            )
+        if entry.kind in ("ack", "nack", "release", "extend"):
+            begun[entry.operation] = entry
+            if entry.kind == "extend":  # that may shorten the lease, of all that was leased together
+                for place, holder in held.items():
+                    if place[:3] == (entry.who, entry.topic, entry.partition):
+                        held[place] = holder._replace(until=min(holder.until, entry.until), detail="")
+            continue
+        begin = begun.get(entry.operation, entry)
+        own = [place for place in places if place in held and begin.is_of(held[place], place[3])]
+        if entry.kind == "extended":
+            held.update({place: held[place]._replace(until=entry.until) for place in own})
+            continue
+        known = [held.pop(place) for place in own if place not in doubtful]
+        if entry.kind == "unsure":
+            doubtful.update(places)
+        if entry.kind != "lost" or not known or len(known) != len(places):
+            continue
+        until = min(_until(holder, entry, calm) for holder in known)
+        if until > entry.time + SLACK_S:
+            words = f"{entry.who} lost {entry.place} at {entry.time:.3f} s, and had it until {until:.3f} s"
             found.append(Violation(PROMISE, words, entry))
     return found
+
+
+def _until(holder: HistoryEntry, entry: HistoryEntry, calm: Calm) -> float:
+    """When the lease ends, as its consumer knows it; while a body runs, and nothing goes wrong, it does not."""
+    is_renewed = holder.detail == RECEIVING and calm.since(entry.time) < holder.time
+    return math.inf if is_renewed else holder.until
+
+
+_KINDS: Final = (
+    "fault",
+    "joined",
+    "delivered",
+    "ack",
+    "nack",
+    "release",
+    "extend",
+    "extended",
+    "acked",
+    "nacked",
+    "released",
+    "unsure",
+    "lost",
+)

@@ -79,13 +79,25 @@ class _Member:
 
     since: float
     """From when on it waits, with room."""
-    is_waiting: bool = False
+    waiting: int = 0
+    """How many of its tasks wait."""
     gave_up_at: float = -1.0
     handed_at: float = -1.0
     fills_s: float = 0.0
     """How long it may hold back what it has, to get more."""
     held: dict[Place, float] = attrs.Factory(dict)
     """Until when."""
+    renewing: dict[Place, None] = attrs.Factory(dict)
+    """What a body runs with."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it waits for messages."""
+        return self.waiting > 0
+
+    def renews(self, where: tuple[str, int]) -> bool:
+        """Whether a body runs with a message of that partition."""
+        return any(place[:2] == where for place in self.renewing)
 
     def may_hide(self, most: int) -> bool:
         """Whether it may have fetched something while it is busy, when its hands are not full.
@@ -105,6 +117,8 @@ class _Group:
     def __init__(self, *, is_keyed: bool, most: int) -> None:
         self.members: dict[int, _Member] = {}
         self.states: dict[Place, _State] = {}
+        self.settled_at: dict[tuple[str, int], float] = {}
+        """By partition: when something was settled, so that another message may have become the first."""
         self.lease_s = 0.0
         """How long the longest lease was to last."""
         self._most = most
@@ -139,9 +153,9 @@ class _Group:
         for member in self.members.values():
             room = member.room(before, self._most)
             if member.is_waiting:
+                before = min(before, now - SLACK_S - member.fills_s)
                 if member.since > before:
                     return None
-                before = min(before, now - SLACK_S - member.fills_s)
                 waits = waits or room > 0
             elif room > 0 and member.may_hide(self._most):
                 return None
@@ -152,7 +166,8 @@ class _Group:
             for topic, partition in self._low:
                 place = self._lowest(topic, partition)
                 state = self.states.get(place)
-                if state is not None and state.at <= before:
+                settled_at = self.settled_at.get((topic, partition), 0.0)
+                if state is not None and max(state.at, settled_at) <= before:
                     return place, state
             return None
         while self._heap and self._heap[0][0] <= before:
@@ -328,13 +343,15 @@ class _Watch:
         if member is not None:
             if entry.time - member.gave_up_at > ABSENCE_S:
                 member.since = entry.time
-            member.is_waiting = True
-            member.fills_s = max(0.0, entry.until - entry.time)
+            # Tasks that share a consumer take turns, and each may fill a batch.
+            filled_s = member.fills_s if member.is_waiting else 0.0
+            member.waiting += 1
+            member.fills_s = filled_s + max(0.0, entry.until - entry.time)
 
     def _gave_up(self, entry: HistoryEntry) -> None:
         member = self._member(entry)
         if member is not None:
-            member.is_waiting, member.gave_up_at = False, entry.time
+            member.waiting, member.gave_up_at = max(0, member.waiting - 1), entry.time
 
     def _joined(self, entry: HistoryEntry) -> None:
         group = self._groups.get(entry.group)
@@ -368,13 +385,30 @@ class _Watch:
         group, member = self._groups.get(entry.group), self._member(entry)
         if group is None or member is None:
             return
-        member.is_waiting, member.handed_at = False, entry.time
+        member.waiting, member.handed_at = max(0, member.waiting - 1), entry.time
+        if member.is_waiting:
+            member.since = entry.time
         group.lease_s = max(group.lease_s, entry.until - entry.time)
-        until = FOREVER if entry.detail == RECEIVING else entry.until
+        where = entry.topic, entry.partition
+        is_renewed = entry.detail == RECEIVING
+        if (
+            is_renewed
+        ):  # and with it all that was leased together, which may be whatever the consumer has there
+            member.renewing.update({(*where, offset): None for offset in entry.offsets})
+            self._renewed(group, member, where, FOREVER)
+        until = FOREVER if member.renews(where) else entry.until
         for offset in entry.offsets:
             place = entry.topic, entry.partition, offset
             member.held[place] = until
             group.put(place, _State(until, entry, entry.operation))
+
+    def _renewed(self, group: _Group, member: _Member, where: tuple[str, int], until: float) -> None:
+        """What a consumer has of a partition may be its own until then."""
+        for place in member.held:
+            state = group.states[place]
+            if place[:2] == where and group.members.get(state.holder) is member:
+                group.moved(place, state, until)
+                member.held[place] = until
 
     def _settles(self, entry: HistoryEntry) -> None:
         """A settlement begins: until it has ended, nobody knows."""
@@ -384,11 +418,18 @@ class _Watch:
         for offset in entry.offsets:
             place = entry.topic, entry.partition, offset
             state = group.states.get(place)
-            member = self._holder(group, entry, state)
+            member = self._holder(group, entry, place)
             if state is None or member is None:
                 continue
+            if state.entry.detail == RECEIVING and entry.kind != "extend":
+                member.renewing.pop(place, None)
+                if not member.renews(place[:2]):
+                    self._renewed(group, member, place[:2], entry.time + group.lease_s)
             group.moved(place, state, FOREVER)
-            if entry.kind == "extend":
+            if entry.kind == "extend":  # which may shorten the lease, of all that was leased together
+                for other, until in member.held.items():
+                    if other[:2] == place[:2]:
+                        member.held[other] = min(until, entry.until)
                 continue
             member.held.pop(place, None)
             member.since = max(member.since, entry.time)
@@ -397,16 +438,20 @@ class _Watch:
             else:
                 member.held[place] = 0.0  # given back, or its consumer leaves: no room is taken by it
 
-    def _holder(self, group: _Group, entry: HistoryEntry, state: _State | None) -> _Member | None:
-        """The one who settles, if the message is its own."""
-        if state is None or state.entry.who != entry.who:
+    def _holder(self, group: _Group, entry: HistoryEntry, place: Place) -> _Member | None:
+        """The one who settles, if the message is its own, and not one that it had before."""
+        state = group.states.get(place)
+        if state is None or not entry.is_of(state.entry, place[2]):
             return None
         return group.members.get(state.holder)
 
     def _settled(self, entry: HistoryEntry) -> None:
         """A settlement has ended."""
         group, begun = self._groups.get(entry.group), self._begun.get(entry.operation)
-        if group is None or begun is None or entry.kind in ("lost", "unsure"):
+        if group is None or begun is None or entry.kind == "lost":
+            return
+        if entry.kind == "unsure":
+            self._tried_in_vain(group, begun, entry)
             return
         for offset in entry.offsets:
             place = entry.topic, entry.partition, offset
@@ -415,6 +460,7 @@ class _Watch:
                 continue
             if entry.kind == "acked":
                 state.is_settled = True
+                group.settled_at[place[:2]] = entry.time
                 group.moved(place, state, FOREVER)
             elif entry.kind == "nacked":
                 delay_s = max(0.0, begun.until - begun.time)
@@ -424,6 +470,19 @@ class _Watch:
                 group.put(place, _State(entry.time, entry))
             else:
                 self._extended(group, place, state, entry)
+
+    def _tried_in_vain(self, group: _Group, begun: HistoryEntry, entry: HistoryEntry) -> None:
+        """What may be settled or not its consumer still has, and may settle once more."""
+        if begun.detail == LAZY or begun.kind == "extend":
+            return
+        for offset in entry.offsets:
+            place = entry.topic, entry.partition, offset
+            state = group.states.get(place)
+            if state is None or not begun.is_of(state.entry, offset):
+                continue
+            member = group.members.get(state.entry.operation)
+            if member is not None:
+                member.held[place] = max(state.entry.until, entry.time + group.lease_s)
 
     def _extended(self, group: _Group, place: Place, state: _State, entry: HistoryEntry) -> None:
         """The lease ends then, and with it that of what was leased together, which may have been extended so."""

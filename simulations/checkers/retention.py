@@ -20,8 +20,9 @@ DROPPED: Final = "segment dropped"
 """The kind of entry for a segment that goes. `offsets`: those in it; `attempts`: the bytes of the partition before, the
 append time of its newest record and the latest wall time that there was, in microseconds."""
 FULL: Final = "topic full"
-"""The kind of entry for a partition that may have refused the publish of that `operation`. `offsets`: those of
-the oldest segment when that began; `attempts`: the entry at which it began, and the most bytes there were meanwhile."""
+"""The kind of entry for a partition that may have refused the publish of that `operation`. `offsets`: from the
+oldest segment when that began to the end of the oldest now; `attempts`: the entry at which it began, and the most bytes
+there were meanwhile."""
 SLACK_BYTES: Final = 64
 """By how much sizes may differ that are read from files: a last frame may end with zeros."""
 

@@ -41,6 +41,8 @@ class Terms:
     """Groups with order per key."""
     max_in_flight: int | None = None
     """Of all consumers; None: not demanded."""
+    max_wait_s: float = 0.01
+    """How long consumers wait at most until a batch is full."""
     liveness_s: float | None = None
     """Virtual seconds after healing within which they must; None: not demanded."""
     drops: bool = False

@@ -3,6 +3,7 @@
 from callboard.simulations.disk.survival import Survival
 from callboard.simulations.faults.kinds import (
     KINDS,
+    CancelTask,
     CrashActor,
     CrashConsumer,
     CrashInBatch,
@@ -17,6 +18,7 @@ from callboard.simulations.faults.kinds import (
     KillProcess,
     Misdirect,
     PauseActor,
+    PauseTask,
     PowerCut,
     RetryIndefinite,
     Rot,
@@ -36,6 +38,7 @@ __all__ = [
     "NO_FAULTS",
     "After",
     "At",
+    "CancelTask",
     "CrashActor",
     "CrashConsumer",
     "CrashInBatch",
@@ -51,6 +54,7 @@ __all__ = [
     "KillProcess",
     "Misdirect",
     "PauseActor",
+    "PauseTask",
     "Plan",
     "PlanError",
     "PowerCut",

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from callboard.simulations.disk.disk_faults import PlantedFault
 from callboard.simulations.faults import kinds
-from callboard.simulations.faults.reaching import Trap, cell_of, crash, is_up
+from callboard.simulations.faults.reaching import Trap, cell_of, crash, is_alive, is_up
+from callboard.simulations.faults.when import AWAIT
 
 if TYPE_CHECKING:
     from callboard.simulations.faults.injector import FaultCase
@@ -200,6 +201,45 @@ def retry_indefinite(case: FaultCase, fault: kinds.RetryIndefinite) -> None:
     case.over()
 
 
+# -- tasks of the program ------------------------------------------------------------------------------------
+
+
+def cancel_task(case: FaultCase, fault: kinds.CancelTask) -> None:
+    """The task that is about to be stepped, if it is one of these; else one of those that there are."""
+    world = case.world
+
+    def do() -> bool:
+        scopes = {
+            task: scope
+            for task, scope in world.task_scopes.items()
+            if fault.task in task.name and is_alive(task)
+        }
+        if not scopes:
+            return False
+        chosen = world.steps.task
+        if chosen not in scopes:
+            chosen = list(scopes)[fault.draw % len(scopes)]
+        scopes[chosen].cancel()
+        return True
+
+    case.attempt_once(do, AWAIT, fault.task)
+
+
+def pause_task(case: FaultCase, fault: kinds.PauseTask) -> None:
+    """The task that is about to be stepped, if it is one of these; else the next one of them that is."""
+    steps = case.world.steps
+
+    def act() -> bool:
+        if steps.task is None or fault.task not in steps.about:
+            return False
+        steps.put_off(max(fault.for_s, DELAY_S_MIN))
+        case.hit()
+        case.over_after(fault.for_s)
+        return True
+
+    case.attempt(act, AWAIT, fault.task)
+
+
 # -- the disk -----------------------------------------------------------------------------------------------
 
 
@@ -268,6 +308,8 @@ ACTIONS: Final[dict[type[kinds.Fault], Action]] = {
     kinds.JumpClock: jump_clock,
     kinds.CrashConsumer: crash_consumer,
     kinds.RetryIndefinite: retry_indefinite,
+    kinds.CancelTask: cancel_task,
+    kinds.PauseTask: pause_task,
     kinds.FailVerb: fail_verb,
     kinds.FailRead: lambda case, fault: planted(
         case, case.world.disk.fail_read(fault.path, times=fault.times)

@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from callboard.simulations.faults.actions import ACTIONS
-from callboard.simulations.faults.kinds import CrashInRecovery, Fault
+from callboard.simulations.faults.kinds import CancelTask, CrashInRecovery, Fault, PauseTask
+from callboard.simulations.faults.plan import Plan
 from callboard.simulations.faults.reaching import HeldActors, Recoveries
-from callboard.simulations.faults.when import At
+from callboard.simulations.faults.when import AWAIT, After, At
 
 if TYPE_CHECKING:
     from callboard.simulations.world.world import World
@@ -56,7 +57,9 @@ class FaultCase:
     def hit(self) -> None:
         """The fault had an effect (N1). Told in the history the first time."""
         if not self._hits:
-            self.world.history.note("fault", self.fault.happening(), who=self.fault.label)
+            where = self.world.steps.where
+            told = f"{self.fault.happening()} ({where})" if where else self.fault.happening()
+            self.world.history.note("fault", told, who=self.fault.label)
         self._hits += 1
         self.world.hit(self.index, self.fault.label)
 
@@ -234,6 +237,20 @@ class Injector:
             case.over()
         for scope in tuple(self._scopes):
             scope.cancel()
+
+
+def tasks_cancelled_by(plan: Plan) -> tuple[str, ...]:
+    """Parts of the names of the tasks that the plan may cancel."""
+    return tuple(dict.fromkeys(fault.task for fault in plan.faults if isinstance(fault, CancelTask)))
+
+
+def waits_for_steps(plan: Plan) -> bool:
+    """Whether some fault of the plan may wait for a step of the program's tasks."""
+    return any(
+        isinstance(fault, CancelTask | PauseTask)
+        or (isinstance(fault.when, After) and fault.when.probe == AWAIT)
+        for fault in plan.faults
+    )
 
 
 def begin(case: FaultCase) -> None:

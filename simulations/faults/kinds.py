@@ -226,6 +226,31 @@ class RetryIndefinite(Fault):
         return f"publishers begin to publish again, {times} in all, what may have been stored"
 
 
+# -- tasks of the program ------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class CancelTask(Fault):
+    """A task of the program is cancelled out of its next await, alone, as if it had a cancel scope of its own."""
+
+    task: str = field(ACTOR)
+    draw: int = field(DRAW, 0)
+
+    def happening(self) -> str:
+        return f"the task {self.task} is cancelled"
+
+
+@attrs.frozen
+class PauseTask(Fault):
+    """A task of the program continues later than it could: deadlines pass and leases run out meanwhile."""
+
+    task: str = field(ACTOR)
+    for_s: float = field(SPAN)
+
+    def happening(self) -> str:
+        return f"the task {self.task} stands still for {self.for_s:g} s"
+
+
 # -- the disk -----------------------------------------------------------------------------------------------
 
 

@@ -29,6 +29,14 @@ def is_up(world: World) -> bool:
     return world.machine is not None and not world.machine.dead
 
 
+def is_alive(task: trio.lowlevel.Task) -> bool:
+    """Whether the task is outside of machines, or its machine runs."""
+    from callboard.simulations.world.driver import MEMBER  # the world's package imports this one
+
+    member = task.context.get(MEMBER)
+    return member is not None and not member.dead
+
+
 def cell_of(world: World, path: str) -> Cell[Any] | None:
     """What the kernel keeps of the actor at `path`, where a system runs and has one, opening and closing included."""
     machine = world.machine

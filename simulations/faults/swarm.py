@@ -19,7 +19,7 @@ from callboard.simulations.faults import kinds
 from callboard.simulations.faults.kinds import ERRNOS, KINDS, VERBS, Fault
 from callboard.simulations.faults.plan import FAULTS_MAX, NO_FAULTS, Plan
 from callboard.simulations.faults.shapes import Number, Shape, Text, Whole, shapes_of, shown
-from callboard.simulations.faults.when import PASSINGS_MAX, After, At, When
+from callboard.simulations.faults.when import AWAIT, PASSINGS_MAX, After, At, When
 
 PROBES: Final[dict[str, int]] = {
     "disk.write": 200,
@@ -36,6 +36,9 @@ PROBES: Final[dict[str, int]] = {
 }
 """Points that a run of the broker passes, each with the last passing that a fault may wait for."""
 
+STEPS: Final[dict[str, int]] = {AWAIT: 200, "disk.write": 100, "disk.sync": 50}
+"""Points that any program passes whose tasks wait for anything, and those of one that stores something."""
+
 FAILING: Final = ("write", "sync", "sync_directory", "create", "open", "truncate", "rename", "unlink", "zero")
 EXISTS: Final = 0.5
 """How probable it is that a kind exists in a run at all."""
@@ -45,6 +48,8 @@ QUIET: Final = 0.04
 ACTOR_KINDS: Final = frozenset(
     name for name, kind in KINDS.items() if shapes_of(kind).get("path") == kinds.ACTOR
 )
+
+TASK_KINDS: Final = frozenset(name for name, kind in KINDS.items() if "task" in shapes_of(kind))
 
 Span = tuple[float, float]
 
@@ -87,6 +92,8 @@ class FaultSpace:
     """Paths of actors that may crash, stand still, be slow. Without any, no such fault is drawn."""
     consumers: tuple[str, ...] = _listed()
     """Names of observed consumers that may die. Without any, none does."""
+    tasks: tuple[str, ...] = _listed()
+    """Parts of the names of the program's tasks that may be cancelled, or stand still. Without any, none is."""
     paths: tuple[str, ...] = _listed("")
     """Parts of paths on the disk that disk faults may be about; "" is everything."""
     verbs: tuple[str, ...] = _listed(*FAILING)
@@ -120,6 +127,7 @@ class FaultSpace:
             and dict(self.limits).get(name, 1) > 0
             and (self.actors or name not in ACTOR_KINDS)
             and (self.consumers or name != "CrashConsumer")
+            and (self.tasks or name not in TASK_KINDS)
         )
 
     def labels(self) -> tuple[str, ...]:
@@ -139,6 +147,7 @@ LISTS: Final[dict[str, Shape]] = {
     "always": Text(),
     "actors": Text(may_be_empty=False),
     "consumers": Text(may_be_empty=False),
+    "tasks": Text(may_be_empty=False),
     "paths": Text(),
     "verbs": Text(),
     "errnos": Text(),
@@ -269,7 +278,7 @@ class _Draws:
 
     def when(self) -> When:
         """At a moment, or at a passing: how often which, each run draws for itself."""
-        if not self.space.probes or self.chance() < self._at_share:
+        if not self.space.probes or (self.horizon_s > 0 and self.chance() < self._at_share):
             return At(float(f"{self.chance() * self.horizon_s:.4g}"))
         probe, last = self.one(self.space.probes)
         return After(probe, self.small(1, last))
@@ -288,6 +297,10 @@ def _survival(draws: _Draws) -> Survival:
 
 def _actor(draws: _Draws) -> str:
     return str(draws.one(draws.space.actors))
+
+
+def _task(draws: _Draws) -> str:
+    return str(draws.one(draws.space.tasks))
 
 
 def _path(draws: _Draws) -> str:
@@ -315,6 +328,8 @@ DRAWS: Final[dict[str, Callable[[_Draws, When], Fault]]] = {
     "JumpClock": lambda d, when: kinds.JumpClock(when, d.span(d.space.jump_s) * d.one((1.0, -1.0))),
     "CrashConsumer": lambda d, when: kinds.CrashConsumer(when, str(d.one(d.space.consumers))),
     "RetryIndefinite": lambda d, when: kinds.RetryIndefinite(when, _times(d)),
+    "CancelTask": lambda d, when: kinds.CancelTask(when, _task(d), d.bits(32)),
+    "PauseTask": lambda d, when: kinds.PauseTask(when, _task(d), d.span(d.space.for_s)),
     "FailVerb": lambda d, when: kinds.FailVerb(
         when,
         verb=d.one(d.space.verbs),
@@ -336,6 +351,11 @@ DRAWS: Final[dict[str, Callable[[_Draws, When], Fault]]] = {
     "Stall": lambda d, when: kinds.Stall(when, _path(d), d.span(d.space.for_s)),
 }
 """How each kind is drawn."""
+
+
+def for_a_program(space: FaultSpace) -> FaultSpace:
+    """The space for a program without observed clients: if it names no probes, faults wait for `STEPS`."""
+    return attrs.evolve(space, probes=STEPS) if space.probes == _pairs(PROBES) else space
 
 
 def draw_plan(entropy: Entropy, space: FaultSpace, horizon_s: float | None = None) -> Plan:

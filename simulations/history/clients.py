@@ -6,17 +6,20 @@ told that what it did is done ("published", "acked", "nacked", "released"), so t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
 import trio
 
+from callboard.actors.partition.group_states import JITTER
 from callboard.log.errors import CallboardError, InvalidArgument, LeaseLost, PartialPublish
 from callboard.message import Message, Receipt
 from callboard.received import ReceivedBatch, ReceivedMessage
 from callboard.simulations.history.entry import (
     BACKOFF,
+    BATCH,
     LAZY,
     MAYBE,
     RECEIVING,
@@ -27,6 +30,8 @@ from callboard.simulations.history.entry import (
 from callboard.simulations.history.recorder import History
 
 RETRY_AFTER_S = 0.5
+NOT_GIVEN_BACK = "(and "
+"""How the notes begin that `receive` adds to an exception when it could not settle the message."""
 
 
 class Surroundings(Protocol):
@@ -58,14 +63,15 @@ class ObservedTopic:
         key: bytes | None = None,
         headers: dict[str, bytes] | None = None,
         timestamp: datetime | None = None,
+        partition: int | None = None,
         acks: str = "all",
     ) -> str:
         """Publish; returns how it ended: "published", "refused" or "unsure".
 
         After an indefinite error it is tried again while the world's `retry_budget` lasts.
         """
-        number = self._history.message(value, key, headers, timestamp)
-        message = Message(value, key, headers, timestamp)
+        number = self._history.message(value, key, headers, timestamp, partition)
+        message = Message(value, key, headers, timestamp, partition)
         while True:
             end = await self._publish(number, message, acks)
             if end != "unsure" or acks == "none" or not await self._may_retry():
@@ -95,15 +101,23 @@ class ObservedTopic:
         keys: Sequence[bytes | None] | None = None,
         headers: Sequence[dict[str, bytes] | None] | None = None,
         timestamps: Sequence[datetime | None] | None = None,
+        partitions: Sequence[int | None] | None = None,
         acks: str = "all",
     ) -> str:
         """Publish a batch; "published" or "refused" when that holds for all of it, else "unsure".
 
-        A batch of which nothing is known is tried again while the world's `retry_budget` lasts.
+        As columns, or with `partitions` as `Message`s. A batch of which nothing is known is tried again while the
+        world's `retry_budget` lasts.
         """
         columns = {"keys": keys, "headers": headers, "timestamps": timestamps}
+        history, count = self._history, len(values)
+        beside = [column or [None] * count for column in (*columns.values(), partitions)]
+        numbers = tuple(map(history.message, values, *beside))
+        batch: Sequence[bytes | Message] = values
+        if partitions is not None:
+            batch, columns = list(map(Message, values, *beside)), {}
         while True:
-            end = await self._publish_batch(values, columns, acks)
+            end = await self._publish_batch(numbers, batch, columns, acks)
             if end != "doubtful":
                 return end
             if not await self._may_retry():
@@ -118,14 +132,13 @@ class ObservedTopic:
         await trio.sleep(RETRY_AFTER_S)
         return True
 
-    async def _publish_batch(self, values: Sequence[bytes], columns: dict[str, Any], acks: str) -> str:
+    async def _publish_batch(
+        self, numbers: tuple[int, ...], batch: Sequence[bytes | Message], columns: dict[str, Any], acks: str
+    ) -> str:
         """One try; "doubtful" when it failed as a whole and may have happened."""
-        history = self._history
-        beside = [column or [None] * len(values) for column in columns.values()]
-        numbers = tuple(map(history.message, values, *beside))
         operation = self._begin(numbers, acks)
         try:
-            receipts = await self.topic.publish_batch(values, **columns, acks=acks)
+            receipts = await self.topic.publish_batch(batch, **columns, acks=acks)
         except PartialPublish as partial:
             self._fates(operation, numbers, partial.receipts, acks)
             return "unsure"
@@ -135,15 +148,16 @@ class ObservedTopic:
         except trio.Cancelled:
             self._record("unsure", operation, numbers, detail="cancelled")
             raise
-        for stored in receipts.stored:
-            first = stored.first_offset
-            if first is None:
+        told: dict[int, list[tuple[int, int]]] = {}
+        for number, receipt in zip(numbers, receipts, strict=True):
+            if receipt.offset is None:
                 self._unawaited.extend(numbers)
                 return self._record("unsure", operation, numbers, detail="not waited for")
-            here = tuple([numbers[index] for index in stored.indexes])
-            history.stored.update(here)
-            offsets = tuple(range(first, first + len(here)))
-            self._record("published", operation, here, stored.partition, offsets, acks)
+            told.setdefault(receipt.partition, []).append((number, receipt.offset))
+        self._history.stored.update(numbers)
+        for partition, part in told.items():
+            here, offsets = zip(*part, strict=True)
+            self._record("published", operation, here, partition, offsets, acks)
         self._world.probe("published", self.who)
         return "published"
 
@@ -198,6 +212,20 @@ class ObservedTopic:
         return kind
 
 
+def _lost(error: LeaseLost) -> Sequence[tuple[int, int]]:
+    """The ranges that an error names."""
+    ranges: Sequence[tuple[int, int]] = error.fields["lost"]
+    return ranges
+
+
+def _is_in(offset: int, ranges: Sequence[tuple[int, int]]) -> bool:
+    return any(start <= offset < stop for start, stop in ranges)
+
+
+_Lazy = tuple[int, ReceivedMessage | ReceivedBatch, tuple[int, ...]]
+"""An ack that nobody waits for: its operation, what it is of, and the offsets."""
+
+
 class ObservedConsumer:
     """A consumer in its group, for one life. `inner` is an entered `callboard.Consumer`; see `consume`."""
 
@@ -213,7 +241,12 @@ class ObservedConsumer:
         self._history = world.history
         self._machine = machine
         self._scope = trio.CancelScope()
-        self._lazy: list[tuple[int, ReceivedMessage | ReceivedBatch, tuple[int, ...]]] = []
+        self._lazy: list[_Lazy] = []
+        self._flushing: list[list[_Lazy]] = []
+        """What tasks that flush just now wait for."""
+        self._batch_of: dict[ReceivedMessage, ReceivedBatch] = {}
+        self._singly: dict[ReceivedBatch, set[int]] = {}
+        """Offsets of a batch that were settled by themselves."""
 
     def crash(self) -> bool:
         """End the consumer's task now; False when it has ended already."""
@@ -234,30 +267,39 @@ class ObservedConsumer:
 
     async def get(self, *, timeout: float | None = None) -> ReceivedMessage | None:
         """The next message, None when there is none within `timeout` seconds."""
-        message: ReceivedMessage | None = await self._asked(lambda: self.inner.get(timeout=timeout))
+        message: ReceivedMessage | None = await self._asked(
+            lambda: self.inner.get(timeout=timeout), timeout=timeout
+        )
         return message
 
     def receive(self, *, timeout: float | None = None) -> ObservedReceiving:
         """Keep one message leased while a body runs."""
-        return ObservedReceiving(self, self.inner.receive(timeout=timeout))
+        return ObservedReceiving(self, self.inner.receive(timeout=timeout), timeout)
 
     async def next_batch(self, *, max_records: int = 100, max_wait: float = 0.01) -> ReceivedBatch:
         """The next batch."""
         batches = self.inner.batches(max_records=max_records, max_wait=max_wait)
-        batch: ReceivedBatch = await self._asked(batches.__anext__, fills_s=max_wait)
+        batch: ReceivedBatch = await self._asked(batches.__anext__, fills_s=max_wait, detail=BATCH)
         return batch
 
-    async def _asked(self, call: Callable[[], Any], *, fills_s: float = 0.0, detail: str = "") -> Any:
+    async def _asked(
+        self,
+        call: Callable[[], Any],
+        *,
+        timeout: float | None = None,
+        fills_s: float = 0.0,
+        detail: str = "",
+    ) -> Any:
         """Ask for what comes next, and record since when it is waited for; None is recorded as given up."""
-        until = self._history.now() + fills_s
-        self._record("asks", self.life, until=until)
+        began = self._history.now()
+        self._record("asks", self.life, until=began + fills_s)
         try:
             held = await call()
         except BaseException:
             self._record("gave up", self.life)
             raise
         if held is None:
-            self._record("gave up", self.life)
+            self._record("gave up", self.life, until=began, detail=repr(timeout))
         else:
             self._delivered(held, detail)
         return held
@@ -268,7 +310,7 @@ class ObservedConsumer:
             columns = held.values(), held.keys(), held.headers(), held.timestamps()
             ids = tuple(map(identify, *columns))
             offsets, attempts = tuple(held.offsets()), tuple(held.attempts())
-            until = next(iter(held)).deadline
+            until = min(message.deadline for message in held)
         else:
             ids = (identify(held.value, held.key, held.headers, held.timestamp),)
             offsets, attempts, until = (held.offset,), (held.attempt,), held.deadline
@@ -284,12 +326,26 @@ class ObservedConsumer:
         return await self._settle("ack", held, lambda: held.ack(wait=wait), lazy=not wait)
 
     async def nack(
-        self, held: ReceivedMessage | ReceivedBatch, *, delay: float | None = 0.0, least_s: float = 0.0
+        self,
+        held: ReceivedMessage | ReceivedBatch,
+        *,
+        delay: float | None = 0.0,
+        reason: str | None = None,
     ) -> str:
-        """Nack; returns how it ended. Without a `delay` the group's backoff holds, of which `least_s` is the least."""
-        until = self._history.now() + (least_s if delay is None else delay)
+        """Nack; returns how it ended. Without a `delay` the group's backoff holds."""
+        until = self._history.now() + (self.backoff_s(held) if delay is None else delay)
         detail = BACKOFF if delay is None else ""
-        return await self._settle("nack", held, lambda: held.nack(delay=delay), until=until, detail=detail)
+        return await self._settle(
+            "nack", held, lambda: held.nack(delay=delay, reason=reason), until=until, detail=detail
+        )
+
+    def backoff_s(self, held: ReceivedMessage | ReceivedBatch) -> float:
+        """For how long at least a nack without a delay of its own keeps a message back."""
+        attempt = min(held.attempts()) if isinstance(held, ReceivedBatch) else held.attempt
+        settings = self.inner.settings
+        longest: float = settings.max_backoff
+        least: float = settings.backoff * 2.0 ** (attempt - 1)
+        return min(longest, least) * (1 - JITTER)
 
     async def release(self, held: ReceivedMessage | ReceivedBatch) -> str:
         """Release; returns how it ended."""
@@ -297,7 +353,8 @@ class ObservedConsumer:
 
     async def extend(self, message: ReceivedMessage, seconds: float) -> str:
         """Extend the lease; returns how it ended."""
-        return await self._settle("extend", message, lambda: message.extend(seconds))
+        until = self._history.now() + seconds
+        return await self._settle("extend", message, lambda: message.extend(seconds), until=until)
 
     async def _settle(
         self,
@@ -309,20 +366,30 @@ class ObservedConsumer:
         until: float = 0.0,
         detail: str = "",
     ) -> str:
-        offsets = tuple(held.offsets()) if isinstance(held, ReceivedBatch) else (held.offset,)
+        if isinstance(held, ReceivedBatch):
+            singly = self._singly.get(held, ())
+            pairs = [
+                pair for pair in zip(held.offsets(), held.attempts(), strict=True) if pair[0] not in singly
+            ]
+            offsets, attempts = tuple([pair[0] for pair in pairs]), tuple([pair[1] for pair in pairs])
+        else:
+            offsets, attempts = (held.offset,), (held.attempt,)
         operation = self._history.operation()
-        self._record(verb, operation, held, offsets, until=until, detail=LAZY if lazy else detail)
+        detail = LAZY if lazy else detail
+        self._record(verb, operation, held, offsets, attempts=attempts, until=until, detail=detail)
         self._world.probe(verb, self.who)
         try:
             await call()
-        except LeaseLost:
-            if not lazy:
-                return self._record("lost", operation, held, offsets)
-            # An ack that nobody waits for tells of others, which were lost before it; no flush tells of them again.
-            for place in (*self._lazy, (operation, held, offsets)):
-                self._record("unsure", *place, detail="LeaseLost")
-            self._lazy.clear()
-            return "unsure"
+        except LeaseLost as error:
+            if verb != "extend":
+                self._settled_singly(held)
+            if lazy:  # it tells of others, which were lost before; no flush tells of those again
+                self._tell_failed(error)
+                self._lazy.append((operation, held, offsets))
+                return "unsure"
+            lost = tuple([offset for offset in offsets if _is_in(offset, _lost(error))]) or offsets
+            self._record_others(SETTLEMENTS[verb], operation, held, offsets, lost)
+            return self._record("lost", operation, held, lost)
         except InvalidArgument:
             raise  # nothing that is asked here makes no sense
         except CallboardError as error:
@@ -330,6 +397,8 @@ class ObservedConsumer:
         except trio.Cancelled:
             self._record("unsure", operation, held, offsets, detail="cancelled")
             raise
+        if verb != "extend":
+            self._settled_singly(held)
         if lazy:
             self._lazy.append((operation, held, offsets))
             return "unsure"
@@ -338,18 +407,76 @@ class ObservedConsumer:
         self._world.probe(end, self.who)
         return end
 
+    def messages_of(self, batch: ReceivedBatch) -> list[ReceivedMessage]:
+        """The messages of a batch, to be settled by themselves: settling the batch then leaves them out."""
+        messages = list(batch)
+        self._batch_of.update(dict.fromkeys(messages, batch))
+        return messages
+
+    def _settled_singly(self, held: ReceivedMessage | ReceivedBatch) -> None:
+        if isinstance(held, ReceivedMessage) and held in self._batch_of:
+            self._singly.setdefault(self._batch_of[held], set()).add(held.offset)
+
     async def flush(self) -> None:
-        """Wait until all acks that nobody waited for are synced. When one failed, none is known to have happened."""
+        """Wait until all acks that nobody waited for are synced. When one failed, none is known to have happened.
+
+        Of leases that are lost it is told which: the other acks are synced.
+        """
         lazy, self._lazy = self._lazy, []
+        self._flushing.append(lazy)
         self._world.probe("flush", self.who)
         try:
             await self.inner.flush()
         except CallboardError as error:
-            for operation, held, offsets in lazy:
-                self._record("unsure", operation, held, offsets, detail=type(error).__name__)
-            return
+            self._tell_failed(error)
+        except trio.Cancelled:
+            self._lazy[:0] = lazy
+            lazy.clear()
+            raise
+        finally:
+            self._flushing = [other for other in self._flushing if other is not lazy]
+        self._tell_acked(lazy)
+
+    def _tell_acked(self, lazy: list[_Lazy]) -> None:
         for operation, held, offsets in lazy:
             self._record("acked", operation, held, offsets)
+
+    def _tell_failed(self, error: CallboardError) -> None:
+        """An error tells of all acks that nobody waited for, whichever task's: which were lost, or that some failed."""
+        for lazy in (*self._flushing, self._lazy):
+            if isinstance(error, LeaseLost):
+                lazy[:] = self._lost_of(lazy, _lost(error))
+                continue
+            for operation, held, offsets in lazy:
+                self._record("unsure", operation, held, offsets, detail=type(error).__name__)
+            lazy.clear()
+
+    def _lost_of(self, lazy: list[_Lazy], lost: Sequence[tuple[int, int]]) -> list[_Lazy]:
+        """Tell of the acks that were lost; returns the others.
+
+        Ranges name offsets alone: which of two acks of one offset is meant nobody knows.
+        """
+        pools = (*self._flushing, self._lazy)
+        acks = Counter(offset for pool in pools for _, _, offsets in pool for offset in offsets)
+        others = []
+        for operation, held, offsets in lazy:
+            named = tuple([offset for offset in offsets if _is_in(offset, lost)])
+            if not named:
+                others.append((operation, held, offsets))
+            elif all(acks[offset] <= 1 for offset in named):
+                self._record("lost", operation, held, named)
+                self._record_others("unsure", operation, held, offsets, named)
+            else:
+                self._record("unsure", operation, held, offsets, detail="LeaseLost")
+        return others
+
+    def _record_others(
+        self, kind: str, operation: int, held: Any, offsets: tuple[int, ...], lost: tuple[int, ...]
+    ) -> None:
+        """How a settlement ended for those of its messages that were not lost."""
+        others = tuple([offset for offset in offsets if offset not in lost])
+        if others:
+            self._record(kind, operation, held, others)
 
     def _record(
         self,
@@ -374,13 +501,16 @@ class ObservedConsumer:
 class ObservedReceiving:
     """`async with consumer.receive() as message`, recorded: how it is settled follows from how the body ends."""
 
-    def __init__(self, consumer: ObservedConsumer, inner: Any) -> None:
+    def __init__(self, consumer: ObservedConsumer, inner: Any, timeout: float | None) -> None:
         self._consumer = consumer
         self._inner = inner
+        self._timeout = timeout
         self._message: ReceivedMessage | None = None
 
     async def __aenter__(self) -> ReceivedMessage | None:
-        self._message = await self._consumer._asked(self._inner.__aenter__, detail=RECEIVING)
+        self._message = await self._consumer._asked(
+            self._inner.__aenter__, timeout=self._timeout, detail=RECEIVING
+        )
         return self._message
 
     async def __aexit__(self, kind: Any, error: BaseException | None, traceback: Any) -> bool:
@@ -390,12 +520,17 @@ class ObservedReceiving:
         verb = "ack" if error is None else "nack" if isinstance(error, Exception) else "release"
         operation = consumer._history.operation()
         place = message, (message.offset,)
-        consumer._record(verb, operation, *place)
+        is_nack = verb == "nack"
+        until = consumer._history.now() + consumer.backoff_s(message) if is_nack else 0.0
+        detail = BACKOFF if is_nack else ""
+        consumer._record(verb, operation, *place, attempts=(message.attempt,), until=until, detail=detail)
         consumer._world.probe(verb, consumer.who)
         end = "unsure"
         try:
             absorbed = bool(await self._inner.__aexit__(kind, error, traceback))
-            end = SETTLEMENTS["ack"] if verb == "ack" else "unsure"
+            notes = getattr(error, "__notes__", ())
+            if not any(note.startswith(NOT_GIVEN_BACK) for note in notes):
+                end = SETTLEMENTS[verb]
         except LeaseLost:
             end = "lost"
             raise
@@ -433,8 +568,12 @@ async def consume(
                     await work(consumer)
                 finally:
                     consumer._record("left", consumer.life, detail="crashed" if consumer.is_crashed else "")
+            consumer._tell_acked(consumer._lazy)  # leaving is the last flush
             how = ""
         except Exception as error:
+            if isinstance(error, LeaseLost):
+                consumer._tell_failed(error)
+                consumer._tell_acked(consumer._lazy)
             how = f"{type(error).__name__}{MAYBE if getattr(error, 'indefinite', False) else ''}"
             raise
         finally:

@@ -2,8 +2,8 @@
 
 Vocabulary
 ----------
-An *operation* is begun by one entry (`publish`, `ack`, `nack`, `release`) and ended by at most one other with
-the same `operation` number. How it ended:
+An *operation* is begun by one entry (`publish`, `ack`, `nack`, `release`) and ended by others with the same
+`operation` number, at most one for each message. How it ended:
 
 =============  ========================================================================================
 published      it happened, at these offsets
@@ -36,6 +36,8 @@ LAZY: Final = "lazy"
 """The detail of an ack that nobody waits for."""
 RECEIVING: Final = "receive"
 """The detail of a delivery whose lease is renewed until its consumer is done with it."""
+BATCH: Final = "batch"
+"""The detail of a delivery of several messages."""
 BACKOFF: Final = "backoff"
 """The detail of a nack that leaves the delay to the group's settings."""
 
@@ -72,7 +74,7 @@ class HistoryEntry(NamedTuple):
     attempts: tuple[int, ...] = ()
     until: float = 0.0
     """Deliveries: when the lease ends. Nacks: when the delay does. Who waits for a batch: when that may be not full.
-    Restarts: the delay in seconds."""
+    Who gave up: when it had begun to wait. Restarts: the delay in seconds."""
     detail: str = ""
     where: str = ""
     """The line of the program that did it, in a watched run: `path/bank.py:12`."""
@@ -91,6 +93,15 @@ class HistoryEntry(NamedTuple):
         if topic:
             return f"{kind} {who} {operation} {group} {topic}/{partition} {offsets} {ids} {attempts} {detail}"
         return f"{kind} {who} {operation} {detail}"
+
+    def is_of(self, delivery: HistoryEntry, offset: int) -> bool:
+        """Whether this settles what was handed over in `delivery`, and not in an earlier one to the same consumer."""
+        if self.who != delivery.who or self.number < delivery.number:
+            return False
+        if not self.attempts or not delivery.attempts:
+            return True
+        own, other = self.offsets.index(offset), delivery.offsets.index(offset)
+        return self.attempts[own] == delivery.attempts[other]
 
     @property
     def place(self) -> str:
@@ -176,6 +187,8 @@ _WORDS: Final[dict[str, Callable[[HistoryEntry], str]]] = {
     "stopped": lambda e: f"actor {e.who} has stopped",
     "dead letter": lambda e: f"message {e.ids[0]} to {e.who} is a dead letter ({e.detail})",
     "joined": lambda e: f"{_of_group(e)} joined",
+    "call": lambda e: f"{e.who} asks to {e.detail} of {e.topic}",
+    "answer": lambda e: f"{e.who} was answered about {e.topic}{f' ({e.detail})' if e.detail else ''}",
     "joining": lambda e: f"{_of_group(e)} asks to join",
     "gone": lambda e: f"{_of_group(e)} is gone{_more(e)}",
     "change": lambda e: f"{e.who} asks to {e.detail.replace('_', ' ', 1)} of {e.topic or e.group}",

@@ -49,6 +49,8 @@ class History:
         self.tell = tell
         self.ids: dict[bytes, int] = {}
         self.keys: dict[int, bytes | None] = {}
+        self.chosen: dict[int, int] = {}
+        """Partitions that publishers chose themselves, by message."""
         self._beside: dict[int, tuple[Mapping[str, bytes], datetime | None]] = {}
         self.stored: set[int] = set()
         """Ids of messages whose publisher was told that they are stored."""
@@ -66,10 +68,13 @@ class History:
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
         timestamp: datetime | None = None,
+        partition: int | None = None,
     ) -> int:
         """The id of a message, a new one unless these bytes have one, and what it carries."""
         number = self.ids.setdefault(value, len(self.ids))
         self.keys[number] = key
+        if partition is not None:
+            self.chosen[number] = partition
         self._beside[number] = headers or {}, timestamp
         return number
 

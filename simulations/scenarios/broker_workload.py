@@ -21,11 +21,11 @@ import attrs
 import trio
 
 import callboard
-from callboard.actors.partition.group_states import JITTER
 from callboard.log.errors import (
     CallboardError,
     ConfigurationError,
     GroupNotFound,
+    InvalidArgument,
     LeaseLost,
     PartitionUnavailable,
     RuntimeClosed,
@@ -44,6 +44,7 @@ from callboard.simulations.checkers import (
     one_holder,
     settled_stays_settled,
 )
+from callboard.simulations.history.catalog import ObservedCatalog
 from callboard.simulations.history.clients import ObservedConsumer, ObservedTopic, consume
 from callboard.simulations.history.surviving import Surviving, look, recover
 from callboard.simulations.scenarios import recreated
@@ -62,6 +63,8 @@ if TYPE_CHECKING:
 
 CONFIGURED: Final = "the workload cannot be configured"
 """What is broken when the runtime refuses a setting: the workload is none, and says nothing about the broker."""
+SENSIBLE: Final = "what makes sense is not refused"
+"""What is broken when a client is told that its call makes none: what is settled once more after an error, say."""
 HEAL_AT_S: Final = 60.0
 """When faults end at the latest, after the run began."""
 VISIBILITIES: Final = 3
@@ -73,6 +76,8 @@ DISK_FAILURES: Final = ("FailVerb", "FailRead", "FullDisk", "ShortWrite", "Stall
 BACKOFF_S: Final = 0.1
 MAX_BACKOFF_S: Final = 1.0
 FLUSH_EVERY: Final = 20
+LIST_EVERY_S: Final = 0.5
+"""How often the members of groups are noted."""
 INSPECTED: Final = ("publish", "deliver", "ack", "acked", "nacked", "released", "published")
 """Steps of clients at which it is looked inside,"""
 BESIDE_BYTES: Final = 1_000
@@ -151,6 +156,7 @@ class BrokerWorkload:
         self._cut_at_s = 0.0
         """When the power was cut because everything was settled: who joins again then has all the time again."""
         self.heal_at_s = HEAL_AT_S
+        self._listed_s = -LIST_EVERY_S
         self.busy_until_s = 0.0
         """Publishing continues until then, if nothing fails: virtual seconds of the run."""
         self._handled: set[tuple[str, str, int, int]] = set()
@@ -280,6 +286,9 @@ class BrokerWorkload:
                 refused = [leaf for leaf in leaves(error) if isinstance(leaf, ConfigurationError)]
                 if refused:
                     raise self.world.broken(Violation(CONFIGURED, str(refused[0]))) from error
+                mistaken = [leaf for leaf in leaves(error) if isinstance(leaf, InvalidArgument)]
+                if mistaken:
+                    raise self.world.broken(Violation(SENSIBLE, str(mistaken[0]))) from error
                 if not is_passing(error):
                     raise
                 kinds = ", ".join(sorted({type(leaf).__name__ for leaf in leaves(error)}))
@@ -400,15 +409,24 @@ class BrokerWorkload:
     ) -> str:
         traffic = self.traffic
         headers, timestamps = list(map(traffic.headers, numbers)), list(map(traffic.timestamp, numbers))
+        partitions = list(map(traffic.chosen, numbers))
         if len(messages) == 1:
             value, key = messages[0]
-            return await topic.publish(value, key=key, headers=headers[0], timestamp=timestamps[0], acks=acks)
+            return await topic.publish(
+                value,
+                key=key,
+                headers=headers[0],
+                timestamp=timestamps[0],
+                partition=partitions[0],
+                acks=acks,
+            )
         values, keys = [value for value, _ in messages], [key for _, key in messages]
         return await topic.publish_batch(
             values,
             keys=keys if any(keys) else None,
             headers=headers if any(headers) else None,
             timestamps=timestamps if any(timestamps) else None,
+            partitions=None if all(partition is None for partition in partitions) else partitions,
             acks=acks,
         )
 
@@ -488,9 +506,8 @@ class BrokerWorkload:
                     await trio.sleep(OPERATOR_S / 4)
                     await consumer.ack(message)  # it counts, or it is lost; it is never refused
             elif fate == "nack":
-                least_s = min(MAX_BACKOFF_S, BACKOFF_S * 2 ** (message.attempt - 1)) * (1 - JITTER)
                 delay_s = self.traffic.nack_delay_s
-                await consumer.nack(message, delay=delay_s if delay_s >= 0 else None, least_s=least_s)
+                await consumer.nack(message, delay=delay_s if delay_s >= 0 else None)
             elif fate == "release":
                 await consumer.release(message)
 
@@ -578,7 +595,7 @@ class BrokerWorkload:
         """Wait until every group has settled everything."""
         wanted = set(self.traffic.groups)
         while True:
-            statistics = await runtime.stats()
+            statistics = await self._looked(runtime)
             names = {group.group_id: group.name for group in statistics.groups}
             settled = True
             for partition in statistics.partitions:
@@ -600,6 +617,19 @@ class BrokerWorkload:
             if settled:
                 return
             await trio.sleep(max(0.05, self.traffic.poll_s))
+
+    async def _looked(self, runtime: Any) -> Any:
+        """Statistics; now and then the history tells what they say of groups."""
+        history, machine = self.world.history, self.world.machine
+        if machine is None or self.world.now < self._listed_s + LIST_EVERY_S:
+            return await runtime.stats()
+        self._listed_s = self.world.now
+        catalog = ObservedCatalog(self.world, machine.number, runtime, "operator")
+        operation = history.operation()
+        history.record(machine.number, "list groups", catalog.who, operation)
+        statistics = await runtime.stats()
+        catalog.groups_seen(operation, statistics.groups)
+        return statistics
 
     def _stored(self, topic: str, partition: int) -> int:
         """The last offset of a partition of which a publisher was told that it is synced."""

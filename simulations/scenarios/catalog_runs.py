@@ -18,7 +18,14 @@ ACTORS: Final = (
     "topics/topic-0/0",
     "topics/topic-1/0",
 )
-PROBES: Final = {"change": 30, "disk.write": 60, "disk.sync": 40, "disk.create": 20, "event.ActorStarted": 15}
+PROBES: Final = {
+    "change": 30,
+    "disk.write": 60,
+    "disk.sync": 40,
+    "disk.create": 20,
+    "disk.unlink": 8,
+    "event.ActorStarted": 15,
+}
 
 
 class TopicsAndGroups:

@@ -14,14 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import trio
 
-from callboard.actors.partition.group_states import JITTER
 from callboard.log.errors import CallboardError, LeaseLost, PartitionUnavailable, RuntimeClosed
 from callboard.log.limits import SEGMENT_BYTES_MIN
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.history.clients import ObservedConsumer
 from callboard.simulations.scenarios.broker_runs import BrokerSpace
 from callboard.simulations.scenarios.broker_workload import (
-    BACKOFF_S,
     MAX_BACKOFF_S,
     MOMENT_S,
     BrokerWorkload,
@@ -215,9 +213,7 @@ class DeliveryWorkload(BrokerWorkload):
             await consumer.extend(message, SHORT_S)
         elif fate == "nack":
             delay_s = self._delay(turn)
-            least = min(each.attempt for each in messages)
-            least_s = min(MAX_BACKOFF_S, BACKOFF_S * 2 ** (least - 1)) * (1 - JITTER)
-            await consumer.nack(held, delay=delay_s if delay_s >= 0 else None, least_s=least_s)
+            await consumer.nack(held, delay=delay_s if delay_s >= 0 else None)
         elif fate == "release":
             await consumer.release(held)
         elif fate == "lazy":

@@ -55,7 +55,7 @@ class RetentionWorkload(BrokerWorkload):
         super().__init__(world, traffic, **settings)
         self.terms = attrs.evolve(
             self.terms,
-            drops=True,
+            drops="retention_bytes" in settings or "retention_age" in settings,
             drops_unread=traffic.drop_unread,
             retention_bytes=settings.get("retention_bytes"),
             retention_age_s=settings.get("retention_age"),

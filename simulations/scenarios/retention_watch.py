@@ -47,8 +47,11 @@ class RetentionWatch:
             self._observer(owner, verb, path)
 
     def sizes(self, directory: str) -> Sizes:
-        """How large the partition is now."""
-        node = self._world.disk.tree.directory(directory)
+        """How large the partition is now; one whose folder a power cut took has nothing."""
+        try:
+            node = self._world.disk.tree.directory(directory)
+        except FileNotFoundError:
+            return Sizes(0, ())
         found: dict[int, int] = {}
         for name, inode in node.volatile.items():
             base = base_offset_of(name)
@@ -113,8 +116,9 @@ class RetentionWatch:
             name, partition = self._places[directory]
             if name != topic or len(earlier.bases) < 1:
                 continue
-            most = self.sizes(directory).size_bytes + self._dropped_bytes.get(directory, 0) - dropped
-            end = earlier.bases[1] if len(earlier.bases) > 1 else earlier.bases[0] + 1
+            now = self.sizes(directory)
+            most = now.size_bytes + self._dropped_bytes.get(directory, 0) - dropped
+            end = now.bases[1] if len(now.bases) > 1 else earlier.bases[0] + 1
             self._world.history.record(
                 0,
                 retention.FULL,

@@ -58,6 +58,8 @@ class Traffic:
     """Messages per publish."""
     keys: int = 5
     """Keys to publish under; 0 for none."""
+    chosen_every: int = 0
+    """Every so many-th message has no key, and its publisher chooses the partition; 0 for none."""
     value_bytes: int = 40
     noise_every: int = 0
     """Every so many-th message has a value that no compression shortens; 0 for none."""
@@ -206,9 +208,15 @@ class Traffic:
 
     def key(self, number: int) -> bytes | None:
         """The key of a message."""
-        if self.keys <= 0 or _is_nth(number, self.keyless_every):
+        if self.keys <= 0 or _is_nth(number, self.keyless_every) or self.chosen(number) is not None:
             return None
         return b"key %d" % (number % self.keys)
+
+    def chosen(self, number: int) -> int | None:
+        """The partition that the publisher of a message chooses; None when it does not."""
+        if not _is_nth(number, self.chosen_every):
+            return None
+        return number // self.chosen_every % max(1, self.partitions)
 
     def headers(self, number: int) -> dict[str, bytes] | None:
         """The headers of a message."""
@@ -228,6 +236,7 @@ def _is_nth(number: int, every: int) -> bool:
 def draw_traffic(entropy: SeededEntropy, *, messages: tuple[int, int] = (4, 120)) -> Traffic:
     """Some traffic for a broker: a few publishers, one to three groups, short leases now and then."""
     levels = one_of(entropy, LEVELS)
+    partitioning = entropy.fork("partitioning")
     stored = entropy.fork("stored")
     return Traffic(
         messages=sized(entropy, *messages),
@@ -235,6 +244,7 @@ def draw_traffic(entropy: SeededEntropy, *, messages: tuple[int, int] = (4, 120)
         publishers=between(entropy, 1, 5),
         batch=one_of(entropy, (1, 2, 5, 20)),
         keys=one_of(entropy, (0, 1, 7)),
+        chosen_every=one_of(partitioning, (0, 0, 4)),
         value_bytes=one_of(entropy, (20, 100, 600, 2000)),
         pause_s=one_of(entropy, (0.0, 0.01, 0.05)),
         acks=levels,

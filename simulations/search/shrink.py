@@ -19,13 +19,16 @@ from typing import Any, Final, Protocol
 
 import attrs
 
-from callboard.simulations.faults import Plan
+from callboard.simulations.faults import After, Plan
+from callboard.simulations.faults.when import AWAIT
 from callboard.simulations.search.redrawing import Drawing, DrawnWorkload
 from callboard.simulations.search.simpler import chunks, greedy, variants
 from callboard.simulations.world.tape import Tape
 
 RUNS_MAX: Final = 400
 """Attempts; more would take long for a story that is hardly shorter."""
+SOONER_MAX: Final = 60
+"""Steps of the program by which a fault is tried sooner when others are left out."""
 ROUNDS_MAX: Final = 4
 ALL_IN_ORDER: Final = Tape()
 SCHEDULERS: Final = ("walk", "shuffle", "pct:2", "pct:3")
@@ -169,7 +172,19 @@ class _Shrinking:
             return any(self._holds(attrs.evolve(case, scheduler=name)) for name in SCHEDULERS)
 
         greedy(self.case.plan.faults, fewer, holds_somehow)
+        self._sooner()
         greedy(self.case.plan.faults, plainer, holds)
+
+    def _sooner(self) -> None:
+        """One of several faults alone, some steps of the program sooner: without the others fewer come before it."""
+        faults = self.case.plan.faults
+        for fault in reversed(faults if len(faults) > 1 else ()):
+            if not isinstance(fault.when, After) or fault.when.probe != AWAIT:
+                continue
+            for count in range(fault.when.count - 1, max(0, fault.when.count - 1 - SOONER_MAX), -1):
+                alone = attrs.evolve(fault, when=attrs.evolve(fault.when, count=count))
+                if self._holds(attrs.evolve(self.case, plan=Plan((alone,)))):
+                    return
 
     def _workload(self) -> None:
         self._what = "workload"

@@ -69,6 +69,23 @@ class _Hold:
         return name == prefix or (not self.only_main and name.startswith(f"{prefix}:"))
 
 
+class StepWatch(Protocol):
+    """Hears of the steps of the program under test (see `steps`)."""
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether anybody wants to hear of steps."""
+        ...
+
+    def is_due(self, task: Any) -> bool:
+        """Whether some fault comes before the step of `task`, if that is the next one."""
+        ...
+
+    def passed(self, task: Any) -> float:
+        """The task is about to be stepped. Returns for how long it must wait before that."""
+        ...
+
+
 class Driver(TickingClock):
     """Decides, per tick, which tasks are stepped.
 
@@ -87,6 +104,8 @@ class Driver(TickingClock):
         ended: Callable[[str, bool], None],
     ) -> None:
         self.scheduler = scheduler
+        self.steps: StepWatch | None = None
+        """Who hears of steps, in a run in which faults may wait for one."""
         self.ticks = 0
         self._trace = trace
         self._traced = trace.on
@@ -257,6 +276,9 @@ class Driver(TickingClock):
                 if decision != FIFO:
                     ours = self._picked(decision, ours)
                     numbers = [numbers[position] for position in decision]
+            if self.steps is not None and self.steps.is_awaited:
+                ours = self._watched(self.steps, ours)
+                numbers = task_numbers(ours)
             if self._traced:
                 self._trace.step(numbers)
         if len(ours) > 1:
@@ -272,8 +294,33 @@ class Driver(TickingClock):
         if member.dead:
             self._frozen.append(task)
             batch.clear()
+        elif self.steps is not None and self.steps.is_awaited and not self._watched(self.steps, batch):
+            batch.clear()
         elif self._traced:
             self._trace.step([task_number(task)])
+
+    def _watched(self, steps: StepWatch, tasks: list[Any]) -> list[Any]:
+        """Those of `tasks` that may still be stepped, after faults have come before the steps of some."""
+        delays: list[float] = []
+        for at, task in enumerate(tasks):
+            if at and steps.is_due(
+                task
+            ):  # those before it are stepped first, and the others in the next tick
+                put_back_all(tasks[at:])
+                break
+            was_delayed = task in self._passed
+            self._passed.discard(task)
+            delays.append(0.0 if was_delayed or task.context[MEMBER].dead else steps.passed(task))
+        left = []
+        for task, delay_s in zip(tasks, delays, strict=False):
+            if task.context[MEMBER].dead:
+                self._frozen.append(task)
+            elif delay_s > 0:
+                self._sequence += 1
+                heappush(self._slowed, (self._trace.now() + delay_s, self._sequence, task))
+            else:
+                left.append(task)
+        return left
 
     def _steppable(self, batch: list[Any]) -> tuple[list[Any], list[Any]]:
         """Those who may be stepped, and trio's own tasks."""

@@ -36,6 +36,14 @@ class Probes:
 
         return forget
 
+    def is_awaited(self, probe: str) -> bool:
+        """Whether anybody waits for a passing of it."""
+        return bool(self._waiting.get(probe))
+
+    def is_due(self, probe: str, about: str) -> bool:
+        """Whether somebody waits for the very next passing, if its subject is `about`."""
+        return any(waiter.left <= 1 and waiter.about in about for waiter in self._waiting.get(probe, ()))
+
     def passed(self, probe: str, about: str) -> None:
         """Count a passing of the point."""
         self.counts[probe] += 1

@@ -17,7 +17,7 @@ from callboard.log.errors import CallboardError
 from callboard.simulations.disk.memory_disk import MemoryDisk
 from callboard.simulations.entropy import Generator
 from callboard.simulations.faults import NO_FAULTS, Plan
-from callboard.simulations.faults.injector import Injector
+from callboard.simulations.faults.injector import Injector, tasks_cancelled_by, waits_for_steps
 from callboard.simulations.history import History, HistoryEntry
 from callboard.simulations.violations import Violation
 from callboard.simulations.watching import TaskSteps, Waiting, Watch, told, watched_calls
@@ -32,6 +32,7 @@ from callboard.simulations.world.trio_hooks import (
     end_shields,
     installed,
     live_async_generators,
+    spawned_in_scopes,
 )
 from callboard.simulations.world.world import CURRENT, OUTSIDE, SimulationStuck, World, machine_of
 
@@ -62,6 +63,8 @@ class Settings:
     still_ticks: int = 500_000
     """So many ticks at one virtual instant, and the run is ended as one that spins."""
     escapes: EscapeMode = "refuse"
+    counts_steps: bool = False
+    """Passings of the probe `await` are counted even if no fault waits for one."""
     watched: bool = False
     """Record in the history what the program does: its tasks, lines, messages. The run takes the same course."""
 
@@ -145,6 +148,9 @@ class _Running:
             ended=self._stop,
         )
         self._clock.ticking = self._driver
+        if settings.counts_steps or waits_for_steps(plan):
+            self._world.steps.counts = settings.counts_steps
+            self._driver.steps = self._world.steps
         self._scope = trio.CancelScope()
         self._stopped: SimulationStuck | None = None
         self._forced = False
@@ -159,6 +165,7 @@ class _Running:
         with (
             installed(driver.decide),
             guard(self._settings.escapes, library, world.clock.wall_us, self._clock.current_time),
+            spawned_in_scopes(tasks_cancelled_by(world.plan), world.task_scopes),
             _no_collection(),
             nullcontext() if world.watch is None else watched_calls(world.watch),
         ):

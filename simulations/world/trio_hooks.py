@@ -14,9 +14,9 @@ Whatever is missing in another release of trio is named by `SimulatorUnsupported
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from heapq import heappush
 from typing import Any, Final
 
@@ -151,6 +151,7 @@ def missing_hooks() -> list[str]:
         or hasattr(_run.Task, "_counter"),
         "trio._core._run.Runner.clock_autojump_threshold": hasattr(_run.Runner, "clock_autojump_threshold"),
         "trio._core._run.Runner.io_manager": hasattr(_run.Runner, "io_manager"),
+        "trio._core._run.Runner.spawn_impl": hasattr(_run.Runner, "spawn_impl"),
         "trio._core._run.Runner.instruments": hasattr(_run.Runner, "instruments"),
         "trio._core.MockClock._autojump": hasattr(_mock_clock, "_autojump"),
     }
@@ -187,6 +188,54 @@ def installed(decide: Callable[[list[Any]], None]) -> Iterator[None]:
         scopes._might_change_registered_deadline = section
         _run._ALLOW_DETERMINISTIC_SCHEDULING, _run._r, _run.CancelStatus = before
         del _run.Task.__hash__
+
+
+@contextmanager
+def spawned_in_scopes(names: tuple[str, ...], scopes: dict[Any, trio.CancelScope]) -> Iterator[None]:
+    """While inside, tasks of the program run in cancel scopes of their own, kept in `scopes`: those so named in part.
+
+    A cancelled one ends as if its function had returned None.
+    """
+    if not names:
+        yield
+        return
+    original = _run.Runner.spawn_impl
+
+    def spawn_impl(runner: Any, async_fn: Any, args: Any, nursery: Any, name: Any, **options: Any) -> Any:
+        named = async_fn if name is None else name
+        called, function = (
+            given.func if isinstance(given, partial) else given for given in (named, async_fn)
+        )
+        label = called if isinstance(called, str) else f"{called.__module__}.{called.__qualname__}"
+        if (
+            not options.get("system_task")
+            and not _is_machinery(function)
+            and any(meant in label for meant in names)
+        ):
+            return original(runner, _in_scope, (scopes, async_fn, *args), nursery, label, **options)
+        return original(runner, async_fn, args, nursery, name, **options)
+
+    _run.Runner.spawn_impl = spawn_impl
+    try:
+        yield
+    finally:
+        _run.Runner.spawn_impl = original
+
+
+def _is_machinery(function: Any) -> bool:
+    return str(getattr(function, "__module__", "")).partition(".")[0] in ("trio", "callboard")
+
+
+async def _in_scope(
+    scopes: dict[Any, trio.CancelScope], async_fn: Callable[..., Awaitable[Any]], *args: Any
+) -> Any:
+    task = trio.lowlevel.current_task()
+    with trio.CancelScope() as scope:
+        scopes[task] = scope
+        try:
+            return await async_fn(*args)
+        finally:
+            del scopes[task]
 
 
 class _Section:

@@ -25,6 +25,7 @@ from callboard.simulations.watching import TaskNames, Waiting, Watch, waiting_ta
 from callboard.simulations.world.driver import MEMBER, Driver
 from callboard.simulations.world.machine import Machine
 from callboard.simulations.world.probes import Probes
+from callboard.simulations.world.steps import Steps
 from callboard.simulations.world.trace import Trace
 from callboard.simulations.world.trio_hooks import end_shields, live_tasks
 
@@ -86,6 +87,9 @@ class World:
         """How many more times observed publishers may repeat a publish that may have succeeded."""
         self.consumers: dict[str, Any] = {}
         """Observed consumers by name, for those who let them crash."""
+        self.steps = Steps(self)
+        self.task_scopes: dict[Any, trio.CancelScope] = {}
+        """Cancel scopes of the program's tasks that a fault of the plan may cancel."""
         self.hits: Counter[int] = Counter()
         self.fault_counts: Counter[str] = Counter()
         self.healed = trio.Event()
@@ -301,6 +305,7 @@ class World:
     def begin(self, nursery: trio.Nursery) -> None:
         """Allow tasks to be started."""
         self._nursery = nursery
+        self.steps.begin()
 
     def tear_down(self) -> None:
         """The run is over: what is left of machines is fenced off and may end.

@@ -10,6 +10,7 @@ import trio
 
 import callboard
 from callboard.log.limits import Limits
+from callboard.simulations.disk.inodes import lose_unsynced
 
 
 async def test_what_is_not_settled_in_time_comes_again(autojump_clock: Any, world: Any) -> None:
@@ -184,6 +185,29 @@ async def test_flush_tells_of_lazy_acks_that_came_too_late(autojump_clock: Any, 
                 await consumer.flush()
             await consumer.flush()
             await fresh.ack()
+
+
+async def test_tasks_that_flush_at_once_wait_for_all_acks(autojump_clock: Any, world: Any) -> None:
+    """Each flush returns when the acks before it are synced, also those that were sent while another one flushed."""
+
+    async def story(runtime: Any) -> None:
+        topic = await world.topic_of(runtime, 2)
+        async with topic.subscribe("group") as consumer:
+            messages = [await consumer.get() for _ in range(2)]
+            world.disk.slow("/delivery/", 1.0)
+            await messages[0].ack(wait=False)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(consumer.flush)
+                nursery.start_soon(consumer.flush)
+                await trio.sleep(0.5)
+                await messages[1].ack(wait=False)
+                await trio.sleep(0.1)
+                await consumer.flush()
+                world.disk.crash(lose_unsynced)
+
+    await world.live(story)
+    async with world.open() as runtime:
+        assert await world.drain(runtime, "jobs") == {}
 
 
 async def test_settling_rides_through_a_restart_of_the_partition(autojump_clock: Any, world: Any) -> None:

@@ -46,6 +46,52 @@ async def test_settling_a_batch_twice_over_frees_no_room_twice(autojump_clock: A
             assert consumer.leases.in_flight == len(held)
 
 
+async def test_a_lease_that_may_have_been_shortened_counts_as_shorter(
+    autojump_clock: Any, world: Any
+) -> None:
+    """After a cancelled `extend` nothing is handed over that may be another's soon: it is given back."""
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 10)
+        async with topic.subscribe("group", visibility_timeout=10.0) as consumer:
+            for _ in range(2):
+                message = await consumer.get()
+            with trio.CancelScope() as scope:
+                scope.cancel()
+                await message.extend(1.0)
+            await trio.sleep(0.9)
+            following = await consumer.get()
+            assert following.deadline - trio.current_time() > 9.0
+            assert message.deadline - trio.current_time() < 0.2
+
+
+@pytest.mark.parametrize("in_batch", [False, True])
+async def test_a_settlement_that_is_tried_again_frees_no_room_twice(
+    in_batch: bool, autojump_clock: Any, world: Any
+) -> None:
+    """What was cancelled under way is in flight until it is settled, and then frees its room once."""
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 20)
+        async with topic.subscribe("group", max_in_flight=4) as consumer:
+            first, *others = [*(await consumer.get_batch(4, 0.0))]
+            settled: Any = first
+            if in_batch:
+                for message in (first, *others):
+                    await message.release()
+                settled = await consumer.get_batch(2, 0.0)
+                others = [*(await consumer.get_batch(2, 0.0))]
+            with trio.CancelScope() as scope:
+                scope.cancel()
+                await settled.nack(delay=100.0)
+            assert await consumer.get(timeout=1.0) is None
+            with suppress(LeaseLost):
+                await settled.nack(delay=100.0)
+            count = 2 if in_batch else 1
+            held = [await consumer.get(timeout=1.0) for _ in range(count)]
+            assert None not in held
+            assert await consumer.get(timeout=1.0) is None
+            assert len(held) + len(others) == 4
+
+
 async def test_a_quick_caller_is_given_more_at_a_time_and_a_slow_one_less(
     autojump_clock: Any, world: Any
 ) -> None:

@@ -13,6 +13,7 @@ from callboard import DiskFull
 from callboard.actors.notices import OpeningLacksSpace
 from callboard.actors.partition.commands import (
     Extend,
+    Fetch,
     Read,
     ReleaseConsumer,
     Settle,
@@ -62,6 +63,27 @@ async def test_leases_that_nobody_heard_of_are_released_at_the_restart(
         assert len(records) < 50 or path == "/0/00000"
         again = await in_memory.fetch(runtime, consumer=99, records=60).wait()
         assert sorted([*records, *in_memory.offsets(again)]) == list(range(60))
+        assert {attempt for _, _, attempt in again.ranges} == {1}
+
+
+@pytest.mark.parametrize("crashes", [1, 2])
+async def test_the_part_of_a_lease_that_was_not_read_is_released_at_the_restart(
+    autojump_clock: Any, in_memory: Any, crashes: int
+) -> None:
+    """What does not fit what a fetch wants is nobody's, also when the partition crashes before the journal says so."""
+    async with in_memory.open() as runtime:
+        topic = await orders(runtime, 0)
+        for number in range(4):
+            await topic.publish(b"%d" % number)
+        await in_memory.join(runtime)
+        ref = in_memory.port(runtime).ref
+        records = await ref.ask_nowait(Fetch(1, 99, 4, 1)).wait()
+        assert in_memory.offsets(records) == [0]
+        for _ in range(crashes):
+            runtime.crash("topics/orders/0", RuntimeError("a drill"))
+            await trio.sleep(0.1)
+        again = await in_memory.fetch(runtime, consumer=100).wait()
+        assert in_memory.offsets(again) == [1, 2, 3]
         assert {attempt for _, _, attempt in again.ranges} == {1}
 
 

@@ -34,9 +34,9 @@ def test_the_tutorial_finds_the_till_at_fault(run_page: Any) -> None:
         [
             "E *Violation: always: the till holds 12, and not *",
             "E *test_sales_and_power_cuts, seed *: broken promise: always",
-            "E *the power is cut*(once)",
+            "E *(once)",
             "E *a sale of * is rung up*",
-            "E *the power of machine 1 was cut*",
+            "E * machine 1 was *",
             "E *machine 2 booted",
             "E *a sale of * is rung up*",
             "E *pytest test_page.py::test_sales_and_power_cuts --callboard-seed=*",
@@ -47,7 +47,7 @@ def test_the_tutorial_finds_the_till_at_fault(run_page: Any) -> None:
 def test_the_how_to_finds_the_withdrawals(run_page: Any) -> None:
     """The race is found and shrunk to two withdrawals; all other tests of the page pass."""
     result = run_page("how-to/test-your-own-code.md", "-W", "error", "--callboard-strict")
-    result.assert_outcomes(passed=3, failed=2)
+    result.assert_outcomes(passed=4, failed=2)
     result.stdout.re_match_lines([r"E +Workload: \(\d+, \d+\)"])
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from callboard.simulations.history import History
@@ -105,19 +107,47 @@ class Script:
         who: str = "w1",
         until: float = 0.0,
         detail: str = "",
+        attempt: int | None = None,
     ) -> Script:
-        """It settles the message; `end` None: nobody knows how that ended."""
+        """It settles the message; `end` None: nobody knows how that ended. With `attempt`, of that delivery."""
         operation = self.history.operation()
-        for kind in filter(None, (verb, end)):
-            place = operation, "orders", 0, "billing"
-            self.history.record(
-                self.machine, kind, who, *place, offsets=(offset,), until=until, detail=detail
-            )
+        place = operation, "orders", 0, "billing"
+        more: dict[str, Any] = {"offsets": (offset,), "until": until, "detail": detail}
+        tried = {} if attempt is None else {"attempts": (attempt,)}
+        self.history.record(self.machine, verb, who, *place, **more, **tried)
+        if end is not None:
+            self.history.record(self.machine, end, who, *place, **more)
+        return self
+
+    def publish_batch(self, numbers: tuple[int, ...], offsets: tuple[int, ...]) -> Script:
+        """A batch is published to one partition."""
+        operation = self.history.operation()
+        while len(self.history.ids) <= max(numbers):
+            self.history.message(b"%d" % len(self.history.ids))
+        self.history.record(self.machine, "publish", "p1", operation, "orders", ids=numbers, detail="all")
+        self.history.record(
+            self.machine,
+            "published",
+            "p1",
+            operation,
+            "orders",
+            0,
+            ids=numbers,
+            offsets=offsets,
+            detail="all",
+        )
         return self
 
     def ask(self, life: int = 900, who: str = "w1", until: float = 0.0) -> Script:
         """A consumer waits for a message."""
         self.history.record(self.machine, "asks", who, life, "orders", group="billing", until=until)
+        return self
+
+    def give_up(self, since: float, timeout: str = "", who: str = "w1", life: int = 900) -> Script:
+        """A consumer waits no more, because its timeout is over or for another reason."""
+        self.history.record(
+            self.machine, "gave up", who, life, "orders", group="billing", until=since, detail=timeout
+        )
         return self
 
     def read(self, offset: int, number: int, life: int = 0) -> Script:

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 import trio
 
 from callboard.actors.kernel import Actor
 from callboard.log.errors import CallboardError
-from callboard.simulations.faults import KINDS, At, Fault, Plan, Survival
+from callboard.simulations.faults import KINDS, After, At, Fault, Plan, Survival
 from callboard.simulations.faults import kinds as k
 from callboard.simulations.faults.shapes import shapes_of
 from callboard.simulations.history.clients import ObservedTopic, consume
@@ -34,6 +35,8 @@ CASES: dict[str, Fault] = {
     "JumpClock": k.JumpClock(NOON, seconds=-3600.0),
     "CrashConsumer": k.CrashConsumer(NOON, "ann"),
     "RetryIndefinite": k.RetryIndefinite(At(0.0), times=2),
+    "CancelTask": k.CancelTask(NOON, "pass_the_time"),
+    "PauseTask": k.PauseTask(NOON, "pass_the_time", for_s=0.4),
     "FailVerb": k.FailVerb(NOON, verb="sync", errno="EIO", path="topics/"),
     "FailRead": k.FailRead(At(0.0), "topics/"),
     "ShortRead": k.ShortRead(At(0.0), "topics/"),
@@ -81,12 +84,17 @@ async def open_shop(world: World, machine: Machine, for_s: float) -> None:
                     await clerk.tell("pack it")
                 await trio.sleep(0.01)
 
+        async def pass_the_time() -> None:
+            for _ in range(1_000):
+                await trio.sleep(0.02)
+
         async def work(consumer: Any) -> None:
             async for message in consumer:
                 await consumer.ack(message)
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(consume, world, machine.number, topic, "shoppers", "ann", work)
+            nursery.start_soon(pass_the_time)
             await use_topic()
             nursery.cancel_scope.cancel()
 
@@ -108,9 +116,20 @@ def test_a_fault_of_every_kind_has_an_effect(kind: str) -> None:
     assert went.hits.get(0, 0) >= 1
     assert went.fault_counts[fault.label] == went.hits[0]
     told = [entry for entry in went.history.of("fault") if entry.who == fault.label]
-    assert told[0].detail == fault.happening()
+    assert told[0].detail.startswith(fault.happening())
     assert told[0].time >= 0.5 or kind in {"RetryIndefinite", "FailRead", "ShortRead"}
     assert went.history.of("healed")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_fault_of_every_kind_may_come_before_a_step_of_the_program(kind: str) -> None:
+    """Outside of all tasks, between two awaits: it begins there as it does at a moment, and twice the same run."""
+    fault = attrs.evolve(CASES[kind], when=After("await", 5))
+    others = [k.FailVerb(At(0.2), "sync", "EIO", "topics/", times=2)] if kind == "RetryIndefinite" else []
+    went = strike(fault, *others)
+    assert went.hits.get(0, 0) >= 1
+    assert went.history.of("healed")
+    assert went.trace.lines == strike(fault, *others).trace.lines
 
 
 @pytest.mark.parametrize("kind", KINDS)

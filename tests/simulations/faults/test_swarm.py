@@ -15,6 +15,7 @@ WIDE = FaultSpace(
     weights=dict.fromkeys(KINDS, 1.0),
     actors=("catalog", "topics/orders/0"),
     consumers=("ann",),
+    tasks=("debit",),
     paths=("", "orders"),
 )
 

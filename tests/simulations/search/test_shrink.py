@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.simulations.entropy import SeededEntropy
-from callboard.simulations.faults import At, CrashActor, JumpClock, Plan, PowerCut
+from callboard.simulations.faults import After, At, CrashActor, JumpClock, Plan, PowerCut
 from callboard.simulations.search.redrawing import Drawing
 from callboard.simulations.search.shrink import Case, RunBudget, shrink
 from callboard.simulations.search.simpler import chunks, greedy, variants
@@ -159,3 +159,17 @@ def test_the_needed_items_are_found(count: int, wanted: set[int]) -> None:
         lambda items: needed <= set(items),
     )
     assert set(found) == needed
+
+
+def test_one_fault_is_tried_sooner_without_the_others() -> None:
+    """A machine that stops twice before passes more steps: alone, the last fault comes so many steps sooner."""
+    cuts = tuple(PowerCut(After("await", count)) for count in (1, 5, 31))
+
+    def breaks(case: Case) -> bool:
+        moments = [fault.when for fault in case.plan.faults]
+        if len(moments) == 1:
+            return moments == [After("await", 17)]
+        return len(moments) > 1 and moments[0] == cuts[0].when and moments[-1] == cuts[2].when
+
+    small = shrink(Case(None, Plan(cuts)), Trials(breaks), RunBudget(200))
+    assert [fault.when for fault in small.case.plan.faults] == [After("await", 17)]

@@ -47,6 +47,7 @@ from callboard.simulations.checkers import (
     told_damage,
     told_settings,
     tree_order,
+    watchers,
 )
 from callboard.simulations.checkers.terms import DEFAULT, Intensity, Terms
 from callboard.simulations.history.recorder import History
@@ -97,6 +98,7 @@ CHECKERS: Final[dict[str, Checker]] = {
     tree_order.PROMISE: tree_order.check,
     mailboxes.PROMISE: mailboxes.check,
     timeouts.PROMISE: timeouts.check,
+    watchers.PROMISE: watchers.check,
     durable_state.PROMISE: durable_state.check,
     liveness.PROMISE: liveness.check,
     no_bugs.PROMISE: no_bugs.check,

@@ -215,7 +215,7 @@ _WORDS: Final[dict[str, Callable[[HistoryEntry], str]]] = {
     "last power cut": lambda e: f"when all was done, the power was cut once more; {e.detail}",
     "looked": lambda e: f"the disk was looked at: {e.detail}",
     "starts": lambda e: f"{e.who} starts {e.detail}",
-    "waits": lambda e: f"{e.who} waits{f' for {e.detail}' if e.detail else ''}",
+    "waits": lambda e: f"{e.who} waits{e.detail}",
     "ends": lambda e: f"{e.who} ends",
     "is cancelled": lambda e: f"{e.who} is cancelled",
     "failed": lambda e: f"{e.who} fails: {e.detail}",

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class Sizes:
-    """A partition's files: bytes of all segments without zeros at their ends, and where the first two begin."""
+    """A partition's files: bytes of all segments, the last one without the zeros ahead, and where each begins.
+
+    A segment that was abandoned after a failed sync may keep its zeros, which count then.
+    """
 
     size_bytes: int
     bases: tuple[int, ...]
@@ -56,7 +59,10 @@ class RetentionWatch:
         for name, inode in node.volatile.items():
             base = base_offset_of(name)
             if base is not None and isinstance(inode, Inode):
-                found[base] = len(inode.volatile.stored.rstrip(b"\0"))
+                found[base] = inode.volatile.length
+        if found:
+            last = self._world.disk.tree.inode(segment_path(directory, max(found)))
+            found[max(found)] = len(last.volatile.stored.rstrip(b"\0"))
         return Sizes(sum(found.values()), tuple(sorted(found)))
 
     def _unlinked(self, path: str) -> None:
@@ -68,7 +74,7 @@ class RetentionWatch:
         if len(sizes.bases) < 2 or sizes.bases[0] != base:
             return  # what a failed plan left, at the end
         content = bytes(self._world.disk.tree.inode(segment_path(directory, base)).volatile)
-        self._dropped_bytes[directory] = self._dropped_bytes.get(directory, 0) + len(content.rstrip(b"\0"))
+        self._dropped_bytes[directory] = self._dropped_bytes.get(directory, 0) + len(content)
         newest_us = self._newest(content, sizes.bases[1])
         topic, partition = self._places[directory]
         self._world.history.record(

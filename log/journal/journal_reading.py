@@ -79,7 +79,7 @@ class JournalReading:
             return
         expected, self.next_sequence = self.next_sequence, header.last_offset + 1
         if control.kind in (Kind.SNAPSHOT, Kind.HEAL):
-            replaces = control.kind is Kind.HEAL
+            replaces = control.kind is Kind.HEAL or base == 0
             self._announced = base + 1, expected if base > expected else base if replaces else None
             return
         if base > expected:

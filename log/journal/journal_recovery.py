@@ -3,7 +3,8 @@
 Theory of operation
 -------------------
 The newest segment that begins with a valid snapshot is restored; the events after it are applied in order. Everything
-before is not even read. A damaged snapshot is passed over when the earlier segments say the same (`Kind.SNAPSHOT`).
+before is not even read. A damaged snapshot is passed over when the earlier segments say the same (`Kind.SNAPSHOT`; one
+in the very first segment has taken the name of the segment that said the same).
 
 The end of the last segment is where crashes leave traces. Whatever lies below the highest `proven` of a valid frame
 had been synced: if it is missing now, it was damaged. What lies past it never was acknowledged as durable by a frame
@@ -154,7 +155,7 @@ class Replay:
             await self.files.submit((Close(segment.handle),))
             if kind is not None and frames == 2:
                 return place
-            if kind is Kind.HEAL:
+            if kind is Kind.HEAL or (kind is Kind.SNAPSHOT and place == 0):
                 raise self._corrupt(
                     segment.handle.path, bases[place], bases[place] + 1, "a snapshot that replaced it"
                 )

@@ -20,7 +20,9 @@ from callboard.simulations.checkers import (
     freshness,
     group_ends,
     handled,
+    identities,
     in_flight,
+    isolation,
     key_order,
     late_acks,
     lazy_acks,
@@ -44,6 +46,7 @@ from callboard.simulations.checkers import (
     told_damage,
     told_settings,
     tree_order,
+    watchers,
 )
 from callboard.simulations.checkers.terms import DEFAULT, Intensity, Terms
 from callboard.simulations.history.recorder import History
@@ -73,8 +76,10 @@ CHECKERS: Final[dict[str, Checker]] = {
     altered_settings.PROMISE: altered_settings.check,
     reading.PROMISE: reading.check,
     catalog_map.PROMISE: catalog_map.check,
+    identities.PROMISE: identities.check,
     membership.PROMISE: membership.check,
     told_settings.PROMISE: told_settings.check,
+    isolation.PROMISE: isolation.check,
     group_ends.PROMISE: group_ends.check,
     forgotten.PROMISE: forgotten.check,
     conservation.PROMISE: conservation.check,
@@ -91,6 +96,7 @@ CHECKERS: Final[dict[str, Checker]] = {
     tree_order.PROMISE: tree_order.check,
     mailboxes.PROMISE: mailboxes.check,
     timeouts.PROMISE: timeouts.check,
+    watchers.PROMISE: watchers.check,
     durable_state.PROMISE: durable_state.check,
     liveness.PROMISE: liveness.check,
     no_bugs.PROMISE: no_bugs.check,

@@ -7,10 +7,9 @@ catalog again. That they end *only* then is a part of "topics and groups are wha
 from __future__ import annotations
 
 import json
-from typing import Final
 
 from callboard.actors.groups.coordinator import RETRY_S, UNJOINED_S
-from callboard.simulations.checkers.group_life import GroupLives
+from callboard.simulations.checkers.group_life import MOMENT_S, GroupLives
 from callboard.simulations.checkers.terms import DEFAULT, Terms
 from callboard.simulations.history.entry import HistoryEntry
 from callboard.simulations.history.recorder import History
@@ -18,7 +17,6 @@ from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.violations import Violation
 
 PROMISE = "groups end when they should"
-MOMENT_S: Final = 2.0
 
 
 def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:
@@ -35,14 +33,21 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
         begun = asked[listing.operation]
         for group, seen in json.loads(listing.detail).items():
             settings = seen["settings"]
+            opened = lives.opened_before(begun)
+            is_new = settings["durable"] or any(opened < life.joining for life in lives.by_group[group])
+            if not is_new and healed < opened.time:
+                words = f"{group} (ephemeral) is there at {begun.time:.3f} s, though nobody joined it since the opening"
+                found.append(Violation(PROMISE, words, listing))
             expiry_s = settings["group_expiry"] if settings["durable"] else _lasts_s(lives, group, begun)
-            since = lives.idle_since(group, begun)
-            if expiry_s is None or since is None or seen["count"]:
+            if expiry_s is None or seen["count"]:
+                continue
+            due = lives.due(group, expiry_s, begun, healed)
+            if due is None:
                 continue
             changed = [
                 entry.time for entry in changes if entry.group == group and entry.number < listing.number
             ]
-            due = max([since, *changed]) + expiry_s
+            due = max([due, *(time + expiry_s for time in changed)])
             if begun.time > max(due, healed + RETRY_S) + MOMENT_S:
                 kind = "durable" if settings["durable"] else "ephemeral"
                 words = (

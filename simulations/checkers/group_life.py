@@ -14,11 +14,14 @@ from typing import Any, Final
 
 import attrs
 
+from callboard.actors.groups.coordinator import EXPIRY_GRACE_S, RETRY_S
 from callboard.simulations.checkers.attempts import REOPENED
 from callboard.simulations.checkers.terms import SLACK_S
 from callboard.simulations.history.entry import HistoryEntry
 from callboard.simulations.history.recorder import History
 
+MOMENT_S: Final = 2.0
+"""How long it takes at most, when nothing fails, that what is decided is carried out."""
 ENDS: Final = ("power cut", "killed", "closed")
 
 
@@ -81,7 +84,10 @@ class GroupLives:
                 setattr(self.lives[entry.operation], entry.kind, entry)
 
     def may_end(self, group: str, settings: Mapping[str, Any], at: HistoryEntry) -> bool:
-        """Whether the group may have ended by itself before `at`, if it had those settings."""
+        """Whether the group may have ended by itself before `at`, if it had those settings.
+
+        An opening gives it time to come back, no more than `EXPIRY_GRACE_S`; a restart of its coordinator all its time.
+        """
         certain = -math.inf
         for life in self.by_group[group]:
             if life.joined is None or life.joined.number >= at.number or self.may_be_deleted(life, at):
@@ -99,9 +105,33 @@ class GroupLives:
         starts = [entry for entry in self.starts[group] if opened < entry and entry.number < at.number]
         for index, start in enumerate(starts):
             until = starts[index + 1].time if index + 1 < len(starts) else at.time
-            if max(start.time, certain) + expiry_s <= until + SLACK_S:
+            grace_s = min(expiry_s, EXPIRY_GRACE_S) if index == 0 else expiry_s
+            if max(start.time + grace_s, certain + expiry_s) <= until + SLACK_S:
                 return True
         return False
+
+    def due(self, group: str, expiry_s: float, at: HistoryEntry, healed: float) -> float | None:
+        """When a durable group must have expired by `at`; None when it may have a member.
+
+        When its last consumer went, and nothing failed, long enough before the directory was closed, the catalog knows
+        since when it is idle.
+        """
+        since = self.idle_since(group, at)
+        if since is None:
+            return None
+        opened = self.opened_before(at)
+        starts = [start for start in self.starts[group] if opened < start < at]
+        known = [life for life in self.by_group[group] if life.joining < at]
+        gone = max((life.gone.time if life.gone else math.inf for life in known), default=math.inf)
+        ended = self.ended_before(opened)
+        if len(starts) <= 1 and ended is not None and max(gone, healed) + RETRY_S + MOMENT_S < ended.time:
+            return max(gone + expiry_s, opened.time + min(expiry_s, EXPIRY_GRACE_S))
+        return since + expiry_s
+
+    def ended_before(self, opened: HistoryEntry) -> HistoryEntry | None:
+        """The entry at which the machine ended that was up before `opened`."""
+        ends = [entry for entry in self.openings if entry.kind in ENDS and entry < opened]
+        return ends[-1] if ends else None
 
     def opened_before(self, at: HistoryEntry) -> HistoryEntry:
         """The entry behind which the runtime was opened that was open at `at`."""

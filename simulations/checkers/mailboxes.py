@@ -58,6 +58,12 @@ class _Mailbox:
     in_hand: dict[int, _Message] = attrs.Factory(dict)
     open: dict[int, _Message] = attrs.Factory(dict)
     """Questions whose askers wait."""
+    again: int | None = None
+    """The message that was put back at a crash: the next to be handled."""
+    life: int = 0
+    """The number of its incarnation."""
+    stopped_life: int = -1
+    """The incarnation that was told to stop after the message in hand."""
     is_free_since: float | None = None
     """Since when it has nothing in hand, and is up."""
     latest: int = -1
@@ -124,8 +130,12 @@ class _Watch:
                 self._outcome(self._messages[entry.operation], entry)
             case "handled" | "done" | "replied" | "free" | "ActorStarted":
                 self._worked(entry)
-            case "IncarnationCrashed" | "left" | "stops itself" | "stopping":
+            case "IncarnationCrashed" | "left" | "stopped":
                 self._ended(entry)
+            case "stops itself" | "stop asked" | "stopping" if entry.who in self._mailboxes:
+                self._stops(self._mailboxes[entry.who])
+            case "begins":
+                self._mailboxes[entry.who].life = entry.attempts[0]
             case "ActorFailed" | "ActorEnded":
                 self._refuses(entry)
             case "closing":
@@ -151,6 +161,8 @@ class _Watch:
         mailbox = self._mailboxes[entry.topic]
         mailbox.open.pop(number, None)
         self._woken.pop(number, None)
+        if mailbox.again == number and entry.kind != "told":
+            mailbox.again = None  # whoever gave up at that instant may have done so before the crash
         if entry.kind == "told":
             mailbox.told.add(number)
             waits = len(mailbox.told & mailbox.waiting.keys())
@@ -183,8 +195,9 @@ class _Watch:
 
     def _worked(self, entry: HistoryEntry) -> None:
         mailbox = self._mailboxes[entry.who]
+        mailbox.life = entry.attempts[0]
         if entry.kind in ("free", "ActorStarted"):
-            mailbox.is_free_since = entry.time
+            mailbox.is_free_since = None if mailbox.stopped_life == mailbox.life else entry.time
             return
         number = entry.ids[0]
         message = next((m for m in self._messages.values() if m.sent.ids[0] == number), None)
@@ -195,7 +208,8 @@ class _Watch:
         elif entry.kind == "done":
             message.done = entry
             mailbox.in_hand.pop(number, None)
-            mailbox.is_free_since = None if entry.detail else entry.time
+            is_busy = entry.detail or mailbox.stopped_life == mailbox.life
+            mailbox.is_free_since = None if is_busy else entry.time
         else:
             message.replied = entry
             if number in mailbox.open:
@@ -208,6 +222,13 @@ class _Watch:
             self._broken(
                 f"{message.name} failed definitely ({message.outcome.detail}), and is handled", entry
             )
+        if mailbox.stopped_life == mailbox.life:
+            self._broken(f"{message.name} is handled after its actor was told to stop", entry)
+        if mailbox.again is not None and mailbox.again != number:
+            self._broken(
+                f"{message.name} is handled, and message {mailbox.again} was to be handled again first", entry
+            )
+        mailbox.again = None
         if len(message.handled) > 1 + mailbox.retries:
             self._broken(f"{message.name} is handled for the {len(message.handled)}th time", entry)
         if message.done is not None:
@@ -224,15 +245,31 @@ class _Watch:
         """An incarnation has ended: who waits for what it had in hand hears of it before the next one begins."""
         mailbox = self._mailboxes[entry.who]
         mailbox.is_free_since = None
-        if mailbox.retries == 0:
+        for number, message in mailbox.in_hand.items():
+            is_again = entry.kind == "IncarnationCrashed" and len(message.handled) <= mailbox.retries
+            is_waited_for = message.sent.kind == "tell" or message.outcome is None
+            if is_again and is_waited_for and message.replied is None:
+                mailbox.again = number
+        for number, message in mailbox.open.items():
+            if message.handled and message.replied is None and number != mailbox.again:
+                self._woken[number] = (entry.time, message)
+        if entry.kind != "left":  # who left may crash at once, by one of its tasks
             mailbox.in_hand.clear()
+
+    @staticmethod
+    def _stops(mailbox: _Mailbox) -> None:
+        """The incarnation takes no message more, if it has one in hand, or may take one."""
+        mailbox.is_free_since = None
+        mailbox.stopped_life = mailbox.life
 
     def _refuses(self, entry: HistoryEntry) -> None:
         """An actor has failed, or ended for good: whoever waits for an answer hears of it now."""
         mailbox = self._mailboxes[entry.who]
         mailbox.has_failed = True
+        mailbox.again = None  # a question that was put back fails
         if entry.kind == "ActorEnded":
             mailbox.waiting.clear()
+            mailbox.stopped_life = -1  # another actor of its path counts its lives from 1
         for number, message in mailbox.open.items():
             self._woken[number] = (entry.time, message)
 

@@ -17,6 +17,8 @@ from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.violations import Violation
 
 PROMISE = "the members of a group are those who joined and have not left"
+TOGETHER: Final = " and "
+"""Between the names of topics that are read together."""
 MOMENT_S: Final = 1.0
 """So long after a consumer ended nobody sees it as a member, when nothing fails."""
 
@@ -30,6 +32,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     lives = GroupLives(history)
     named = {member_name(life.joining.who, number): life for number, life in lives.lives.items()}
     healed = next((entry.time for entry in history.of("healed")), None)
+    deleted = [entry.topic for entry in history.of("change") if entry.detail.startswith("delete_topic ")]
     ids: dict[int, str] = {}
     found = []
     for listing in listings:
@@ -47,7 +50,12 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
             group = life.joining.group
             if lives.may_be_deleted(life, listing):
                 continue
-            members = [name for _, name in groups.get(group, {"members": ()})["members"]]
+            seen = groups.get(group, {"members": (), "reads": {}})
+            members = [name for _, name in seen["members"]]
+            topics = sorted(life.joining.topic.split(TOGETHER))
+            if name in members and seen["reads"][name] != topics and not any(map(deleted.count, topics)):
+                words = f"{name} of {group} reads {topics}, and is listed with {seen['reads'][name]}"
+                found.append(Violation(PROMISE, words, listing))
             if name not in members:
                 words = f"{name} has joined {group} and not left, and the members are {members!r:.200}"
                 found.append(Violation(PROMISE, words, listing))

@@ -125,9 +125,13 @@ class _Books:
         window, _, _ = self._window(leaf)
         if entry.kind == "IncarnationCrashed" and not leaf.lives and window.ends:
             return  # a function that left and crashed at once: one end
+        if leaf.lives and leaf.is_expected_to_end:
+            return
         window.ends.append(entry.time)
 
     def _restarted(self, leaf: Leaf, entry: HistoryEntry) -> str:
+        if leaf.was_expected and leaf.team.closing is None:
+            return f"{leaf.path} was to end, and its end counts as a restart that it needs"
         how = "finished" if entry.detail == "no error" and leaf.was_finished else "crashed"
         if how not in RESTARTS[leaf.spec.restart]:
             return f"{leaf.path} is {leaf.spec.restart}, has {how}, and is restarted"

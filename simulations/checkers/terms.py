@@ -41,6 +41,8 @@ class Terms:
     """Groups with order per key."""
     max_in_flight: int | None = None
     """Of all consumers; None: not demanded."""
+    latency_s: float = 0.0
+    """How long the disk takes for each plan and each read."""
     max_wait_s: float = 0.01
     """How long consumers wait at most until a batch is full."""
     liveness_s: float | None = None

@@ -20,6 +20,8 @@ from callboard.simulations.violations import Violation
 PROMISE = "actors start and stop in the stated order"
 HELD_UP: Final = ("Stall", "SlowDisk")
 """Faults while which an end may take longer than its grace: nothing ends a plan that the disk has."""
+SLOW: Final = "the disk takes a while for everything"
+"""A remark of scenarios: what ends may take longer than its grace."""
 START_S: Final = 1.0
 """So long after its backoff an actor that nobody holds up has begun again."""
 
@@ -28,7 +30,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     """Starts and stops out of order, ends without a reason, and actors that were forgotten."""
     if terms.tree is None:
         return []
-    is_quick = not any(entry.who in HELD_UP for entry in history.of("fault"))
+    is_quick = not any(entry.who in HELD_UP or entry.detail == SLOW for entry in history.of("fault", "note"))
     found: list[Violation] = []
     tree: TreeState | None = None
     for entry in history.of(*TOLD):
@@ -46,7 +48,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
 
 def _wrong(tree: TreeState, entry: HistoryEntry, *, is_quick: bool) -> str:
     if entry.kind == "closing" and tree.closing is None:
-        return "" if tree.is_blurred else _forgotten(tree, entry)
+        return "" if tree.is_blurred or not is_quick else _forgotten(tree, entry)
     if entry.kind == "tree ended":
         alive = [leaf.path for leaf in tree.leaves.values() if leaf.lives]
         return f"{alive[0]} lives, and its tree has ended" if alive else ""
@@ -74,6 +76,9 @@ def _begins(tree: TreeState, leaf: Leaf, entry: HistoryEntry) -> str:
     if tree.closing is not None and now > tree.closing + SLACK_S and not tree.later_teams(team):
         return f"{leaf.path} begins, and its tree is closing"
     reopens = tree.reopens(leaf, entry)
+    is_known = not (reopens or leaf.is_begun_anew or leaf.is_gone)
+    if leaf.spec.restart == "temporary" and leaf.ended >= team.began and is_known:
+        return f"{leaf.path} is temporary, has ended, and begins again"
     if reopens and any(other.lives for other in team.leaves):
         alive = next(other.path for other in team.leaves if other.lives)
         return f"{leaf.path} begins in a new life of its team, and {alive} lives in the old one"

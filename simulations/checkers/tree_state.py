@@ -91,6 +91,8 @@ class Leaf:
     """Whether supervision had asked for the end of its last life."""
     wish: float | None = None
     wishes: set[str] = attrs.Factory(set)
+    is_begun_anew: bool = False
+    """A restart of it alone was asked for since it last began."""
     is_to_end: bool = False
     """A client has asked its supervisor to stop it for good."""
     due: float | None = None
@@ -234,7 +236,7 @@ class TreeState:
             if leaf not in team.leaves:
                 team.leaves.append(leaf)
         leaf.life, leaf.began, leaf.stop_at, leaf.due = "starting", now, None, None
-        leaf.up_at, leaf.is_disturbed = None, False
+        leaf.up_at, leaf.is_disturbed, leaf.is_begun_anew = None, False, False
         leaf.keep_marks(
             lambda why, mark: why == CLOSING or not (mark.is_of_life or mark.time < now - SLACK_S)
         )
@@ -264,7 +266,9 @@ class TreeState:
         leaf.life, leaf.ended, leaf.was_finished = "", now, how == "finished"
         if not leaf.was_expected and how in RESTARTS[leaf.spec.restart]:
             for other in leaf.team.together(leaf):
-                other.add_mark(leaf.path, now, is_certain=leaf.spec.significant)  # else it may fail alone
+                # Who is insignificant may fail alone; who finished may have ended later than it told.
+                is_certain = leaf.spec.significant and how == "crashed"
+                other.add_mark(leaf.path, now, is_certain=is_certain)
                 other.is_disturbed = True
 
     def _close(self, now: float) -> None:
@@ -288,6 +292,7 @@ class TreeState:
         if entry.who in self.teams:
             return  # it has failed, and begins anew
         leaf = self.leaves[entry.who]
+        leaf.is_begun_anew = True
         if leaf.team.closing is not None and entry.kind != "restart asked":
             leaf.team.blurred = now
         if entry.kind == "add child asked":

@@ -118,6 +118,7 @@ class ObservedCatalog:
                 "topics": group.topics,
                 "count": group.members,
                 "members": [(member.consumer, member.name) for member in group.consumers],
+                "reads": {str(member.name): sorted(member.topics) for member in group.consumers},
             }
             for group in groups
         }

@@ -29,7 +29,7 @@ from callboard.simulations.scenarios.draws import (
 from callboard.supervision import Backoff, ChildSpec, SupervisorSpec
 
 STRATEGIES: Final = ("one_for_one", "one_for_all", "rest_for_one")
-KINDS: Final = ("plain", "batch", "function", "durable")
+KINDS: Final = ("plain", "batch", "function", "durable", "durable")
 NAMES: Final = ("first", "first ", "first%20", "zweiter", "zwëiter")
 UNLIMITED: Final = -2
 """An intensity that is never exceeded."""
@@ -105,6 +105,10 @@ class ProgramTraffic:
     """Every so many-th thing that a client does is no message, but a call to the supervisor or an actor's end."""
     quiet_every: int = 0
     """After every so many-th thing a client rests for longer than any period; 0 for never."""
+    burst: int = 0
+    """How many questions a client asks at once, in each session, of one actor, to be answered later."""
+    disk_s: float = 0.0
+    """How long the disk takes for each plan."""
     sessions: int = 1
     """How often the tree is closed and opened again while clients work."""
     limits: DrawnLimits = ()
@@ -117,6 +121,7 @@ class ProgramTraffic:
                 "actors": (sum(len(team.actors) for team in self.teams), ACTORS_MAX),
                 "clients": (self.clients, ACTORS_MAX),
                 "messages": (self.messages, COUNT_MAX),
+                "burst": (self.burst, COUNT_MAX),
                 "intensity": (self.intensity, 1_000),
                 "sessions": (self.sessions, 1_000),
             },
@@ -238,6 +243,8 @@ def draw_program(entropy: SeededEntropy) -> ProgramTraffic:
         bad_start_every=one_of(entropy, (0, 0, 3)),
         calls_every=one_of(entropy, (0, 17, 7)),
         quiet_every=one_of(entropy, (0, 11)),
+        burst=one_of(entropy, (0, 0, 0, 0, 0, 90)),
+        disk_s=one_of(entropy, (0.0, 0.0, 0.002, 0.03)),
         sessions=between(entropy, 1, 3),
         limits=draw_limits(entropy.fork("limits"), LIMITS),
     )

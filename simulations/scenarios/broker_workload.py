@@ -44,9 +44,10 @@ from callboard.simulations.checkers import (
     one_holder,
     settled_stays_settled,
 )
+from callboard.simulations.history.catalog import ObservedCatalog
 from callboard.simulations.history.clients import ObservedConsumer, ObservedTopic, consume
 from callboard.simulations.history.surviving import Surviving, look, recover
-from callboard.simulations.scenarios import recreated
+from callboard.simulations.scenarios import altered_topic, recreated
 from callboard.simulations.scenarios.closings import Closings
 from callboard.simulations.scenarios.draws import limits_of
 from callboard.simulations.scenarios.mistakes import MistakenClient
@@ -74,7 +75,11 @@ DISK_FAILURES: Final = ("FailVerb", "FailRead", "FullDisk", "ShortWrite", "Stall
 """Labels of faults after which a runtime may end without having synced everything."""
 BACKOFF_S: Final = 0.1
 MAX_BACKOFF_S: Final = 1.0
+BESIDE: Final = (recreated.NAME, altered_topic.NAME)
+"""Topics of which other parts of a workload take care."""
 FLUSH_EVERY: Final = 20
+LIST_EVERY_S: Final = 0.5
+"""How often the members of groups are noted."""
 INSPECTED: Final = ("publish", "deliver", "ack", "acked", "nacked", "released", "published")
 """Steps of clients at which it is looked inside,"""
 BESIDE_BYTES: Final = 1_000
@@ -128,6 +133,7 @@ class BrokerWorkload:
             groups=traffic.groups,
             keyed=traffic.groups if traffic.ordering == "key" else (),
             max_in_flight=traffic.max_in_flight or None,
+            latency_s=max(0.0, traffic.latency_s),
             liveness_s=self.patience_s,
             intensities=tuple(
                 Intensity(path=f"topics/{name}/", restarts=20, period_s=10.0, each=True, delay_s_max=0.25)
@@ -144,6 +150,7 @@ class BrokerWorkload:
         """More than the bytes of any one publish."""
         self.moments = Moments(world, 0 if self.terms.beyond else traffic.moments)
         self._closings = Closings(world, traffic)
+        self._altered = altered_topic.AlteredTopic(world, self.settings)
         self._recreated = recreated.RecreatedTopic(world, self.settings)
         self._mistaken = MistakenClient(world, traffic.mistakes)
         self.is_done = False
@@ -153,6 +160,7 @@ class BrokerWorkload:
         self._cut_at_s = 0.0
         """When the power was cut because everything was settled: who joins again then has all the time again."""
         self.heal_at_s = HEAL_AT_S
+        self._listed_s = -LIST_EVERY_S
         self.busy_until_s = 0.0
         """Publishing continues until then, if nothing fails: virtual seconds of the run."""
         self._handled: set[tuple[str, str, int, int]] = set()
@@ -229,13 +237,13 @@ class BrokerWorkload:
 
         digests: list[str] = []
         # What a group that was deleted has left in a topic may be cleared by any of the openings.
-        is_compared = world.seed % 3 == 0 and not self.traffic.recreations
+        is_compared = world.seed % 3 == 0 and not (self.traffic.recreations or self.traffic.alterations)
         while not digests or (is_compared and len(set(digests)) == len(digests) < 3):
             recovered = await recover(world.disk, open_runtime)
             digests.append("\n".join([recovered.digest, *fingerprints(world.disk.files())]))
         surviving = await look(world.history, world.disk, recovered)
         world.history.note("looked", surviving.words())
-        partitions = tuple(part for part in surviving.partitions if part.topic != recreated.NAME)
+        partitions = tuple(part for part in surviving.partitions if part.topic not in BESIDE)
         return attrs.evolve(surviving, partitions=partitions, digests=tuple(digests))
 
     async def _watch(self) -> None:
@@ -325,6 +333,9 @@ class BrokerWorkload:
                     )
                 nursery.start_soon(self.beside, machine, runtime, nursery, name="beside")
                 async with trio.open_nursery() as publishing:
+                    if traffic.alterations > 0:
+                        altered = self._altered.alter
+                        publishing.start_soon(altered, runtime, traffic.alterations, name="altered topic")
                     for index in range(len(self._waiting)):
                         publishing.start_soon(self._publisher, machine, topics, index, name=f"p{index + 1}")
                 await self._until_settled(runtime)
@@ -591,11 +602,11 @@ class BrokerWorkload:
         """Wait until every group has settled everything."""
         wanted = set(self.traffic.groups)
         while True:
-            statistics = await runtime.stats()
+            statistics = await self._looked(runtime)
             names = {group.group_id: group.name for group in statistics.groups}
             settled = True
             for partition in statistics.partitions:
-                if partition.topic == recreated.NAME:
+                if partition.topic in BESIDE:
                     continue
                 pending = {names.get(group.group_id): group.pending for group in partition.groups}
                 settled &= all(pending.get(name, 1) == 0 for name in wanted)
@@ -613,6 +624,19 @@ class BrokerWorkload:
             if settled:
                 return
             await trio.sleep(max(0.05, self.traffic.poll_s))
+
+    async def _looked(self, runtime: Any) -> Any:
+        """Statistics; now and then the history tells what they say of groups."""
+        history, machine = self.world.history, self.world.machine
+        if machine is None or self.world.now < self._listed_s + LIST_EVERY_S:
+            return await runtime.stats()
+        self._listed_s = self.world.now
+        catalog = ObservedCatalog(self.world, machine.number, runtime, "operator")
+        operation = history.operation()
+        history.record(machine.number, "list groups", catalog.who, operation)
+        statistics = await runtime.stats()
+        catalog.groups_seen(operation, statistics.groups)
+        return statistics
 
     def _stored(self, topic: str, partition: int) -> int:
         """The last offset of a partition of which a publisher was told that it is synced."""

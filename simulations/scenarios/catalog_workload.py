@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import trio
 
-from callboard.actors.groups.coordinator import RETRY_S
-from callboard.log.errors import CallboardError, ConfigurationError
-from callboard.simulations.checkers import Terms, enforce
+from callboard.actors.groups.coordinator import EXPIRY_GRACE_S, RETRY_S
+from callboard.log.errors import CallboardError, ConfigurationError, LogCorrupt
+from callboard.simulations.checkers import Terms, catalog_map, enforce
 from callboard.simulations.checkers.attempts import REOPENED
 from callboard.simulations.history.catalog import ObservedCatalog
 from callboard.simulations.history.clients import ObservedConsumer, consume
 from callboard.simulations.history.entry import plain
 from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.scenarios import recreated
+from callboard.simulations.scenarios.broker_workload import TopicsTogether
 from callboard.simulations.scenarios.draws import (
     ACTORS_MAX,
     BROKER_LIMITS,
@@ -66,7 +67,7 @@ VERBS: Final = (
 )
 ENDINGS: Final = ("leave", "leave", "raise", "cancel")
 """How visits end: the consumer leaves, its body raises, or it is cancelled."""
-EXPIRIES: Final[tuple[float | None, ...]] = (1.0, 1.0, 2.0, None)
+EXPIRIES: Final[tuple[float | None, ...]] = (1.0, 1.0, 2.0, None, 2.0 * EXPIRY_GRACE_S)
 ALTERED: Final[tuple[dict[str, Any], ...]] = (
     {"max_in_flight": 1},
     {"max_in_flight": 7, "visibility_timeout": 2.0},
@@ -85,10 +86,14 @@ TOPIC_ALTERED: Final[tuple[dict[str, Any], ...]] = (
 )
 LOOK_S: Final = 0.2
 """How long a visitor waits for a message before it looks at its settings."""
+HELD_MAX: Final = 5
+"""How many messages a visitor leaves unsettled, if it does: they come again and again."""
 HEAL_AT_S: Final = 60.0
 SETTLE_S: Final = RETRY_S + 5.0
 """When nothing fails any more, what should end has ended after so long."""
 PATIENCE_S: Final = 120.0
+LONG_S: Final = EXPIRY_GRACE_S + 10.0
+"""How long a directory is closed, and open in the end, when groups are to expire that last for hours."""
 
 
 @attrs.frozen(kw_only=True)
@@ -117,6 +122,8 @@ class Changes:
     sessions: int = 1
     closed_s: float = 1.0
     """Between two sessions."""
+    idle_s: float = 0.0
+    """How long, when all is done, nothing is asked, and things may still fail."""
     limits: DrawnLimits = ()
 
     def __attrs_post_init__(self) -> None:
@@ -141,6 +148,8 @@ class Changes:
 def draw_changes(entropy: SeededEntropy) -> Changes:
     """Some administrators and visitors of few topics and groups, so that they meet."""
     topics, groups = between(entropy, 1, 3), between(entropy, 1, 3)
+    closed_s = one_of(entropy, (uniform(entropy, 0.0, 4.0),) * 3 + (LONG_S,))
+    stays = (0.0, 0.2, 1.0, 2.5, *(LONG_S,) * (closed_s == LONG_S))
     steps = tuple(
         (one_of(entropy, VERBS), between(entropy, 0, 2), between(entropy, 0, 60))
         for _ in range(one_of(entropy, (0, 3, between(entropy, 8, 30), between(entropy, 8, 30))))
@@ -149,7 +158,7 @@ def draw_changes(entropy: SeededEntropy) -> Changes:
         (
             between(entropy, 0, 2),
             between(entropy, 0, 2),
-            one_of(entropy, (0.0, 0.2, 1.0, 2.5)),
+            one_of(entropy, stays),
             one_of(entropy, ENDINGS),
             between(entropy, 0, 60),
         )
@@ -168,7 +177,8 @@ def draw_changes(entropy: SeededEntropy) -> Changes:
         patience_s=one_of(entropy, (0.0, 0.0, 0.0005, 0.5)),
         retries=one_of(entropy, (0, 1, 2)),
         sessions=between(entropy, 1, 4),
-        closed_s=uniform(entropy, 0.0, 4.0),
+        idle_s=one_of(entropy, (0.0, 3.0)),
+        closed_s=closed_s,
         limits=_draw_limits(entropy.fork("limits")),
     )
 
@@ -195,6 +205,7 @@ class CatalogWorkload:
         self._steps = [deque(changes.steps[at::count]) for at in range(count)]
         self._visits = [deque(changes.visits[at::count]) for at in range(count)]
         self._is_done = False
+        self._is_long = changes.closed_s > SETTLE_S
         self._published = 0
 
     async def run(self) -> None:
@@ -203,6 +214,7 @@ class CatalogWorkload:
         world.spawn(self._watch)
         await world.machine_until_done(self._sessions)
         world.disk.crash()
+        await trio.sleep(max(0.0, self.changes.closed_s))
         await world.machine_until_done(self._last_look)
         self._is_done = True
         enforce(world.history, Surviving(()), Terms())
@@ -212,12 +224,12 @@ class CatalogWorkload:
         with trio.move_on_after(HEAL_AT_S):
             await self.world.healed.wait()
         self.world.heal()
-        await trio.sleep(PATIENCE_S)
+        stays_s = sum(stay_s for _, _, stay_s, _, _ in self.changes.visits)
+        closed_s = (max(1, self.changes.sessions) + 2) * max(0.0, self.changes.closed_s)
+        await trio.sleep(PATIENCE_S + 2.0 * stays_s + closed_s + LONG_S)
         if not self._is_done:
             left = sum(len(each) for each in self._steps) + sum(len(each) for each in self._visits)
-            words = (
-                f"{left} steps and visits were left after {PATIENCE_S:g} virtual seconds without any fault"
-            )
+            words = f"{left} steps and visits were left long after the last fault"
             raise self.world.broken(Violation("what is asked of the catalog comes to an end", words))
 
     # -- sessions
@@ -247,6 +259,9 @@ class CatalogWorkload:
         except (CallboardError, BaseExceptionGroup) as error:
             if not is_passing(error) or any(isinstance(leaf, ConfigurationError) for leaf in leaves(error)):
                 raise
+            for leaf in leaves(error):
+                if isinstance(leaf, LogCorrupt):
+                    raise world.broken(Violation(catalog_map.PROMISE, str(leaf))) from error
             kinds = ", ".join(sorted({type(leaf).__name__ for leaf in leaves(error)}))
             world.note(f"{REOPENED}: {kinds}")
             world.probe("operator")
@@ -264,10 +279,12 @@ class CatalogWorkload:
                 who = f"visitor-{number + 1}"
                 nursery.start_soon(self._visit_all, machine, runtime, index, who, name=who)
         if is_last:
+            await trio.sleep(max(0.0, self.changes.idle_s))
             self.world.heal()
             await self._look(machine, runtime)
             await trio.sleep(SETTLE_S)
             await self._look(machine, runtime)
+            await self._look_at_partitions(machine, runtime)
 
     async def _look(self, machine: Machine, runtime: Any) -> None:
         catalog = ObservedCatalog(self.world, machine.number, runtime, "operator")
@@ -281,10 +298,16 @@ class CatalogWorkload:
         await self._look(machine, runtime)
 
     async def _look_once_more(self, machine: Machine, runtime: Any) -> None:
-        """At once, and after groups had their time to expire; no partition knows a group that has ended then."""
+        """At once, and after groups had their time to expire; what is deleted has left nothing then."""
         await self._look(machine, runtime)
-        await trio.sleep(SETTLE_S)
+        await trio.sleep(LONG_S if self._is_long else SETTLE_S)
         await self._look(machine, runtime)
+        await self._look_at_partitions(machine, runtime)
+        paths = (path.split("/") for path in self.world.disk.paths())
+        found = sorted({parts[1] for parts in paths if parts[0] == "topics" and len(parts) > 2})
+        self.world.history.record(machine.number, "files of topics", "operator", detail=" ".join(found))
+
+    async def _look_at_partitions(self, machine: Machine, runtime: Any) -> None:
         for partition in (await runtime.stats()).partitions:
             self.world.history.record(
                 machine.number,
@@ -293,6 +316,7 @@ class CatalogWorkload:
                 topic=partition.topic,
                 partition=partition.partition,
                 ids=tuple(group.group_id for group in partition.groups),
+                offsets=tuple(group.leased for group in partition.groups),
             )
 
     # -- administrators
@@ -318,9 +342,11 @@ class CatalogWorkload:
         match verb:
             case "create topic":
                 settings = TOPIC_ALTERED[number % 4] if number % 3 == 0 else {}
-                return await catalog.create_topic(
-                    topic, partitions=max(1, self.changes.partitions), **settings
-                )
+                partitions = max(1, self.changes.partitions)
+                end = await catalog.create_topic(topic, partitions=partitions, **settings)
+                if end == "changed":
+                    await self._publish(catalog.runtime, topic)
+                return end
             case "alter topic":
                 return await catalog.alter_topic(topic, **TOPIC_ALTERED[number % len(TOPIC_ALTERED)])
             case "delete topic":
@@ -389,30 +415,37 @@ class CatalogWorkload:
         number: int,
         scope: trio.CancelScope,
     ) -> None:
-        topic = runtime.topic(name)
+        names = (name,) if number % 5 else tuple(dict.fromkeys((name, self._topic(number))))
+        topics = {name: runtime.topic(name) for name in names}
+        topic = topics[name] if len(names) == 1 else TopicsTogether(runtime, names)
         catalog = ObservedCatalog(self.world, machine.number, runtime, who)
         settings: dict[str, Any] = {"durable": number % 3 > 0}
         if number % 3 > 0:
-            settings["group_expiry"] = EXPIRIES[number % len(EXPIRIES)]
+            settings["group_expiry"] = EXPIRIES[
+                -1 if self._is_long and number % 2 else number % len(EXPIRIES)
+            ]
         if ending == "cancel":
             scope.deadline = trio.current_time() + stay_s
 
         async def work(consumer: ObservedConsumer) -> None:
             until = trio.current_time() + stay_s
             await catalog.list_groups()
+            held = 0
             while True:
                 self._see_settings(machine, consumer)
                 if trio.current_time() >= until and ending != "cancel":
                     break
-                message = await consumer.inner.get(timeout=LOOK_S)
+                message = await consumer.inner.get(timeout=max(LOOK_S, stay_s / 10.0))
                 if message is None:
                     continue
-                if not message.value.startswith(topic.topic_id.encode()):
+                topic_id = topics[message.topic].topic_id
+                if not message.value.startswith(topic_id.encode()):
                     words = (
-                        f"{who} was handed {message.value!r:.80} of topic {name} with the id {topic.topic_id}"
+                        f"{who} was handed {message.value!r:.80} of {message.topic} with the id {topic_id}"
                     )
                     raise self.world.broken(Violation(recreated.PROMISE, words))
-                if number % 4:
+                held += 1
+                if number % 4 or held > HELD_MAX:
                     await message.ack()
             if ending == "raise":
                 raise VisitFailed

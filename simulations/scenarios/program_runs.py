@@ -20,6 +20,7 @@ from callboard.actors.kernel.events import ActorFailed
 from callboard.log.errors import CallboardError, RestartLimitReached
 from callboard.simulations.checkers import Terms, enforce
 from callboard.simulations.checkers.mailboxes import specs_of
+from callboard.simulations.checkers.tree_order import SLOW
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.faults.swarm import FaultSpace
 from callboard.simulations.history.surviving import Surviving
@@ -61,6 +62,8 @@ WAYS: Final = (
 )
 CALLS: Final = ("stop", "kill", "restart child", "replace child", "crash")
 FLOOD: Final = 8
+BURST_S: Final = 20.0
+"""The timeout of questions that are asked in a burst."""
 OPERATOR_S: Final = 0.3
 """How long the operator takes to revive who failed, and the program to be opened again."""
 SESSION_S: Final = 3.0
@@ -137,6 +140,9 @@ class Program:
     async def run(self) -> None:
         """The clients, in as many lives of machines as it takes; then one life more, to see what is left."""
         world = self.world
+        if self.traffic.disk_s > 0:
+            world.note(SLOW)
+            world.disk.slow("", self.traffic.disk_s)
         if self.paths:
             await world.machine_until_done(self._life)
         self.is_done = True
@@ -268,7 +274,7 @@ class Program:
 
     async def _client(self, name: str, entropy: SeededEntropy) -> None:
         """Do one thing after the other until all messages are sent, in whatever tree is open."""
-        traffic, done = self.traffic, 0
+        traffic, done, session = self.traffic, 0, 0
         async with trio.open_nursery() as nursery:
             while self.left > 0:
                 await self.is_open.wait()
@@ -276,6 +282,9 @@ class Program:
                 if system is None:
                     continue
                 done += 1
+                if session != self.sessions and traffic.burst > 0:
+                    session = self.sessions
+                    self._burst(nursery, system, machine, name, entropy)
                 if traffic.calls_every > 0 and done % traffic.calls_every == 0:
                     nursery.start_soon(
                         self._call, system, machine, one_of(entropy, CALLS), entropy, name=name
@@ -301,6 +310,20 @@ class Program:
             else:
                 with trio.move_on_after(SESSION_S):
                     await sending.send()
+
+    def _burst(
+        self, nursery: trio.Nursery, system: System, machine: int, name: str, entropy: SeededEntropy
+    ) -> None:
+        """Many questions to one actor: most with timeouts that lie far ahead, some that are not answered in time."""
+        path, for_s = self.paths[self.sessions % len(self.paths)], one_of(entropy, (0.0, 0.7))
+        for index in range(self.traffic.burst // len(self._clients) + 1):
+            is_late = index % 10 == 1
+            pause_s = BURST_S if is_late else for_s
+            order = Order(self.numbers, "later" if pause_s else "answer", pause_s)
+            self.numbers += 1
+            timeout = BURST_S / 20 if is_late else BURST_S
+            sending = _Sending(self, system, machine, name, path, "ask", timeout, order)
+            nursery.start_soon(sending.send, name=name)
 
     def _order(self, entropy: SeededEntropy) -> Order:
         traffic, number = self.traffic, self.numbers

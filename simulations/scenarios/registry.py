@@ -31,6 +31,7 @@ from callboard.simulations.scenarios.catalog_runs import TopicsAndGroups
 from callboard.simulations.scenarios.damage_life import DamageAtRest
 from callboard.simulations.scenarios.damage_runs import DamagedMiddle
 from callboard.simulations.scenarios.delivery_runs import Deliveries
+from callboard.simulations.scenarios.isolation_runs import OneTopicFails
 from callboard.simulations.scenarios.program_runs import ActorPrograms
 from callboard.simulations.scenarios.recorded_runs import RecordedDay, RecordedTraffic
 from callboard.simulations.scenarios.retention_runs import RetentionAgainstReaders
@@ -56,6 +57,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         EveryCall(),
         PartsOfBatches(),
         TopicsAndGroups(),
+        OneTopicFails(),
         Deliveries(),
         SmuggledFrames(),
         StoredIndex(),

@@ -87,7 +87,7 @@ class RetentionAgainstReaders:
             drop_unread=one_of(entropy, (False, True)),
             readers=between(entropy, 0, 2),
             acks=one_of(entropy, (("all",), ("all",), ("all", "none"), ("none",))),
-            moments=between(stored, 0, 3),
+            moments=one_of(stored, (0, 0, 1, 2)),
             closings=one_of(stored, (0, 0, 1, 2)),
             close_after_s=one_of(stored, (0.1, 0.5)),
             flush_every=one_of(stored, (0, 3)),

@@ -48,7 +48,7 @@ DRAMATIC: Final = (
 """Kinds of entries that matter to any failure."""
 FAULTS: Final = DOWN | {"fault", "failed", "ActorFailed", "Escalated"}
 """Kinds of entries that are marked as faults, or as what follows from them."""
-ORDERLY: Final = frozenset({"ActorStarted", "ActorEnded", "GroupCreated", "GroupDeleted"})
+ORDERLY: Final = frozenset({"ActorStarted", "ActorEnded", "GroupCreated", "GroupDeleted", "fault lasts"})
 """What the broker's own actors do in every run."""
 USERS: Final = "user/"
 
@@ -269,7 +269,7 @@ def _lines(
             continue
         words = entry_words(entry)
         if is_watched and after is not None and _is_end(entry, after, first):
-            ended, words = after, f"{words}{ENDS[after.kind].format(place=after.place)}"
+            ended, words = after, f"{words}{_end_words(after)}"
         yield StoryLine(
             entry.number,
             f"{entry.time:.{digits}f}",
@@ -283,6 +283,12 @@ def _lines(
 
 def _omission(count: int) -> StoryLine:
     return StoryLine(-1, "", f"{count} {'entry' if count == 1 else 'entries'} about other things left out")
+
+
+def _end_words(after: HistoryEntry) -> str:
+    if after.kind == "published" and after.detail == "leader":
+        return f"; the operating system has it, as {after.place}"
+    return ENDS[after.kind].format(place=after.place)
 
 
 def _is_end(entry: HistoryEntry, after: HistoryEntry, first: HistoryEntry | None) -> bool:

@@ -59,9 +59,7 @@ class TaskSteps(trio.abc.Instrument):
             return
         self._at[task] = id(frame), frame.f_lasti, _reference(below)
         waiting = described(task, [inner for _, inner in chain], watch.name)
-        wait = waiting.wait.words
-        for_words = wait.replace("{}", " and ".join(waiting.on)) if waiting.on else wait
-        self._record(machine, "waits", waiting.name, for_words, waiting.where)
+        self._record(machine, "waits", waiting.name, waiting.what(), waiting.where)
 
     def task_exited(self, task: trio.lowlevel.Task) -> None:
         """A task has ended."""

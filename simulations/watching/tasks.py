@@ -35,6 +35,7 @@ NOT_THE_PROGRAM: Final = frozenset(sys.stdlib_module_names) | {
 CODE_CHARACTERS_MAX: Final = 90
 FRAMES_MAX: Final = 200
 WAITING_TOLD_MAX: Final = 30
+CALLS_TOLD_MAX: Final = 3
 
 
 class Place(NamedTuple):
@@ -153,14 +154,23 @@ class Waiting:
     wait: Wait = Wait("")
     on: tuple[str, ...] = ()
     """Tasks that it waits for."""
+    calls: tuple[str, ...] = ()
+    """The lines of the program that led there, the nearest first."""
+
+    def what(self) -> str:
+        """What it waits for, and the calls that led there: what stands behind its line."""
+        wait = self.wait.words
+        if self.on:
+            wait = wait.replace("{}", " and ".join(self.on))
+        called = (
+            f" (called at {', '.join(map(shown_place, self.calls[:CALLS_TOLD_MAX]))})" if self.calls else ""
+        )
+        return f"{f' for {wait}' if wait else ''}{called}"
 
     def words(self, *, with_code: bool = True) -> str:
         """A line of a story. The code is read from its file, which no simulated run may do."""
         place = f" at {shown_place(self.where)}" if self.where else ""
-        wait = self.wait.words
-        if self.on:
-            wait = wait.replace("{}", " and ".join(self.on))
-        waits = f" waits{place}{f' for {wait}' if wait else ''}"
+        waits = f" waits{place}{self.what()}"
         code = code_at(self.where) if self.where and with_code else ""
         return f"{self.name}{waits}{f': {code}' if code else ''}"
 
@@ -191,10 +201,13 @@ def described(
     """Where a task with these frames, outermost first, waits, and for what."""
     last = max((at for at, frame in enumerate(frames) if is_of_program(frame)), default=-1)
     where = str(place_of(frames[last])) if last >= 0 else ""
+    calls = tuple(
+        [str(place_of(frame)) for frame in reversed(frames[: max(last, 0)]) if is_of_program(frame)]
+    )
     wait = wait_of(task, frames[last + 1 :])
     on = [*wait.tasks, *(by_actor[path] for path in wait.actors if path in by_actor)]
     names = sorted(map(name_of, on), key=lambda name: (len(name), name))
-    return Waiting(name_of(task), where, wait, tuple(names))
+    return Waiting(name_of(task), where, wait, tuple(names), calls)
 
 
 def told(waiting: Sequence[Waiting], *, with_code: bool = True) -> list[str]:

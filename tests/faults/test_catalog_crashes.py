@@ -102,3 +102,16 @@ async def test_a_topic_that_is_in_the_page_cache_only_is_not_launched(
         world.disk.crash()
     async with world.open() as runtime:
         assert [record.value async for record in runtime.topic("orders").read()] == [b"one"]
+
+
+async def test_a_journal_whose_name_is_not_synced_takes_nothing(autojump_clock: Any, world: Any) -> None:
+    """Its directory could not be synced, first for an error, then for lack of space: it is written anew first."""
+    for error in ("EIO", "ENOSPC"):
+        world.disk.fail_next("sync_directory", error, path_contains="catalog", after=1)
+
+    async def create(runtime: Any) -> None:
+        await runtime.create_topic("orders")
+
+    await world.live(create)
+    async with world.open() as runtime:
+        assert [topic.name for topic in runtime.topics()] == ["orders"]

@@ -300,6 +300,19 @@ async def test_damage_of_proven_events_is_said(owner):
     assert (path, (2, 3)) == (caught.value.path, caught.value.offsets)
 
 
+async def test_a_damaged_snapshot_that_nothing_lies_before_is_said(owner):
+    """A snapshot in the very first segment took the place of what it summed up: it cannot be passed over."""
+    journal = await owner.open()
+    owner.state = [b"a", b"b"]
+    await journal.snapshot(owner.image())
+    await owner.append(journal, b"c")
+    await journal.close()
+    data = owner.disk.files()[journal.segment_path]
+    owner.disk.flip(journal.segment_path, bytes(data).index(b"a,b"))
+    with pytest.raises(LogCorrupt):
+        await owner.open()
+
+
 async def test_a_snapshot_behind_damage_is_no_control_record(owner):
     """A snapshot that lost its announcement and is as long as a control record is damage, and no newer format."""
     journal = await owner.open()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from callboard.actors.kernel import Actor, MailboxSpec
@@ -12,6 +14,7 @@ from callboard.simulations.checkers import (
     restarts,
     timeouts,
     tree_order,
+    watchers,
 )
 from callboard.supervision import Backoff, ChildSpec, SupervisorSpec
 
@@ -40,11 +43,14 @@ class Program:
         self.script = script
         self.history = script.history
         self.operations = {}
+        self.lives = Counter()
         self.tell("tree begins")
 
     def tell(self, kind, who="", number=-1, **more):
         """One entry."""
         ids = more.pop("ids", (number,) if number >= 0 else ())
+        self.lives[who] += kind == "begins"
+        more.setdefault("attempts", (self.lives[who],))
         self.history.record(self.script.machine, kind, who, ids=ids, **more)
         return self
 
@@ -194,6 +200,38 @@ def test_a_mailbox_that_holds_too_much(program, left):
     assert "5 statements wait" in words(mailboxes, program, left, tree(mailbox=MailboxSpec(2)))[0]
 
 
+def test_a_message_that_was_put_back_comes_first(program, left):
+    """What is tried again is tried before anything else."""
+    program.up(*"abc").send(1).hear(1).tell("handled", "t/a", 1).crash("a", 1.0).at(1.0)
+    program.send(2).hear(2).up("a").handle(2, 1).end()
+    assert (
+        "message 1 was to be handled again first" in words(mailboxes, program, left, tree(retry_in_hand=1))[0]
+    )
+
+
+def test_a_message_after_a_stop(program, left):
+    """An actor that was told to stop ends after the message in hand."""
+    program.up(*"abc").send(1).hear(1).send(2).hear(2).tell("handled", "t/a", 1).tell("stop asked", "t/a")
+    program.tell("done", "t/a", 1).handle(2).end()
+    assert words(mailboxes, program, left, tree()) == [
+        "statement 2 to t/a is handled after its actor was told to stop"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("heard_at", "count"), [((1.0,), 0), ((1.0, 1.0), 1), ((2.0,), 1), ((0.5,), 1), ((), 1)]
+)
+def test_watchers(program, left, heard_at, count):
+    """A watcher hears once that an actor has ended, and when it ends."""
+    program.up(*"abc").tell("watches", "t/a")
+    for time in heard_at:
+        if time >= 1.0 and program.script.time < 1.0:
+            program.at(1.0).tell("ActorEnded", "t/a")
+        program.at(time).tell("terminated", "t/a")
+    program.at(3.0).tell("ActorEnded", "t/a").tell("tree ended")
+    assert len(words(watchers, program, left, tree())) == count
+
+
 # -- timeouts -----------------------------------------------------------------------------------------------
 
 
@@ -328,6 +366,13 @@ def test_a_child_that_goes_for_good(program, left):
     assert words(tree_order, program, left, tree(restart="temporary")) == []
 
 
+def test_a_temporary_child_that_begins_again(program, left):
+    """A temporary child that was stopped with others ends for good."""
+    program.up(*"abc").at(20.0).crash("b", 1.0).down("c").at(21.0).up("b", "c")
+    told = words(tree_order, program, left, tree("rest_for_one", restart="temporary"))
+    assert "t/c is temporary, has ended, and begins again" in told
+
+
 # -- backoffs and intensities -------------------------------------------------------------------------------
 
 
@@ -384,6 +429,13 @@ def test_a_revived_child_begins_anew(program, left, is_revived):
     assert told == [
         f"t/a has failed with {1 + is_revived} ends in 10 s, and 2 may be restarted",
     ]
+
+
+def test_an_end_that_was_asked_for(program, left):
+    """What ends because supervision stops it needs no restart of its own."""
+    program.up(*"abc").at(1.0).crash("a", 1.0).crash("b", 1.0)
+    assert words(restarts, program, left, tree()) == []
+    assert "was to end" in words(restarts, program, left, tree("one_for_all"))[0]
 
 
 def test_who_is_not_to_be_restarted(program, left):

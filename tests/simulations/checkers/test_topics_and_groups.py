@@ -4,7 +4,14 @@ import attrs
 import pytest
 
 from callboard.actors.settings import GroupSettings, TopicSettings
-from callboard.simulations.checkers import catalog_map, forgotten, group_ends, membership, told_settings
+from callboard.simulations.checkers import (
+    catalog_map,
+    forgotten,
+    group_ends,
+    identities,
+    membership,
+    told_settings,
+)
 from callboard.simulations.checkers.catalog_model import apply
 from callboard.simulations.history.entry import MAYBE, member_name, plain
 from callboard.simulations.history.surviving import Surviving
@@ -59,6 +66,7 @@ class Admin:
                 "topics": [],
                 "count": len(members),
                 "members": list(enumerate(members, 1)),
+                "reads": {member: [""] for member in members},
             }
             for name, given in groups.items()
         }
@@ -241,6 +249,34 @@ def test_who_was_cancelled_is_a_member_for_a_moment_only(script, admin):
     assert broken(membership, script)
 
 
+def test_members_are_listed_with_what_they_read(script, admin):
+    """With all topics that they joined with."""
+    life = script.history.operation()
+    for kind in ("joining", "joined"):
+        script.history.record(1, kind, "w", life, "a and b", group="g", detail="{}")
+    operation = script.history.operation()
+    for topics in (["a", "b"], ["a"]):
+        admin.record("list groups", operation)
+        seen = {
+            "count": 1,
+            "members": [[1, member_name("w", life)]],
+            "reads": {member_name("w", life): topics},
+        }
+        admin.record("groups listed", operation, detail=plain({"g": seen}))
+        assert broken(membership, script) == (topics == ["a"])
+
+
+def test_an_ephemeral_group_ends_with_its_process(script, admin):
+    """Nobody lists it when the directory was opened again, before somebody made it anew."""
+    admin.consumer("g", "joining", "joined", durable=False)
+    script.history.healed()
+    script.at(1.0).cut()
+    admin.groups(h={"durable": True})
+    assert not broken(group_ends, script)
+    admin.groups(g={"durable": False})
+    assert broken(group_ends, script)
+
+
 def test_no_id_is_given_twice(script, admin):
     """Not even in another life of the machine."""
     admin.groups((admin.consumer("g", "joining", "joined"),), g={})
@@ -301,9 +337,58 @@ def test_members_go_by_the_settings_that_were_altered_last(script, admin):
 
 
 def test_a_group_that_has_ended_is_known_nowhere(script, admin):
-    """A partition that still knows it would hold back for it what it may drop."""
+    """A partition that still knows it would hold back for it what it may drop, unless it could not forget it."""
     admin.groups(g={})
-    admin.record("groups at partition", topic="a", partition=0, ids=(1,))
+    admin.record("groups at partition", topic="a", partition=0, ids=(1,), offsets=(0,))
     assert not broken(forgotten, script)
-    admin.record("groups at partition", topic="a", partition=1, ids=(1, 2))
+    admin.record("groups at partition", topic="a", partition=1, ids=(1, 2), offsets=(0, 0))
     assert broken(forgotten, script)
+
+
+def test_what_could_not_be_forgotten_waits_for_the_next_opening(script, admin):
+    """It was told that an operation failed."""
+    admin.groups(g={})
+    script.event("OperationFailed", "")
+    admin.record("groups at partition", topic="a", partition=0, ids=(2,), offsets=(0,))
+    assert not broken(forgotten, script)
+    script.cut()
+    admin.record("groups at partition", topic="a", partition=0, ids=(2,), offsets=(0,))
+    assert broken(forgotten, script)
+
+
+def test_who_has_left_holds_nothing(script, admin):
+    """A group may have something leased while it has a member."""
+    admin.groups((admin.consumer("g", "joining", "joined"),), g={})
+    admin.record("groups at partition", topic="a", partition=0, ids=(1,), offsets=(3,))
+    assert not broken(forgotten, script)
+    admin.groups(g={})
+    admin.record("groups at partition", topic="a", partition=0, ids=(1,), offsets=(3,))
+    assert broken(forgotten, script)
+
+
+def test_a_deleted_topic_has_no_files(script, admin):
+    """Once the directory was opened again."""
+    admin.topics(a={})
+    admin.record("files of topics", detail="a")
+    assert not broken(forgotten, script)
+    admin.record("files of topics", detail="a b")
+    assert broken(forgotten, script)
+
+
+def test_an_id_is_never_given_to_two(script, admin):
+    """Neither to topics of different names, nor again to one that was deleted meanwhile, listed or not."""
+    admin.groups(g={})
+    admin.groups(g={})
+    assert not broken(identities, script)
+    admin.change("delete_group", "g")
+    admin.groups(g={})
+    assert broken(identities, script)
+
+
+def test_what_was_gone_does_not_come_back(script, admin):
+    """A topic that was not listed for a while is another one."""
+    admin.topics(a={})
+    admin.topics()
+    assert not broken(identities, script)
+    admin.topics(a={})
+    assert broken(identities, script)

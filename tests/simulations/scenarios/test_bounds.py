@@ -11,6 +11,8 @@ from callboard.log.errors import InvalidArgument
 from callboard.simulations.faults import Plan
 from callboard.simulations.scenarios import SCENARIOS, draw
 from callboard.simulations.scenarios.actor_workload import ActorTraffic
+from callboard.simulations.scenarios.catalog_workload import Changes
+from callboard.simulations.scenarios.isolation_runs import Neighbours
 from callboard.simulations.scenarios.recorded_runs import Recording
 from callboard.simulations.scenarios.retention_runs import RetentionTraffic
 from callboard.simulations.scenarios.traffic import Traffic
@@ -31,6 +33,8 @@ TOO_MUCH = [
     (Traffic, {"segment_bytes": 2**40}),
     (RetentionTraffic, {"readers": 10**9}),
     (RetentionTraffic, {"messages": 10**12}),
+    (Changes, {"visitors": 10**9}),
+    (Neighbours, {"topics": 10**9}),
     (Recording, {"publishers": 10**9}),
     (ActorTraffic, {"messages": 10**12}),
     (ActorTraffic, {"askers": 10**9}),

@@ -150,6 +150,44 @@ def test_steps_tell_the_schedule_of_plain_tasks() -> None:
     ]
 
 
+def test_the_calls_that_lead_to_a_line_are_told() -> None:
+    """A task that waits in a function of a function: the innermost line, and those that called it."""
+
+    async def load() -> None:
+        await trio.sleep(1)
+
+    async def get() -> None:
+        await load()
+
+    async def main(_: World) -> None:
+        await get()
+
+    went = run(main, seed=1, settings=WATCHED)
+    (waits,) = kinds(went, "waits")
+    line = int(waits.where.rpartition(":")[2])
+    assert waits.words() == f"main waits (called at test_watching.py:{line + 3}, test_watching.py:{line + 6})"
+    story = tell(went, "x", "shop").text()
+    assert f"main waits at test_watching.py:{line} (called at" in story
+    assert ": await trio.sleep(1)" in story
+
+
+def test_what_only_the_operating_system_has_is_told_as_such() -> None:
+    """A publish with acks="leader" is not told as stored, for a power cut may take it."""
+
+    async def boot(machine: Any) -> None:
+        async with machine.open_runtime() as runtime:
+            topic = await runtime.create_topic("orders")
+            await topic.publish(b"one", acks="leader")
+
+    async def main(world: World) -> None:
+        await world.machine_until_done(boot)
+
+    story = tell(run(main, seed=1, settings=Settings(watched=True, scheduler="fifo")), "x", "shop").text()
+    assert "(b'one', acks='leader')" in story
+    assert "it is stored" not in story
+    assert "orders/0@0" in story
+
+
 def test_objects_are_told_apart_by_numbers() -> None:
     """An object without a `__repr__` has a number in a run, and no address."""
 

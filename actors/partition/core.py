@@ -111,10 +111,10 @@ class PartitionCore:
             else:
                 delivery.void_all_leases()
             delivery.skip(0, self.start_offset)
+        carried.known({group.group_id: group.delivery.next_lease_id for group in self._groups.values()})
         for group_id, lease in carried.undelivered:
-            owner = self._groups.get(group_id)
-            if owner is not None:
-                owner.delivery.release(lease.lease_id, [row[:2] for row in lease.ranges], now)
+            delivery = self._groups[group_id].delivery
+            delivery.release(lease.lease_id, [row[:2] for row in lease.ranges], now)
         for group in self._groups.values():
             self._has_changed(group, now, urgent=False)
         self._arm(self.states.next_deadline())

@@ -174,6 +174,15 @@ class Carried:
             known = self.settings[group_id] = settings
         return known
 
+    def known(self, next_leases: dict[int, int]) -> None:
+        """The next leases by group id, by the journal: the id of what it does not hold is given to others."""
+        self.undelivered = [
+            (group_id, lease)
+            for group_id, lease in self.undelivered
+            if lease.lease_id < next_leases.get(group_id, 0)
+        ]
+        self._given_back = 0
+
     def journalled(self) -> None:
         """A commit of the journal has ended: it tells of all that was given back before the one before it ended."""
         del self.undelivered[: self._given_back]

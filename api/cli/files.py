@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import BinaryIO, Self, cast
 
@@ -264,11 +264,21 @@ def seconds_now() -> float:
     return time.monotonic()
 
 
-def code_fingerprint() -> str:
-    """A digest of the source of every module of Callboard that is loaded."""
+def working_folder() -> str:
+    """The folder in which the command was called."""
+    return os.getcwd()
+
+
+def code_fingerprint(packages: Iterable[str] = ()) -> str:
+    """A digest of the source of every module of Callboard that is loaded, and of those that lie beside `packages`."""
+    roots = {"callboard", *packages}
+    files = [getattr(sys.modules.get(package), "__file__", None) for package in packages]
+    folders = tuple(f"{os.path.dirname(file)}{os.sep}" for file in files if file)
     digest = hashlib.blake2b(digest_size=12)
-    for name in sorted(name for name in sys.modules if name.partition(".")[0] == "callboard"):
+    for name in sorted(sys.modules):
         path = getattr(sys.modules[name], "__file__", None)
+        if name.partition(".")[0] not in roots and not (folders and (path or "").startswith(folders)):
+            continue
         content = find_file(path) if path else None
         if content is not None:
             digest.update(f"{name}\0{len(content)}\0".encode() + content)

@@ -16,6 +16,7 @@ from callboard.cli.files import check_target, code_fingerprint, copy_file, cores
 from callboard.cli.group import run
 from callboard.cli.options import json_option
 from callboard.cli.output import print_json, say, show
+from callboard.cli.scenarios import find_scenario, is_of_a_program, weight_of
 from callboard.cli.simulate_checks import check_determinism, explore, prove
 from callboard.cli.simulate_pool import one_worker
 from callboard.cli.simulate_show import scenario_table, searched_lines, searched_to_dict
@@ -86,8 +87,9 @@ def _number(_context: click.Context, _option: click.Parameter, given: float | No
 def simulate(scenarios: tuple[str, ...], as_json: bool, **given: Any) -> int:
     """Run production code under simulated faults: many seeds, each a workload, a fault plan and a schedule.
 
-    Without SCENARIO all are swept, in shares by their weights. A sweep stops at its first broken promise, stores and
-    shrinks it, tells its story, and names the one command that runs it again. Interrupted, it continues where it was.
+    Without SCENARIO all are swept, in shares by their weights; one of your own is named package.module:Scenario. A
+    sweep stops at its first broken promise, stores and shrinks it, tells its story, and names the one command that runs
+    it again. Interrupted, it continues where it was.
 
     Exits with 6 when a promise was broken, 7 when a sweep of standard size left a fault or a point unmet, 8 for a
     stored failure that no longer fits, 9 when runs of one seed differ, 10 when a safeguard is not missed, 11 when
@@ -110,7 +112,8 @@ def simulate(scenarios: tuple[str, ...], as_json: bool, **given: Any) -> int:
     if given["listed"]:
         return _list(as_json)
     if given["repro"] is not None:
-        return _reproduce(given["repro"], given["report"], given["adopt"], as_json)
+        names = _check_names(scenarios) if scenarios else []
+        return _reproduce(names, given["repro"], given["report"], given["adopt"], as_json)
     if given["check_determinism"]:
         known = _weights().scenarios
         quick = [name for name, weight in known.items() if weight.cost_s <= SLOW_S]
@@ -134,17 +137,25 @@ def _check_names(names: Iterable[str]) -> list[str]:
     """The names, each once; of all scenarios without any. Raises `InvalidArgument` for unknown ones."""
     known = registry.SCENARIOS
     wanted = list(dict.fromkeys(names))
-    unknown = [name for name in wanted if name not in known]
+    unknown = [name for name in wanted if find_scenario(name) is None]
     if unknown:
         raise InvalidArgument(
             f"there is no scenario {', '.join(map(repr, unknown)):.200}. Nothing was run. There are {', '.join(known)}."
+            " One of your own is named package.module:Scenario."
         )
     return wanted or list(known)
 
 
+def _fingerprint(names: Iterable[str]) -> str:
+    return code_fingerprint(
+        {name.partition(":")[0].partition(".")[0] for name in names if is_of_a_program(name)}
+    )
+
+
 def _expected_faults(names: Iterable[str]) -> set[str]:
     """The labels of all faults that these scenarios can draw."""
-    return {label for name in names if name != MACHINES for label in registry.SCENARIOS[name].space.labels()}
+    found = (find_scenario(name) for name in names if name != MACHINES)
+    return {label for scenario in found if scenario is not None for label in scenario.space.labels()}
 
 
 def _list(as_json: bool) -> int:
@@ -176,6 +187,7 @@ def _sweep(scenarios: tuple[str, ...], jobs: int, as_json: bool, given: dict[str
         dealt, sizes = {MACHINES: seeds}, {MACHINES: 20}
     else:
         names = _check_names(scenarios)
+        known = {name: weight_of(name, known) for name in names} | known
         shared = {name: known[name].share for name in names}
         if scenarios:
             shared = {name: share or 1.0 for name, share in shared.items()}
@@ -184,7 +196,7 @@ def _sweep(scenarios: tuple[str, ...], jobs: int, as_json: bool, given: dict[str
         dealt = shares(seeds, shared, {name: known[name].least for name in names} if is_standard else None)
         # So many seeds of a scenario take about a second.
         sizes = {name: min(50, max(1, round(1.0 / max(known[name].cost_s, 0.01)))) for name in names}
-    sweep = Sweep(dealt, given["first_seed"], f"{callboard.__version__} {code_fingerprint()}")
+    sweep = Sweep(dealt, given["first_seed"], f"{callboard.__version__} {_fingerprint(scenarios)}")
     search = Search(
         sweep=sweep,
         folder=given["state"],
@@ -238,10 +250,10 @@ def _sweep(scenarios: tuple[str, ...], jobs: int, as_json: bool, given: dict[str
 # -- stored failures
 
 
-def _reproduce(file: str, report: str | None, adopt: str | None, as_json: bool) -> int:
+def _reproduce(names: list[str], file: str, report: str | None, adopt: str | None, as_json: bool) -> int:
     async def work() -> dict[str, Any]:
         async with one_worker() as worker:
-            return await worker.whole(do="repro", file=file, report=report, adopt=adopt)
+            return await worker.whole(do="repro", file=file, named=names, report=report, adopt=adopt)
 
     try:
         found = run(work)

@@ -192,7 +192,13 @@ class Search:
             words = f"{result.scenario}: {answer['shrinking']}, run {answer['runs']} of at most {runs}"
             advance(words, answer["runs"], runs)
 
-        request = {"do": "shrink", "file": result.stored_in, "runs": runs, "seconds": self.shrink_s}
+        request = {
+            "do": "shrink",
+            "file": result.stored_in,
+            "named": [result.scenario],
+            "runs": runs,
+            "seconds": self.shrink_s,
+        }
         try:
             async with one_worker() as worker:
                 return ShrunkFailure(result, **await worker.whole(heard, **request))

@@ -27,14 +27,14 @@ import callboard
 from callboard.cli.files import TraceFile, read_whole, seconds_now, write_whole
 from callboard.cli.output import to_json
 from callboard.cli.processes import live_as_long_as_parent
+from callboard.cli.scenarios import file_name, find_scenario, is_of_a_program
 from callboard.cli.streams import input_lines
-from callboard.log.errors import CallboardError
+from callboard.log.errors import CallboardError, InvalidArgument
 from callboard.log.host.entropy import HostEntropy
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.exhaustive.exploring import Exploration, explore
 from callboard.simulations.machines import MACHINES, drive
 from callboard.simulations.proof import prove
-from callboard.simulations.scenarios import registry
 from callboard.simulations.scenarios.scenario import Scenario, draw, run_scenario
 from callboard.simulations.search.redrawing import Drawing
 from callboard.simulations.search.replay import (
@@ -116,7 +116,7 @@ def perturb_heap() -> None:
 
 def _find_scenario(name: str) -> Scenario:
     """The scenario of that name. Raises `StaleFailure`: names come from checked arguments and stored failures."""
-    found = registry.SCENARIOS.get(name)
+    found = find_scenario(name)
     if found is None:
         raise StaleFailure(
             f"there is no scenario {name!r:.60} in this version. Nothing was run. callboard simulate --list names them."
@@ -184,7 +184,7 @@ def _store_failure(
     else:
         case = attrs.evolve(case, tape=again.tape)
     stored = stored_failure_of(scenario.name, case, run, version=callboard.__version__, note=note)
-    path = f"{folder}/{scenario.name}-{seed}.found.failure"
+    path = f"{folder}/{file_name(scenario.name)}-{seed}.found.failure"
     write_whole(path, stored.to_cbor())
     return {"promise": promise[:200], "words": words[:4_000], "stored_in": path}
 
@@ -202,9 +202,16 @@ def _runner(scenario: Scenario, seed: int) -> RunCase:
 # -- stored failures
 
 
-def _read(file: str) -> tuple[StoredFailure, Drawing, RunCase, Case]:
+def _read(file: str, named: list[str]) -> tuple[StoredFailure, Drawing, RunCase, Case]:
     """A stored failure: how its workload was drawn, how its seed is run, and its case."""
     stored = read_stored_failure(read_whole(file, STORED_BYTES_MAX))
+    if (
+        is_of_a_program(stored.scenario) and stored.scenario not in named
+    ):  # a file must not say what is imported
+        raise InvalidArgument(
+            f"{file} is of the scenario {stored.scenario!r}, which is not Callboard's. Nothing was run. "
+            f"If you trust it, name it: {reproduction(file, stored.scenario)}"
+        )
     scenario = _find_scenario(stored.scenario)
     entropy = SeededEntropy(stored.seed)
     case = case_of(stored, type(scenario.workload(entropy.fork("workload"))))
@@ -212,9 +219,9 @@ def _read(file: str) -> tuple[StoredFailure, Drawing, RunCase, Case]:
     return stored, drawing, _runner(scenario, stored.seed), case
 
 
-def shrink_stored(answer: Answer, *, file: str, runs: int, seconds: float) -> Found:
+def shrink_stored(answer: Answer, *, file: str, named: list[str], runs: int, seconds: float) -> Found:
     """Make a stored failure small, store it beside with its story and report, and tell the story."""
-    stored, drawing, run_case, case = _read(file)
+    stored, drawing, run_case, case = _read(file, named)
     end = seconds_now() + seconds
     budget = RunBudget(runs, lambda: seconds_now() > end)
     first = run_case(case, QUIET)
@@ -234,7 +241,7 @@ def shrink_stored(answer: Answer, *, file: str, runs: int, seconds: float) -> Fo
     base = file.removesuffix(".found.failure")
     write_whole(f"{base}.failure", small.to_cbor())
     write_whole(f"{base}.json", small.to_json().encode("utf-8", "surrogatepass"))
-    command = reproduction(f"{base}.failure")
+    command = reproduction(f"{base}.failure", stored.scenario)
     about = [*remarks(shrunk.case), f"Seed {stored.seed}, {note}."]
     story = tell(run, command, stored.scenario, about)
     text = _text(run, story)
@@ -244,18 +251,19 @@ def shrink_stored(answer: Answer, *, file: str, runs: int, seconds: float) -> Fo
     return {**where, "command": command, "story": text, "note": note}
 
 
-def reproduction(path: str) -> str:
+def reproduction(path: str, scenario: str) -> str:
     """The command that runs a stored failure again."""
-    return f"callboard simulate --repro {shlex.quote(path)}"
+    named = f"{shlex.quote(scenario)} " if is_of_a_program(scenario) else ""
+    return f"callboard simulate {named}--repro {shlex.quote(path)}"
 
 
-def repro(answer: Answer, *, file: str, report: str | None, adopt: str | None) -> Found:
+def repro(answer: Answer, *, file: str, named: list[str], report: str | None, adopt: str | None) -> Found:
     """Run a stored failure again, and say what it says about this version."""
-    stored, _, run_case, case = _read(file)
+    stored, _, run_case, case = _read(file, named)
     run = run_case(case, QUIET)
     found = judge(stored, run)
     is_stale = found.verdict is Verdict.STALE
-    story = tell(run, reproduction(file), stored.scenario, remarks(case))
+    story = tell(run, reproduction(file, stored.scenario), stored.scenario, remarks(case))
     if report is not None and not is_stale:
         write_whole(report, report_page(run, story).encode("utf-8", "replace"))
     if adopt is not None and found.verdict is Verdict.FIXED:

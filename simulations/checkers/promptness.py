@@ -30,6 +30,8 @@ from callboard.simulations.violations import Violation
 PROMISE = "nobody who waits is left waiting"
 SLACK_S = 0.5
 """Virtual seconds; what is not disturbed takes a tenth of that at most, by timers."""
+VERBS = 200
+"""So many plans and reads in a row add to that on a disk that takes its time: recoveries, and upkeep of many files."""
 ABSENCE_S = 0.01
 """Who gives up, and asks again within so many seconds, has been waiting all the time."""
 SPACE_S = 5.5
@@ -52,6 +54,7 @@ DISTURBING = (
     "ActorStarted",
     "ActorFailed",
     "ActorStopped",
+    "ActorEnded",
     "Escalated",
     "PartitionStuck",
     "OpeningLacksSpace",
@@ -114,7 +117,7 @@ class _Member:
 class _Group:
     """What a group's consumers do, and what they could be handed."""
 
-    def __init__(self, *, is_keyed: bool, most: int) -> None:
+    def __init__(self, *, is_keyed: bool, most: int, slack_s: float) -> None:
         self.members: dict[int, _Member] = {}
         self.states: dict[Place, _State] = {}
         self.settled_at: dict[tuple[str, int], float] = {}
@@ -122,6 +125,7 @@ class _Group:
         self.lease_s = 0.0
         """How long the longest lease was to last."""
         self._most = most
+        self._slack_s = slack_s
         self._is_keyed = is_keyed
         self._heap: list[tuple[float, Place]] = []
         self._low: dict[tuple[str, int], int] = {}
@@ -148,12 +152,12 @@ class _Group:
 
     def overdue(self, now: float) -> tuple[Place, _State] | None:
         """A message that should be in the hands of one who waits by now."""
-        before = now - SLACK_S
+        before = now - self._slack_s
         waits = False
         for member in self.members.values():
             room = member.room(before, self._most)
             if member.is_waiting:
-                before = min(before, now - SLACK_S - member.fills_s)
+                before = min(before, now - self._slack_s - member.fills_s)
                 if member.since > before:
                     return None
                 waits = waits or room > 0
@@ -202,6 +206,7 @@ class _Watch:
 
     def __init__(self, history: History, terms: Terms) -> None:
         self._terms = terms
+        self._slack_s = SLACK_S + VERBS * terms.latency_s
         self._history = history
         self._groups: dict[str, _Group] = {}
         self._published: dict[Place, HistoryEntry] = {}
@@ -211,6 +216,10 @@ class _Watch:
         self._calm_from = 0.0
         self._down: dict[str, None] = {}
         """Actors that crashed and have not started again."""
+        self._partitions: dict[str, None] = {}
+        """Paths of actors that have started."""
+        self._topics: dict[str, None] = {}
+        """Topics that clients publish to."""
         self._is_unsynced = self._is_healed = False
         self._short_since = FOREVER
         """Since when a partition lacked space to be recovered."""
@@ -239,8 +248,10 @@ class _Watch:
                 continue
             if entry.time > now:
                 now = entry.time
-                if self._calm_from <= now - SLACK_S and not self._down:
+                if self._calm_from <= now - self._slack_s and not self._down:
                     self._look(now)
+            if kind == "publish":
+                self._topics[entry.topic] = None
             if kind in BEGINNINGS:
                 self._begun[entry.operation] = entry
                 if entry.detail != LAZY:
@@ -254,7 +265,7 @@ class _Watch:
     def _look(self, now: float) -> None:
         """Nothing is disturbed: is anything late?"""
         for entry in self._open.values():
-            if entry.time > now - SLACK_S:
+            if entry.time > now - self._slack_s:
                 break
             words = f"{entry.who} began to {entry.kind} at {entry.time:.3f} s, and at {now:.3f} s nobody had answered"
             self._late(words, entry)
@@ -289,10 +300,13 @@ class _Watch:
         elif entry.kind == "IncarnationCrashed":
             self._down[entry.who] = None
         elif entry.kind in ("ActorStarted", "ActorStopped"):
+            self._partitions[entry.who] = None
             if entry.who in self._down:
                 for group in self._groups.values():
                     group.renewed(entry.who, until)
             self._down.pop(entry.who, None)
+        elif entry.kind == "ActorEnded" and entry.who in self._partitions and self._is_used(entry.who):
+            self._down[entry.who] = None
         elif entry.kind == "healed":
             self._is_healed = True
             if self._calm_from == FOREVER:
@@ -309,11 +323,15 @@ class _Watch:
                     if not state.holder and state.at > entry.time:
                         state.at = FOREVER
 
+    def _is_used(self, path: str) -> bool:
+        """Whether it is a partition of a topic that clients publish to: it comes back when a runtime is opened."""
+        return any(path.startswith(f"topics/{topic}/") for topic in self._topics)
+
     def _booted(self, entry: HistoryEntry) -> None:
         if self._short_since < FOREVER:
             self._calm_from, self._short_since = entry.time, FOREVER
         self._calm_from = max(self._calm_from, entry.time)
-        self._down.clear()
+        self._down = {path: None for path in self._partitions if self._is_used(path)}
 
     def _forget_unsynced(self) -> None:
         """What was not told to be synced may go from now on; what somebody was handed was synced for that."""
@@ -358,7 +376,9 @@ class _Watch:
         if group is None:
             terms = self._terms
             group = self._groups[entry.group] = _Group(
-                is_keyed=entry.group in terms.keyed, most=terms.max_in_flight or MAX_IN_FLIGHT
+                is_keyed=entry.group in terms.keyed,
+                most=terms.max_in_flight or MAX_IN_FLIGHT,
+                slack_s=self._slack_s,
             )
             for place, published in self._published.items():
                 group.put(place, _State(entry.time, published))

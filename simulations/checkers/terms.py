@@ -41,6 +41,8 @@ class Terms:
     """Groups with order per key."""
     max_in_flight: int | None = None
     """Of all consumers; None: not demanded."""
+    latency_s: float = 0.0
+    """How long the disk takes for each plan and each read."""
     max_wait_s: float = 0.01
     """How long consumers wait at most until a batch is full."""
     liveness_s: float | None = None
@@ -49,6 +51,10 @@ class Terms:
     """Retention may drop what every group has settled: a log need not begin at its first offset."""
     drops_unread: bool = False
     """Retention may drop what a group has not settled, too, if it counts it."""
+    retention_bytes: int | None = None
+    """Of each partition; None: none is dropped for its size."""
+    retention_age_s: float | None = None
+    """None: nothing is dropped for its age."""
     leader_may_vanish: bool = False
     """A disk that failed may not have synced records at level `leader` before the power is lost at the very end."""
     beyond: bool = False

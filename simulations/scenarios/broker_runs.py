@@ -331,6 +331,7 @@ class EveryFeature(BrokerRun):
             release_every=one_of(entropy, (0, 7)),
             extended_offset=one_of(entropy, (-1, 3)),
             readers=between(entropy, 0, 3),
+            alterations=one_of(entropy, (0, 0, 0, 1)),
             recreations=one_of(entropy, (0, 0, 3)),
             mistakes=one_of(entropy, (0, 0, 12)),
             limits=draw_limits(entropy.fork("limits"), BROKER_LIMITS + WINDOW_LIMITS),

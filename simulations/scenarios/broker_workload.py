@@ -47,7 +47,7 @@ from callboard.simulations.checkers import (
 from callboard.simulations.history.catalog import ObservedCatalog
 from callboard.simulations.history.clients import ObservedConsumer, ObservedTopic, consume
 from callboard.simulations.history.surviving import Surviving, look, recover
-from callboard.simulations.scenarios import recreated
+from callboard.simulations.scenarios import altered_topic, recreated
 from callboard.simulations.scenarios.closings import Closings
 from callboard.simulations.scenarios.draws import limits_of
 from callboard.simulations.scenarios.mistakes import MistakenClient
@@ -75,6 +75,8 @@ DISK_FAILURES: Final = ("FailVerb", "FailRead", "FullDisk", "ShortWrite", "Stall
 """Labels of faults after which a runtime may end without having synced everything."""
 BACKOFF_S: Final = 0.1
 MAX_BACKOFF_S: Final = 1.0
+BESIDE: Final = (recreated.NAME, altered_topic.NAME)
+"""Topics of which other parts of a workload take care."""
 FLUSH_EVERY: Final = 20
 LIST_EVERY_S: Final = 0.5
 """How often the members of groups are noted."""
@@ -131,6 +133,7 @@ class BrokerWorkload:
             groups=traffic.groups,
             keyed=traffic.groups if traffic.ordering == "key" else (),
             max_in_flight=traffic.max_in_flight or None,
+            latency_s=max(0.0, traffic.latency_s),
             liveness_s=self.patience_s,
             intensities=tuple(
                 Intensity(path=f"topics/{name}/", restarts=20, period_s=10.0, each=True, delay_s_max=0.25)
@@ -147,6 +150,7 @@ class BrokerWorkload:
         """More than the bytes of any one publish."""
         self.moments = Moments(world, 0 if self.terms.beyond else traffic.moments)
         self._closings = Closings(world, traffic)
+        self._altered = altered_topic.AlteredTopic(world, self.settings)
         self._recreated = recreated.RecreatedTopic(world, self.settings)
         self._mistaken = MistakenClient(world, traffic.mistakes)
         self.is_done = False
@@ -233,13 +237,13 @@ class BrokerWorkload:
 
         digests: list[str] = []
         # What a group that was deleted has left in a topic may be cleared by any of the openings.
-        is_compared = world.seed % 3 == 0 and not self.traffic.recreations
+        is_compared = world.seed % 3 == 0 and not (self.traffic.recreations or self.traffic.alterations)
         while not digests or (is_compared and len(set(digests)) == len(digests) < 3):
             recovered = await recover(world.disk, open_runtime)
             digests.append("\n".join([recovered.digest, *fingerprints(world.disk.files())]))
         surviving = await look(world.history, world.disk, recovered)
         world.history.note("looked", surviving.words())
-        partitions = tuple(part for part in surviving.partitions if part.topic != recreated.NAME)
+        partitions = tuple(part for part in surviving.partitions if part.topic not in BESIDE)
         return attrs.evolve(surviving, partitions=partitions, digests=tuple(digests))
 
     async def _watch(self) -> None:
@@ -329,6 +333,9 @@ class BrokerWorkload:
                     )
                 nursery.start_soon(self.beside, machine, runtime, nursery, name="beside")
                 async with trio.open_nursery() as publishing:
+                    if traffic.alterations > 0:
+                        altered = self._altered.alter
+                        publishing.start_soon(altered, runtime, traffic.alterations, name="altered topic")
                     for index in range(len(self._waiting)):
                         publishing.start_soon(self._publisher, machine, topics, index, name=f"p{index + 1}")
                 await self._until_settled(runtime)
@@ -599,7 +606,7 @@ class BrokerWorkload:
             names = {group.group_id: group.name for group in statistics.groups}
             settled = True
             for partition in statistics.partitions:
-                if partition.topic == recreated.NAME:
+                if partition.topic in BESIDE:
                     continue
                 pending = {names.get(group.group_id): group.pending for group in partition.groups}
                 settled &= all(pending.get(name, 1) == 0 for name in wanted)

@@ -20,11 +20,12 @@ ACTORS: Final = (
 )
 PROBES: Final = {
     "change": 30,
-    "disk.write": 60,
-    "disk.sync": 40,
-    "disk.create": 20,
+    "disk.write": 30,
+    "disk.sync": 20,
+    "disk.create": 10,
     "disk.unlink": 8,
     "event.ActorStarted": 15,
+    "event.GroupExpired": 3,
 }
 
 
@@ -34,8 +35,8 @@ class TopicsAndGroups:
     name = "topics-and-groups"
     space = FaultSpace(
         weights={
-            "FailVerb": 6,
-            "ShortWrite": 1,
+            "FailVerb": 12,
+            "ShortWrite": 2,
             "FullDisk": 2,
             "FailRead": 1,
             "SlowDisk": 1,
@@ -51,10 +52,12 @@ class TopicsAndGroups:
         },
         actors=ACTORS,
         consumers=("visitor-1", "visitor-2", "visitor-3"),
-        paths=("catalog", "catalog", "catalog", "topics/", ""),
-        verbs=("write", "sync", "sync", "create", "rename", "sync_directory", "unlink"),
+        paths=("catalog", "catalog", "catalog", "catalog", "topics/", ""),
+        verbs=("write", "write", "sync", "sync", "sync", "create", "rename", "sync_directory", "unlink"),
         probes=PROBES,
-        faults=(0, 5),
+        always=("FailVerb",),
+        times=(1, 40),
+        faults=(1, 6),
         horizon_s=4.0,
         for_s=(0.01, 3.0),
     )

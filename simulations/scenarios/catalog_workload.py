@@ -122,6 +122,8 @@ class Changes:
     sessions: int = 1
     closed_s: float = 1.0
     """Between two sessions."""
+    idle_s: float = 0.0
+    """How long, when all is done, nothing is asked, and things may still fail."""
     limits: DrawnLimits = ()
 
     def __attrs_post_init__(self) -> None:
@@ -175,6 +177,7 @@ def draw_changes(entropy: SeededEntropy) -> Changes:
         patience_s=one_of(entropy, (0.0, 0.0, 0.0005, 0.5)),
         retries=one_of(entropy, (0, 1, 2)),
         sessions=between(entropy, 1, 4),
+        idle_s=one_of(entropy, (0.0, 3.0)),
         closed_s=closed_s,
         limits=_draw_limits(entropy.fork("limits")),
     )
@@ -276,6 +279,7 @@ class CatalogWorkload:
                 who = f"visitor-{number + 1}"
                 nursery.start_soon(self._visit_all, machine, runtime, index, who, name=who)
         if is_last:
+            await trio.sleep(max(0.0, self.changes.idle_s))
             self.world.heal()
             await self._look(machine, runtime)
             await trio.sleep(SETTLE_S)

@@ -17,6 +17,7 @@ import trio
 from callboard.log.errors import CallboardError, LeaseLost, PartitionUnavailable, RuntimeClosed
 from callboard.log.limits import SEGMENT_BYTES_MIN
 from callboard.simulations.entropy import SeededEntropy
+from callboard.simulations.faults.reaching import cell_of, crash
 from callboard.simulations.history.clients import ObservedConsumer
 from callboard.simulations.scenarios.broker_runs import BrokerSpace
 from callboard.simulations.scenarios.broker_workload import (
@@ -35,8 +36,9 @@ from callboard.simulations.scenarios.draws import (
     draw_limits,
     one_of,
 )
-from callboard.simulations.scenarios.traffic import Traffic
+from callboard.simulations.scenarios.traffic import TOPIC, Traffic
 from callboard.simulations.world import World
+from callboard.simulations.world.bounds import running
 
 if TYPE_CHECKING:
     from callboard.simulations.world import Machine
@@ -56,6 +58,8 @@ FATES: Final = (
 """What may become of a message: see `DeliveryWorkload`."""
 WAYS: Final = ("get", "timeout", "receive", "batch", "iterate")
 """How a consumer asks."""
+CRASHES: Final = 3
+"""So many times partitions are crashed while they read."""
 TRIES: Final = 3
 """So many times a message may meet another fate before it is acked."""
 SHORT_S: Final = 0.2
@@ -84,6 +88,8 @@ class DeliveryTraffic(Traffic):
     """How often the runtime is closed and opened again."""
     reopen_s: float = 1.0
     """How long it is open before."""
+    crash_at_read: int = 0
+    """At every so many-th read for a lease its partition crashes: nobody has heard of that yet; 0: never."""
     cut_when_told: int = 0
     """At which success that is told after the first fault the power is cut; 0: never."""
 
@@ -93,6 +99,7 @@ class DeliveryTraffic(Traffic):
             "ways": (len(self.ways), NAMES_MAX),
             "delays_s": (len(self.delays_s), NAMES_MAX),
             "reopenings": (self.reopenings, COUNT_MAX),
+            "crash_at_read": (self.crash_at_read, COUNT_MAX),
             "cut_when_told": (self.cut_when_told, COUNT_MAX),
         }
 
@@ -118,17 +125,35 @@ class DeliveryWorkload(BrokerWorkload):
         super().__init__(world, traffic)
         self._tries: Counter[tuple[str, str, int, int]] = Counter()
         self._asked: Counter[str] = Counter()
+        self._crashes, self._reads = CRASHES, 0
         self._reopenings = traffic.reopenings
         cut_when_told(world, traffic.cut_when_told)
 
     async def beside(self, machine: Machine, runtime: Any, nursery: trio.Nursery) -> None:
-        """Close the runtime after a while, in good order."""
+        """Crash partitions while they read; close the runtime after a while, in good order."""
+        if self.traffic.crash_at_read > 0:
+            self.world.probes.wait("disk.read", 1, ".log", self._read_begins)
         if self._reopenings <= 0:
             return
         self._reopenings -= 1
         await trio.sleep(max(0.1, self.traffic.reopen_s))
         self.reopens = True
         nursery.cancel_scope.cancel()
+
+    def _read_begins(self) -> None:
+        """Crash a partition of which a consumer waits for what was leased to it, at every so many-th such read."""
+        if not self._crashes or self.world.healed.is_set():
+            return
+        self.world.probes.wait("disk.read", 1, ".log", self._read_begins)
+        for partition in range(max(1, self.traffic.partitions)):
+            cell = cell_of(self.world, f"topics/{TOPIC}/{partition}")
+            actor = None if cell is None else running(cell)
+            if actor is None or not any(group.pending for group in actor._core.states):
+                continue
+            self._reads += 1
+            if self._reads % self.traffic.crash_at_read == 0:
+                self._crashes -= 1
+                crash(self.world, cell, "crashed while it read")
 
     def work_of(self, style: str) -> Callable[[ObservedConsumer], Any]:
         """All do everything."""
@@ -299,7 +324,8 @@ class Deliveries:
             latency_s=one_of(entropy, (0.0, 0.001, 0.005)),
             reopenings=one_of(entropy, (0, 1, 3)),
             reopen_s=one_of(entropy, (0.5, 2.0)),
-            cut_when_told=one_of(entropy, (0, 1, 2)),
+            crash_at_read=one_of(entropy, (0, 0, 1, 2, 5)),
+            cut_when_told=one_of(entropy, (0, 0, 1, 2)),
             readers=one_of(entropy, (0, 0, 1)),
             poll_s=0.5,
             limits=tuple(limits.items()),

@@ -50,6 +50,7 @@ RETENTION: Final = (
     "a publish was refused for a full topic",
 )
 ORDER: Final = ("a message waited for another of its key", "a record window was full")
+ALTERED: Final = ("a topic that was full took more when it was told to keep more",)
 RECREATED: Final = ("a deleted topic was made again",)
 RECORDED: Final = ("the recording is real",)
 ACTORS: Final = (
@@ -81,7 +82,7 @@ POINTS: Final[dict[str, tuple[str, ...]]] = {
     "order-per-key": BROKER + ORDER,
     "several-topics": BROKER,
     "deliveries": BROKER + ORDER,
-    "every-feature": BROKER + ORDER + RECREATED,
+    "every-feature": BROKER + ORDER + RECREATED + ALTERED,
     "every-call": BROKER + ORDER,
     "parts-of-batches": BROKER,
     "topics-and-groups": (),

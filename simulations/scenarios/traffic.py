@@ -109,6 +109,8 @@ class Traffic:
     """The offset in each partition whose lease is extended, to be handled for longer than it lasted; -1 for none."""
     readers: int = 0
     """How many follow partitions without a group."""
+    alterations: int = 0
+    """How often a topic beside the others is filled, altered and emptied."""
     recreations: int = 0
     """How often a topic and a group of one name are made, used and deleted beside the others."""
     mistakes: int = 0
@@ -150,6 +152,7 @@ class Traffic:
             "consumers": (self.consumers, ACTORS_MAX),
             "readers": (self.readers, ACTORS_MAX),
             "max_in_flight": (self.max_in_flight, COUNT_MAX),
+            "alterations": (self.alterations, COUNT_MAX),
             "recreations": (self.recreations, COUNT_MAX),
             "mistakes": (self.mistakes, COUNT_MAX),
             "consumers of all groups": (max(1, self.consumers) * len(self.styles), ACTORS_MAX),
@@ -188,6 +191,7 @@ class Traffic:
             + self._in_turn_s
             + max(0.0, self.lag_s)
             + 20.0 * self.messages * max(0.0, self.latency_s)
+            + 10.0 * max(0, self.alterations)
             + 2.0 * max(0.05, self.poll_s)
         )
 
@@ -260,7 +264,7 @@ def draw_traffic(entropy: SeededEntropy, *, messages: tuple[int, int] = (4, 120)
         poll_s=uniform(entropy, 0.05, 0.5),
         compression=one_of(stored, ("none", "none", "gzip", "zstd")),
         retries=one_of(entropy, (0, 0, 5)),
-        moments=between(stored, 0, 4),
+        moments=one_of(stored, (0, 0, 1, 2)),
         noise_every=one_of(stored, (0, 0, 1, 3)),
         keyless_every=one_of(stored, (0, 0, 2, 3)),
         flush_every=one_of(stored, (0, 0, 1, 3)),

@@ -44,9 +44,9 @@ def left_in_hand(runtime: Runtime, topics: tuple[str, ...]) -> str | None:
     for live in runtime._directory.topics():
         for port in live.ports if live.name in topics else ():
             cell = port.ref._cell
-            partition = _running(cell)
-            if partition is None or not port.budget.waiting_bytes:
-                continue
+            partition = running(cell)
+            if partition is None or not port.budget.waiting_bytes or port.unawaited_waiting:
+                continue  # who publishes without waiting may have its turn, and not have sent it yet
             is_idle = (
                 not len(cell.mailbox) and cell.incarnation is not None and cell.incarnation._batch is None
             )
@@ -81,7 +81,7 @@ def _problems(runtime: Runtime, largest_bytes: int) -> Iterator[str]:
     for live in runtime._directory.topics():
         for port in live.ports:
             yield from _of_budget(port.label, port.budget, largest_bytes)
-            partition = _running(port.ref._cell)
+            partition = running(port.ref._cell)
             if partition is not None:
                 yield from _of_partition(port.label, partition, port.budget, largest_bytes)
     windows = runtime._directory.windows
@@ -94,7 +94,7 @@ def _problems(runtime: Runtime, largest_bytes: int) -> Iterator[str]:
             yield f"{used} record windows have {windows.size_bytes} of {limits.window_bytes} bytes (W3)"
 
 
-def _running(cell: Any) -> Partition | None:
+def running(cell: Any) -> Partition | None:
     """The partition's actor, when it has started and is not stopping."""
     life = cell.incarnation
     actor = None if life is None or cell.closed or cell.state != "running" else life._actor
@@ -115,7 +115,7 @@ def _of_partition(label: str, partition: Partition, budget: Budget, largest_byte
     queued = _queued_bytes(partition)
     if queued > budget.waiting_bytes:
         yield f"{queued} bytes wait in {label}, and its budget counts {budget.waiting_bytes} (A2)"
-    if in_flight is not None and in_flight.size_bytes > max(limits.commit_bytes, largest_bytes):
+    if in_flight is not None and in_flight.size_bytes > limits.commit_bytes + largest_bytes:
         yield f"a commit of {label} holds {in_flight.size_bytes} bytes, of {limits.commit_bytes}"
     tail = log._tail
     held = tail._totals[tail._first :]

@@ -361,3 +361,29 @@ def test_a_group_without_order_has_no_window() -> None:
     assert fetched(core).ranges == ((0, 10, 1),)
     assert core.states.groups[1].choice is None
     assert of_kind(core, e.ReadWindow) == []
+
+
+def test_a_lease_that_was_never_journalled_is_not_given_back_in_the_name_of_its_successor() -> None:
+    """A crash takes a lease before the journal has it: who gets its id next keeps that through another crash."""
+    core = core_with(3)
+    opened = core.states.snapshot(0.0)
+    carried = core._carried
+
+    def successor(snapshot: bytes) -> PartitionCore:
+        states = GroupStates()
+        states.restore(snapshot)
+        later = PartitionCore(states, carried, label="orders/0", visible_end=3)
+        later.begin(1.0, restarted=True)
+        return later
+
+    carried.first_leases[1] = 1
+    lost = core.fetch(c.Fetch(1, 7, 1, 1 << 20), "fetches", 0.0)
+    core.end()
+    core = successor(opened)
+    pending = leased(core, now=1.0)
+    core.delivered(pending)
+    assert lost is not None
+    assert pending.lease.lease_id == lost.lease_id
+    core.end()
+    (group,) = successor(core.states.snapshot(0.0)).states
+    assert group.delivery.leased == 1

@@ -78,6 +78,14 @@ def test_a_lease_that_is_renewed_does_not_run_out(waiting, left):
     assert found(waiting, left, ONE) == []
 
 
+def test_what_was_leased_with_a_message_that_is_held_is_held_too(waiting, left):
+    """While a body runs its lease is renewed, with all that it has; it ends a whole lease after the body at most."""
+    waiting.settle(0).publish(1, 1).publish(2, 2).ask().deliver(1, 1, until=2.0).ask()
+    waiting.deliver(2, 2, until=2.0, detail="receive").at(50.0).settle(2).ask()
+    assert promptness.check(waiting.at(51.9).event("ActorStarted", "elsewhere").history, left()) == []
+    assert any("orders/0@1" in words for words in found(waiting, left))
+
+
 @pytest.mark.parametrize("kind", ["fault lasts", "IncarnationCrashed"])
 def test_what_is_disturbed_may_be_late(waiting, left, kind):
     """While a fault lasts, or an actor is down, nothing is demanded."""

@@ -11,11 +11,14 @@ import os
 import statistics
 import sys
 import time
+import tomllib
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from planting import HERE, SEEDS, Caught, caught, mutations, search_each
+from planting import HERE, SEEDS, Caught, caught, mutations, search_each, standard
 
 NOTHING = "nothing planted"
 
@@ -32,6 +35,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--missed", action="store_true", help="only those that nothing has found yet")
+    parser.add_argument("--told", action="store_true", help="only what is stored, in figures")
     parser.add_argument(
         "--check", action="store_true", help="only whether the seeds stored still find theirs"
     )
@@ -39,6 +43,9 @@ def main() -> None:
     known = caught()
     if options.check:
         sys.exit(check(known, options.jobs))
+    if options.told:
+        report(known, 0.0)
+        return
     chosen = [m for m in mutations() if not options.names or m.name in options.names]
     if options.missed:
         chosen = [m for m in chosen if m.name not in known]
@@ -83,9 +90,33 @@ def report(known: dict[str, Caught], seconds: float) -> None:
     if found:
         print(f"; median after {statistics.median(found):g} seeds, in {seconds:.0f} s", end="")
     print()
+    efficiency(known)
     for mutation in everything:
         if mutation.name not in known:
             print(f"missed: {mutation.name} ({mutation.file}): {mutation.breaks}")
+
+
+def efficiency(known: dict[str, Caught]) -> None:
+    """Bugs found per minute of one core: of the whole search, and of the part of each scenario in it.
+
+    A bug that was missed has cost as many seeds as are tried. What a seed costs, `weights.toml` says.
+    """
+    order = [scenario for scenario, _ in standard(SEEDS)]
+    costs = {name: float(row["cost_s"]) for name, row in weights().items()}
+    searched = [order[: known[m.name].seeds] if m.name in known else order for m in mutations()]
+    ran = Counter(scenario for scenarios in searched for scenario in scenarios)
+    first = Counter(found.scenario for found in known.values())
+    minutes = {name: count * costs[name] / 60 for name, count in ran.items()}
+    print(f"{len(known) / sum(minutes.values()):.2f} bugs found per minute of one core")
+    for name in sorted(minutes, key=lambda name: -first[name] / minutes[name]):
+        print(f"{first[name] / minutes[name]:8.2f}  {name}: {first[name]} in {minutes[name]:.1f} minutes")
+
+
+def weights() -> dict[str, Any]:
+    """The scenarios' rows in `weights.toml`."""
+    text = (HERE.parents[2] / "simulations/scenarios/weights.toml").read_text("utf-8")
+    found: dict[str, Any] = tomllib.loads(text)["scenarios"]
+    return found
 
 
 def store(known: dict[str, Caught]) -> None:

@@ -1,0 +1,99 @@
+"""Scenarios by name: Callboard's own, and those of a program, as "package.module:Scenario".
+
+A program's module is imported from the folder in which the command was called, or from wherever Python finds it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from importlib import import_module
+from typing import Any, Final
+
+from callboard.cli.files import working_folder
+from callboard.log.errors import InvalidArgument
+from callboard.simulations.entropy import SeededEntropy
+from callboard.simulations.faults import FaultSpace
+from callboard.simulations.scenarios import registry
+from callboard.simulations.scenarios.registry import Weight
+from callboard.simulations.scenarios.scenario import Scenario
+from callboard.simulations.search.values import to_plain
+from callboard.simulations.world import World
+
+SEPARATOR: Final = ":"
+WEIGHT: Final = Weight(share=1.0, cost_s=0.1, least=1)
+"""Of a program's scenario, of which nothing is known."""
+
+
+class ProgramScenario:
+    """A program's scenario under the name by which it is found."""
+
+    def __init__(self, name: str, scenario: Scenario) -> None:
+        self.name = name
+        self.space = scenario.space
+        self._scenario = scenario
+
+    def workload(self, entropy: SeededEntropy) -> Any:
+        """What the clients do."""
+        return self._scenario.workload(entropy)
+
+    async def main(self, world: World, workload: Any) -> None:
+        """The run."""
+        await self._scenario.main(world, workload)
+
+
+def is_of_a_program(name: str) -> bool:
+    """Whether this is a name like "package.module:Scenario"."""
+    return SEPARATOR in name
+
+
+def find_scenario(name: str) -> Scenario | None:
+    """The scenario of that name; None when Callboard has none such.
+
+    Raises `InvalidArgument` for a name of a program's scenario that cannot be imported, or is none.
+    """
+    if not is_of_a_program(name):
+        return registry.SCENARIOS.get(name)
+    module_name, _, attribute = name.partition(SEPARATOR)
+    folder = working_folder()
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        found: Any = import_module(module_name)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+        scenario: Any = found() if inspect.isclass(found) else found
+    except Exception as error:
+        raise InvalidArgument(
+            f"{name!r:.200} cannot be imported: {type(error).__name__}: {error}. Nothing was run. "
+            "Name it as package.module:Scenario, from the folder that has the package."
+        ) from error
+    problems = _problems(scenario)
+    if problems:
+        raise InvalidArgument(f"{name!r:.200} is no scenario: {'; '.join(problems)}. Nothing was run.")
+    return ProgramScenario(name, scenario)
+
+
+def _problems(scenario: Any) -> list[str]:
+    problems = []
+    if not isinstance(getattr(scenario, "space", None), FaultSpace):
+        problems.append("it has no FaultSpace `space`")
+    if not inspect.iscoroutinefunction(getattr(scenario, "main", None)):
+        problems.append("it has no method `async main(world, workload)`")
+    if not callable(getattr(scenario, "workload", None)):
+        return [*problems, "it has no method `workload(entropy)`"]
+    try:
+        to_plain(scenario.workload(SeededEntropy(0)))
+    except Exception as error:  # noqa: BLE001 - the method is the program's
+        problems.append(f"its workload(entropy) does not draw what can be stored: {error}")
+    return problems
+
+
+def weight_of(name: str, weights: dict[str, Weight]) -> Weight:
+    """How a sweep runs the scenario of that name."""
+    return WEIGHT if is_of_a_program(name) else weights[name]
+
+
+def file_name(name: str) -> str:
+    """The name as a part of names of files."""
+    return name.replace(SEPARATOR, "-")

@@ -71,13 +71,15 @@ def known_since(history: History, group: str) -> int:
 
 
 def _dropped(history: History, left: PartitionLeft, since: int) -> set[int]:
-    """Acknowledged offsets below what is kept, of what was published since."""
+    """Acknowledged offsets below what is kept, of what was published since; but for what a power cut may have taken."""
     if not left.start:
         return set()
+    cut = history.last("power cut")
     return {
         offset
         for entry in history.of("published")
         if entry.number >= since and entry.partition == left.index and entry.topic == left.topic
+        if entry.detail != "leader" or entry.number > cut
         for offset in entry.offsets
         if offset < left.start
     }

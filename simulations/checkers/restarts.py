@@ -22,6 +22,8 @@ from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.violations import Violation
 
 PROMISE = "backoffs and intensities are as stated"
+STOPPING_S = 20.0
+"""So long after it gave up a team may end: only then its own supervisor counts it."""
 
 
 def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:
@@ -191,11 +193,11 @@ class _Books:
     def _gave_up(self, entry: HistoryEntry) -> str:
         team = self.tree.teams.get(entry.who)
         if team is None:
-            window, spec = self._root, self.tree.spec
+            window, spec, stopping_s = self._root, self.tree.spec, STOPPING_S
         else:
-            window, spec = self._together[team.path], team.spec
+            window, spec, stopping_s = self._together[team.path], team.spec, 0.0
             self._root.ends.append(entry.time)
-        needed = sum(entry.time - end <= spec.period + SLACK_S for end in window.ends)
+        needed = sum(entry.time - end <= spec.period + stopping_s + SLACK_S for end in window.ends)
         if needed <= spec.intensity:
             who = f"team {entry.who}" if team is not None else "the root"
             return f"{who} gave up with {needed} ends in {spec.period:g} s, and {spec.intensity} may be restarted"

@@ -51,6 +51,10 @@ class Terms:
     """Retention may drop what every group has settled: a log need not begin at its first offset."""
     drops_unread: bool = False
     """Retention may drop what a group has not settled, too, if it counts it."""
+    retention_bytes: int | None = None
+    """Of each partition; None: none is dropped for its size."""
+    retention_age_s: float | None = None
+    """None: nothing is dropped for its age."""
     leader_may_vanish: bool = False
     """A disk that failed may not have synced records at level `leader` before the power is lost at the very end."""
     beyond: bool = False

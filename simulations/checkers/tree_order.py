@@ -76,7 +76,7 @@ def _begins(tree: TreeState, leaf: Leaf, entry: HistoryEntry) -> str:
     if tree.closing is not None and now > tree.closing + SLACK_S and not tree.later_teams(team):
         return f"{leaf.path} begins, and its tree is closing"
     reopens = tree.reopens(leaf, entry)
-    is_known = not (reopens or leaf.is_begun_anew or leaf.is_gone)
+    is_known = not reopens and not leaf.is_gone and leaf.asked < leaf.began - SLACK_S
     if leaf.spec.restart == "temporary" and leaf.ended >= team.began and is_known:
         return f"{leaf.path} is temporary, has ended, and begins again"
     if reopens and any(other.lives for other in team.leaves):

@@ -91,8 +91,8 @@ class Leaf:
     """Whether supervision had asked for the end of its last life."""
     wish: float | None = None
     wishes: set[str] = attrs.Factory(set)
-    is_begun_anew: bool = False
-    """A restart of it alone was asked for since it last began."""
+    asked: float = -1.0
+    """When a client last asked its supervisor for something about it."""
     is_to_end: bool = False
     """A client has asked its supervisor to stop it for good."""
     due: float | None = None
@@ -236,7 +236,7 @@ class TreeState:
             if leaf not in team.leaves:
                 team.leaves.append(leaf)
         leaf.life, leaf.began, leaf.stop_at, leaf.due = "starting", now, None, None
-        leaf.up_at, leaf.is_disturbed, leaf.is_begun_anew = None, False, False
+        leaf.up_at, leaf.is_disturbed = None, False
         leaf.keep_marks(
             lambda why, mark: why == CLOSING or not (mark.is_of_life or mark.time < now - SLACK_S)
         )
@@ -292,7 +292,7 @@ class TreeState:
         if entry.who in self.teams:
             return  # it has failed, and begins anew
         leaf = self.leaves[entry.who]
-        leaf.is_begun_anew = True
+        leaf.asked = now
         if leaf.team.closing is not None and entry.kind != "restart asked":
             leaf.team.blurred = now
         if entry.kind == "add child asked":

@@ -6,17 +6,26 @@ in order, unaltered, and never anything that a later reader sees differently.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import attrs
+import trio
 
+from callboard.actors.partition.partition import UPKEEP_RETRY_S
 from callboard.log.limits import SEGMENT_BYTES_MIN
+from callboard.simulations.checkers import retention
 from callboard.simulations.entropy import SeededEntropy
+from callboard.simulations.history.clients import ObservedTopic
 from callboard.simulations.scenarios.broker_runs import PARTITIONS, BrokerSpace
 from callboard.simulations.scenarios.broker_workload import BrokerWorkload
 from callboard.simulations.scenarios.draws import COUNT_MAX, between, draw_limits, one_of
+from callboard.simulations.scenarios.retention_watch import RetentionWatch
 from callboard.simulations.scenarios.traffic import STYLES, Traffic
+from callboard.simulations.violations import Violation
 from callboard.simulations.world import World
+
+UPKEEP_S: Final = 3 * UPKEEP_RETRY_S + 0.5
+"""How long it may take until upkeep has sealed the segment in use, and dropped it, after what it did before."""
 
 
 @attrs.frozen(kw_only=True)
@@ -44,8 +53,46 @@ class RetentionWorkload(BrokerWorkload):
             settings["retention_age"] = max(1.0, traffic.kept_s)
             settings["segment_age"] = max(1.0, traffic.kept_s / 2)
         super().__init__(world, traffic, **settings)
-        drops = "retention_bytes" in settings or "retention_age" in settings
-        self.terms = attrs.evolve(self.terms, drops=drops, drops_unread=traffic.drop_unread)
+        self.terms = attrs.evolve(
+            self.terms,
+            drops="retention_bytes" in settings or "retention_age" in settings,
+            drops_unread=traffic.drop_unread,
+            retention_bytes=settings.get("retention_bytes"),
+            retention_age_s=settings.get("retention_age"),
+        )
+        self._watch_files = RetentionWatch(world, self.moments.places)
+        self._gone_after_s = (
+            settings["retention_age"] + settings["segment_age"] + UPKEEP_S if traffic.kept_s > 0 else 0.0
+        )
+        self.patience_s += self._gone_after_s
+
+    async def _publish(self, topic: ObservedTopic, numbers: list[int], acks: str) -> str:
+        """Publish; look how full the partitions were when that is refused."""
+        history = self.world.history
+        begun, before = len(history), self._watch_files.before()
+        end = await super()._publish(topic, numbers, acks)
+        refusals = [
+            entry for entry in history.of("refused") if entry.number >= begun and entry.who == topic.who
+        ]
+        if any(entry.detail == "TopicFull" for entry in refusals):
+            self._watch_files.refused(topic.who, topic.topic.name, begun, before)
+        return end
+
+    async def _until_settled(self, runtime: Any) -> None:
+        """Until every group has settled everything; and then, with an age, until all is too old and has gone."""
+        await super()._until_settled(runtime)
+        jumped = any(label == "JumpClock" for label in self.world.fault_counts)
+        if self._gone_after_s <= 0 or jumped or not self.world.healed.is_set():
+            return
+        await trio.sleep(self._gone_after_s)
+        for partition in (await runtime.stats()).partitions:
+            is_whole = partition.state == "running" and not partition.damages
+            if is_whole and partition.start_offset < partition.visible_end:
+                words = (
+                    f"{partition.topic}/{partition.partition} still has offset {partition.start_offset},"
+                    f" {self._gone_after_s:g} s after everything was settled"
+                )
+                raise self.world.broken(Violation(retention.PROMISE, words))
 
 
 class RetentionAgainstReaders:
@@ -96,8 +143,7 @@ class RetentionAgainstReaders:
 
     async def main(self, world: World, workload: RetentionTraffic) -> None:
         """Run clients and readers, and look what is kept."""
-        retention = RetentionWorkload(world, workload)
-        surviving = await retention.run()
+        surviving = await RetentionWorkload(world, workload).run()
         dropped = any(left.start > 0 for left in surviving.partitions)
         world.sometimes("retention dropped segments", dropped)
         world.sometimes("a reader read", bool(world.history.of("read")))

@@ -45,8 +45,8 @@ def left_in_hand(runtime: Runtime, topics: tuple[str, ...]) -> str | None:
         for port in live.ports if live.name in topics else ():
             cell = port.ref._cell
             partition = running(cell)
-            if partition is None or not port.budget.waiting_bytes:
-                continue
+            if partition is None or not port.budget.waiting_bytes or port.unawaited_waiting:
+                continue  # who publishes without waiting may have its turn, and not have sent it yet
             is_idle = (
                 not len(cell.mailbox) and cell.incarnation is not None and cell.incarnation._batch is None
             )

@@ -1,0 +1,141 @@
+"""Watching what retention drops: at the unlinking of a partition's oldest segment, how large it was, and how old."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import attrs
+
+from callboard.log.format.faults import SegmentHeaderInvalid
+from callboard.log.format.frame import BASE_OFFSET, FrameFields, FrameHeader
+from callboard.log.format.frame_walk import FrameWalk, run_walk_cached
+from callboard.log.format.segment import SEGMENT_HEADER_BYTES, decode_segment_header
+from callboard.log.segments.segment_file import base_offset_of, segment_path
+from callboard.simulations.checkers import retention
+from callboard.simulations.disk.inodes import Inode
+
+if TYPE_CHECKING:
+    from callboard.simulations.world import World
+
+
+@attrs.frozen
+class Sizes:
+    """A partition's files: bytes of all segments, the last one without the zeros ahead, and where each begins.
+
+    A segment that was abandoned after a failed sync may keep its zeros, which count then.
+    """
+
+    size_bytes: int
+    bases: tuple[int, ...]
+
+
+class RetentionWatch:
+    """Records each segment that is dropped. `places`: topic and partition by directory, as they become known."""
+
+    def __init__(self, world: World, places: dict[str, tuple[str, int]]) -> None:
+        self._world = world
+        self._places = places
+        self._observer = world.disk.observer
+        self._latest_us = 0
+        self._dropped_bytes: dict[str, int] = {}
+        """By directory: of all segments dropped so far."""
+        world.disk.observer = self._observe
+
+    def _observe(self, owner: str, verb: str, path: str) -> None:
+        self._latest_us = max(self._latest_us, self._world.clock.wall_us())
+        if verb == "unlink" and path.endswith(".log"):
+            self._unlinked(path)
+        if self._observer is not None:
+            self._observer(owner, verb, path)
+
+    def sizes(self, directory: str) -> Sizes:
+        """How large the partition is now; one whose folder a power cut took has nothing."""
+        try:
+            node = self._world.disk.tree.directory(directory)
+        except FileNotFoundError:
+            return Sizes(0, ())
+        found: dict[int, int] = {}
+        for name, inode in node.volatile.items():
+            base = base_offset_of(name)
+            if base is not None and isinstance(inode, Inode):
+                found[base] = inode.volatile.length
+        if found:
+            last = self._world.disk.tree.inode(segment_path(directory, max(found)))
+            found[max(found)] = len(last.volatile.stored.rstrip(b"\0"))
+        return Sizes(sum(found.values()), tuple(sorted(found)))
+
+    def _unlinked(self, path: str) -> None:
+        directory, _, name = path.rpartition("/")
+        base = base_offset_of(name)
+        if base is None or directory not in self._places:
+            return
+        sizes = self.sizes(directory)
+        if len(sizes.bases) < 2 or sizes.bases[0] != base:
+            return  # what a failed plan left, at the end
+        content = bytes(self._world.disk.tree.inode(segment_path(directory, base)).volatile)
+        self._dropped_bytes[directory] = self._dropped_bytes.get(directory, 0) + len(content)
+        newest_us = self._newest(content, sizes.bases[1])
+        topic, partition = self._places[directory]
+        self._world.history.record(
+            0,
+            retention.DROPPED,
+            "retention",
+            0,
+            topic,
+            partition,
+            offsets=tuple(range(base, sizes.bases[1])),
+            attempts=(sizes.size_bytes, newest_us, max(self._latest_us, self._world.clock.wall_us())),
+        )
+
+    def _newest(self, content: bytes, end: int) -> int:
+        """The latest append time of the records below offset `end`; 0 without any."""
+        try:
+            header = decode_segment_header(content[:SEGMENT_HEADER_BYTES])
+        except SegmentHeaderInvalid:
+            return 0
+        times = [0]
+
+        def visit(position: int, fields: FrameFields, body: memoryview) -> bool:
+            del position, body
+            if fields[BASE_OFFSET] < end:
+                times.append(FrameHeader(*fields).max_time_us)
+            return False
+
+        walk = FrameWalk(header.segment_id, header.base_offset, file_end=len(content), visit=visit)
+        run_walk_cached(walk, partial(_piece, content))
+        return max(times)
+
+    # -- publishes that are refused
+
+    def before(self) -> dict[str, tuple[int, Sizes]]:
+        """What is known of each partition before a publish: bytes dropped so far, and its sizes."""
+        return {
+            directory: (self._dropped_bytes.get(directory, 0), self.sizes(directory))
+            for directory in self._places
+        }
+
+    def refused(self, who: str, topic: str, begun: int, before: dict[str, tuple[int, Sizes]]) -> None:
+        """A publish that began at entry `begun` was refused for a full topic."""
+        operation = self._world.history.operation()
+        for directory, (dropped, earlier) in before.items():
+            name, partition = self._places[directory]
+            if name != topic or len(earlier.bases) < 1:
+                continue
+            now = self.sizes(directory)
+            most = now.size_bytes + self._dropped_bytes.get(directory, 0) - dropped
+            end = now.bases[1] if len(now.bases) > 1 else earlier.bases[0] + 1
+            self._world.history.record(
+                0,
+                retention.FULL,
+                who,
+                operation,
+                topic,
+                partition,
+                offsets=tuple(range(earlier.bases[0], end)),
+                attempts=(begun, most),
+            )
+
+
+def _piece(content: bytes, position: int, length: int) -> bytes:
+    return content[position : position + length]

@@ -63,7 +63,7 @@ def is_as_stored(proof: Mapping[str, Any]) -> bool:
     """Whether `seeds.toml` says the same of a safeguard as its proof."""
     row = stored_proofs().get(proof["name"], {})
     found = {"scenario": proof["scenario"], "seed": proof["seed"], "promise": proof["promise"]}
-    return row == {**found, "seeds": proof["tried"]}
+    return bool(row == {**found, "seeds": proof["tried"]})
 
 
 def check_names(names: Sequence[str]) -> None:

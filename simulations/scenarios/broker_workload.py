@@ -145,6 +145,10 @@ class BrokerWorkload:
         world.disk.latency_s = max(0.0, traffic.latency_s)
         self._probes_passed = 0
         self._publishing: dict[str, int] = {}
+        self._publishes = 0
+        self._seen_in_hand: tuple[str, int, int] | None = None
+        """Bytes that nobody had when somebody last looked, the machine, and how many publishes had begun."""
+        self._in_hand_since_s = 0.0
         """Publishers that publish something now, by name, with the number of their machine."""
         self._largest_bytes = 1
         """More than the bytes of any one publish."""
@@ -179,13 +183,21 @@ class BrokerWorkload:
         machine = self.world.machine
         if probe not in INSPECTED or self._probes_passed % INSPECT_EVERY or machine is None:
             return
-        problem = bounds.inside(machine, self._largest_bytes)
-        if machine.number not in self._publishing.values() and machine.runtime is not None:
-            problem = problem or bounds.left_in_hand(machine.runtime, self.traffic.topic_names)
+        problem = bounds.inside(machine, self._largest_bytes) or self._left_in_hand(machine)
         for consumer in () if problem else self.world.consumers.values():
             problem = problem or bounds.of_consumer(consumer.inner)
         if problem:
             raise self.world.broken(Violation(bounds.PROMISE, problem))
+
+    def _left_in_hand(self, machine: Machine) -> str | None:
+        """Which bytes are in hand, and nobody's, since another instant: a message on its way is nowhere to be seen."""
+        if machine.number in self._publishing.values() or machine.runtime is None:
+            return None
+        problem = bounds.left_in_hand(machine.runtime, self.traffic.topic_names)
+        seen = None if problem is None else (problem, machine.number, self._publishes)
+        if seen != self._seen_in_hand:
+            self._seen_in_hand, self._in_hand_since_s = seen, self.world.now
+        return problem if self.world.now > self._in_hand_since_s else None
 
     # -- a run
 
@@ -405,6 +417,7 @@ class BrokerWorkload:
         size_bytes = sum(len(value) + len(key or b"") + BESIDE_BYTES for value, key in messages)
         self._largest_bytes = max(self._largest_bytes, size_bytes)
         machine = self.world.machine
+        self._publishes += 1
         self._publishing[topic.who] = 0 if machine is None else machine.number
         try:
             return await self._publish_now(topic, numbers, messages, acks)

@@ -150,7 +150,9 @@ class BrokerWorkload:
         """Bytes that nobody had when somebody last looked, the machine, and how many publishes had begun."""
         self._in_hand_since_s = 0.0
         """Publishers that publish something now, by name, with the number of their machine."""
-        self._largest_bytes = 1
+        self._largest_bytes = (
+            altered_topic.VALUE_BYTES + altered_topic.BESIDE_BYTES if traffic.alterations else 1
+        )
         """More than the bytes of any one publish."""
         self.moments = Moments(world, 0 if self.terms.beyond else traffic.moments)
         self._closings = Closings(world, traffic)

@@ -380,8 +380,7 @@ class PartitionLog:
         self.visible_end = staged.end_offset
         if staged.is_synced:
             self.durable_end = staged.end_offset
-        if tail.size_bytes > tail.limit_bytes:
-            tail.evict(self.durable_end)
+        self._evict_tail()
         if self._mark is not None:
             self._mark.store(encode_committed(self.visible_end, self.durable_end))
         if self._settings.retention_bytes is not None:
@@ -452,10 +451,13 @@ class PartitionLog:
     def synced(self) -> None:
         """The plan with `stage_sync`'s verbs succeeded."""
         self.durable_end = max(self.durable_end, min(self._sync_target, self.visible_end))
-        if self._tail.size_bytes > self._tail.limit_bytes:
-            self._tail.evict(self.durable_end)
+        self._evict_tail()
         if self._mark is not None:
             self._mark.store(encode_committed(self.visible_end, self.durable_end))
+
+    def _evict_tail(self) -> None:
+        if self._tail.size_bytes > self._tail.limit_bytes:
+            self._tail.evict(self.durable_end)
 
     def sync_failed(self, error: PlanFailed) -> None:
         """The plan failed in `stage_sync`'s verbs: nothing past the durable end is believed any more."""
@@ -505,6 +507,7 @@ class PartitionLog:
         self._segments.append(made)
         self._segments_changed()
         self.durable_end = self.visible_end
+        self._evict_tail()
         if self._mark is not None:
             self._mark.store(encode_committed(self.visible_end, self.durable_end))
         self.needs_healing = self._is_tainted = False

@@ -75,7 +75,7 @@ class RetentionWatch:
             return  # what a failed plan left, at the end
         content = bytes(self._world.disk.tree.inode(segment_path(directory, base)).volatile)
         self._dropped_bytes[directory] = self._dropped_bytes.get(directory, 0) + len(content)
-        newest_us = self._newest(content, sizes.bases[1])
+        newest_us = max((frame.max_time_us for frame in _frames(content, sizes.bases[1])), default=0)
         topic, partition = self._places[directory]
         self._world.history.record(
             0,
@@ -87,24 +87,6 @@ class RetentionWatch:
             offsets=tuple(range(base, sizes.bases[1])),
             attempts=(sizes.size_bytes, newest_us, max(self._latest_us, self._world.clock.wall_us())),
         )
-
-    def _newest(self, content: bytes, end: int) -> int:
-        """The latest append time of the records below offset `end`; 0 without any."""
-        try:
-            header = decode_segment_header(content[:SEGMENT_HEADER_BYTES])
-        except SegmentHeaderInvalid:
-            return 0
-        times = [0]
-
-        def visit(position: int, fields: FrameFields, body: memoryview) -> bool:
-            del position, body
-            if fields[BASE_OFFSET] < end:
-                times.append(FrameHeader(*fields).max_time_us)
-            return False
-
-        walk = FrameWalk(header.segment_id, header.base_offset, file_end=len(content), visit=visit)
-        run_walk_cached(walk, partial(_piece, content))
-        return max(times)
 
     # -- publishes that are refused
 
@@ -124,7 +106,7 @@ class RetentionWatch:
                 continue
             now = self.sizes(directory)
             most = now.size_bytes + self._dropped_bytes.get(directory, 0) - dropped
-            end = now.bases[1] if len(now.bases) > 1 else earlier.bases[0] + 1
+            end = now.bases[1] if len(now.bases) > 1 else self._end(directory, now, earlier.bases[0])
             self._world.history.record(
                 0,
                 retention.FULL,
@@ -135,6 +117,33 @@ class RetentionWatch:
                 offsets=tuple(range(earlier.bases[0], end)),
                 attempts=(begun, most),
             )
+
+    def _end(self, directory: str, sizes: Sizes, first: int) -> int:
+        """The end of the only segment that a partition has, which may be in use; past `first` in any case."""
+        ends = [first + 1]
+        if sizes.bases:
+            content = bytes(self._world.disk.tree.inode(segment_path(directory, sizes.bases[0])).volatile)
+            ends += [frame.last_offset + 1 for frame in _frames(content, None)]
+        return max(ends)
+
+
+def _frames(content: bytes, end: int | None) -> list[FrameHeader]:
+    """Those of a segment that begin below offset `end`."""
+    try:
+        header = decode_segment_header(content[:SEGMENT_HEADER_BYTES])
+    except SegmentHeaderInvalid:
+        return []
+    found: list[FrameHeader] = []
+
+    def visit(position: int, fields: FrameFields, body: memoryview) -> bool:
+        del position, body
+        if end is None or fields[BASE_OFFSET] < end:
+            found.append(FrameHeader(*fields))
+        return False
+
+    walk = FrameWalk(header.segment_id, header.base_offset, file_end=len(content), visit=visit)
+    run_walk_cached(walk, partial(_piece, content))
+    return found
 
 
 def _piece(content: bytes, position: int, length: int) -> bytes:

@@ -66,6 +66,21 @@ async def test_a_sick_log_is_read_from_memory_past_the_durable_end(make_world: A
     assert 10 == await world.log.offset_at(before_leaders)
 
 
+async def test_healing_frees_what_memory_no_longer_has_to_keep(make_world: Any) -> None:
+    """What the disk refused stays in memory, past the bound, until healing proves it; then the bound holds again."""
+    world = make_world(limits=Limits(tail_cache_bytes=2_000))
+    await world.open()
+    for _ in range(10):
+        await world.append(1, size=500, durable=False)
+    tail = world.log._tail
+    assert tail.size_bytes > 10 * 500
+    world.disk.fail_next(Sync, EIO, path_contains=LOG)
+    await world.append(1)
+    await world.log.heal()
+    assert tail.size_bytes <= 2_000
+    assert world.seen == await world.contents()
+
+
 async def test_a_cancelled_roll_leaves_the_log_usable(make_world: Any) -> None:
     """A roll that is cancelled before it began can be done later, and appends go on."""
     world = make_world(segment_age_s=10)

@@ -21,6 +21,7 @@ from heapq import heappop, heappush
 
 import attrs
 
+from callboard.simulations.checkers.retention import DROPPED
 from callboard.simulations.checkers.terms import DEFAULT, Terms
 from callboard.simulations.history.entry import BACKOFF, LAZY, RECEIVING, HistoryEntry
 from callboard.simulations.history.recorder import History
@@ -235,6 +236,7 @@ class _Watch:
             "left": self._left,
             "delivered": self._delivered,
             "published": self._stored,
+            DROPPED: self._dropped,
             "booted": self._booted,
             **dict.fromkeys(DISTURBING, self._disturbed),
             **dict.fromkeys(ENDINGS, self._machine_ended),
@@ -400,6 +402,11 @@ class _Watch:
             for group in self._groups.values():
                 if place not in group.states:
                     group.put(place, _State(entry.time, entry))
+
+    def _dropped(self, entry: HistoryEntry) -> None:
+        """Retention dropped these: a group that is made from now on does not find them."""
+        for offset in entry.offsets:
+            self._published.pop((entry.topic, entry.partition, offset), None)
 
     def _delivered(self, entry: HistoryEntry) -> None:
         group, member = self._groups.get(entry.group), self._member(entry)

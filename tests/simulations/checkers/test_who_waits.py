@@ -2,7 +2,7 @@
 
 import pytest
 
-from callboard.simulations.checkers import Terms, promptness
+from callboard.simulations.checkers import Terms, promptness, retention
 
 KEYED = Terms(keyed=("billing",))
 ONE = Terms(max_in_flight=1)
@@ -28,6 +28,15 @@ def test_who_waits_is_handed_what_is_published(script, left):
     script.ask(life=900).publish(1, 1)
     (words,) = found(script, left)
     assert "orders/0@1 could be delivered" in words
+
+
+def test_a_group_does_not_wait_for_what_was_dropped_before_it(script, left):
+    """Retention drops what no group has to settle: a group that is made later finds the rest only."""
+    script.publish(0, 0).publish(1, 1)
+    script.history.record(0, retention.DROPPED, "retention", 0, "orders", 0, offsets=(0,), attempts=(9, 0, 0))
+    script.member("joined", 900).ask()
+    (words,) = found(script, left)
+    assert "orders/0@1" in words
 
 
 def test_a_busy_consumer_may_have_fetched_ahead(waiting, left):

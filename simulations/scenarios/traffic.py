@@ -190,7 +190,7 @@ class Traffic:
             )
             + self._in_turn_s
             + max(0.0, self.lag_s)
-            + 20.0 * self.messages * max(0.0, self.latency_s)
+            + 20.0 * self.messages * (1 + len(self.styles)) * max(0.0, self.latency_s)
             + 10.0 * max(0, self.alterations)
             + 2.0 * max(0.05, self.poll_s)
         )

@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 
 NOTICE_LASTS_S: Final = 0.05
 """How long a notified consumer may take to fetch before the next one is notified."""
+LATE: Final = 1 / 8
+"""A lease that is handed over after this part of its visibility timeout begins anew."""
 READERS_SIFT_AT: Final = 64
 """Readers that gave up waiting are looked for when so many wait, or twice as many as were left."""
 
@@ -408,7 +410,21 @@ class PartitionCore:
             else:
                 lease = left
             self._notify(group, now)
-        return c.LeasedRecords(lease.lease_id, lease.deadline, lease.ranges, batches)
+        return c.LeasedRecords(lease.lease_id, self.handed_over(pending, now), lease.ranges, batches)
+
+    def handed_over(self, pending: PendingLease, now: float) -> float:
+        """When the lease that a consumer is told of now runs out: on a slow disk its time begins only now.
+
+        Else a consumer would have to give back, unused, whatever takes half of a visibility timeout to be read.
+        """
+        lease, group = pending.lease, pending.group
+        timeout = group.settings.visibility_timeout
+        deadline = now + timeout
+        is_late = deadline - lease.deadline > timeout * LATE
+        if is_late and group.delivery.extend(lease.lease_id, deadline, now):
+            self._arm(deadline)
+            return deadline
+        return lease.deadline
 
     def lease_not_read(self, pending: PendingLease, error: CallboardError, now: float) -> None:
         """The records of a lease cannot be read now: it is taken back."""
@@ -607,6 +623,7 @@ class PartitionCore:
         for group in self._groups.values():
             due = group.delivery.next_deadline()
             if due is not None and due <= now:
+                self._keep_pending(group, now)
                 ran_out += [(group.group_id, lease) for lease in group.delivery.expire(now)]
                 self._has_changed(group, now)
             if group.notified:
@@ -615,6 +632,14 @@ class PartitionCore:
         self._armed = NEVER
         self._arm(self.next_deadline())
         return ran_out
+
+    @staticmethod
+    def _keep_pending(group: Group, now: float) -> None:
+        """A lease does not run out while its records are read: its consumer waits for them."""
+        for lease_id in group.pending:
+            lease = group.delivery.lease_of(lease_id)
+            if lease is not None and lease.deadline <= now:
+                group.delivery.extend(lease_id, now + group.settings.visibility_timeout, now)
 
     def next_deadline(self) -> float | None:
         """When something is due by itself; None when never."""

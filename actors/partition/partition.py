@@ -469,11 +469,11 @@ class Partition(Actor[c.PartitionCommand]):
 
     def _journalled(self, effect: e.Journalled) -> None:
         """Answer; deliver each lease whose records are in memory. A task reads the rest."""
-        core = self._core
+        core, now = self._core, self.context.clock.monotonic()
         for token, value in effect.answers:
             token.answer(value)
         for pending in effect.leases:
-            token, _, (lease_id, ranges, _, deadline), max_bytes = pending
+            token, _, (lease_id, ranges, _, _), max_bytes = pending
             start, stop, _ = ranges[0]
             hot, is_read = None, len(ranges) == 1 and start >= core.start_offset and not token.done
             if is_read:
@@ -484,10 +484,10 @@ class Partition(Actor[c.PartitionCommand]):
             end = hot[-1].base_offset + hot[-1].span + 1 if hot else start
             if not hot or end != stop or sum([found.count for found in hot]) != stop - start:
                 self._read_leased(pending, hot, is_read=is_read)  # some records are missing
-            elif token.answer(c.LeasedRecords(lease_id, deadline, ranges, hot)):
+            elif token.answer(c.LeasedRecords(lease_id, core.handed_over(pending, now), ranges, hot)):
                 core.delivered(pending)
             else:
-                core.not_delivered(pending, self.context.clock.monotonic())
+                core.not_delivered(pending, now)
 
     def _read_hot(self, offset: int, max_records: int, max_bytes: int) -> list[Columns] | None:
         """What memory holds from `offset` on; None when the disk has to be asked, or tells what is wrong."""

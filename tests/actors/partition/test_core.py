@@ -58,6 +58,18 @@ def leased(core: PartitionCore, *, count: int = 1, group: int = 1, now: float = 
     return of_kind(core, e.Journalled)[0].leases[0]
 
 
+def test_the_time_of_a_lease_begins_when_it_is_handed_over_late() -> None:
+    """Records that take long to be read come with a whole lease, however often it would have run out meanwhile."""
+    core = core_with(1, visibility_timeout=10.0)
+    pending = leased(core)
+    assert core.handed_over(pending, 1.0) == 10.0
+    assert core.time_has_come(10.0) == core.time_has_come(20.0) == []
+    assert core.handed_over(pending, 25.0) == 35.0
+    core.delivered(pending)
+    assert core.time_has_come(34.0) == []
+    assert [lease.lease_id for _, lease in core.time_has_come(35.0)] == [pending.lease.lease_id]
+
+
 def test_a_nack_without_a_delay_waits_as_the_settings_of_its_group_say() -> None:
     """The delay doubles with the attempt up to the maximum, chance takes off a part; altered settings hold at once."""
     core = core_with(1, backoff=1.0, max_backoff=5.0)
@@ -82,7 +94,9 @@ def test_a_nack_without_a_delay_waits_as_the_settings_of_its_group_say() -> None
 def test_an_ack_that_is_asked_again_loses_only_what_is_not_settled() -> None:
     """After a crash it hears of success for what is settled, and of the loss of what somebody else has leased."""
     core = core_with(2, visibility_timeout=10.0)
-    lease = leased(core, count=2)[2]
+    pending = leased(core, count=2)
+    core.delivered(pending)
+    lease = pending[2]
     core.settle(c.Settle(1, "ack", lease.lease_id, [(0, 1)]), "acks", 1.0)
     core.time_has_come(11.0)
     assert core.fetch(c.Fetch(1, 8, 1, 1000), "fetches", 11.0) is not None

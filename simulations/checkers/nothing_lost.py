@@ -2,15 +2,18 @@
 
 A publish that returned with `acks="all"` is in the log at its offset; where there is retention, until it drops it. At
 level `leader` a later power cut may take it, unless a flush of its topic that began after it has returned; the one at
-the very end only what a failing disk has kept from being synced. What was not waited for counts from the flush on that
-returned after it, unless another flush was told of the failures in between: each is told once. Where it lay nobody was
-told, but who was handed it or read it, and what retention may drop unseen, is known: see `_Dropped`.
+the very end only what a failing disk has kept from being synced. Where a disk failed, a runtime that ends may leave
+such records behind, and a flush in a later runtime says nothing about them. What was not waited for counts from the
+flush on that returned after it, unless another flush was told of the failures in between: each is told once. Where it
+lay nobody was told, but who was handed it or read it, and what retention may drop unseen, is known: see `_Dropped`.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 
+from callboard.simulations.checkers.attempts import REOPENED
+from callboard.simulations.checkers.closed_well import CLOSED
 from callboard.simulations.checkers.conservation import known_since
 from callboard.simulations.checkers.definite_failures import places
 from callboard.simulations.checkers.terms import DEFAULT, Terms
@@ -27,7 +30,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     cuts = history.of("power cut")
     last_cut = history.last("power cut")
     partitions = {(left.topic, left.index): left for left in surviving.partitions}
-    flushes = _flushes(history)
+    flushes = _flushes(history, terms)
     begun = {number: entry.number for entry in history.of("publish") for number in entry.ids}
     found = []
     for entry in history.of("published"):
@@ -54,9 +57,16 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     return found + _flushed(history, surviving, terms, begun)
 
 
-def _flushes(history: History) -> dict[str, list[tuple[int, int]]]:
-    """By topic: between which entries everything told is synced: from the last power cut to where a flush began."""
-    cuts = [entry.number for entry in history.of("power cut")]
+def _flushes(history: History, terms: Terms) -> dict[str, list[tuple[int, int]]]:
+    """By topic: between which entries everything told is synced: from the last power cut to where a flush began.
+
+    Where a disk failed, from the last end of a runtime.
+    """
+    ends = [*history.of("power cut")]
+    if terms.leader_may_vanish:
+        ends += [*history.of("killed"), *history.of("closed"), *history.of(CLOSED)]
+        ends += [entry for entry in history.of("note") if entry.detail.startswith(REOPENED)]
+    cuts = sorted(entry.number for entry in ends)
     began = {entry.operation: entry.number for entry in history.of("flush")}
     found: dict[str, list[tuple[int, int]]] = {}
     for entry in history.of("flushed"):

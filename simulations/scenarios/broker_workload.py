@@ -51,7 +51,7 @@ from callboard.simulations.scenarios import altered_topic, recreated
 from callboard.simulations.scenarios.closings import Closings
 from callboard.simulations.scenarios.draws import limits_of
 from callboard.simulations.scenarios.mistakes import MistakenClient
-from callboard.simulations.scenarios.moments import Moments, draw_survival
+from callboard.simulations.scenarios.moments import DISK_FAILURES, Moments, draw_survival
 from callboard.simulations.scenarios.operator import OPERATOR_S, is_passing, leaves, restart_failed
 from callboard.simulations.scenarios.points import mark
 from callboard.simulations.scenarios.traffic import EXTENDED, IMPATIENT, Traffic
@@ -71,8 +71,6 @@ VISIBILITIES: Final = 3
 """From healing to the last ack pass so many visibility timeouts at most, the time that clients take for their work,"""
 SLACK_S: Final = 5.0
 """and so many virtual seconds for restarts and delays."""
-DISK_FAILURES: Final = ("FailVerb", "FailRead", "FullDisk", "ShortWrite", "Stall")
-"""Labels of faults after which a runtime may end without having synced everything."""
 BACKOFF_S: Final = 0.1
 MAX_BACKOFF_S: Final = 1.0
 BESIDE: Final = (recreated.NAME, altered_topic.NAME)

@@ -66,6 +66,8 @@ BY_WHAT_IS_LEFT: Final = (
     false_damage.check,
 )
 """Promises that hold at every moment."""
+DISK_FAILURES: Final = ("FailVerb", "FailRead", "FullDisk", "ShortWrite", "Stall")
+"""Labels of faults after which a runtime may end without having synced everything."""
 
 
 @attrs.frozen
@@ -143,7 +145,9 @@ class Moments:
             how, survival = one_of(entropy, ENDS), draw_survival(entropy)
             history = self._world.history.until(moment.entries)
             try:
-                await self._look(moment, history, how, survival, entropy, terms)
+                has_refused = any(entry.who.startswith(DISK_FAILURES) for entry in history.of("fault"))
+                held_to = attrs.evolve(terms, leader_may_vanish=has_refused)
+                await self._look(moment, history, how, survival, entropy, held_to)
             except Violation as violation:
                 words = f"had the machine ended ({how}) at the moment {moment.words}: {violation.words}"
                 raise self._world.broken(Violation(violation.promise, words, violation.first)) from None

@@ -7,6 +7,7 @@ import pytest
 
 from callboard.simulations.checkers import (
     Terms,
+    closed_well,
     conservation,
     definite_failures,
     key_order,
@@ -63,6 +64,20 @@ def test_leader_records_may_vanish_with_the_power_only(script, left):
     assert len(nothing_lost.check(script.history, left({}))) == 1
     script.cut()
     assert nothing_lost.check(script.history, left({})) == []
+
+
+@pytest.mark.parametrize("reopened", [False, True])
+def test_a_flush_says_nothing_of_what_an_earlier_runtime_left(script, left, reopened):
+    """On a disk that failed, what a runtime could not sync at its end is not what a later one flushes."""
+    script.publish(0, 0, acks="leader")
+    if reopened:
+        script.history.record(1, closed_well.CLOSED, "program", detail=closed_well.REFUSED)
+    operation = script.history.operation()
+    script.history.record(1, "flush", "p1", operation, "orders")
+    script.history.record(1, "flushed", "p1", operation, "orders")
+    found = nothing_lost.check(script.history, left({}), Terms(leader_may_vanish=True))
+    assert len(found) == (0 if reopened else 1)
+    assert len(nothing_lost.check(script.history, left({}))) == 1
 
 
 def test_what_was_flushed_is_stored(script, left):

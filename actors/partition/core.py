@@ -418,7 +418,7 @@ class PartitionCore:
         Else a consumer would have to give back, unused, whatever takes half of a visibility timeout to be read.
         """
         lease, group = pending.lease, pending.group
-        timeout = group.settings.visibility_timeout
+        timeout = (group.settings or c.DeliverySettings()).visibility_timeout
         deadline = now + timeout
         is_late = deadline - lease.deadline > timeout * LATE
         if is_late and group.delivery.extend(lease.lease_id, deadline, now):
@@ -636,10 +636,11 @@ class PartitionCore:
     @staticmethod
     def _keep_pending(group: Group, now: float) -> None:
         """A lease does not run out while its records are read: its consumer waits for them."""
+        timeout = (group.settings or c.DeliverySettings()).visibility_timeout
         for lease_id in group.pending:
             lease = group.delivery.lease_of(lease_id)
             if lease is not None and lease.deadline <= now:
-                group.delivery.extend(lease_id, now + group.settings.visibility_timeout, now)
+                group.delivery.extend(lease_id, now + timeout, now)
 
     def next_deadline(self) -> float | None:
         """When something is due by itself; None when never."""

@@ -13,6 +13,7 @@ import trio.lowlevel
 
 from callboard.log.format.frame import encode_frame, frame_length
 from callboard.log.journal.journal_records import Kind, columns_of_control
+from callboard.log.segments.segment_file import NEW_SUFFIX
 from callboard.simulations.checkers import closed_well
 from callboard.simulations.scenarios.draws import one_of
 from callboard.simulations.scenarios.moments import draw_survival
@@ -68,13 +69,14 @@ class Closings:
 def unsynced_files(world: World) -> list[str]:
     """Files whose bytes, or names, a power cut might change now. What can be made again from others is left out.
 
-    So is the mark that a closed journal ends with, and zeros at the end.
+    So are files that were never finished, the mark that a closed journal ends with, and zeros at the end.
     """
     seen, durable = world.disk.files(), world.disk.durable_files()
     is_redundant = world.disk.damage_budget.is_redundant
     found = []
     for path in sorted({*seen, *durable}):
-        if "/" not in path or path.rpartition("/")[2] == MAPPED or is_redundant(path):
+        is_unfinished = path.endswith(NEW_SUFFIX)
+        if "/" not in path or path.rpartition("/")[2] == MAPPED or is_unfinished or is_redundant(path):
             continue
         one, other = seen.get(path), durable.get(path)
         if one is None or other is None or _differing(one, other) > (MARK_BYTES if _is_journal(path) else 0):

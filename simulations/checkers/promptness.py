@@ -75,6 +75,8 @@ class _State:
     holder: int = 0
     """The consumer's life that was handed it last, and has not settled it."""
     is_settled: bool = False
+    extended_to: float = 0.0
+    """Until when an extension made the lease last, which no renewal cuts short."""
 
 
 @attrs.define(eq=False)
@@ -434,8 +436,9 @@ class _Watch:
         for place in member.held:
             state = group.states[place]
             if place[:2] == where and group.members.get(state.holder) is member:
-                group.moved(place, state, until)
-                member.held[place] = until
+                lasts_until = max(until, state.extended_to)
+                group.moved(place, state, lasts_until)
+                member.held[place] = lasts_until
 
     def _settles(self, entry: HistoryEntry) -> None:
         """A settlement begins: until it has ended, nobody knows."""
@@ -517,12 +520,14 @@ class _Watch:
         if member is None:
             return
         group.moved(place, state, entry.until)
-        member.held[place] = entry.until
+        member.held[place] = state.extended_to = entry.until
         for other in member.held:
             others = group.states[other]
-            if other[:2] == place[:2] and others.holder == state.holder and others.at < entry.until:
-                group.moved(other, others, entry.until)
-                member.held[other] = entry.until
+            if other[:2] == place[:2] and others.holder == state.holder:
+                others.extended_to = max(others.extended_to, entry.until)
+                if others.at < entry.until:
+                    group.moved(other, others, entry.until)
+                    member.held[other] = entry.until
 
 
 def now_calm(since: float) -> str:

@@ -95,6 +95,16 @@ def test_what_was_leased_with_a_message_that_is_held_is_held_too(waiting, left):
     assert any("orders/0@1" in words for words in found(waiting, left))
 
 
+def test_a_body_that_ends_does_not_cut_short_an_extension(waiting, left):
+    """What was extended while a body ran is its consumer's until then, with all that was leased together."""
+    waiting.settle(0).publish(1, 1).publish(2, 2).publish(3, 3).ask().deliver(1, 1, until=2.0).ask()
+    waiting.deliver(2, 2, until=2.0).ask().deliver(3, 3, until=2.0, detail="receive")
+    waiting.settle(1, "extend", "extended", until=80.0).at(50.0).settle(3).ask()
+    assert promptness.check(waiting.at(79.9).event("ActorStarted", "elsewhere").history, left()) == []
+    late = found(waiting, left)
+    assert any("orders/0@1 could be delivered to billing from 80.000 s" in words for words in late)
+
+
 @pytest.mark.parametrize("kind", ["fault lasts", "IncarnationCrashed"])
 def test_what_is_disturbed_may_be_late(waiting, left, kind):
     """While a fault lasts, or an actor is down, nothing is demanded."""

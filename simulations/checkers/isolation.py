@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from callboard.simulations.checkers.terms import DEFAULT, Terms
+from callboard.simulations.history.entry import HistoryEntry
 from callboard.simulations.history.recorder import History
 from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.violations import Violation
@@ -26,12 +27,16 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     calls = [entry for entry in history.of("call") if entry.topic != FAILING]
     if not calls:
         return []
-    answers = {entry.operation: entry for entry in history.of("answer")}
+    answers: dict[int, HistoryEntry] = {}
+    for entry in history.of("answer"):  # what is delivered once more was answered before
+        answers.setdefault(entry.operation, entry)
     ended = {entry.operation: entry.time for entry in history.of(*ENDS)}
     now = history.entries[-1].time
     found = []
     for call in calls:
         answer = answers.get(call.operation)
+        if answer is not None and answer.machine != call.machine:
+            answer = None  # its machine's end came first
         took_s = (answer.time if answer else ended.get(call.machine, now)) - call.time
         words = ""
         if took_s > ANSWER_S:

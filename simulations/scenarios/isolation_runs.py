@@ -125,6 +125,10 @@ class _Clients:
         self._changes_left = workload.changes
         self._operations = list(reversed(workload.operations))
         self._begun_s = world.now
+        self._has_joined = False
+        """The consumer of all topics has. It is refused while the one that fails is being deleted."""
+        self._unasked: list[tuple[str, str, int]] = []
+        """Publisher, topic and operation of what it is to be handed as soon as it has joined."""
 
     async def watch(self) -> None:
         """What was asked of the failing topic comes to an end, too."""
@@ -141,6 +145,7 @@ class _Clients:
 
     async def live(self, machine: Machine) -> None:
         """One life of the machine."""
+        self._has_joined = False
         history, operation = self.world.history, self.world.history.operation()
         history.record(machine.number, "call", "operator", operation, "everything", detail="open")
         async with machine.open_runtime() as runtime, trio.open_nursery() as nursery:
@@ -211,9 +216,17 @@ class _Clients:
             value = b"%d %d" % (handed[0], handed[1])
             receipt = await call(who, name, "publish", partial(topic.publish, value))
             if receipt is not None:
-                for operation in handed:
-                    history.record(machine.number, "call", who, operation, name, detail="handing over")
+                history.record(machine.number, "call", who, handed[0], name, detail="handing over")
+                self._unasked.append((who, name, handed[1]))
+                if self._has_joined:
+                    self._ask_to_hand_over(machine)
             await trio.sleep(max(0.01, self.workload.pause_s))
+
+    def _ask_to_hand_over(self, machine: Machine) -> None:
+        """The consumer of all topics, which has joined, is to be handed what was published."""
+        for who, name, operation in self._unasked:
+            self.world.history.record(machine.number, "call", who, operation, name, detail="handing over")
+        self._unasked.clear()
 
     async def _consume(self, machine: Machine, topic: Any, group: str) -> None:
         """Record what is handed over; who reads the failing topic, too, meets its errors, and goes on."""
@@ -221,6 +234,9 @@ class _Clients:
         while True:
             try:
                 async with topic.subscribe(group) as consumer:
+                    if group == TOGETHER:
+                        self._has_joined = True
+                        self._ask_to_hand_over(machine)
                     while True:
                         message = None
                         with suppress(CallboardError):

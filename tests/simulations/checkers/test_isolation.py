@@ -38,3 +38,23 @@ def test_a_machine_that_ends_answers_nothing(script):
     script.at(0.5).cut().at(9.0)
     call(script, "orders", 0.1)
     assert not broken(script)
+
+
+def test_a_later_delivery_is_no_late_answer(script):
+    """What was handed over in time may come again at any time, also on the next machine."""
+    call(script, "orders", 0.1)
+    operation = script.history.entries[-1].operation
+    script.at(5.0)
+    script.history.record(script.machine, "answer", "user", operation, "orders")
+    script.cut().at(9.0)
+    script.history.record(script.machine, "answer", "user", operation, "orders")
+    assert not broken(script)
+
+
+def test_what_the_next_machine_answers_was_not_late(script):
+    """A call that its machine's end cut short was not late when a message is handed over after that."""
+    call(script, "orders", None)
+    operation = script.history.entries[-1].operation
+    script.at(0.5).cut().at(9.0)
+    script.history.record(script.machine, "answer", "user", operation, "orders")
+    assert not broken(script)

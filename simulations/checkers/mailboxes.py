@@ -269,7 +269,7 @@ class _Watch:
         mailbox.again = None  # a question that was put back fails
         if entry.kind == "ActorEnded":
             mailbox.waiting.clear()
-            mailbox.stopped_life = -1  # another actor of its path counts its lives from 1
+            mailbox.life, mailbox.stopped_life = 0, -1  # another actor of its path counts its lives from 1
         for number, message in mailbox.open.items():
             self._woken[number] = (entry.time, message)
 

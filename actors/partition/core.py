@@ -114,9 +114,8 @@ class PartitionCore:
                 delivery.void_all_leases()
             delivery.skip(0, self.start_offset)
         carried.known({group.group_id: group.delivery.next_lease_id for group in self._groups.values()})
-        for group_id, lease in carried.undelivered:
-            delivery = self._groups[group_id].delivery
-            delivery.release(lease.lease_id, [row[:2] for row in lease.ranges], now)
+        for group_id, lease_id, ranges in carried.undelivered:
+            self._groups[group_id].delivery.release(lease_id, ranges, now)
         for group in self._groups.values():
             self._has_changed(group, now, urgent=False)
         self._arm(self.states.next_deadline())
@@ -125,7 +124,8 @@ class PartitionCore:
         """The core is given up. Leases that nobody has heard of are carried on, to be released."""
         for group in self._groups.values():
             self._carried.undelivered += [
-                (group.group_id, pending.lease) for pending in group.pending.values()
+                (group.group_id, lease_id, _offsets(pending.lease))
+                for lease_id, pending in group.pending.items()
             ]
             group.pending.clear()
             if group.choice is not None:
@@ -418,7 +418,7 @@ class PartitionCore:
         Else a consumer would have to give back, unused, whatever takes half of a visibility timeout to be read.
         """
         lease, group = pending.lease, pending.group
-        timeout = (group.settings or c.DeliverySettings()).visibility_timeout
+        timeout = group.visibility_timeout
         deadline = now + timeout
         is_late = deadline - lease.deadline > timeout * LATE
         if is_late and group.delivery.extend(lease.lease_id, deadline, now):
@@ -448,15 +448,14 @@ class PartitionCore:
         self.delivered(pending)
         group, lease = pending.group, pending.lease
         if self._groups.get(group.group_id) is group:
-            self._give_back(group, lease, [(start, stop) for start, stop, _ in lease.ranges], now)
+            self._give_back(group, lease, _offsets(lease), now)
             self._has_changed(group, now, urgent=False)
             self._notify(group, now)
 
-    def _give_back(self, group: Group, lease: Lease, ranges: list[tuple[int, int]], now: float) -> None:
+    def _give_back(self, group: Group, lease: Lease, ranges: list[OffsetRange], now: float) -> None:
         """Release what no consumer has heard of. Until that is journalled, another core has to do it again."""
         group.delivery.release(lease.lease_id, ranges, now)
-        rows = tuple((start, stop, 0) for start, stop in ranges)
-        self._carried.undelivered.append((group.group_id, lease._replace(ranges=rows)))
+        self._carried.undelivered.append((group.group_id, lease.lease_id, ranges))
 
     def records_lost(self, start: int, stop: int, now: float) -> None:
         """The log holds nothing at these offsets: settle them for every group, except where a consumer has them."""
@@ -534,7 +533,7 @@ class PartitionCore:
         kept = group.delivery.extend(message.lease_id, deadline, now)
         if kept:
             self._arm(deadline)
-            timeout = (group.settings or c.DeliverySettings()).visibility_timeout
+            timeout = group.visibility_timeout
             if message.seconds > timeout:
                 self._carried.extend(key, deadline, now)
             else:
@@ -636,7 +635,7 @@ class PartitionCore:
     @staticmethod
     def _keep_pending(group: Group, now: float) -> None:
         """A lease does not run out while its records are read: its consumer waits for them."""
-        timeout = (group.settings or c.DeliverySettings()).visibility_timeout
+        timeout = group.visibility_timeout
         for lease_id in group.pending:
             lease = group.delivery.lease_of(lease_id)
             if lease is not None and lease.deadline <= now:
@@ -668,3 +667,8 @@ class PartitionCore:
         journal = self.journal
         journal.changed[group.group_id] = group
         journal.due.at = min(journal.due.at, 0.0 if urgent else now + LINGER_S)
+
+
+def _offsets(lease: Lease) -> list[OffsetRange]:
+    """What a lease covers."""
+    return [(start, stop) for start, stop, _ in lease.ranges]

@@ -94,6 +94,11 @@ class Group:
     unknown_fields: dict[str, Any] = attrs.field(factory=dict)
     """What a later version knows of the group."""
 
+    @property
+    def visibility_timeout(self) -> float:
+        """How long a lease lasts that begins now, in seconds."""
+        return (self.settings or DeliverySettings()).visibility_timeout
+
     def nack(
         self,
         lease_id: int,
@@ -158,8 +163,8 @@ class Carried:
     """By group's and consumer's id: the generation that its fetches must not be below."""
     first_leases: dict[int, int] = attrs.field(factory=dict)
     """By group's id: the first lease that this process can have given."""
-    undelivered: list[tuple[int, Lease]] = attrs.field(factory=list)
-    """Leases (with their group's id), or parts of them, that no consumer has heard of, and the journal may hold."""
+    undelivered: list[tuple[int, int, list[OffsetRange]]] = attrs.field(factory=list)
+    """By group's and lease's id: what of a lease no consumer has heard of, while the journal may hold it."""
     _given_back: int = 0
     """How many of these were given back before the journal's last commit ended."""
     sift_at: int = EXTENDED_SIFT_AT
@@ -176,11 +181,7 @@ class Carried:
 
     def known(self, next_leases: dict[int, int]) -> None:
         """The next leases by group id, by the journal: the id of what it does not hold is given to others."""
-        self.undelivered = [
-            (group_id, lease)
-            for group_id, lease in self.undelivered
-            if lease.lease_id < next_leases.get(group_id, 0)
-        ]
+        self.undelivered = [row for row in self.undelivered if row[1] < next_leases.get(row[0], 0)]
         self._given_back = 0
 
     def journalled(self) -> None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import pathlib
+import shutil
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from types import ModuleType
 from typing import Any
 
 import attrs
@@ -60,6 +65,57 @@ def nasa_log() -> pathlib.Path:
     if os.environ.get("CI") == "true":
         pytest.fail(message)
     pytest.skip(message)
+
+
+@pytest.fixture
+def browse(tmp_path: pathlib.Path) -> Callable[..., str]:
+    """What a browser makes of a page: the document after its script ran, from disk and without a network."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    chromium = next(filter(None, map(shutil.which, names)), None)
+    if chromium is None:
+        pytest.skip("NO BROWSER: chromium is not installed, so nobody saw the report drawn")
+
+    def document_of(page: str, fragment: str = "", *options: str) -> str:
+        path = tmp_path / "report.html"
+        path.write_text(page, encoding="utf-8")
+        done = subprocess.run(
+            [
+                chromium,
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-dev-shm-usage",
+                "--host-resolver-rules=MAP * ~NOTFOUND",
+                "--window-size=1400,900",
+                f"--user-data-dir={tmp_path / 'profile'}",
+                *options,
+                "--dump-dom",
+                f"{path.as_uri()}{fragment}",
+            ],
+            capture_output=True,
+            timeout=120,
+            check=False,
+            text=True,
+        )
+        assert "<body" in done.stdout, done.stderr[-2000:]
+        return done.stdout
+
+    return document_of
+
+
+@pytest.fixture(scope="session")
+def script_of() -> Callable[[pathlib.Path], ModuleType]:
+    """Import a script that lies beside tests, and is no part of a package."""
+
+    def module_at(path: pathlib.Path) -> ModuleType:
+        spec = importlib.util.spec_from_file_location(f"script_{path.stem}", path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    return module_at
 
 
 @attrs.define

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 
-def test_generated_pages_have_not_drifted(docs: Path) -> None:
+def test_generated_pages_have_not_drifted(docs: Path, script_of: Callable[[Path], ModuleType]) -> None:
     """Every page in docs/generate.py lies in the repository as it would be written now."""
-    spec = importlib.util.spec_from_file_location("docs_generate", docs / "generate.py")
-    assert spec is not None
-    assert spec.loader is not None
-    generate = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(generate)
+    generate = script_of(docs / "generate.py")
     stale = [name for name, make in generate.PAGES.items() if make() != _content(docs / name)]
     assert stale == [], "run: python docs/generate.py"
 

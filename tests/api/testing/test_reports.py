@@ -5,17 +5,12 @@ from __future__ import annotations
 import html.parser
 import json
 import re
-import shutil
-import subprocess
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest_plugins = ["pytester"]
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 HASTY_WORKER = """
 from callboard.simulations.faults import At, Plan, PowerCut
@@ -96,25 +91,6 @@ class Body(html.parser.HTMLParser):
             self.attributes = dict(attrs)
 
 
-def browse(page: str, folder: Path, fragment: str = "") -> str:
-    """The document after its script ran, from disk and without a network."""
-    if CHROMIUM is None:
-        pytest.skip("NO BROWSER: chromium is not installed, so nobody saw the report drawn")
-    path = folder / "report.html"
-    path.write_text(page, encoding="utf-8")
-    options = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1400,900")
-    quiet = ("--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={folder / 'profile'}")
-    done = subprocess.run(
-        [CHROMIUM, "--headless", *options, *quiet, "--dump-dom", f"{path.as_uri()}{fragment}"],
-        capture_output=True,
-        timeout=120,
-        check=False,
-        text=True,
-    )
-    assert "<body" in done.stdout, done.stderr[-2000:]
-    return done.stdout
-
-
 def test_messages_are_arrows_from_task_to_task(report_of: Callable[[str], str]) -> None:
     """A lane for each task, an arrow from each publish to its deliveries, the machine's outage, the broken promise."""
     data = data_of(report_of(HASTY_WORKER))
@@ -132,23 +108,27 @@ def test_messages_are_arrows_from_task_to_task(report_of: Callable[[str], str]) 
     assert "[test_it.py:" in broken[4]
 
 
-def test_a_browser_draws_the_timeline_of_a_test(report_of: Callable[[str], str], tmp_path: Path) -> None:
+def test_a_browser_draws_the_timeline_of_a_test(
+    report_of: Callable[[str], str], browse: Callable[..., str]
+) -> None:
     """No script fails, the broken promise is selected, and a link leads to a delivery with its line."""
     page = report_of(HASTY_WORKER)
     delivered = next(entry[0] for entry in data_of(page)["entries"] if entry[3] == "delivered")
-    body = Body(document := browse(page, tmp_path)).attributes
+    body = Body(document := browse(page)).attributes
     assert "data-error" not in body, body
     assert re.fullmatch(r"\d+ entries, \d+ lanes, [1-9]\d* arrows", str(body["data-ready"]))
     details = document.partition('id="details"')[2]
     assert "found a promise broken" in details
-    details = browse(page, tmp_path, f"#entry={delivered}").partition('id="details"')[2]
+    details = browse(page, f"#entry={delivered}").partition('id="details"')[2]
     assert "consumer worker of shipping was handed orders/0@0" in details
     assert "comes from entry" in details
 
 
-def test_a_deadlock_stands_at_the_top_of_its_report(report_of: Callable[[str], str], tmp_path: Path) -> None:
+def test_a_deadlock_stands_at_the_top_of_its_report(
+    report_of: Callable[[str], str], browse: Callable[..., str]
+) -> None:
     """Tasks, lines, locks and the circle are in the page's head, before the story."""
-    document = browse(report_of(DEADLOCK), tmp_path)
+    document = browse(report_of(DEADLOCK))
     assert "data-error" not in Body(document).attributes
     head = document.partition("<main")[0]
     assert "transfer waits at test_it.py:" in head

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -10,14 +10,9 @@ import pytest
 
 
 @pytest.fixture(scope="module")
-def branches() -> ModuleType:
+def branches(script_of: Callable[[Path], ModuleType]) -> ModuleType:
     """`branches.py`, which a script imports that is no part of the package."""
-    spec = importlib.util.spec_from_file_location("branches", Path(__file__).with_name("branches.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script_of(Path(__file__).with_name("branches.py"))
 
 
 def test_what_need_not_be_reached_is_in_the_code(branches: ModuleType) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -10,12 +10,6 @@ import pytest
 
 
 @pytest.fixture(scope="session")
-def planting() -> ModuleType:
+def planting(script_of: Callable[[Path], ModuleType]) -> ModuleType:
     """`planting.py`, which scripts import that have not imported the product."""
-    path = Path(__file__).with_name("planting.py")
-    spec = importlib.util.spec_from_file_location("planting", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script_of(Path(__file__).with_name("planting.py"))

@@ -5,13 +5,8 @@ from __future__ import annotations
 import html.parser
 import json
 import re
-import shutil
-import subprocess
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from callboard.simulations.faults import At, Plan, PowerCut
 from callboard.simulations.history import History
@@ -19,7 +14,6 @@ from callboard.simulations.search.report_html import ENTRIES_MAX, report_page
 from callboard.simulations.search.story import tell
 from callboard.simulations.violations import Violation
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 HOSTILE = "</script><script>document.body.dataset.error='ran'</script><img src=x onerror=\"alert(1)\">{{DATA}}\u2028'"
 
 
@@ -118,43 +112,14 @@ def test_a_run_without_history_has_a_page(made: Callable[..., Any]) -> None:
     assert data_of(page)["entries"] == []
 
 
-def browse(page: str, folder: Path, fragment: str = "", *options: str) -> str:
-    """The document after its script ran, from disk and without a network."""
-    if CHROMIUM is None:
-        pytest.skip("NO BROWSER: chromium is not installed, so nobody saw the report drawn")
-    path = folder / "report.html"
-    path.write_text(page, encoding="utf-8")
-    done = subprocess.run(
-        [
-            CHROMIUM,
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-dev-shm-usage",
-            "--host-resolver-rules=MAP * ~NOTFOUND",
-            "--window-size=1400,900",
-            f"--user-data-dir={folder / 'profile'}",
-            *options,
-            "--dump-dom",
-            f"{path.as_uri()}{fragment}",
-        ],
-        capture_output=True,
-        timeout=120,
-        check=False,
-        text=True,
-    )
-    assert "<body" in done.stdout, done.stderr[-2000:]
-    return done.stdout
-
-
 def body_of(document: str) -> dict[str, str | None]:
     """The attributes of the body, where the script says how it went."""
     return next(attributes for tag, attributes in Elements(document).found if tag == "body")
 
 
-def test_a_browser_draws_ten_thousand_entries(made: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_browser_draws_ten_thousand_entries(made: Callable[..., Any], browse: Callable[..., str]) -> None:
     """All entries, lanes and arrows are taken, the broken promise is selected, and no script failed."""
-    document = browse(page_of(made, count=5_000), tmp_path)
+    document = browse(page_of(made, count=5_000))
     body = body_of(document)
     assert "data-error" not in body, body
     assert body["data-ready"] == "10004 entries, 4 lanes, 5000 arrows"
@@ -162,24 +127,26 @@ def test_a_browser_draws_ten_thousand_entries(made: Callable[..., Any], tmp_path
     assert "consumer c0 of billing was handed orders/0@1" in document.partition('id="details"')[2]
 
 
-def test_a_link_leads_to_an_entry(made: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_link_leads_to_an_entry(made: Callable[..., Any], browse: Callable[..., str]) -> None:
     """The fragment names an entry, whose details are shown."""
-    document = browse(page_of(made), tmp_path, "#entry=41")
+    document = browse(page_of(made), "#entry=41")
     details = document.partition('id="details"')[2].partition("</main>")[0]
     assert "the power of machine 1 was cut" in details
 
 
-def test_a_browser_runs_nothing_of_the_runs_text(made: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_browser_runs_nothing_of_the_runs_text(
+    made: Callable[..., Any], browse: Callable[..., str]
+) -> None:
     """Hostile text is shown as text: no script of it ran, no element came of it."""
-    document = browse(page_of(made, detail=HOSTILE), tmp_path)
+    document = browse(page_of(made, detail=HOSTILE))
     body = body_of(document)
     assert "data-error" not in body, body
     assert str(body["data-ready"]).startswith("44 entries")
     assert "<img" not in document
 
 
-def test_an_empty_run_is_drawn_too(made: Callable[..., Any], tmp_path: Path) -> None:
+def test_an_empty_run_is_drawn_too(made: Callable[..., Any], browse: Callable[..., str]) -> None:
     """Without a single entry the script still gets to its end."""
-    body = body_of(browse(empty_page(made), tmp_path))
+    body = body_of(browse(empty_page(made)))
     assert "data-error" not in body, body
     assert str(body["data-ready"]).startswith("0 entries")

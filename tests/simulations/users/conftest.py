@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -11,12 +10,6 @@ import pytest
 
 
 @pytest.fixture(scope="session")
-def bugs() -> ModuleType:
+def bugs(script_of: Callable[[Path], ModuleType]) -> ModuleType:
     """`bugs.py`, which is a script as well."""
-    spec = importlib.util.spec_from_file_location("users_bugs", Path(__file__).with_name("bugs.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return script_of(Path(__file__).with_name("bugs.py"))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+from collections.abc import Iterable
 from importlib import import_module
 from typing import Any, Final
 
@@ -87,6 +88,11 @@ def _problems(scenario: Any) -> list[str]:
     except Exception as error:  # noqa: BLE001 - the method is the program's
         problems.append(f"its workload(entropy) does not draw what can be stored: {error}")
     return problems
+
+
+def packages_of(names: Iterable[str]) -> set[str]:
+    """The packages that hold the programs' scenarios among these names."""
+    return {name.partition(SEPARATOR)[0].partition(".")[0] for name in names if is_of_a_program(name)}
 
 
 def weight_of(name: str, weights: dict[str, Weight]) -> Weight:

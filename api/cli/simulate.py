@@ -16,7 +16,7 @@ from callboard.cli.files import check_target, code_fingerprint, copy_file, cores
 from callboard.cli.group import run
 from callboard.cli.options import json_option
 from callboard.cli.output import print_json, say, show
-from callboard.cli.scenarios import find_scenario, is_of_a_program, weight_of
+from callboard.cli.scenarios import find_scenario, packages_of, weight_of
 from callboard.cli.simulate_checks import check_determinism, explore, prove
 from callboard.cli.simulate_pool import one_worker
 from callboard.cli.simulate_show import scenario_table, searched_lines, searched_to_dict
@@ -146,12 +146,6 @@ def _check_names(names: Iterable[str]) -> list[str]:
     return wanted or list(known)
 
 
-def _fingerprint(names: Iterable[str]) -> str:
-    return code_fingerprint(
-        {name.partition(":")[0].partition(".")[0] for name in names if is_of_a_program(name)}
-    )
-
-
 def _expected_faults(names: Iterable[str]) -> set[str]:
     """The labels of all faults that these scenarios can draw."""
     found = (find_scenario(name) for name in names if name != MACHINES)
@@ -196,7 +190,8 @@ def _sweep(scenarios: tuple[str, ...], jobs: int, as_json: bool, given: dict[str
         dealt = shares(seeds, shared, {name: known[name].least for name in names} if is_standard else None)
         # So many seeds of a scenario take about a second.
         sizes = {name: min(50, max(1, round(1.0 / max(known[name].cost_s, 0.01)))) for name in names}
-    sweep = Sweep(dealt, given["first_seed"], f"{callboard.__version__} {_fingerprint(scenarios)}")
+    code = code_fingerprint(packages_of(scenarios))
+    sweep = Sweep(dealt, given["first_seed"], f"{callboard.__version__} {code}")
     search = Search(
         sweep=sweep,
         folder=given["state"],

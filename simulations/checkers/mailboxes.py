@@ -76,7 +76,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     if terms.tree is None:
         return []
     found: list[Violation] = []
-    watch = _Watch(terms.tree, found)
+    watch = _MailboxCheck(terms.tree, found)
     for entry in history.entries:
         watch.see(entry)
     return found
@@ -93,7 +93,7 @@ def specs_of(tree: SupervisorSpec) -> dict[str, ChildSpec]:
     }
 
 
-class _Watch:
+class _MailboxCheck:
     """Follows one tree after the other."""
 
     def __init__(self, tree: SupervisorSpec, found: list[Violation]) -> None:

@@ -204,7 +204,7 @@ class _Group:
                     self.moved(place, state, min(state.at, now))
 
 
-class _Watch:
+class _PromptnessCheck:
     """Follows a history."""
 
     def __init__(self, history: History, terms: Terms) -> None:
@@ -539,6 +539,6 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     """One violation per message and operation that is late."""
     if terms.beyond or terms.drops_unread:
         return []
-    watch = _Watch(history, terms)
+    watch = _PromptnessCheck(history, terms)
     watch.follow()
     return watch.found

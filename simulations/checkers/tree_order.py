@@ -119,15 +119,15 @@ def _above(tree: TreeState, leaf: Leaf, entry: HistoryEntry) -> str:
 def _stops(tree: TreeState, leaf: Leaf, entry: HistoryEntry) -> str:
     team = leaf.team
     if leaf.mark is None:
-        return f"{leaf.path} is stopped, and nobody had a reason" if leaf.wish is None else ""
-    if leaf.wish is not None or leaf.is_to_end or leaf not in team.leaves:
+        return f"{leaf.path} is stopped, and nobody had a reason" if leaf.requested_at is None else ""
+    if leaf.requested_at is not None or leaf.is_to_end or leaf not in team.leaves:
         return ""
     is_closing = tree.closing is not None or team.closing is not None
     if ASKED in leaf.marks or (not is_closing and not leaf.marks):
         return ""
     for other in team.after(leaf):
         side_by_side = not leaf.spec.awaited and not other.spec.awaited
-        if other.lives and not side_by_side and other.wish is None and not other.is_to_end:
+        if other.lives and not side_by_side and other.requested_at is None and not other.is_to_end:
             return f"{leaf.path} is stopped before {other.path}, which comes after it"
     if team.closing is not None or tree.closing is None or leaf.is_disturbed:
         return ""
@@ -143,14 +143,14 @@ def _ends(tree: TreeState, leaf: Leaf, entry: HistoryEntry, *, is_quick: bool) -
     if not leaf.lives:
         return ""
     is_killed = entry.kind == "IncarnationCrashed" and entry.detail == "killed"
-    if is_killed and "kill asked" not in leaf.wishes:
+    if is_killed and "kill asked" not in leaf.requests:
         if leaf.mark is None:
             return f"{leaf.path} is killed, and nobody had a reason"
         if now < leaf.mark + grace_s - SLACK_S:
             return (
                 f"{leaf.path} is killed after {now - leaf.mark:g} s at most, and its grace is {grace_s:g} s"
             )
-    late = leaf.mark is not None and leaf.wish is None and leaf.stop_at is not None and is_quick
+    late = leaf.mark is not None and leaf.requested_at is None and leaf.stop_at is not None and is_quick
     if late and leaf.stop_at is not None and now > leaf.stop_at + grace_s + SLACK_S:
         return f"{leaf.path} has taken {now - leaf.stop_at:g} s to stop, and its grace is {grace_s:g} s"
     return ""

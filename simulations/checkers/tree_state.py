@@ -1,8 +1,8 @@
 """A tree of actors as its history tells it: who lives, who is to stop and why, and when teams end and begin again.
 
 A *team* is a supervisor of actors; all teams are children of the root. A *mark* says that supervision has a reason to
-end a life (and when it got it); a *wish* that a client, or the actor itself, has one. Marks of one instant may come
-before or after what they are about: a history tells of effects, and several happen at one virtual instant.
+end a life (and when it got it); a *request* is one of a client, or of the actor itself, to end it. Marks of one instant
+may come before or after what they are about: a history tells of effects, and several happen at one virtual instant.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RESTARTS: Final[dict[str, tuple[str, ...]]] = {
 """By kind of restart: after which ends an actor is restarted."""
 ASKED: Final = "asked"
 CLOSING: Final = "closing"
-WISHES: Final = ("stop asked", "kill asked", "stops itself")
+REQUESTS: Final = ("stop asked", "kill asked", "stops itself")
 TOLD: Final = (
     "tree begins",
     "tree ended",
@@ -43,7 +43,7 @@ TOLD: Final = (
     "stop child asked",
     "add child asked",
     "note",
-    *WISHES,
+    *REQUESTS,
 )
 """Kinds of entries that say something about a tree."""
 
@@ -89,8 +89,8 @@ class Leaf:
     """Another one of its team has ended in this life of its own, and it is restarted with that one."""
     was_expected: bool = False
     """Whether supervision had asked for the end of its last life."""
-    wish: float | None = None
-    wishes: set[str] = attrs.Factory(set)
+    requested_at: float | None = None
+    requests: set[str] = attrs.Factory(set)
     asked: float = -1.0
     """When a client last asked its supervisor for something about it."""
     is_to_end: bool = False
@@ -224,8 +224,8 @@ class TreeState:
                 if leaf in leaf.team.leaves:
                     leaf.team.leaves.remove(leaf)
             case "stop asked" | "kill asked" | "stops itself":
-                leaf.wish = now
-                leaf.wishes.add(entry.kind)
+                leaf.requested_at = now
+                leaf.requests.add(entry.kind)
 
     def _begins(self, leaf: Leaf, entry: HistoryEntry) -> None:
         team, now = leaf.team, entry.time
@@ -240,9 +240,9 @@ class TreeState:
         leaf.keep_marks(
             lambda why, mark: why == CLOSING or not (mark.is_of_life or mark.time < now - SLACK_S)
         )
-        if leaf.wish is not None and leaf.wish < now - SLACK_S:
-            leaf.wish = None
-            leaf.wishes.clear()
+        if leaf.requested_at is not None and leaf.requested_at < now - SLACK_S:
+            leaf.requested_at = None
+            leaf.requests.clear()
 
     def _reopen(self, team: Team, now: float) -> None:
         team.closing, team.began = None, now
@@ -250,7 +250,7 @@ class TreeState:
             team.blurred = None
         for leaf in team.leaves:
             leaf.is_settled = leaf.has_failed = False
-            leaf.wish = leaf.due = None
+            leaf.requested_at = leaf.due = None
             leaf.keep_marks(lambda why, mark: why == CLOSING or mark.time >= now - SLACK_S)
         for leaf in self.leaves.values():
             if leaf.team is team and leaf not in team.leaves:

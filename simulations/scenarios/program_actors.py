@@ -18,19 +18,16 @@ import trio
 from callboard.actors.kernel import Actor, ActorStart, Batch, Context, DurableActor, Envelope, Reply
 from callboard.log.errors import CallboardError
 from callboard.simulations.scenarios.actor_plans import ActorPlan
+from callboard.simulations.scenarios.actor_workload import Poisoned
 
 if TYPE_CHECKING:
     from callboard.simulations.world import World
 
-WISHES: Final = ("answer", "answer", "sleep", "persist", "persist", "defer", "refuse", "later")
+WORK: Final = ("answer", "answer", "sleep", "persist", "persist", "defer", "refuse", "later")
 """What a message may ask for: an answer, at once, after a while, after a write, from a task; a refusal."""
 EVENTS_MAX: Final = 3
 BATCH: Final = "of a batch"
 """A message that left the hand in a batch: the actor is not free yet."""
-
-
-class Poisoned(Exception):
-    """What an actor raises when it is told to crash."""
 
 
 class Refused(CallboardError):
@@ -39,16 +36,16 @@ class Refused(CallboardError):
 
 @attrs.frozen
 class Order:
-    """A message of a client: `wish` is one of `WISHES`, or "crash", "crash late", "crash beside", "stop"."""
+    """A message of a client: `work` is one of `WORK`, or "crash", "crash late", "crash beside", "stop"."""
 
     number: int
-    wish: str = "answer"
+    work: str = "answer"
     for_s: float = 0.0
     events: int = 1
 
 
 @attrs.define
-class Surroundings:
+class ActorSurroundings:
     """What an actor of one machine knows of the run."""
 
     world: World
@@ -67,7 +64,7 @@ class Surroundings:
 class Told(Protocol):
     """What the kinds of actors have in common."""
 
-    around: Surroundings
+    around: ActorSurroundings
     context: Context[Order]
 
     async def write(self, order: Order) -> None:
@@ -98,19 +95,19 @@ async def obey(actor: Told, order: Order) -> int:
     """Do what the order says, but for answering it."""
     around, context = actor.around, actor.context
     path, life = context.path, context.incarnation
-    if order.wish == "crash":
+    if order.work == "crash":
         raise Poisoned(f"order {order.number}")
     await trio.sleep(around.handling_s)
-    if order.wish in ("sleep", "crash late"):
+    if order.work in ("sleep", "crash late"):
         await trio.sleep(order.for_s)
-    if order.wish == "crash late":
+    if order.work == "crash late":
         raise Poisoned(f"order {order.number}, late")
-    if order.wish == "persist":
+    if order.work == "persist":
         await actor.write(order)
-    if order.wish == "stop":
+    if order.work == "stop":
         around.tell("stops itself", path, number=order.number, life=life)
         context.stop()
-    if order.wish == "crash beside":
+    if order.work == "crash beside":
         context.start_task(crash_after, order.for_s, name="crash beside")
     return order.number
 
@@ -133,7 +130,7 @@ def give(actor: Told, order: Order, reply: Reply | None) -> None:
         return
     around, context = actor.around, actor.context
     around.tell("replied", context.path, number=order.number, life=context.incarnation)
-    if order.wish == "refuse":
+    if order.work == "refuse":
         reply.fail(Refused("no", order=order.number))
     else:
         reply.answer(order.number)
@@ -142,7 +139,7 @@ def give(actor: Told, order: Order, reply: Reply | None) -> None:
 class Plain(Actor[Order]):
     """One message after the other."""
 
-    def __init__(self, around: Surroundings, plan: ActorPlan) -> None:
+    def __init__(self, around: ActorSurroundings, plan: ActorPlan) -> None:
         self.around = around
         self.plan = plan
 
@@ -155,9 +152,9 @@ class Plain(Actor[Order]):
         around, path, life = self.around, self.context.path, self.context.incarnation
         around.tell("handled", path, number=message.number, life=life)
         await obey(self, message)
-        if message.wish in ("defer", "later", "refuse"):
+        if message.work in ("defer", "later", "refuse"):
             reply = self.context.defer_reply()
-            if message.wish == "refuse":
+            if message.work == "refuse":
                 give(self, message, reply)
             else:
                 self.context.start_task(answer_later, self, message, reply, name="answers later")
@@ -175,7 +172,7 @@ class Plain(Actor[Order]):
         """Nothing: this one has no journal."""
 
 
-class Batches(Plain):
+class BatchedOrders(Plain):
     """All that waits, and then the answers."""
 
     async def receive_batch(self, batch: Batch[Order]) -> None:
@@ -187,13 +184,13 @@ class Batches(Plain):
                 around.tell("done", path, number=taken[-1].message.number, life=life, detail=BATCH)
             taken.append(envelope)
             around.tell("handled", path, number=envelope.message.number, life=life)
-            if envelope.message.wish.startswith(("crash", "stop")):
+            if envelope.message.work.startswith(("crash", "stop")):
                 await obey(self, envelope.message)
         if taken:
             around.tell("done", path, number=taken[-1].message.number, life=life, detail=BATCH)
         await trio.sleep(around.handling_s)
         for envelope in taken:
-            if envelope.message.wish == "later" and envelope.reply is not None:
+            if envelope.message.work == "later" and envelope.reply is not None:
                 self.context.start_task(
                     answer_later, self, envelope.message, envelope.reply, name="answers later"
                 )
@@ -202,10 +199,10 @@ class Batches(Plain):
         around.tell("free", path, life=life)
 
 
-class Account(DurableActor[Order, "list[int]"]):
+class DurableOrders(DurableActor[Order, "list[int]"]):
     """Keeps the numbers of all orders that were to be written."""
 
-    def __init__(self, around: Surroundings, plan: ActorPlan) -> None:
+    def __init__(self, around: ActorSurroundings, plan: ActorPlan) -> None:
         self.around = around
         self.plan = plan
         self.snapshot_every = max(1, plan.snapshot_every)
@@ -250,7 +247,7 @@ class Account(DurableActor[Order, "list[int]"]):
 class _Function:
     """What a function of an actor shares with the others."""
 
-    def __init__(self, around: Surroundings, context: Context[Order]) -> None:
+    def __init__(self, around: ActorSurroundings, context: Context[Order]) -> None:
         self.around = around
         self.context = context
 
@@ -258,7 +255,7 @@ class _Function:
         """Nothing: this one has no journal."""
 
 
-def function(around: Surroundings, plan: ActorPlan) -> ActorStart:
+def function(around: ActorSurroundings, plan: ActorPlan) -> ActorStart:
     """An actor that is a function."""
 
     async def loop(context: Context[Order]) -> None:
@@ -272,7 +269,7 @@ def function(around: Surroundings, plan: ActorPlan) -> ActorStart:
                 is_in_order = False
                 around.tell("handled", path, number=message.number, life=life)
                 await obey(actor, message)
-                if message.wish == "later" and reply is not None:
+                if message.work == "later" and reply is not None:
                     context.start_task(answer_later, actor, message, reply, name="answers later")
                 else:
                     give(actor, message, reply)
@@ -284,16 +281,16 @@ def function(around: Surroundings, plan: ActorPlan) -> ActorStart:
     return loop
 
 
-def maker(around: Surroundings) -> Callable[[str, ActorPlan], ActorStart]:
+def maker(around: ActorSurroundings) -> Callable[[str, ActorPlan], ActorStart]:
     """What starts the actors of a machine."""
 
     def make(_: str, plan: ActorPlan) -> ActorStart:
         if plan.kind == "function":
             return function(around, plan)
         if plan.kind == "durable":
-            return lambda: Account(around, plan)
+            return lambda: DurableOrders(around, plan)
         if plan.kind == "batch":
-            return lambda: Batches(around, plan)
+            return lambda: BatchedOrders(around, plan)
         return lambda: Plain(around, plan)
 
     return make

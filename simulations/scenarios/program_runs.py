@@ -32,15 +32,14 @@ from callboard.simulations.scenarios.actor_plans import (
     name_of,
     spec_of,
 )
-from callboard.simulations.scenarios.actor_workload import RunningSystem
+from callboard.simulations.scenarios.actor_workload import Poisoned, RunningSystem
 from callboard.simulations.scenarios.draws import between, limits_of, one_of
 from callboard.simulations.scenarios.program_actors import (
     EVENTS_MAX,
-    WISHES,
+    WORK,
+    ActorSurroundings,
     Order,
-    Poisoned,
     Refused,
-    Surroundings,
     maker,
 )
 from callboard.supervision import Supervisor, System, open_system
@@ -127,7 +126,7 @@ class Program:
         self.is_done = False
         names = [f"client-{number}" for number in range(1, max(1, traffic.clients) + 1)]
         self._clients = {name: world.entropy.fork(name) for name in names}
-        around = Surroundings(world, 0, 0.0, 0, Counter())
+        around = ActorSurroundings(world, 0, 0.0, 0, Counter())
         spec = spec_of(traffic, maker(around), self.limits)
         self.terms = Terms(
             retries_in_hand=max(
@@ -197,7 +196,7 @@ class Program:
     async def _session(self, machine: Machine) -> None:
         """Open the tree, let clients work on it, and close it."""
         world, traffic = self.world, self.traffic
-        around = Surroundings(
+        around = ActorSurroundings(
             world,
             machine.number,
             max(0.0, traffic.handling_s),
@@ -329,12 +328,12 @@ class Program:
         traffic, number = self.traffic, self.numbers
         self.numbers += 1
         self.left -= 1
-        wish, for_s = one_of(entropy, WISHES), one_of(entropy, (0.01, 0.0, 0.1, 0.7))
+        work, for_s = one_of(entropy, WORK), one_of(entropy, (0.01, 0.0, 0.1, 0.7))
         if traffic.crash_every > 0 and number % traffic.crash_every == traffic.crash_every - 1:
-            wish = one_of(entropy, ("crash", "crash late", "crash beside"))
+            work = one_of(entropy, ("crash", "crash late", "crash beside"))
         elif traffic.stop_every > 0 and number % traffic.stop_every == traffic.stop_every - 1:
-            wish = "stop"
-        return Order(number, wish, for_s, between(entropy, 1, EVENTS_MAX))
+            work = "stop"
+        return Order(number, work, for_s, between(entropy, 1, EVENTS_MAX))
 
     async def _call(self, system: System, machine: int, call: str, entropy: SeededEntropy) -> None:
         """Something else than a message: to an actor, or its supervisor."""
@@ -361,7 +360,9 @@ class Program:
                 await supervisor.stop_child(name)
                 self._tell(machine, "child stopped", path)
                 index = next(index for index in range(len(plan.actors)) if name_of(index) == name)
-                around = Surroundings(self.world, machine, max(0.0, self.traffic.handling_s), 0, self.starts)
+                around = ActorSurroundings(
+                    self.world, machine, max(0.0, self.traffic.handling_s), 0, self.starts
+                )
                 spec = child_spec(path, plan.actors[index], plan, maker(around), self.limits)
                 self._tell(machine, "add child asked", path)
                 await supervisor.start_child(spec)
@@ -401,7 +402,7 @@ class _Sending:
             ref = self.system.actor(self.path)
         except CallboardError:
             return
-        tell("ask" if is_question else "tell", f"{way}: {self.order.wish}")
+        tell("ask" if is_question else "tell", f"{way}: {self.order.work}")
         world.probe("ask", self.path)
         try:
             with trio.CancelScope() as scope:
@@ -409,7 +410,7 @@ class _Sending:
                     scope.deadline = world.now + (0.01 if self.timeout is None else self.timeout)
                 answer = await self._sent(ref, way)
         except Refused:
-            tell("answered" if self.order.wish == "refuse" else "refused", "Refused")
+            tell("answered" if self.order.work == "refuse" else "refused", "Refused")
         except CallboardError as error:
             tell("unsure" if error.indefinite else "refused", type(error).__name__)
         except trio.Cancelled:

@@ -7,13 +7,20 @@ what; `steps.py` records which task goes on when; `calls.py` records what the pr
 
 from callboard.simulations.watching.calls import watched_calls
 from callboard.simulations.watching.steps import TaskSteps
-from callboard.simulations.watching.tasks import TaskNames, Waiting, code_at, shown_place, told, waiting_tasks
+from callboard.simulations.watching.tasks import (
+    TaskNames,
+    WaitingTask,
+    code_at,
+    shown_place,
+    told,
+    waiting_tasks,
+)
 from callboard.simulations.watching.watch import Watch
 
 __all__ = [
     "TaskNames",
     "TaskSteps",
-    "Waiting",
+    "WaitingTask",
     "Watch",
     "code_at",
     "shown_place",

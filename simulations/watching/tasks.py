@@ -146,7 +146,7 @@ def _short(name: str) -> str:
 
 
 @attrs.frozen
-class Waiting:
+class WaitingTask:
     """A task that waits: where, in the program if it is there, and for what."""
 
     name: str
@@ -177,14 +177,14 @@ class Waiting:
 
 def waiting_tasks(
     tasks: Iterable[trio.lowlevel.Task], name_of: Callable[[trio.lowlevel.Task], str]
-) -> list[Waiting]:
+) -> list[WaitingTask]:
     """Where each of `tasks` waits. Of those that are at no line of the program only its actors are told, unless all are
     such.
     """
     tasks = list(tasks)
     by_actor = {task.name: task for task in tasks if "/" in task.name and ": " not in task.name}
-    told: list[Waiting] = []
-    others: list[Waiting] = []
+    told: list[WaitingTask] = []
+    others: list[WaitingTask] = []
     for task in tasks:
         frames = [frame for _, frame in awaited(task)]
         found = described(task, frames, name_of, by_actor)
@@ -197,7 +197,7 @@ def described(
     frames: list[FrameType],
     name_of: Callable[[trio.lowlevel.Task], str],
     by_actor: Mapping[str, trio.lowlevel.Task] = {},
-) -> Waiting:
+) -> WaitingTask:
     """Where a task with these frames, outermost first, waits, and for what."""
     last = max((at for at, frame in enumerate(frames) if is_of_program(frame)), default=-1)
     where = str(place_of(frames[last])) if last >= 0 else ""
@@ -207,10 +207,10 @@ def described(
     wait = wait_of(task, frames[last + 1 :])
     on = [*wait.tasks, *(by_actor[path] for path in wait.actors if path in by_actor)]
     names = sorted(map(name_of, on), key=lambda name: (len(name), name))
-    return Waiting(name_of(task), where, wait, tuple(names), calls)
+    return WaitingTask(name_of(task), where, wait, tuple(names), calls)
 
 
-def told(waiting: Sequence[Waiting], *, with_code: bool = True) -> list[str]:
+def told(waiting: Sequence[WaitingTask], *, with_code: bool = True) -> list[str]:
     """A line for each task that waits, at most `WAITING_TOLD_MAX`, and one for a circle of those that wait."""
     lines = [each.words(with_code=with_code) for each in waiting[:WAITING_TOLD_MAX]]
     if len(waiting) > WAITING_TOLD_MAX:
@@ -221,7 +221,7 @@ def told(waiting: Sequence[Waiting], *, with_code: bool = True) -> list[str]:
     return lines
 
 
-def circle(waiting: Iterable[Waiting]) -> tuple[str, ...]:
+def circle(waiting: Iterable[WaitingTask]) -> tuple[str, ...]:
     """Names of tasks that wait for each other in a circle, the first again as the last; empty when there is none."""
     on = {each.name: each.on for each in waiting}
     for begin in on:

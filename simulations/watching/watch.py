@@ -15,7 +15,7 @@ from callboard.simulations.history import History, HistoryEntry
 from callboard.simulations.watching.tasks import (
     Place,
     TaskNames,
-    Waiting,
+    WaitingTask,
     frames_here,
     is_of_program,
     place_of,
@@ -45,13 +45,13 @@ class Watch:
         self.messages = Messages()
         self.is_over = False
         """Nothing is recorded any more: the run is being torn down."""
-        self.take_waiting: Callable[[trio.lowlevel.Task | None], Sequence[Waiting]] = lambda _: ()
+        self.take_waiting: Callable[[trio.lowlevel.Task | None], Sequence[WaitingTask]] = lambda _: ()
         """Looks where all tasks wait now, but for the one that is being stepped."""
         self.busy: dict[trio.lowlevel.Task, int] = {}
         """Tasks in an operation that the history tells of, and in how many."""
         self.stuck_at: HistoryEntry | None = None
         self.shown = Shown()
-        self._failures: list[tuple[BaseException, HistoryEntry, tuple[Waiting, ...]]] = []
+        self._failures: list[tuple[BaseException, HistoryEntry, tuple[WaitingTask, ...]]] = []
 
     # -- who, and where
 
@@ -132,12 +132,12 @@ class Watch:
         found = self._found(error)
         return None if found is None else found[0]
 
-    def waiting_of(self, error: BaseException | None) -> tuple[Waiting, ...]:
+    def waiting_of(self, error: BaseException | None) -> tuple[WaitingTask, ...]:
         """Where the other tasks waited then."""
         found = self._found(error)
         return () if found is None else found[1]
 
-    def _found(self, error: BaseException | None) -> tuple[HistoryEntry, tuple[Waiting, ...]] | None:
+    def _found(self, error: BaseException | None) -> tuple[HistoryEntry, tuple[WaitingTask, ...]] | None:
         mine = [] if error is None else list(leaves(error))
         found = (
             (entry, waiting)

@@ -20,7 +20,7 @@ from callboard.simulations.faults import NO_FAULTS, Plan
 from callboard.simulations.faults.injector import Injector, tasks_cancelled_by, waits_for_steps
 from callboard.simulations.history import History, HistoryEntry
 from callboard.simulations.violations import Violation
-from callboard.simulations.watching import TaskSteps, Waiting, Watch, told, watched_calls
+from callboard.simulations.watching import TaskSteps, WaitingTask, Watch, told, watched_calls
 from callboard.simulations.watching.watch import raised_at
 from callboard.simulations.world import schedulers
 from callboard.simulations.world.driver import MEMBER, Driver, TaskOwner
@@ -90,7 +90,7 @@ class Run:
     disk: MemoryDisk
     first: HistoryEntry | None = None
     """The entry at which the failure showed, if one is known."""
-    waiting: tuple[Waiting, ...] = ()
+    waiting: tuple[WaitingTask, ...] = ()
     """Where the tasks waited then."""
 
 

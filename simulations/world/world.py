@@ -21,7 +21,7 @@ from callboard.simulations.disk.survival import Survival
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.history import History, HistoryEntry
 from callboard.simulations.violations import Violation
-from callboard.simulations.watching import TaskNames, Waiting, Watch, waiting_tasks
+from callboard.simulations.watching import TaskNames, WaitingTask, Watch, waiting_tasks
 from callboard.simulations.world.driver import MEMBER, Driver
 from callboard.simulations.world.machine import Machine
 from callboard.simulations.world.probes import Probes
@@ -44,7 +44,7 @@ class SimulationStuck(CallboardError):
     `waiting` says where each task was, and what it waited for.
     """
 
-    waiting: tuple[Waiting, ...]
+    waiting: tuple[WaitingTask, ...]
 
 
 class _Outside:
@@ -160,7 +160,7 @@ class World:
                 self.watch.failed(violation, who, str(place or ""), machine, "broken")
         return violation
 
-    def waiting(self, stepped: trio.lowlevel.Task | None = None) -> list[Waiting]:
+    def waiting(self, stepped: trio.lowlevel.Task | None = None) -> list[WaitingTask]:
         """Where each live task waits, and for what, in order of creation; without the one that is `stepped`."""
         tasks = [task for task in live_tasks() if machine_of(task) is not None and task is not stepped]
         for task in tasks:  # in this order, so that those of one name are numbered in it

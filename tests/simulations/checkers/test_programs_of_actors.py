@@ -404,6 +404,14 @@ def test_backoffs(program, left, crashes, expected):
     assert expected in "".join(told)
 
 
+@pytest.mark.parametrize(("told_at", "is_excused"), [(1.1, True), (1.2, False)])
+def test_a_restart_by_hand_in_the_moment_of_a_crash(program, left, told_at, is_excused):
+    """A backoff that is told at that instant may have been decided before, and counts the crashes before it."""
+    program.up(*"abc").at(1.0).crash("a", 1.0).at(1.1).up("a").crash("a").tell("restart asked", "t/a")
+    program.at(told_at).tell("ActorRestarted", "t/a", until=2.0, detail="Poisoned")
+    assert (words(restarts, program, left, tree()) == []) == is_excused
+
+
 def test_one_restart_too_many(program, left):
     """Significant children share a window."""
     program.up(*"abc").at(1.0)

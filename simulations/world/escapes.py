@@ -203,7 +203,9 @@ def _files() -> list[GuardedCall]:
         ),
         *(GuardedCall(os, name, has_effect=True) for name in changes),
         *(
-            GuardedCall(os, name, has_effect=True, is_harmless=_opens_nothing, only_reads=lambda *_, **_more: True)
+            GuardedCall(
+                os, name, has_effect=True, is_harmless=_opens_nothing, only_reads=lambda *_, **_more: True
+            )
             for name in looks
         ),
         GuardedCall(sqlite3, "connect", has_effect=True, is_harmless=_is_in_memory),

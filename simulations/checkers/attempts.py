@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from callboard.simulations.checkers.closed_well import CLOSED
-from callboard.simulations.checkers.terms import DEFAULT, Terms
+from callboard.simulations.checkers.terms import DEFAULT, SLACK_S, Terms
 from callboard.simulations.history.entry import HistoryEntry
 from callboard.simulations.history.recorder import History
 from callboard.simulations.history.surviving import Surviving
@@ -119,7 +119,7 @@ def _problem(before: _Last, now: _Last, entry: HistoryEntry, visibility_s: float
         return f"it had been attempt {before.attempt}"
     if before.is_nacked and attempt == before.attempt:
         return "the one before was nacked, and has the same number"
-    unseen = max(0, now.opening - before.opening) + int((entry.time - before.time) / visibility_s)
+    unseen = max(0, now.opening - before.opening) + int((entry.time - before.time + SLACK_S) / visibility_s)
     unseen += now.shortened - before.shortened
     if before.is_released and attempt > before.attempt + unseen:
         return f"{before.attempt} was given back unhandled, which does not count"

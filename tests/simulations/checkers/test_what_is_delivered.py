@@ -46,6 +46,12 @@ def test_leases_that_nobody_saw_count_by_time_and_boots(script, left):
     assert len(attempts.check(script.history, left())) == 1
 
 
+def test_a_visibility_timeout_passes_within_rounding(script, left):
+    """A timeout that has passed to the last bit but one has passed."""
+    script.at(0.42948).deliver(0, 0).at(0.7294799999999999).deliver(0, 0, attempt=3)
+    assert attempts.check(script.history, left(), Terms(visibility_s={"billing": 0.3})) == []
+
+
 def test_a_runtime_that_ended_may_have_voided_a_lease(script, left):
     """Opened anew on the same machine it voids what it leased before, once per time; other remarks excuse nothing."""
     script.history.note("note", "all is well")

@@ -29,7 +29,7 @@ from callboard.simulations.scenarios.draws import one_of
 from callboard.supervision import System, open_system
 
 if TYPE_CHECKING:
-    from callboard.simulations.scenarios.rare_calls import RareClient
+    from callboard.simulations.scenarios.rare_client import RareClient
 
 ASK_S: Final = 2.0
 
@@ -131,9 +131,20 @@ WRONG_BACKOFFS: Final[tuple[dict[str, Any], ...]] = (
 )
 
 
-def nobody() -> Any:
+class Nobody:
     """Makes no actor."""
-    return 5
+
+    __name__ = "nobody"
+
+    def __call__(self) -> Any:
+        """Something else."""
+        return 5
+
+    def __repr__(self) -> str:
+        return "nobody"
+
+
+nobody: Final[Any] = Nobody()
 
 
 # -- the runtime

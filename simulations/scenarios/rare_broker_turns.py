@@ -22,7 +22,7 @@ from callboard.log.limits import KIB, MIB
 from callboard.simulations.scenarios.draws import between, one_of
 
 if TYPE_CHECKING:
-    from callboard.simulations.scenarios.rare_calls import RareClient
+    from callboard.simulations.scenarios.rare_client import RareClient
 
 WAIT_S: Final = 3.0
 """How long a message is waited for that is there."""

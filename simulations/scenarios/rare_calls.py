@@ -7,31 +7,23 @@ fails because something is broken meanwhile is left; the next turn begins with t
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import trio
 
-from callboard.log.errors import CallboardError, ConfigurationError, InvalidArgument
 from callboard.simulations.checkers import Terms, enforce
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.faults.swarm import FaultSpace
 from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.scenarios.draws import COUNT_MAX, between, draw_limits, limits_of, one_of
-from callboard.simulations.scenarios.mistakes import REFUSALS
-from callboard.simulations.scenarios.operator import is_passing, leaves
+from callboard.simulations.scenarios.rare_actor_turns import ACTOR_TURNS
+from callboard.simulations.scenarios.rare_broker_turns import BROKER_TURNS
+from callboard.simulations.scenarios.rare_client import RareClient, Turn, passing
 from callboard.simulations.scenarios.traffic import Traffic
-from callboard.simulations.violations import Violation
 
 if TYPE_CHECKING:
     from callboard.simulations.world import Machine, World
-
-PROMISE: Final = "a seldom call does what it says"
-TURN_S: Final = 12.0
-"""How long a turn may take."""
-Turn = Callable[["RareClient"], Awaitable[None]]
 
 
 @attrs.frozen(kw_only=True)
@@ -43,87 +35,6 @@ class RareTraffic(Traffic):
 
     def _counts(self) -> dict[str, tuple[int, int]]:
         return Traffic._counts(self) | {"turns": (self.turns, COUNT_MAX), "beside": (self.beside, 100)}
-
-
-class RareClient:
-    """Makes turns on one runtime."""
-
-    def __init__(self, world: World, machine: Machine, runtime: Any, draws: SeededEntropy, name: str) -> None:
-        self.world = world
-        self.machine = machine
-        self.runtime = runtime
-        self.draws = draws
-        self._name = name
-        self._made = 0
-
-    async def make(self, turn: Turn) -> None:
-        """Make a turn; what is refused because something has failed ends it."""
-        self.world.probe("turn", turn.__name__)
-        with passing(self.world, turn.__name__), trio.move_on_after(TURN_S):
-            await turn(self)
-
-    def new_name(self) -> str:
-        """A name for a topic or a group that nobody else has."""
-        self._made += 1
-        return f"{self._name}-{self._made}"
-
-    async def new_topic(self, **settings: Any) -> Any:
-        """A topic that nobody else has."""
-        return await self.runtime.create_topic(self.new_name(), **settings)
-
-    async def filled(self, count: int, **settings: Any) -> Any:
-        """A topic with so many messages, `b"0"` and so on, of which each second is a moment later."""
-        topic = await self.new_topic(**settings)
-        for number in range(count):
-            await topic.publish(b"%d" % number)
-            if number % 2:
-                await trio.sleep(0.01)
-        return topic
-
-    async def refused(
-        self,
-        error: type[BaseException] | tuple[type[BaseException], ...],
-        call: Callable[..., Any],
-        *given: Any,
-        **named: Any,
-    ) -> None:
-        """Make a call that must be refused with that error. What has failed meanwhile is raised."""
-        words = f"{getattr(call, '__qualname__', call)}{given!r:.60}{named or ''!r:.60}"
-        try:
-            found = call(*given, **named)
-            if isinstance(found, Awaitable):
-                await found
-        except error:
-            return
-        except REFUSALS as other:
-            raise self.broken(f"{words} raised {other!r:.200}") from other
-        except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as other:
-            raise self.broken(f"{words} raised {other!r:.200}") from other
-        raise self.broken(f"{words} raised nothing")
-
-    def expect(self, found: object, wanted: object, what: str) -> None:
-        """Compare what a call gave with what it should give."""
-        if found != wanted:
-            raise self.broken(f"{what} gave {found!r:.200}, and should give {wanted!r:.200}")
-
-    def broken(self, words: str) -> Violation:
-        """The violation, noted."""
-        return self.world.broken(Violation(PROMISE, words))
-
-
-@contextmanager
-def passing(world: World, what: str) -> Iterator[None]:
-    """Leave what is refused because something has failed."""
-    try:
-        yield
-    except (CallboardError, BaseExceptionGroup) as error:
-        if not is_passing(error):
-            raise
-        found = leaves(error)
-        wrong = [leaf for leaf in found if isinstance(leaf, (InvalidArgument, ConfigurationError))]
-        if wrong:
-            raise world.broken(Violation(PROMISE, f"{what} is refused: {wrong[0]!r:.300}")) from error
-        world.note(f"{what}: {', '.join(f'{type(leaf).__name__}: {leaf}' for leaf in found)}"[:200])
 
 
 class RareCalls:
@@ -165,9 +76,6 @@ class RareCalls:
 
     async def main(self, world: World, workload: RareTraffic) -> None:
         """Make the turns, in as many lives as it takes."""
-        from callboard.simulations.scenarios.rare_actor_turns import ACTOR_TURNS
-        from callboard.simulations.scenarios.rare_broker_turns import BROKER_TURNS
-
         turns: tuple[Turn, ...] = (*BROKER_TURNS, *ACTOR_TURNS)
         left = [max(0, workload.turns)]
         world.limits = limits_of(workload.limits)

@@ -343,13 +343,18 @@ class Supervisor:
 
     async def _sleep(self, deadline: float) -> None:
         """Sleep until something happens, or until `deadline`."""
-        with trio.CancelScope(deadline=deadline):
-            if self._woken:
-                await trio.lowlevel.checkpoint()
-            else:
-                self._sleeper = trio.lowlevel.current_task()
-                await trio.lowlevel.wait_task_rescheduled(self._awake)
+        if self._woken:
+            await trio.lowlevel.checkpoint()
+        elif deadline == math.inf:
+            await self._until_woken()
+        else:
+            with trio.CancelScope(deadline=deadline):
+                await self._until_woken()
         self._woken = False
+
+    async def _until_woken(self) -> None:
+        self._sleeper = trio.lowlevel.current_task()
+        await trio.lowlevel.wait_task_rescheduled(self._awake)
 
     def _awake(self, _raise_cancel: Any) -> trio.lowlevel.Abort:
         self._sleeper = None

@@ -120,8 +120,8 @@ class DurableActor(Actor[M], Generic[M, E]):
         journal = self._journal
         if journal.is_read_unproven:
             raise StorageError(
-                f"journal {self.directory()}: events were read that no sync has proven, and the disk would not sync them "
-                "now. The actor begins when it does.",
+                f"journal {self.directory()}: events were read that no sync has proven, and the disk would not sync "
+                "them now. The actor begins when it does.",
                 path=self.directory(),
             )
         if journal.needs_healing and type(self).snapshot is not DurableActor.snapshot:

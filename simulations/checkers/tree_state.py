@@ -297,8 +297,9 @@ class TreeState:
             leaf.team.blurred = now
         if entry.kind == "add child asked":
             leaf.is_to_end = leaf.is_listed = leaf.is_settled = leaf.is_gone = False
-            if leaf not in leaf.team.leaves:
-                leaf.team.leaves.append(leaf)
+            if leaf in leaf.team.leaves:  # it had gone before its team began anew
+                leaf.team.leaves.remove(leaf)
+            leaf.team.leaves.append(leaf)
         elif entry.kind == "stop child asked":
             leaf.is_to_end = True
             leaf.add_mark(ASKED, now)

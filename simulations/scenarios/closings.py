@@ -19,6 +19,7 @@ from callboard.simulations.scenarios.draws import one_of
 from callboard.simulations.scenarios.moments import draw_survival
 
 if TYPE_CHECKING:
+    from callboard.simulations.disk.inodes import Content
     from callboard.simulations.scenarios.traffic import Traffic
     from callboard.simulations.world import Machine, World
 
@@ -87,7 +88,7 @@ def unsynced_files(world: World) -> list[str]:
 
     So are files that were never finished, the mark that a closed journal ends with, and zeros at the end.
     """
-    seen, durable = world.disk.files(), world.disk.durable_files()
+    seen, durable = world.disk.contents(), world.disk.contents(durable=True)
     is_redundant = world.disk.damage_budget.is_redundant
     found = []
     for path in sorted({*seen, *durable}):
@@ -104,14 +105,14 @@ def _is_journal(path: str) -> bool:
     return path.startswith("catalog/") or "/delivery/" in path
 
 
-def _differing(seen: bytes, durable: bytes) -> int:
+def _differing(seen: Content, durable: Content) -> int:
     """How many bytes lie from the first to the last in which what is there differs from what is durable.
 
     What is durable behind the end of what is there was cut off: nobody reads that, now or later.
     """
     if seen == durable:
         return 0
-    seen = seen.rstrip(b"\0")
-    pairs = zip(seen, durable.ljust(len(seen), b"\0"), strict=False)
+    there = seen.stored.rstrip(b"\0")
+    pairs = zip(there, durable.stored.ljust(len(there), b"\0"), strict=False)
     places = [at for at, (a, b) in enumerate(pairs) if a != b]
     return places[-1] + 1 - places[0] if places else 0

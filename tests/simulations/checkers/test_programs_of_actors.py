@@ -373,6 +373,14 @@ def test_a_temporary_child_that_begins_again(program, left):
     assert "t/c is temporary, has ended, and begins again" in told
 
 
+def test_a_child_that_is_added_to_a_team_that_begins_anew(program, left):
+    """A child that is stopped while its team is down, and added when it has begun anew, is the last one."""
+    program.up(*"abc").at(1.0).tell("Escalated", "t", detail="t/a").down(*"cba")
+    program.tell("stop child asked", "t/b").tell("ActorEnded", "t/b").tell("ActorEnded", "t/c")
+    program.at(2.0).up("a").tell("add child asked", "t/b").up("c", "b")
+    assert words(tree_order, program, left, tree("rest_for_one", restart="temporary")) == []
+
+
 # -- backoffs and intensities -------------------------------------------------------------------------------
 
 

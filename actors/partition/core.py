@@ -600,6 +600,12 @@ class PartitionCore:
             self.readers = {reader: None for reader in self.readers if not self._is_abandoned(reader)}
             self._readers_sift_at = max(READERS_SIFT_AT, 2 * len(self.readers))
 
+    def release_all(self, now: float) -> None:
+        """The runtime closes, and its consumers end with it: what they hold is given back."""
+        for group in self._groups.values():
+            if group.delivery.release_all():
+                self._has_changed(group, now)
+
     def notify_all(self) -> None:
         """Tell everybody who waits to look again: the partition will say nothing more."""
         tokens = [

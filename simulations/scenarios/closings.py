@@ -44,6 +44,8 @@ class Closings:
         """Whether the session was ended here, so that another follows."""
         self.closed_at_s = 0.0
         """When one was ended last: who joins again then has all the time again."""
+        self._begun = 0
+        """How much of the history there was when one was ended last."""
 
     async def close_soon(self, scope: trio.CancelScope) -> None:
         """End the session after a while, if it is to be: nothing of it goes on but its closing."""
@@ -52,19 +54,33 @@ class Closings:
         await trio.sleep(max(0.0, self._after_s))
         self._left -= 1
         self.was_early, self.closed_at_s = True, self._world.now
+        self._begun = len(self._world.history)
         scope.cancel()
 
     async def closed(self, machine: Machine, *, has_refused: bool) -> None:
         """The runtime was closed, and nothing was raised. `has_refused`: the disk had refused something before."""
         world = self._world
-        unsynced = [] if has_refused else unsynced_files(world)
-        detail = closed_well.REFUSED if has_refused else ", ".join(unsynced)
+        if has_refused:
+            detail = closed_well.REFUSED
+        elif self.was_early and self._has_crashed():
+            detail = closed_well.CRASHED
+        else:
+            detail = ", ".join(unsynced_files(world))
         world.history.record(machine.number, closed_well.CLOSED, "program", detail=detail)
         world.probe("close")
         world.sometimes("the runtime was closed under way", self.was_early)
         if self.was_early and one_of(self._entropy, (False, True)):
             world.cut_power(draw_survival(self._entropy), down_s=0.1)
             await trio.lowlevel.checkpoint()
+
+    def _has_crashed(self) -> bool:
+        """Whether a partition crashed while the runtime closed: nobody starts it again."""
+        crashed = {
+            entry.who: entry.kind == "IncarnationCrashed"
+            for entry in self._world.history.of("IncarnationCrashed", "ActorStarted")
+            if entry.number >= self._begun and entry.who.startswith("topics/")
+        }
+        return any(crashed.values())
 
 
 def unsynced_files(world: World) -> list[str]:

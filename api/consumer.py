@@ -422,24 +422,24 @@ class Consumer:
     async def _fill_batch(
         self, port: PartitionPort, parts: list[LeasedPart], max_records: int, max_wait: float
     ) -> int:
-        """Add to `parts` until they are `max_records`, or `max_wait` is over; returns how many they are."""
+        """Add to `parts` until they are `max_records`, or `max_wait` is over; returns how many they are.
+
+        What a partition has been asked for by then, and does not answer, belongs to the next call.
+        """
         count = parts[0].size
-        until = trio.current_time() + max_wait
-        while count < max_records and self._open:
-            if not await self._ask(max_records - count, port):
-                break
-            lease = await self._answer()
-            if lease is not None:
-                parts.append(lease.take(lease.untaken))
-                count += parts[-1].size
-                continue
-            with trio.move_on_at(until) as waiting:
+        with trio.move_on_after(max_wait):
+            while count < max_records and self._open:
+                if not await self._ask(max_records - count, port):
+                    break
+                lease = await self._answer()
+                if lease is not None:
+                    parts.append(lease.take(lease.untaken))
+                    count += parts[-1].size
+                    continue
                 await self._awaited.wait()
-            if waiting.cancelled_caught:
-                break
-            self._look_at(self._awaited.take())
-            if port not in self._turns.get(port.topic, ()):
-                break
+                self._look_at(self._awaited.take())
+                if port not in self._turns.get(port.topic, ()):
+                    break
         if not self._open:
             raise self._closed()
         return count

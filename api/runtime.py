@@ -228,35 +228,63 @@ class Runtime:
             return False  # nothing is open
         self.check_run()
         lives = [*self._directory.topics()]
+        ports = [port for live in lives for port in live.ports]
         try:
             if error is None:
-                await self._flush_all(lives)
+                await self._flush_all(ports)
+            elif restarted := [port for port in ports if port.state == "restarting"]:
+                with trio.CancelScope(shield=True):
+                    await self._flush_all(restarted)
         finally:
             self._state = "closing"
+            for port in ports:
+                port.is_closing = True
             try:
                 absorbed = await self._system.__aexit__(kind, error, traceback)
             finally:
                 self._state = "closed"
                 await self._release()
         if error is None:
-            self._raise_unawaited(lives)
+            self._raise_untold(lives)
         return absorbed
 
-    async def _flush_all(self, lives: Sequence[LiveTopic]) -> None:
-        """Wait for what was published with `acks="none"`; what fails, or is too slow, is told when all has stopped."""
+    async def _flush_all(self, ports: Sequence[PartitionPort]) -> None:
+        """Wait for what was published with `acks="none"`; what fails, or is too slow, is told when all has stopped.
+
+        A partition that crashes is waited for, so that it ends in good order.
+        """
         asked = []
-        for port in (port for live in lives for port in live.ports):
+        for port in ports:
             if port.opened_before or port.unawaited_waiting:
                 with suppress(CallboardError):
-                    asked.append(port.ref.ask_nowait(Flush()))
+                    asked.append((port, port.ref.ask_nowait(Flush())))
         with trio.move_on_after(FLUSH_TIMEOUT_S):
-            for reply in asked:
+            for port, reply in asked:
                 with suppress(CallboardError):
-                    await reply.wait()
+                    try:
+                        await reply.wait()
+                    except ActorCrashed:
+                        await self._flush_again(port)
 
-    def _raise_unawaited(self, lives: Sequence[LiveTopic]) -> None:
+    @staticmethod
+    async def _flush_again(port: PartitionPort) -> None:
+        while True:
+            with suppress(ActorCrashed):
+                await port.ref.ask(Flush())
+                return
+
+    def _raise_untold(self, lives: Sequence[LiveTopic]) -> None:
         """Raise the failures that nobody was told of, now that there will be no more."""
-        found: list[CallboardError] = []
+        found: list[CallboardError] = [
+            ActorCrashed(
+                f"partition {port.label} crashed while the runtime closed. What was acknowledged as synced is stored;"
+                ' a power loss may take what was published with acks="leader". Open the runtime again to sync it.',
+                path=f"topics/{port.topic}/{port.index}",
+            )
+            for live in lives
+            for port in live.ports
+            if port.state == "restarting"
+        ]
         for live in lives:
             for port in live.ports:
                 port.give_up_unawaited()

@@ -228,6 +228,8 @@ class Roster:
         member = self._members[name]
         if member.phase == "failed":
             member.goes("revive")
+            # A failure that nobody was told of yet never was one: else whoever waits for room would lose his place.
+            self._news = [step for step in self._news if not (type(step) is Fail and step.name == name)]
         elif member.phase in ("starting", "up"):
             member.recycle = True
         self._clear_restarts(member)

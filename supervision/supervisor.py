@@ -6,7 +6,8 @@ something happens or until the next deadline. Each child's life is a task that r
 Invariants
 ----------
 V1  A child's life runs in the nursery of its supervisor's life, so a supervisor ends after all its children.
-V2  Only the loop carries out steps. It sleeps while there are none, without a periodic timer.
+V2  Only the loop carries out steps, while there is one: a child that is stopped for good while nobody lives is gone at
+    once. The loop sleeps while there are no steps, without a periodic timer.
 V3  Only `KeyboardInterrupt`, `SystemExit` and bugs of Callboard leave `live` as an exception.
 """
 
@@ -103,6 +104,10 @@ class Supervisor:
         child = self._living(name)
         if self._roster.phase(name) is not None:  # else it has just ended, and is about to go
             self._roster.remove(name)
+            if (
+                self._roster.is_down
+            ):  # no loop takes the steps, for as long as this supervisor waits or has failed
+                self._take_steps(self._system.clock.monotonic())
             self._wake()
         while self._children.get(name) is child:
             await child.changed.park()
@@ -278,14 +283,17 @@ class Supervisor:
         while True:
             # Both use the same reading of the clock: otherwise a step that falls due in between would be missed.
             now = clock.monotonic()
-            for step in roster.steps(now):
-                self._perform(step)
+            self._take_steps(now)
             if roster.is_down:
                 return
             if not told and roster.is_settled and not roster.is_closing:
                 told, self._state = True, "running"
                 ready()
             await self._sleep(roster.wake_at(now))
+
+    def _take_steps(self, now: float) -> None:
+        for step in self._roster.steps(now):
+            self._perform(step)
 
     def _perform(self, step: Step) -> None:
         child = self._children[step.name]
@@ -335,13 +343,18 @@ class Supervisor:
 
     async def _sleep(self, deadline: float) -> None:
         """Sleep until something happens, or until `deadline`."""
-        with trio.CancelScope(deadline=deadline):
-            if self._woken:
-                await trio.lowlevel.checkpoint()
-            else:
-                self._sleeper = trio.lowlevel.current_task()
-                await trio.lowlevel.wait_task_rescheduled(self._awake)
+        if self._woken:
+            await trio.lowlevel.checkpoint()
+        elif deadline == math.inf:
+            await self._until_woken()
+        else:
+            with trio.CancelScope(deadline=deadline):
+                await self._until_woken()
         self._woken = False
+
+    async def _until_woken(self) -> None:
+        self._sleeper = trio.lowlevel.current_task()
+        await trio.lowlevel.wait_task_rescheduled(self._awake)
 
     def _awake(self, _raise_cancel: Any) -> trio.lowlevel.Abort:
         self._sleeper = None

@@ -222,9 +222,17 @@ class Delivery(DeliveryState):
 
     def release_consumer(self, consumer: int) -> int:
         """Release all that `consumer` holds; returns how many offsets that were. Costs as many steps as leases."""
+        return self._release_leases(
+            [lease_id for lease_id, lease in self._leases.items() if lease.consumer == consumer]
+        )
+
+    def release_all(self) -> int:
+        """Release all that is leased: the consumers end in good order. Returns how many offsets that were."""
+        return self._release_leases([*self._leases])
+
+    def _release_leases(self, lease_ids: Sequence[int]) -> int:
         before = self.released
-        held = [lease_id for lease_id, lease in self._leases.items() if lease.consumer == consumer]
-        for lease_id in held:
+        for lease_id in lease_ids:
             self._release(lease_id, merged(self._leases[lease_id].rows))
         return self.released - before
 

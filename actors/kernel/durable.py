@@ -10,6 +10,7 @@ Invariants
 U1  The state is what `apply` makes of the snapshot and the events after it: nothing else changes it.
 U2  What was answered after `persist` survives a power loss.
 U3  When `persist` fails, nothing is applied and the incarnation crashes: the next one uses the journal, not memory.
+U4  A life begins with events that a power loss cannot take back, or not at all.
 """
 
 from __future__ import annotations
@@ -112,6 +113,20 @@ class DurableActor(Actor[M], Generic[M, E]):
             entropy=context.entropy,
             limits=context.limits,
         )
+        await self._settle_journal()
+
+    async def _settle_journal(self) -> None:
+        """Begin with nothing that a power loss can take back (U4), and with a journal that takes events, if it can."""
+        journal = self._journal
+        if journal.is_read_unproven:
+            raise StorageError(
+                f"journal {self.directory()}: events were read that no sync has proven, and the disk would not sync "
+                "them now. The actor begins when it does.",
+                path=self.directory(),
+            )
+        if journal.needs_healing and type(self).snapshot is not DurableActor.snapshot:
+            with suppress(StorageError):  # what was read is sound; `persist` says that nothing can be written
+                await self.save_snapshot()
 
     async def stopping(self) -> None:
         await self._journal.close()

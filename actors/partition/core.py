@@ -184,7 +184,8 @@ class PartitionCore:
 
     def journalled(self, work: JournalWork) -> None:
         """`work` is written, and synced if it was to be: tell those who wait, and have leased records read (P2)."""
-        self._carried.journalled()
+        if self._carried.undelivered:
+            self._carried.journalled()
         if work.answers or work.leases:
             self.effects.append(e.Journalled(work.answers, work.leases))
 
@@ -226,7 +227,7 @@ class PartitionCore:
         latest = self._carried.set(group_id, settings, now)
         group = self._groups.get(group_id)
         if group is not None:
-            group.settings = latest
+            group.settings, group.visibility_timeout = latest, latest.visibility_timeout
             if latest.ordering == "key" and group.choice is None:
                 limits = self._limits
                 records = RecordRange(
@@ -316,7 +317,7 @@ class PartitionCore:
             group.returning.setdefault(consumer, None)
             self.effects.append(e.Answer([(token, None)]))
             return None
-        deadline = now + group.settings.visibility_timeout
+        deadline = now + group.visibility_timeout
         if group.choice is not None:
             lease = group.choice.lease(now, deadline, consumer, max_records)
         else:
@@ -598,6 +599,12 @@ class PartitionCore:
         if len(self.readers) >= self._readers_sift_at:
             self.readers = {reader: None for reader in self.readers if not self._is_abandoned(reader)}
             self._readers_sift_at = max(READERS_SIFT_AT, 2 * len(self.readers))
+
+    def release_all(self, now: float) -> None:
+        """The runtime closes, and its consumers end with it: what they hold is given back."""
+        for group in self._groups.values():
+            if group.delivery.release_all():
+                self._has_changed(group, now)
 
     def notify_all(self) -> None:
         """Tell everybody who waits to look again: the partition will say nothing more."""

@@ -78,6 +78,8 @@ class Group:
     delivery: Delivery
     settings: DeliverySettings | None = None
     """None until a member has opened the group in this process."""
+    visibility_timeout: float = DeliverySettings().visibility_timeout
+    """How long a lease lasts that begins now, in seconds."""
     waiting: dict[int, Token] = attrs.field(factory=dict)
     """By consumer, who waits longest first."""
     notified: dict[int, float] = attrs.field(factory=dict)
@@ -93,11 +95,6 @@ class Group:
     """Of a group whose records are looked at before they are leased."""
     unknown_fields: dict[str, Any] = attrs.field(factory=dict)
     """What a later version knows of the group."""
-
-    @property
-    def visibility_timeout(self) -> float:
-        """How long a lease lasts that begins now, in seconds."""
-        return (self.settings or DeliverySettings()).visibility_timeout
 
     def nack(
         self,

@@ -254,6 +254,8 @@ class Partition(Actor[c.PartitionCommand]):
         self._port.state = "stopping"
         self._alarm.cancel()
         if self._has_started:
+            if self._port.is_closing:
+                self._core.release_all(self.context.clock.monotonic())
             self._core.notify_all()
             self._perform()
             await self._committer.closed()

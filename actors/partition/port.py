@@ -134,6 +134,8 @@ class PartitionPort:
         """What the partition failed with last."""
         self.is_deleted = False
         """Its topic was deleted."""
+        self.is_closing = False
+        """The runtime closes: when the partition stops now, it does so for good."""
         self.opened_before = False
         self.journal_end = ProvenEnd()
         """How far the delivery journal was proven, whatever the disk says of it after a restart."""

@@ -202,6 +202,11 @@ def _runner(scenario: Scenario, seed: int) -> RunCase:
 # -- stored failures
 
 
+def _settings_to_tell(stored: StoredFailure) -> Settings:
+    """How a run goes that a story tells. Scenarios of Callboard say themselves what their clients do."""
+    return attrs.evolve(QUIET, watched=is_of_a_program(stored.scenario))
+
+
 def _read(file: str, named: list[str]) -> tuple[StoredFailure, Drawing, RunCase, Case]:
     """A stored failure: how its workload was drawn, how its seed is run, and its case."""
     stored = read_stored_failure(read_whole(file, STORED_BYTES_MAX))
@@ -235,7 +240,7 @@ def shrink_stored(answer: Answer, *, file: str, named: list[str], runs: int, sec
     ticks = QUIET.tick_limit if stuck else 4 * first.ticks + LEAST_TICKS
     trial = trial_of(run_case, first.failure, ticks)
     shrunk = shrink(case, trial, budget, lambda what, spent: answer(shrinking=what, runs=spent), drawing)
-    run = run_case(shrunk.case, QUIET)
+    run = run_case(shrunk.case, _settings_to_tell(stored))
     note = f"made small in {shrunk.runs} runs" + ("" if shrunk.complete else "; there was more to try")
     small = stored_failure_of(stored.scenario, shrunk.case, run, version=callboard.__version__, note=note)
     base = file.removesuffix(".found.failure")
@@ -260,7 +265,7 @@ def reproduction(path: str, scenario: str) -> str:
 def repro(answer: Answer, *, file: str, named: list[str], report: str | None, adopt: str | None) -> Found:
     """Run a stored failure again, and say what it says about this version."""
     stored, _, run_case, case = _read(file, named)
-    run = run_case(case, QUIET)
+    run = run_case(case, _settings_to_tell(stored))
     found = judge(stored, run)
     is_stale = found.verdict is Verdict.STALE
     story = tell(run, reproduction(file, stored.scenario), stored.scenario, remarks(case))

@@ -485,8 +485,8 @@ class FrameWalk:
         stop = len(view)
         while stop > at:
             block = bytes(view[max(at, stop - len(ZEROS)) : stop])
-            kept = len(block.rstrip(b"\0"))
-            if kept:
+            if block != ZEROS[: len(block)]:  # most often it is, and comparing takes a tenth of the time
+                kept = len(block.rstrip(b"\0"))
                 self.tail_end = max(self.tail_end, self._pending_at + stop - len(block) + kept)
                 return
             stop -= len(block)

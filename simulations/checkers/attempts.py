@@ -3,18 +3,18 @@
 The number that a consumer sees starts at 1 and never falls; after a nack that counted it has risen, after a release
 it has not. It rises by at most one per delivery, but for leases that nobody saw: those that ran out before they were
 handed on, one per visibility timeout at most, and one per lease that was shortened; and those that opening the
-runtime voided, one per boot, and one per time that it ended or was closed, and was opened again: on a full disk nobody
-can write that a lease was released, and closing does not wait for messages that were fetched ahead. Leases and nacks
-are given to the system and not synced, so a power cut may take them, and the number starts where the disk says; so may
-a sync that failed, for whoever reads the disk afterwards.
+runtime voided, one per boot, and one per time that it ended, or was closed on a disk that refuses or with a partition
+that crashed, and was opened again: nobody can write there that a lease was released. Leases and nacks are given to the
+system and not synced, so a power cut may take them, and the number starts where the disk says; so may a sync that
+failed, for whoever reads the disk afterwards.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from callboard.simulations.checkers.closed_well import CLOSED
-from callboard.simulations.checkers.terms import DEFAULT, Terms
+from callboard.simulations.checkers.closed_well import CLOSED, CRASHED, REFUSED
+from callboard.simulations.checkers.terms import DEFAULT, SLACK_S, Terms
 from callboard.simulations.history.entry import HistoryEntry
 from callboard.simulations.history.recorder import History
 from callboard.simulations.history.surviving import Surviving
@@ -76,7 +76,9 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
                 shortened[where] = shortened.get(where, 0) + 1
             continue
         if entry.kind not in ("delivered", "nacked", "released"):
-            opening += entry.kind in ("booted", "note", CLOSED)
+            opening += entry.kind in ("booted", "note") or (
+                entry.kind == CLOSED and entry.detail in (REFUSED, CRASHED)
+            )
             if entry.kind == "power cut" or sync_failed:
                 last = {
                     place: before._replace(least=0, is_nacked=False, is_released=False)
@@ -119,7 +121,7 @@ def _problem(before: _Last, now: _Last, entry: HistoryEntry, visibility_s: float
         return f"it had been attempt {before.attempt}"
     if before.is_nacked and attempt == before.attempt:
         return "the one before was nacked, and has the same number"
-    unseen = max(0, now.opening - before.opening) + int((entry.time - before.time) / visibility_s)
+    unseen = max(0, now.opening - before.opening) + int((entry.time - before.time + SLACK_S) / visibility_s)
     unseen += now.shortened - before.shortened
     if before.is_released and attempt > before.attempt + unseen:
         return f"{before.attempt} was given back unhandled, which does not count"

@@ -1,14 +1,12 @@
 """A durable actor finds in each life what it answered in those before: all of it, whole, in order, and nothing else.
 
-What `persist` wrote for one message is there completely or not at all. What one life found, the next ones find too,
-unless a disk that failed took what nobody was told of.
+What `persist` wrote for one message is there completely or not at all. What one life found, the next ones find too.
 """
 
 from __future__ import annotations
 
 from itertools import groupby
 
-from callboard.simulations.checkers.attempts import SYNC_FAILS
 from callboard.simulations.checkers.terms import DEFAULT, Terms
 from callboard.simulations.history.entry import HistoryEntry
 from callboard.simulations.history.recorder import History
@@ -24,9 +22,8 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     whole: dict[int, int] = {}
     handled: dict[int, list[int]] = {}
     earlier: dict[str, tuple[int, ...]] = {}
-    sync_failed = False
     found = []
-    for entry in history.of("handled", "writes", "written", "journal read", "fault"):
+    for entry in history.of("handled", "writes", "written", "journal read"):
         match entry.kind:
             case "handled":
                 handled.setdefault(entry.ids[0], []).append(entry.number)
@@ -34,12 +31,10 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
                 whole[entry.ids[0]] = entry.offsets[0]
             case "written":
                 answered.setdefault(entry.who, set()).add(entry.ids[0])
-            case "fault" if entry.who.startswith(SYNC_FAILS):
-                sync_failed = True
             case "journal read":
                 found += _recovered(entry, answered.get(entry.who, set()), whole, handled)
                 before = earlier.get(entry.who, ())
-                if entry.ids[: len(before)] != before and not sync_failed:
+                if entry.ids[: len(before)] != before:
                     words = f"{entry.who} found {len(before)} events in an earlier life, and does not find them again"
                     found.append(Violation(PROMISE, words, entry))
                 earlier[entry.who] = entry.ids

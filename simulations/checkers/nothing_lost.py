@@ -2,8 +2,8 @@
 
 A publish that returned with `acks="all"` is in the log at its offset; where there is retention, until it drops it. At
 level `leader` a later power cut may take it, unless a flush of its topic that began after it has returned; the one at
-the very end only what a failing disk has kept from being synced. Where a disk failed, a runtime that ends may leave
-such records behind, and a flush in a later runtime says nothing about them. What was not waited for counts from the
+the very end only what a failing disk has kept from being synced. Where a disk failed, a runtime or an actor that ends
+may leave such records behind, and a later flush says nothing about them. What was not waited for counts from the
 flush on that returned after it, unless another flush was told of the failures in between: each is told once. Where it
 lay nobody was told, but who was handed it or read it, and what retention may drop unseen, is known: see `_Dropped`.
 """
@@ -31,6 +31,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     last_cut = history.last("power cut")
     partitions = {(left.topic, left.index): left for left in surviving.partitions}
     flushes = _flushes(history, terms)
+    crashes = _crashes(history) if terms.leader_may_vanish else {}
     begun = {number: entry.number for entry in history.of("publish") for number in entry.ids}
     found = []
     for entry in history.of("published"):
@@ -38,10 +39,14 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
         if left is None:
             found.append(Violation(PROMISE, f"{entry.place} is gone with its partition", entry))
             continue
+        crashed = crashes.get(f"topics/{left.label}", ())
         may_vanish = (
             entry.detail == "leader"
             and (last_cut > entry.number or terms.leader_may_vanish)
-            and not any(since < entry.number < begun for since, begun in flushes.get(entry.topic, ()))
+            and not any(
+                since < entry.number < begun and not any(entry.number < crash < begun for crash in crashed)
+                for since, begun in flushes.get(entry.topic, ())
+            )
         )
         get = left.records.get
         for number, offset in zip(entry.ids, entry.offsets, strict=True):
@@ -74,6 +79,14 @@ def _flushes(history: History, terms: Terms) -> dict[str, list[tuple[int, int]]]
             begun = began[entry.operation]
             place = bisect_left(cuts, begun)
             found.setdefault(entry.topic, []).append((cuts[place - 1] if place else -1, begun))
+    return found
+
+
+def _crashes(history: History) -> dict[str, list[int]]:
+    """By actor: where it crashed, and with it what it held in memory of records whose sync had failed."""
+    found: dict[str, list[int]] = {}
+    for entry in history.of("IncarnationCrashed"):
+        found.setdefault(entry.who, []).append(entry.number)
     return found
 
 

@@ -68,6 +68,8 @@ class _Row:
     """When its last life was to begin."""
     anew: float = -math.inf
     """When it began anew by hand. What is told at that instant may have been decided before."""
+    earlier: frozenset[int] = frozenset()
+    """How many there may have been before it began anew."""
 
 
 class _Books:
@@ -96,7 +98,8 @@ class _Books:
                 self._anew(leaf.team)
             case "restart asked" | "add child asked":
                 self._window_alone(leaf).clear()
-                self._rows[leaf.path] = _Row(anew=entry.time)
+                earlier = self._rows.get(leaf.path, _Row()).counts
+                self._rows[leaf.path] = _Row(anew=entry.time, earlier=earlier)
             case "IncarnationCrashed" | "stopped" | "left":
                 self._ended(leaf, entry)
             case "ActorRestarted":
@@ -158,7 +161,8 @@ class _Books:
         if now - row.base > period_s - SLACK_S:
             possible.add(1)
         if ran_s <= period_s + SLACK_S:
-            possible.update(count + 1 for count in row.counts)
+            counts = row.counts | row.earlier if now <= row.anew + SLACK_S else row.counts
+            possible.update(count + 1 for count in counts)
         fitting = set()
         for count in possible:
             longest_s = min(backoff.maximum, backoff.initial * backoff.factor ** min(count - 1, 1_000))

@@ -85,20 +85,23 @@ def _outside(entry: HistoryEntry, kept: dict[tuple[int, str], T]) -> dict[tuple[
 
 def _started_early(events: list[HistoryEntry]) -> list[Violation]:
     due: dict[tuple[int, str], float] = {}
+    asked: dict[tuple[int, str], float] = {}
+    """When a client last had it restarted at once. What is told at that instant may have been planned before."""
     found = []
     for entry in events:
         actor = (entry.machine, entry.who)
         if entry.kind == "note":
             due.clear()
         elif entry.kind == "ActorRestarted":
-            due[actor] = entry.time + entry.until
+            if actor not in asked or entry.time > asked[actor] + SLACK_S:
+                due[actor] = entry.time + entry.until
         elif entry.kind == "ActorStarted":
             at = due.pop(actor, 0.0)
             if entry.time < at - SLACK_S:
                 words = f"{entry.who} started at {entry.time:.3f} s, and its backoff lasts until {at:.3f} s"
                 found.append(Violation(PROMISE, words, entry))
         elif entry.kind == "restart asked":
-            due = _outside(entry, due)  # who waits is started at once
+            due, asked[actor] = _outside(entry, due), entry.time  # who waits is started at once
         elif entry.kind == "ActorEnded":
             due.pop(actor, None)  # a child of that name that is added after this is another one
         elif entry.kind in ("Escalated", "ActorFailed"):

@@ -109,9 +109,7 @@ def _above(tree: TreeState, leaf: Leaf, entry: HistoryEntry) -> str:
     for team in tree.teams.values():
         if team is leaf.team:
             return ""
-        if any(other.is_gone or other.is_settled or not other.spec.awaited for other in team.leaves):
-            continue
-        if team.leaves and team.closing is None:
+        if team.leaves and not team.was_ready and team.closing is None:
             return f"{leaf.path} begins, and team {team.path} before its own has not been ready yet"
     return ""
 

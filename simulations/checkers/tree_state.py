@@ -136,6 +136,15 @@ class Team:
     blurred: float | None = None
     """When children were added while it was closing: before or after those that it adds itself, nobody can tell."""
     began: float = -1.0
+    was_ready: bool = False
+    """In this life or an earlier one: teams after it wait for it once."""
+
+    def note_ready(self) -> None:
+        """It is ready when everybody whom it waits for has been up, or failed."""
+        waits_for = [
+            leaf for leaf in self.leaves if leaf.spec.awaited and leaf.is_listed and not leaf.is_gone
+        ]
+        self.was_ready = self.was_ready or all(leaf.is_settled for leaf in waits_for)
 
     def after(self, leaf: Leaf) -> list[Leaf]:
         return self.leaves[self.leaves.index(leaf) + 1 :]
@@ -171,6 +180,7 @@ class TreeState:
                     leaf = Leaf(f"{team.path}/{child.name}", child, team)
                     self.leaves[leaf.path] = leaf
                     team.leaves.append(leaf)
+            team.note_ready()
 
     def later_teams(self, team: Team) -> list[Team]:
         """Those that begin after `team`."""
@@ -195,6 +205,7 @@ class TreeState:
             self._asked(entry)
         elif (leaf := self.leaves.get(entry.who)) is not None:
             self._of_leaf(leaf, entry)
+            leaf.team.note_ready()
 
     def _of_leaf(self, leaf: Leaf, entry: HistoryEntry) -> None:
         now = entry.time
@@ -297,8 +308,9 @@ class TreeState:
             leaf.team.blurred = now
         if entry.kind == "add child asked":
             leaf.is_to_end = leaf.is_listed = leaf.is_settled = leaf.is_gone = False
-            if leaf not in leaf.team.leaves:
-                leaf.team.leaves.append(leaf)
+            if leaf in leaf.team.leaves:  # it had gone before its team began anew
+                leaf.team.leaves.remove(leaf)
+            leaf.team.leaves.append(leaf)
         elif entry.kind == "stop child asked":
             leaf.is_to_end = True
             leaf.add_mark(ASKED, now)

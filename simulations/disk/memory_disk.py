@@ -32,7 +32,7 @@ from callboard.log.seams.plans import path_of, plan_failed, stale
 
 from .disk_faults import VERB_NAMES
 from .file_tree import FileTree
-from .inodes import Choose, Inode, lose_unsynced
+from .inodes import Choose, Content, Inode, lose_unsynced
 from .memory_incarnation import MemoryIncarnation
 from .verbs import VerbRunner
 
@@ -209,6 +209,21 @@ class MemoryDisk(VerbRunner):
     def files(self) -> dict[str, bytes]:
         """Every file as reads see it, by path."""
         return {path: bytes(node.volatile) for path, node in self.tree.walk() if isinstance(node, Inode)}
+
+    def file(self, path: str) -> bytes:
+        """A file as reads see it; nothing when there is none of that name."""
+        try:
+            return bytes(self.tree.inode(path).volatile)
+        except OSError:
+            return b""
+
+    def contents(self, *, durable: bool = False) -> dict[str, Content]:
+        """A copy of each of `files`, or of `durable_files`, in which zeros at the end take no room."""
+        return {
+            path: (node.durable if durable else node.volatile).copy()
+            for path, node in self.tree.walk(durable=durable)
+            if isinstance(node, Inode)
+        }
 
     def durable_files(self) -> dict[str, bytes]:
         """Every file as a plain power loss would leave it."""

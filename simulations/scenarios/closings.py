@@ -19,6 +19,7 @@ from callboard.simulations.scenarios.draws import one_of
 from callboard.simulations.scenarios.moments import draw_survival
 
 if TYPE_CHECKING:
+    from callboard.simulations.disk.inodes import Content
     from callboard.simulations.scenarios.traffic import Traffic
     from callboard.simulations.world import Machine, World
 
@@ -43,6 +44,8 @@ class Closings:
         """Whether the session was ended here, so that another follows."""
         self.closed_at_s = 0.0
         """When one was ended last: who joins again then has all the time again."""
+        self._begun = 0
+        """How much of the history there was when one was ended last."""
 
     async def close_soon(self, scope: trio.CancelScope) -> None:
         """End the session after a while, if it is to be: nothing of it goes on but its closing."""
@@ -51,13 +54,18 @@ class Closings:
         await trio.sleep(max(0.0, self._after_s))
         self._left -= 1
         self.was_early, self.closed_at_s = True, self._world.now
+        self._begun = len(self._world.history)
         scope.cancel()
 
     async def closed(self, machine: Machine, *, has_refused: bool) -> None:
         """The runtime was closed, and nothing was raised. `has_refused`: the disk had refused something before."""
         world = self._world
-        unsynced = [] if has_refused else unsynced_files(world)
-        detail = closed_well.REFUSED if has_refused else ", ".join(unsynced)
+        if has_refused:
+            detail = closed_well.REFUSED
+        elif self.was_early and self._has_crashed():
+            detail = closed_well.CRASHED
+        else:
+            detail = ", ".join(unsynced_files(world))
         world.history.record(machine.number, closed_well.CLOSED, "program", detail=detail)
         world.probe("close")
         world.sometimes("the runtime was closed under way", self.was_early)
@@ -65,13 +73,22 @@ class Closings:
             world.cut_power(draw_survival(self._entropy), down_s=0.1)
             await trio.lowlevel.checkpoint()
 
+    def _has_crashed(self) -> bool:
+        """Whether a partition crashed while the runtime closed: nobody starts it again."""
+        crashed = {
+            entry.who: entry.kind == "IncarnationCrashed"
+            for entry in self._world.history.of("IncarnationCrashed", "ActorStarted")
+            if entry.number >= self._begun and entry.who.startswith("topics/")
+        }
+        return any(crashed.values())
+
 
 def unsynced_files(world: World) -> list[str]:
     """Files whose bytes, or names, a power cut might change now. What can be made again from others is left out.
 
     So are files that were never finished, the mark that a closed journal ends with, and zeros at the end.
     """
-    seen, durable = world.disk.files(), world.disk.durable_files()
+    seen, durable = world.disk.contents(), world.disk.contents(durable=True)
     is_redundant = world.disk.damage_budget.is_redundant
     found = []
     for path in sorted({*seen, *durable}):
@@ -88,14 +105,14 @@ def _is_journal(path: str) -> bool:
     return path.startswith("catalog/") or "/delivery/" in path
 
 
-def _differing(seen: bytes, durable: bytes) -> int:
+def _differing(seen: Content, durable: Content) -> int:
     """How many bytes lie from the first to the last in which what is there differs from what is durable.
 
     What is durable behind the end of what is there was cut off: nobody reads that, now or later.
     """
     if seen == durable:
         return 0
-    seen = seen.rstrip(b"\0")
-    pairs = zip(seen, durable.ljust(len(seen), b"\0"), strict=False)
+    there = seen.stored.rstrip(b"\0")
+    pairs = zip(there, durable.stored.ljust(len(there), b"\0"), strict=False)
     places = [at for at, (a, b) in enumerate(pairs) if a != b]
     return places[-1] + 1 - places[0] if places else 0

@@ -6,7 +6,7 @@ as if its machine had ended at that moment, with everything that clients had don
 
 1. As it lies there, `verify` finds no damage, and readers without the lock are given what clients were told.
 2. The machine ends: the power is cut, and of what was not synced a part survives; or the process is killed.
-3. `verify` finds no damage, and a repair changes nothing.
+3. A repair finds no damage, and changes nothing.
 4. The directory is opened, and the promises hold that were made until then.
 """
 
@@ -48,6 +48,8 @@ from callboard.simulations.scenarios.probing import OfflineReads, read_all, read
 from callboard.simulations.violations import Violation
 
 if TYPE_CHECKING:
+    from callboard.log.offline.found import Problem
+    from callboard.log.offline.verify import LogReport
     from callboard.simulations.history import History
     from callboard.simulations.world import World
 
@@ -103,10 +105,9 @@ class Moments:
 
     def note_unknown_ends(self, history: History, disk: MemoryDisk) -> None:
         """Record of which partitions nobody can know how far they were synced."""
-        files = disk.files()
         for directory, (topic, partition) in self.places.items():
             try:
-                decode_committed(files.get(f"{directory}/{COMMITTED_NAME}", b""))
+                decode_committed(disk.file(f"{directory}/{COMMITTED_NAME}"))
             except CommittedInvalid:
                 history.note(false_damage.UNKNOWN_END, who=f"topics/{topic}/{partition}")
 
@@ -170,10 +171,8 @@ class Moments:
         history.ended(max(1, history.machines), how)
         if how == "power cut":
             disk.crash(survival.choosing(disk.damage_budget))
-        await expect_no_damage(
-            disk, f"after the machine's end ({how})", may_be_torn=was_cut or how == "power cut"
-        )
-        await expect_no_change(disk)
+        is_torn = was_cut or how == "power cut"
+        await expect_no_change(disk, f"after the machine's end ({how})", may_be_torn=is_torn)
         self.note_unknown_ends(history, disk)
 
         def open_runtime() -> callboard.Runtime:
@@ -228,28 +227,36 @@ async def expect_no_damage(disk: MemoryDisk, when: str, *, may_be_torn: bool = F
     `may_be_torn`: power was lost, perhaps while a `committed` file was written, which cannot be told from damage. Then
     nobody knows either which records of that log had been synced.
     """
-    report = await verify_directory(disk)
-    for log in report.logs:
-        is_end_unknown = any(found.kind == "committed" for found in (*log.problems, *log.notes))
-        if log.ok or (may_be_torn and is_end_unknown):
-            continue
-        problem = log.problems[0]
-        words = f"verify finds damage {when}: {problem.path}: {problem.kind}: {problem.message}"
-        raise Violation(false_damage.PROMISE, words)
+    _expect_sound((await verify_directory(disk)).logs, when, may_be_torn)
 
 
-async def expect_no_change(disk: MemoryDisk) -> None:
-    """Raise `Violation` when a repair changes anything, where nothing is damaged."""
-    before = disk.files()
+async def expect_no_change(disk: MemoryDisk, when: str, *, may_be_torn: bool = False) -> None:
+    """Raise `Violation` when a repair finds damage or changes anything, where nothing is damaged."""
+    before = disk.contents()
     report = await repair_directory(disk)
+    _expect_sound(report.before, when, may_be_torn)
+    for problem in report.left:
+        raise _damage_found(problem, when)
     if any(not log.ok for log in report.before):
         return  # a committed file that was torn
-    after = disk.files()
+    after = disk.contents()
     changed = [path for path in sorted({*before, *after}) if before.get(path) != after.get(path)]
     changed = [path for path in changed if not path.endswith(PASSING)]
     if changed or report.actions:
         words = f"a repair where nothing is damaged changed {changed}: {report.actions!r:.300}"
         raise Violation(false_damage.PROMISE, words)
+
+
+def _expect_sound(logs: tuple[LogReport, ...], when: str, may_be_torn: bool) -> None:
+    for log in logs:
+        is_end_unknown = any(found.kind == "committed" for found in (*log.problems, *log.notes))
+        if not log.ok and not (may_be_torn and is_end_unknown):
+            raise _damage_found(log.problems[0], when)
+
+
+def _damage_found(problem: Problem, when: str) -> Violation:
+    words = f"verify finds damage {when}: {problem.path}: {problem.kind}: {problem.message}"
+    return Violation(false_damage.PROMISE, words)
 
 
 def draw_survival(entropy: SeededEntropy) -> Survival:

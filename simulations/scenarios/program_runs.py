@@ -364,8 +364,9 @@ class Program:
                     self.world, machine, max(0.0, self.traffic.handling_s), 0, self.starts
                 )
                 spec = child_spec(path, plan.actors[index], plan, maker(around), self.limits)
-                self._tell(machine, "add child asked", path)
-                await supervisor.start_child(spec)
+                if name not in supervisor:  # else it is there again: with its team, which has begun anew
+                    self._tell(machine, "add child asked", path)
+                    await supervisor.start_child(spec)
 
 
 @attrs.define

@@ -189,17 +189,10 @@ def _effects() -> list[GuardedCall]:
 
 def _files() -> list[GuardedCall]:
     changes = (
-        "mkdir",
-        "remove",
-        "unlink",
-        "rmdir",
-        "rename",
-        "replace",
-        "link",
-        "symlink",
-        "truncate",
-        "mkfifo",
+        *("mkdir", "remove", "unlink", "rmdir", "rename", "replace", "link", "symlink", "truncate", "mkfifo"),
+        *("chmod", "chown", "utime"),
     )
+    looks = ("listdir", "scandir", "stat", "lstat", "access", "readlink")
     return [
         *(
             GuardedCall(owner, "open", has_effect=True, is_harmless=_opens_nothing, only_reads=_opens_to_read)
@@ -210,8 +203,10 @@ def _files() -> list[GuardedCall]:
         ),
         *(GuardedCall(os, name, has_effect=True) for name in changes),
         *(
-            GuardedCall(os, name, has_effect=True, only_reads=lambda *_: True)
-            for name in ("listdir", "scandir")
+            GuardedCall(
+                os, name, has_effect=True, is_harmless=_opens_nothing, only_reads=lambda *_, **_more: True
+            )
+            for name in looks
         ),
         GuardedCall(sqlite3, "connect", has_effect=True, is_harmless=_is_in_memory),
     ]

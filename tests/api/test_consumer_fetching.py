@@ -154,6 +154,31 @@ async def test_a_batch_waits_a_moment_for_company(autojump_clock: Any, world: An
                 break
 
 
+async def test_a_batch_waits_no_longer_for_company_on_a_slow_disk(autojump_clock: Any, world: Any) -> None:
+    """A partition that does not answer within `max_wait` holds no batch up: its messages are in the next one."""
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 1)
+        async with topic.subscribe("group") as consumer, trio.open_nursery() as nursery:
+
+            async def publish() -> None:
+                while True:
+                    await trio.sleep(0.1)
+                    await topic.publish(b"late", acks="leader")
+
+            world.disk.latency_s = 1.0
+            nursery.start_soon(publish)
+            found: list[tuple[int, int]] = []
+            for _ in range(5):
+                batch = await consumer.get_batch(100, 0.2)
+                leased_at = next(iter(batch)).deadline - consumer.settings.visibility_timeout
+                two_commits_s = 2.0  # the one under way when it asks, and the one that journals the lease
+                assert trio.current_time() - leased_at <= two_commits_s + 0.2 + 1e-6
+                found += zip(batch.offsets(), batch.attempts(), strict=True)
+                await batch.ack(wait=False)
+            assert found == [(offset, 1) for offset in range(len(found))]
+            nursery.cancel_scope.cancel()
+
+
 async def test_a_batch_that_is_given_up_goes_back(autojump_clock: Any, world: Any) -> None:
     """Cancelled while it waits for company, `batches` gives back at once what it has; no attempt counts."""
     async with world.open() as runtime:

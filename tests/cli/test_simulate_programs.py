@@ -77,6 +77,15 @@ def test_a_failure_is_found_shrunk_and_told(shop: Any) -> None:
     assert again.out.decode().splitlines()[-1].startswith("reproduced")
 
 
+def test_the_story_tells_what_the_program_did(shop: Any) -> None:
+    """Of a scenario that records nothing itself: its tasks, and the lines where they waited, also when run again."""
+    found = shop.run("simulate", "shop.till:Till", "--seeds=40", "--jobs=1", code=6).out.decode()
+    command = re.search(r"callboard (simulate shop.till:Till --repro \S+)", found)
+    assert command is not None
+    for out in (found, shop.run(*command[1].split(), code=6).out.decode()):
+        assert re.search(r"waits at till\.py:\d+: await trio\.sleep\(1\)", out), out
+
+
 def test_a_stored_failure_imports_nothing_by_itself(shop: Any) -> None:
     """Whoever runs one of a program's scenario must name the scenario."""
     shop.run("simulate", "shop.till:Till", "--seeds=40", "--jobs=1", "--shrink-runs=0", code=6)

@@ -362,6 +362,29 @@ async def test_a_failed_supervisor_answers_for_those_below(autojump_clock, stage
         assert await ref.ask(None) == "a"
 
 
+@pytest.mark.parametrize("significant", [True, False])
+async def test_a_child_is_stopped_while_its_supervisor_is_down(autojump_clock, stage, noting, significant):
+    """stop_child below a supervisor that waits for its restart, or has failed, does not wait for its next life."""
+    backoff = Backoff(initial=4, maximum=4, jitter=0)
+    async with stage(supervisor={"intensity": 1 if significant else 0}) as system:
+        children = [ChildSpec(name="listed", start=noting("listed"))]
+        spec = SupervisorSpec(
+            name="inner", intensity=0, significant=significant, backoff=backoff, children=children
+        )
+        inner = await system.root.start_child(spec)
+        await inner.start_child(ChildSpec(name="added", start=noting("added")))
+        await inner.child("listed").tell(ValueError())
+        await trio.sleep(1)
+        with trio.fail_after(1):
+            await inner.stop_child("listed")
+            await inner.stop_child("added")
+        assert "listed" not in inner
+        assert "added" not in inner
+        await system.root.restart_child("inner")
+        assert "added" not in inner
+        assert await inner.child("listed").ask(None) == "listed"
+
+
 async def test_a_running_child_is_restarted_gracefully(autojump_clock, stage, noting, notes):
     """restart_child of a healthy child stops it gracefully, starts it anew, and counts no failure."""
     async with stage(a=noting("a"), b=noting("b"), supervisor={"intensity": 0}) as system:

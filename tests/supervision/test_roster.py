@@ -280,6 +280,20 @@ def test_no_restart_is_told_after_giving_up():
     assert roster.is_down
 
 
+def test_no_failure_is_told_after_a_revival():
+    """Who is restarted by hand before anybody was told that it failed, fails nobody who waits for it."""
+    roster = Roster("one_for_one", 0, PERIOD_S)
+    for name in ("a", "b"):
+        roster.add(name, RestartTerms(significant=False))
+    roster.open()
+    roster.steps(0)
+    for name in ("a", "b"):
+        roster.ready(name)
+        roster.ended(name, "crashed", None, now=0, chance=0)
+    roster.restart("a")
+    assert roster.steps(0) == [Fail("b", None), Start("a")]
+
+
 def test_a_healthy_stretch_resets_the_backoff(one):
     """A member that lived for the period starts again at the first delay."""
     delays = []

@@ -6,7 +6,7 @@ import trio
 from callboard.actors.kernel import Actor, DurableActor
 from callboard.log.errors import ActorCrashed, ActorStopped, InvalidArgument
 from callboard.log.host.disk import HostDisk
-from callboard.log.seams.disk import Create
+from callboard.log.seams.disk import Create, Sync, Unlink
 from callboard.simulations.disk.memory_disk import MemoryDisk
 from callboard.supervision import ChildSpec
 
@@ -143,6 +143,36 @@ async def test_what_the_upkeep_of_the_journal_meets_is_no_failure_of_the_event(a
         assert refused.hits
     async with stage(disk=disk, account=Account) as system:
         assert await system.actor("account").ask(0) == 20
+
+
+async def test_what_a_life_found_the_next_ones_find(autojump_clock, stage):
+    """An event that a failed sync left in doubt is found when the disk has synced it, and is not lost after that."""
+    disk = MemoryDisk()
+    async with stage(disk=disk, account={"start": Account, "significant": False}) as system:
+        account = system.actor("account")
+        refused = disk.fail_next(Sync, "EIO", path_contains="actors/account/0", times=2)
+        with pytest.raises(ActorCrashed):
+            await account.ask(5)
+        assert await account.ask(0) == 5
+        assert refused.hits == 2
+        disk.crash()
+    async with stage(disk=disk, account=Account) as system:
+        assert await system.actor("account").ask(0) == 5
+
+
+async def test_an_actor_whose_snapshot_is_damaged_goes_on(autojump_clock, stage):
+    """What earlier segments still have is found, and a new snapshot lets the actor persist again."""
+    disk = MemoryDisk()
+    async with stage(disk=disk, account=Account) as system:
+        disk.fail_next(Unlink, "EIO", path_contains="actors/account")
+        for _ in range(12):
+            await system.actor("account").ask(1)
+    path = max(path for path in disk.paths() if path.startswith("actors/account/0"))
+    disk.flip(path, disk.files()[path].index(b"balance"))
+    async with stage(disk=disk, account=Account) as system:
+        assert await system.actor("account").ask(1) == 13
+    async with stage(disk=disk, account=Account) as system:
+        assert await system.actor("account").ask(0) == 13
 
 
 async def test_a_durable_actor_needs_a_disk(autojump_clock, stage):

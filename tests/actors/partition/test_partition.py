@@ -134,11 +134,12 @@ async def test_the_offset_of_an_unsynced_record_that_a_consumer_got_is_not_used_
         assert (await topic.publish(b"another")).offset > receipt.offset
 
 
-async def test_leases_are_kept_by_an_actors_restart_and_voided_by_a_new_process(
-    autojump_clock: Any, in_memory: Any
+@pytest.mark.parametrize(("is_killed", "attempt"), [(True, 2), (False, 1)])
+async def test_leases_are_kept_by_an_actors_restart_and_end_with_the_process(
+    autojump_clock: Any, world: Any, in_memory: Any, is_killed: bool, attempt: int
 ) -> None:
-    """The consumer of a crashed partition goes on with its receipt; that of a dead process has none."""
-    async with in_memory.open() as runtime:
+    """A crashed partition's consumer goes on with its receipt; a dead process voids leases, closing releases them."""
+    async with world.doomed() if is_killed else in_memory.open() as runtime:
         await orders(runtime, 2)
         records = await in_memory.fetch(runtime).wait()
         await trio.sleep(25.0)
@@ -150,7 +151,7 @@ async def test_leases_are_kept_by_an_actors_restart_and_voided_by_a_new_process(
     async with in_memory.open() as runtime:
         await in_memory.join(runtime)
         records = await in_memory.fetch(runtime, consumer=100).wait()
-        assert records.ranges == ((1, 2, 2),)
+        assert records.ranges == ((1, 2, attempt),)
 
 
 async def test_what_the_asker_no_longer_wants_is_taken_back(autojump_clock: Any, in_memory: Any) -> None:

@@ -293,12 +293,12 @@ def test_what_a_durable_actor_finds(program, left, found, expected):
 
 
 def test_what_one_life_found_the_next_ones_find(program, left):
-    """Events that were found once stay, unless a sync failed."""
+    """Events that were found once stay, also when a sync failed."""
     write(program, 1, 1, ends=False)
-    program.tell("journal read", "t/a", ids=(1,)).tell("journal read", "t/a")
-    assert len(words(durable_state, program, left, Terms())) == 1
     program.script.fault("FailVerb:sync:EIO")
-    program.tell("journal read", "t/a", ids=(1,)).tell("journal read", "t/a")
+    program.tell("journal read", "t/a").tell("journal read", "t/a", ids=(1,))
+    assert words(durable_state, program, left, Terms()) == []
+    program.tell("journal read", "t/a")
     assert len(words(durable_state, program, left, Terms())) == 1
 
 
@@ -373,6 +373,14 @@ def test_a_temporary_child_that_begins_again(program, left):
     assert "t/c is temporary, has ended, and begins again" in told
 
 
+def test_a_child_that_is_added_to_a_team_that_begins_anew(program, left):
+    """A child that is stopped while its team is down, and added when it has begun anew, is the last one."""
+    program.up(*"abc").at(1.0).tell("Escalated", "t", detail="t/a").down(*"cba")
+    program.tell("stop child asked", "t/b").tell("ActorEnded", "t/b").tell("ActorEnded", "t/c")
+    program.at(2.0).up("a").tell("add child asked", "t/b").up("c", "b")
+    assert words(tree_order, program, left, tree("rest_for_one", restart="temporary")) == []
+
+
 # -- backoffs and intensities -------------------------------------------------------------------------------
 
 
@@ -394,6 +402,14 @@ def test_backoffs(program, left, crashes, expected):
     told = words(restarts, program, left, tree())
     assert len(told) == bool(expected)
     assert expected in "".join(told)
+
+
+@pytest.mark.parametrize(("told_at", "is_excused"), [(1.1, True), (1.2, False)])
+def test_a_restart_by_hand_in_the_moment_of_a_crash(program, left, told_at, is_excused):
+    """A backoff that is told at that instant may have been decided before, and counts the crashes before it."""
+    program.up(*"abc").at(1.0).crash("a", 1.0).at(1.1).up("a").crash("a").tell("restart asked", "t/a")
+    program.at(told_at).tell("ActorRestarted", "t/a", until=2.0, detail="Poisoned")
+    assert (words(restarts, program, left, tree()) == []) == is_excused
 
 
 def test_one_restart_too_many(program, left):

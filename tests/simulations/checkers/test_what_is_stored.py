@@ -66,17 +66,20 @@ def test_leader_records_may_vanish_with_the_power_only(script, left):
     assert nothing_lost.check(script.history, left({})) == []
 
 
-@pytest.mark.parametrize("reopened", [False, True])
-def test_a_flush_says_nothing_of_what_an_earlier_runtime_left(script, left, reopened):
-    """On a disk that failed, what a runtime could not sync at its end is not what a later one flushes."""
+@pytest.mark.parametrize("lost_with", [None, "the runtime", "its actor", "another actor"])
+def test_a_flush_says_nothing_of_what_an_earlier_life_left(script, left, lost_with):
+    """On a disk that failed, what a runtime or an actor could not sync at its end is not what a later one flushes."""
     script.publish(0, 0, acks="leader")
-    if reopened:
+    if lost_with == "the runtime":
         script.history.record(1, closed_well.CLOSED, "program", detail=closed_well.REFUSED)
+    elif lost_with is not None:
+        partition = 0 if lost_with == "its actor" else 1
+        script.history.record(1, "IncarnationCrashed", f"topics/orders/{partition}")
     operation = script.history.operation()
     script.history.record(1, "flush", "p1", operation, "orders")
     script.history.record(1, "flushed", "p1", operation, "orders")
     found = nothing_lost.check(script.history, left({}), Terms(leader_may_vanish=True))
-    assert len(found) == (0 if reopened else 1)
+    assert len(found) == (0 if lost_with in ("the runtime", "its actor") else 1)
     assert len(nothing_lost.check(script.history, left({}))) == 1
 
 

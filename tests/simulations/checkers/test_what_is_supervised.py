@@ -67,6 +67,14 @@ def test_a_start_before_its_backoff_is_found(script, left):
     assert len(supervision.check(script.history, left(), TERMS)) == 1
 
 
+@pytest.mark.parametrize(("planned_at", "violations"), [(1.0, 0), (1.5, 1)])
+def test_a_start_by_hand_needs_no_backoff(script, left, planned_at, violations):
+    """Also when the restart that was planned before is told after the request, at the same instant."""
+    script.at(1.0).event("IncarnationCrashed", "a").event("restart asked", "a").at(planned_at)
+    script.event("ActorRestarted", "a", delay=1.0).event("ActorStarted", "a")
+    assert len(supervision.check(script.history, left(), TERMS)) == violations
+
+
 def backs_off(script, path, above, kind="Escalated"):
     """An actor waits for its backoff when somebody gives up, and starts before it is over."""
     script.event("IncarnationCrashed", path).event("ActorRestarted", path, delay=1.0)

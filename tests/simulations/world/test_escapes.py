@@ -134,6 +134,13 @@ def send_a_datagram() -> None:
         lambda folder: (folder / "here").read_bytes(),
         lambda folder: list(folder.iterdir()),
         lambda folder: configparser.ConfigParser().read(folder / "here"),
+        lambda folder: os.stat(folder / "here"),
+        lambda folder: os.path.exists(folder / "nowhere"),
+        lambda folder: (folder / "here").is_file(),
+        lambda folder: (folder / "here").resolve(),
+        lambda folder: os.access(folder, os.W_OK),
+        lambda folder: (folder / "here").touch(),
+        lambda folder: (folder / "here").chmod(0o600),
         lambda folder: send_a_datagram(),
         lambda folder: os.popen("true"),
         lambda folder: os.pipe(),
@@ -157,6 +164,8 @@ def test_files_may_be_read_on_request(tmp_path: Path) -> None:
     (tmp_path / "here").write_text("words")
     assert run_calling((tmp_path / "here").read_text, "control") == ("words", None)
     assert run_calling(lambda: os.listdir(tmp_path), "control") == (["here"], None)
+    assert run_calling((tmp_path / "here").is_file, "control") == (True, None)
+    assert run_calling((tmp_path / "there").lstat, "control")[1].__class__ is FileNotFoundError
 
     def change(mode: str) -> object:
         return open(tmp_path / "there", mode)
@@ -203,6 +212,7 @@ def test_errors_logs_imports_and_time_zones_work_as_usual(
         with open(os.devnull, "w") as nowhere:
             nowhere.write("x")
         memory = sqlite3.connect(":memory:").execute("select 1").fetchone()
+        assert os.path.exists(os.devnull)
         zone = str(zoneinfo.ZoneInfo("Europe/Berlin"))
         return module.WORDS[:11], "raise ValueError" in told, "no escape" in source, memory, zone
 

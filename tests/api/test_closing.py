@@ -1,0 +1,72 @@
+"""What closing a runtime leaves behind, also when a partition has just crashed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+
+import callboard
+from callboard.runtime import FLUSH_TIMEOUT_S
+from callboard.simulations.disk.inodes import lose_unsynced
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_closing_releases_what_consumers_held(
+    autojump_clock: Any, world: Any, is_cancelled: bool
+) -> None:
+    """What was leased when the runtime closed is delivered as attempt one, though its partition had just crashed."""
+    with trio.CancelScope() as program:
+        async with world.open() as runtime:
+            topic = await world.topic_of(runtime, 20)
+            with trio.CancelScope() as session:
+                async with topic.subscribe("group") as consumer:
+                    for _ in range(5):
+                        await (await consumer.get()).ack(wait=False)
+                    await consumer.flush()
+                    runtime.crash("topics/jobs/0", RuntimeError("a drill"))
+                    await trio.sleep(1e-6)
+                    assert "waiting" in [node.state for node in runtime.tree().walk()]
+                    (program if is_cancelled else session).cancel()
+                    await trio.lowlevel.checkpoint()
+    async with world.open() as runtime, runtime.topic("jobs").subscribe("group") as consumer:
+        found = []
+        while (message := await consumer.get(timeout=60.0)) is not None:
+            found.append((message.offset, message.attempt))
+            await message.ack()
+        assert found == [(offset, 1) for offset in range(5, 20)]
+
+
+@pytest.mark.parametrize("acks", ["leader", "none"])
+async def test_closing_waits_for_a_partition_that_crashed(autojump_clock: Any, world: Any, acks: Any) -> None:
+    """What was stored and not synced when the partition crashed is synced when the runtime has closed."""
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 0)
+        await topic.publish(b"here", acks=acks)
+        await trio.sleep(1.0)
+        runtime.crash("topics/jobs/0", RuntimeError("a drill"))
+        await trio.lowlevel.checkpoint()
+    world.disk.crash(lose_unsynced)
+    world.disk.power_on()
+    async with world.open() as runtime:
+        assert [record.value async for record in runtime.topic("jobs").read()] == [b"here"]
+
+
+async def test_a_partition_that_crashes_while_it_closes_is_told(autojump_clock: Any, world: Any) -> None:
+    """Closing raises `ActorCrashed`: nobody starts the partition again, and its last records may not be synced."""
+    async with trio.open_nursery() as nursery:
+
+        async def crash() -> None:
+            await trio.sleep(2 * FLUSH_TIMEOUT_S)
+            runtime.crash("topics/jobs/0", RuntimeError("a drill"))
+            world.disk.unhang()
+
+        with pytest.raises(callboard.ActorCrashed, match="partition jobs/0 crashed while the runtime closed"):
+            async with world.open() as runtime:
+                topic = await world.topic_of(runtime, 0)
+                await topic.publish(b"here", acks="leader")
+                world.disk.hang(".log")
+                nursery.start_soon(crash)
+    async with world.open() as runtime:
+        assert [record.value async for record in runtime.topic("jobs").read()] == [b"here"]

@@ -45,6 +45,8 @@ KEPT: Final = "keeper"
 CALL_S: Final = 3.0
 """How long each call of a client may take: what cannot be had is left."""
 WAIT_S: Final = 0.3
+FULL_S: Final = 2.0
+"""How long a disk is full at most."""
 UNCHANGED: Final = "verify changes nothing"
 
 
@@ -130,6 +132,8 @@ class FileDamageLife:
             "read": self._read_offline,
             "repair": self._repair,
             "open": self._open,
+            "open on a full disk": self._open_full,
+            "open beside others": self._open_beside,
         }
         while self._left:
             await self._guarded(self._left[0], steps.get(self._left[0], self._open), machine)
@@ -285,6 +289,31 @@ class FileDamageLife:
             await self._within(runtime.stats)
         self._world.sometimes("a directory with any damage was opened", True)
 
+    async def _open_full(self, machine: Machine) -> None:
+        """Open while the disk has hardly any space, and has some again after a while."""
+        machine.disk.fill(one_of(self._entropy, (0, 200, 2_000)))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._heal_later, machine)
+            await self._open(machine)
+
+    async def _heal_later(self, machine: Machine) -> None:
+        await trio.sleep(one_of(self._entropy, (0.1, FULL_S)))
+        machine.disk.free()
+
+    async def _open_beside(self, machine: Machine) -> None:
+        """Open while other processes read and verify, which see files come and go."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._look_beside, machine)
+            await self._open(machine)
+            nursery.cancel_scope.cancel()
+
+    async def _look_beside(self, machine: Machine) -> None:
+        while True:
+            await self._read_offline(machine)
+            with self._refusals("verify beside"):
+                await verify_directory(machine.disk)
+            await trio.sleep(0.1)
+
     async def _keep(self, runtime: Any) -> None:
         keeper = await runtime.spawn(Keeper, name=KEPT)
         await keeper.ask(1)
@@ -343,6 +372,8 @@ class DamagedFiles:
                 ("verify", "repair", "verify", "read", "open"),
                 ("open", "open", "verify", "repair", "open"),
                 ("read", "open", "repair", "read", "open"),
+                ("open on a full disk", "verify", "open"),
+                ("open beside others", "repair", "open beside others"),
             ),
         )
         return FileTraffic(

@@ -97,6 +97,16 @@ async def odd(context: Context[Any]) -> None:
             reply.answer(message)
 
 
+async def hoard(context: Context[Any]) -> None:
+    """An actor that is a function, and answers hardly anything."""
+    kept: list[Any] = []
+    while True:
+        message, reply = await context.next()
+        kept.append(reply)
+        if message == 0 and reply is not None:
+            reply.answer(len(kept))
+
+
 WRONG_CHILDREN: Final[tuple[dict[str, Any], ...]] = (
     {"name": ""},
     {"name": "a/b"},
@@ -429,6 +439,10 @@ async def watch_badly(at: RareClient) -> None:
         one.watch(_complain)
         system.events.subscribe(_complain)
         one.watch(two)
+        hoarder = await system.root.start_child(ChildSpec(name="hoarder", start=hoard))
+        hoarded = [hoarder.ask_nowait(number % 50) for number in range(120)]
+        at.expect(await hoarder.ask(0, timeout=ASK_S), 121, "the replies that an actor has kept")
+        hoarded[0].abandon()
         replies: list[Reply] = [two.ask_nowait("later") for _ in range(one_of(at.draws, (3, 90)))]
         await trio.sleep(0.01)
         with trio.move_on_after(0.01):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from callboard.log.errors import CallboardError, ConfigurationError, InvalidArgument
+from callboard.simulations.scenarios.draws import one_of
 from callboard.simulations.scenarios.mistakes import REFUSALS
 from callboard.simulations.scenarios.operator import is_passing, leaves
 from callboard.simulations.violations import Violation
@@ -53,7 +54,7 @@ class RareClient:
         """A topic with so many messages, `b"0"` and so on, of which each second is a moment later."""
         topic = await self.new_topic(**settings)
         for number in range(count):
-            await topic.publish(b"%d" % number)
+            await topic.publish(b"%d" % number, acks=one_of(self.draws, ("all", "all", "leader")))
             if number % 2:
                 await trio.sleep(0.01)
         return topic

@@ -408,12 +408,12 @@ def join_items(items: Sequence[bytes | None], what: str) -> tuple[Buffer, array[
     except TypeError:
         pass
     for index, item in enumerate(items):
-        if item is not None and not isinstance(item, (bytes, bytearray)):
+        if item is not None and not isinstance(item, (bytes, bytearray, memoryview)):
             kind = type(item).__name__
             raise InvalidArgument(
                 f"{what} of record {index} is a {kind}: payloads are bytes or None. Encode it first."
             )
-    filled = [b"" if item is None else item for item in items]
+    filled = [b"" if item is None else bytes(item) for item in items]
     return b"".join(filled), array("I", accumulate(map(len, filled), initial=0)), bitmap_of(items)
 
 

@@ -94,8 +94,8 @@ def _begins(tree: TreeState, leaf: Leaf, entry: HistoryEntry) -> str:
         if listed and not other.is_settled:
             return f"{leaf.path} begins, and {other.path} before it has not been ready yet"
         if team.spec.strategy != "one_for_one" and not (other.life == "up" or other.has_failed):
-            if other.life == "stopping" and other.mark is None:
-                continue  # it ends by itself: so far it was up
+            if other.life == "stopping" and (other.mark is None or other.requested_at is not None):
+                continue  # it ends by itself, or by request: so far it was up
             if max(other.ended, other.stop_at or -1.0) < now - SLACK_S:
                 return f"{leaf.path} begins, and {other.path} before it is not up"
     for other in team.together(leaf):

@@ -133,6 +133,8 @@ class Team:
     """In start order."""
     closing: float | None = None
     """When it gave up."""
+    is_revived: bool = False
+    """A client has asked for its next life, since it gave up."""
     blurred: float | None = None
     """When children were added while it was closing: before or after those that it adds itself, nobody can tell."""
     began: float = -1.0
@@ -190,7 +192,8 @@ class TreeState:
     def reopens(self, leaf: Leaf, entry: HistoryEntry) -> bool:
         """Whether a life of `leaf` that begins now is of a new life of its team."""
         team = leaf.team
-        return team.closing is not None and entry.time > team.closing + SLACK_S and self.closing is None
+        is_down = team.closing is not None and (team.is_revived or entry.time > team.closing + SLACK_S)
+        return is_down and self.closing is None
 
     # -- one entry
 
@@ -256,7 +259,7 @@ class TreeState:
             leaf.requests.clear()
 
     def _reopen(self, team: Team, now: float) -> None:
-        team.closing, team.began = None, now
+        team.closing, team.is_revived, team.began = None, False, now
         if team.blurred is not None and team.blurred < now - SLACK_S:
             team.blurred = None
         for leaf in team.leaves:
@@ -293,15 +296,16 @@ class TreeState:
             self._close(now)
             return
         team = self.teams[path]
-        team.closing = now
+        team.closing, team.is_revived = now, False
         for leaf in team.leaves:
             leaf.add_mark(team.path, now)
         self.is_blurred = self.spec.strategy != "one_for_one" and len(self.teams) > 1
 
     def _asked(self, entry: HistoryEntry) -> None:
         now = entry.time
-        if entry.who in self.teams:
-            return  # it has failed, and begins anew
+        if entry.who in self.teams:  # it has failed, and begins anew
+            self.teams[entry.who].is_revived = self.teams[entry.who].closing is not None
+            return
         leaf = self.leaves[entry.who]
         leaf.asked = now
         if leaf.team.closing is not None and entry.kind != "restart asked":

@@ -43,6 +43,7 @@ BROKER: Final = (
 )
 DAMAGE: Final = ("a damaged directory was refused with a report", "damage was found and named")
 AT_REST: Final = ("records were lost to damage at rest",)
+ANY_FILE: Final = ("a directory with any damage was opened",)
 RETENTION: Final = (
     "retention dropped segments",
     "a reader read",
@@ -94,6 +95,8 @@ POINTS: Final[dict[str, tuple[str, ...]]] = {
     "disk-full-and-healed": BROKER,
     "damaged-middle": BROKER + DAMAGE,
     "damage-at-rest": AT_REST,
+    "damaged-files": ANY_FILE,
+    "rare-calls": (),
     "smuggled-frames": BROKER + DAMAGE,
     "stored-index": BROKER,
     "failing-syncs": BROKER,

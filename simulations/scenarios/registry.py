@@ -31,8 +31,10 @@ from callboard.simulations.scenarios.catalog_runs import TopicsAndGroups
 from callboard.simulations.scenarios.damage_life import DamageAtRest
 from callboard.simulations.scenarios.damage_runs import DamagedMiddle
 from callboard.simulations.scenarios.delivery_runs import Deliveries
+from callboard.simulations.scenarios.file_damage_runs import DamagedFiles
 from callboard.simulations.scenarios.isolation_runs import OneTopicFails
 from callboard.simulations.scenarios.program_runs import ActorPrograms
+from callboard.simulations.scenarios.rare_calls import RareCalls
 from callboard.simulations.scenarios.recorded_runs import RecordedDay, RecordedTraffic
 from callboard.simulations.scenarios.retention_runs import RetentionAgainstReaders
 from callboard.simulations.scenarios.scenario import Scenario
@@ -52,10 +54,12 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         DiskFullAndHealed(),
         DamagedMiddle(),
         DamageAtRest(),
+        DamagedFiles(),
         SeveralTopics(),
         EveryFeature(),
         EveryCall(),
         PartsOfBatches(),
+        RareCalls(),
         TopicsAndGroups(),
         OneTopicFails(),
         Deliveries(),

@@ -218,6 +218,15 @@ async def test_bytes_like_values_and_keys_are_taken_as_they_were(autojump_clock:
         assert found == [(b"value", b"key"), (b"a", b"k"), (b"b", None)]
 
 
+async def test_a_batch_takes_views_as_keys_beside_none(autojump_clock: Any, world: Any) -> None:
+    """A key may be a view of bytes in any batch, also in one with a message that has no key, and of wider items."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders")
+        wide = memoryview(b"wide").cast("H")
+        await topic.publish_batch([b"a", b"b", b"c"], keys=[memoryview(b"k"), None, wide])
+        assert [record.key async for record in topic.read()] == [b"k", None, b"wide"]
+
+
 async def test_publishers_wait_while_too_much_is_under_way(autojump_clock: Any, world: Any) -> None:
     """Back-pressure: beyond the byte budget publishers wait; the disk's progress lets them go on, in order."""
     async with world.open() as runtime:

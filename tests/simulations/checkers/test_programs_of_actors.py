@@ -392,6 +392,56 @@ def test_a_child_that_is_added_to_a_team_that_begins_anew(program, left):
     assert words(tree_order, program, left, tree("rest_for_one", restart="temporary")) == []
 
 
+@pytest.mark.parametrize(("asked", "violations"), [("stop asked", 0), ("", 1)])
+def test_a_child_begins_while_one_before_it_stops(program, left, asked, violations):
+    """Who stops because a client asked for that is up for its supervisor, which waits for its own stops only."""
+    program.up(*"abc").at(1.0).crash("b").tell("ActorFailed", "t/b").crash("c").tell("ActorFailed", "t/c")
+    program.at(2.0).tell("restart asked", "t/b").up("b").at(3.0)
+    if asked:
+        program.tell(asked, "t/b")
+    program.tell("stopping", "t/b").at(3.1).tell("restart asked", "t/c").up("c")
+    told = words(tree_order, program, left, tree("rest_for_one", significant=False))
+    assert told == ["t/c begins, and t/b before it is not up"] * violations
+
+
+@pytest.mark.parametrize("after_s", [0.0, 1.0])
+def test_a_team_that_is_revived_as_it_fails(program, left, after_s):
+    """A team that a client revives has a new life, also when that begins at the instant at which it gave up."""
+    program.up(*"abc").at(1.0).down(*"cb").crash("a").tell("Escalated", "t", detail="t/a")
+    for name in "abc":
+        program.tell("ActorFailed", f"t/{name}")
+    program.at(1.0 + after_s).tell("restart asked", "t").up("a").at(5.0).up("b").end()
+    told = words(tree_order, program, left, tree())
+    assert not any("in a new life of its team" in text for text in told), told
+
+
+def test_a_team_that_is_restarted_waits_for_nobody(program, left):
+    """Only the first start of a team waits for the teams before it."""
+    first = SupervisorSpec(name="t", intensity=2, children=[child(name) for name in "abc"])
+    second = SupervisorSpec(name="u", intensity=2, children=[child("a")])
+    terms = Terms(tree=SupervisorSpec(name="root", children=[first, second]))
+
+    def begin():
+        return program.tell("begins", "u/a").tell("ActorStarted", "u/a")
+
+    program.up(*"abc")
+    begin().at(20.0).tell("Escalated", "t", detail="t/a").down(*"cba").at(21.0).tell("begins", "t/a")
+    program.tell("IncarnationCrashed", "u/a", detail="Poisoned").tell("Escalated", "u", detail="u/a").at(22.0)
+    begin()
+    assert words(tree_order, program, left, terms) == []
+
+
+def test_a_team_begins_before_its_time(program, left):
+    """A team begins when those before it are ready, which is when all their children are."""
+    first = SupervisorSpec(name="t", intensity=2, children=[child(name) for name in "abc"])
+    second = SupervisorSpec(name="u", intensity=2, children=[child("a")])
+    terms = Terms(tree=SupervisorSpec(name="root", children=[first, second]))
+    program.up("a", "b").tell("begins", "u/a")
+    assert words(tree_order, program, left, terms) == [
+        "u/a begins, and team t before its own has not been ready yet"
+    ]
+
+
 # -- backoffs and intensities -------------------------------------------------------------------------------
 
 

@@ -1,0 +1,371 @@
+"""Any file of a directory is damaged while nobody has it open: the files of logs, journals, the catalog, anything.
+
+What that costs is not known, so little is promised: nobody is handed bytes that nobody published, or a message of
+another topic; who cannot open or read says why, and never that Callboard is wrong; `verify` changes nothing; and what
+`repair` has repaired `verify` finds whole, when the disk has not failed meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import attrs
+import trio
+
+from callboard.actors.kernel import DurableActor
+from callboard.log.errors import CallboardError, InternalError
+from callboard.log.limits import SEGMENT_BYTES_MIN
+from callboard.log.offline.reader import LogReader
+from callboard.log.offline.repair import repair_directory
+from callboard.log.offline.verify import Progress, verify_directory
+from callboard.simulations.checkers import Terms, enforce, nothing_altered
+from callboard.simulations.entropy import SeededEntropy
+from callboard.simulations.faults.swarm import FaultSpace
+from callboard.simulations.history.surviving import Surviving
+from callboard.simulations.scenarios.damage_life import MENDED
+from callboard.simulations.scenarios.draws import (
+    COUNT_MAX,
+    NAMES_MAX,
+    between,
+    draw_limits,
+    limits_of,
+    one_of,
+)
+from callboard.simulations.scenarios.file_damages import KINDS, FileDamaging
+from callboard.simulations.scenarios.traffic import Traffic
+from callboard.simulations.violations import Violation
+from callboard.simulations.world import Machine, World
+
+TOPICS: Final = ("orders", "refunds")
+GROUPS: Final = ("readers", "writers")
+KEPT: Final = "keeper"
+"""An actor that has a journal of its own."""
+CALL_S: Final = 3.0
+"""How long each call of a client may take: what cannot be had is left."""
+WAIT_S: Final = 0.3
+UNCHANGED: Final = "verify changes nothing"
+
+
+class Keeper(DurableActor[int, int]):
+    """Keeps a sum."""
+
+    snapshot_every = 3
+
+    def __init__(self) -> None:
+        self.sum = 0
+
+    async def receive(self, message: int) -> int:
+        """Add the message."""
+        await self.persist(message)
+        return self.sum
+
+    def apply(self, event: int) -> None:
+        """Add it."""
+        self.sum += event
+
+    def snapshot(self) -> int:
+        """The sum."""
+        return self.sum
+
+    def restore(self, state: int) -> None:
+        """The sum."""
+        self.sum = state
+
+
+@attrs.frozen(kw_only=True)
+class FileTraffic(Traffic):
+    """What is there before the damage, what is damaged, and what an operator does then."""
+
+    damages: tuple[str, ...] = ("flip",)
+    cut: bool = False
+    """Whether the power is lost before, in place of a closing in order."""
+    steps: tuple[str, ...] = ("verify", "read", "repair", "open", "open")
+    """What is done after the damage."""
+    actors: int = 0
+    """How many messages an actor with a journal keeps."""
+
+    def _counts(self) -> dict[str, tuple[int, int]]:
+        return Traffic._counts(self) | {
+            "damages": (len(self.damages), NAMES_MAX),
+            "steps": (len(self.steps), NAMES_MAX),
+            "actors": (self.actors, COUNT_MAX),
+        }
+
+
+class FileDamageLife:
+    """One run; it outlives its machines."""
+
+    def __init__(self, world: World, traffic: FileTraffic) -> None:
+        self._world = world
+        self._traffic = traffic
+        self._entropy = world.entropy.fork("damage")
+        self._earlier: dict[str, bytes] = {}
+        self._values: dict[tuple[str, int], set[bytes]] = {}
+        """By id of the topic and partition: what was published there."""
+        self._ids: dict[str, str] = {}
+        """Ids of topics, by name."""
+        self._left: list[str] = []
+        self._is_damaged = False
+        world.limits = limits_of(traffic.limits)
+        world.disk.damage_budget.beyond = True
+
+    async def live(self, machine: Machine) -> None:
+        """Fill, damage, and look: what a power cut breaks off is begun again."""
+        if not self._is_damaged:
+            await self._guarded("fill", self._fill, machine)
+            self._is_damaged = True
+            if self._traffic.cut:
+                self._world.cut_power()
+            damaging = FileDamaging(self._world.disk, self._earlier, self._entropy)
+            for kind in self._traffic.damages:
+                words = damaging.damage(kind)
+                if words is not None:
+                    self._world.note(words)
+            self._left = list(self._traffic.steps)
+            await trio.lowlevel.checkpoint()
+        steps = {
+            "verify": self._verify,
+            "read": self._read_offline,
+            "repair": self._repair,
+            "open": self._open,
+        }
+        while self._left:
+            await self._guarded(self._left[0], steps.get(self._left[0], self._open), machine)
+            self._left.pop(0)
+
+    async def _guarded(self, what: str, call: Callable[..., Awaitable[object]], *given: Any) -> None:
+        """Make a call that may be refused, but for no bug's sake."""
+        with self._refusals(what), trio.move_on_after(20 * CALL_S):
+            await call(*given)
+
+    @contextmanager
+    def _refusals(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except BaseExceptionGroup as errors:
+            passing, rest = errors.split(self._is_refusal)
+            if rest is not None:
+                raise
+            self._world.note(f"{what}: {type(passing).__name__}")
+        except CallboardError as error:
+            if not self._is_refusal(error):
+                raise
+            self._world.note(f"{what}: {type(error).__name__}: {error}"[:200])
+
+    @staticmethod
+    def _is_refusal(error: BaseException) -> bool:
+        return isinstance(error, CallboardError) and not isinstance(error, (InternalError, Violation))
+
+    # -- before
+
+    async def _fill(self, machine: Machine) -> None:
+        """Messages in several topics, groups that have settled some of them, and what was altered and deleted."""
+        traffic, draws = self._traffic, self._entropy
+        async with machine.open_runtime() as runtime:
+            for name in TOPICS:
+                topic = await runtime.create_topic(
+                    name,
+                    partitions=max(1, traffic.partitions),
+                    segment_bytes=traffic.segment_bytes,
+                    compression=traffic.compression,
+                )
+                self._ids[name] = topic.topic_id
+            keeper = await runtime.spawn(Keeper, name=KEPT) if traffic.actors > 0 else None
+            for first in range(0, max(1, traffic.messages), max(1, traffic.batch)):
+                await self._publish(runtime, range(first, first + max(1, traffic.batch)))
+                if draws.random() < 0.3:
+                    await self._within(self._consume, runtime, one_of(draws, GROUPS))
+                if draws.random() < 0.15:
+                    self._earlier = self._world.disk.files()
+                if keeper is not None and draws.random() < 0.5:
+                    await keeper.ask(first)
+                if draws.random() < 0.1:
+                    await self._within(self._administer, runtime)
+                if traffic.pause_s > 0:
+                    await trio.sleep(traffic.pause_s)
+
+    async def _publish(self, runtime: Any, numbers: range) -> None:
+        name = one_of(self._entropy, TOPICS)
+        topic = runtime.topic(name)
+        partition = between(self._entropy, 0, topic.partitions - 1)
+        values = [b"%s " % name.encode() + self._traffic.value(number) for number in numbers]
+        self._values.setdefault((topic.topic_id, partition), set()).update(values)
+        await topic.publish_batch(
+            values,
+            keys=list(map(self._traffic.key, numbers)),
+            partition=partition,
+            acks=one_of(self._entropy, self._traffic.acks or ("all",)),
+        )
+
+    async def _consume(self, runtime: Any, group: str) -> None:
+        """Settle some messages in some way, and hold others."""
+        async with runtime.subscribe(
+            TOPICS, group, visibility_timeout=max(0.05, self._traffic.visibility_s)
+        ) as consumer:
+            for _ in range(between(self._entropy, 1, 8)):
+                message = await consumer.get(timeout=WAIT_S)
+                if message is None:
+                    return
+                self._check(message.topic, message.partition, message.value)
+                end = one_of(self._entropy, ("ack", "ack", "ack", "nack", "release", "leave"))
+                if end == "nack":
+                    await message.nack(delay=one_of(self._entropy, (None, 0.0, 60.0)))
+                elif end != "leave":
+                    await (message.ack() if end == "ack" else message.release())
+
+    async def _administer(self, runtime: Any) -> None:
+        """Make, alter and delete what the catalog and the journals then tell of."""
+        change = one_of(self._entropy, ("topic", "group", "make", "delete", "group goes"))
+        if change == "topic":
+            await runtime.alter_topic(one_of(self._entropy, TOPICS), retention_bytes=1 << 24)
+        elif change == "group":
+            await runtime.alter_group(one_of(self._entropy, GROUPS), visibility_timeout=7.0)
+        elif change == "group goes":
+            await runtime.delete_group(one_of(self._entropy, GROUPS))
+        elif change == "make":
+            await runtime.create_topic("passing")
+        else:
+            await runtime.delete_topic("passing")
+
+    # -- afterwards, without a runtime
+
+    async def _verify(self, machine: Machine) -> None:
+        """Look for damage, and change nothing."""
+        told: list[Progress] = []
+        before = machine.disk.files()
+        await verify_directory(machine.disk, progress=told.append)
+        if machine.disk.files() != before:
+            raise self._world.broken(Violation(UNCHANGED, "files differ afterwards"))
+
+    async def _read_offline(self, machine: Machine) -> None:
+        """Read each partition as another process does."""
+        files = await machine.disk.incarnate("reader")
+        for (topic_id, partition), _ in sorted(self._values.items()):
+            with self._refusals("read"):
+                reader = await LogReader.open(files, f"topics/{topic_id}/{partition}")
+                offset = reader.start_offset
+                while offset < reader.visible_end:
+                    reading = await reader.read(offset)
+                    for columns in reading.batches:
+                        for value in columns.value_list():
+                            self._check(topic_id, partition, value)
+                    if reading.next_offset <= offset:
+                        break
+                    offset = reading.next_offset
+                await reader.offset_at(self._world.clock.wall_us() - 1_000_000)
+                await reader.close()
+
+    async def _repair(self, machine: Machine) -> None:
+        disk, counts = machine.disk, self._world.fault_counts
+        failed = sum(counts.values())
+        await repair_directory(disk, dry_run=True)
+        await repair_directory(disk, accept=self._entropy.random() < 0.3, now_us=self._world.clock.wall_us())
+        report = await verify_directory(disk)
+        left = [problem for problem in report.problems if problem.kind != "catalog"]
+        if left and sum(counts.values()) == failed:
+            raise self._world.broken(Violation(MENDED, f"after a repair there is {left[0]!r:.300}"))
+
+    # -- with one
+
+    async def _open(self, machine: Machine) -> None:
+        """Open, and do everything that can be done with what is there."""
+        async with machine.open_runtime() as runtime:
+            for topic in runtime.topics():
+                await self._within(topic.describe)
+                await self._within(self._read, topic)
+            for group in GROUPS:
+                await self._within(self._consume, runtime, group)
+            for number in range(3):
+                await self._within(self._publish, runtime, range(10_000 + number, 10_002 + number))
+            await self._within(self._administer, runtime)
+            if self._traffic.actors > 0:
+                await self._within(self._keep, runtime)
+            await self._within(runtime.stats)
+        self._world.sometimes("a directory with any damage was opened", True)
+
+    async def _keep(self, runtime: Any) -> None:
+        keeper = await runtime.spawn(Keeper, name=KEPT)
+        await keeper.ask(1)
+
+    async def _within(self, call: Callable[..., Awaitable[object]], *given: Any) -> None:
+        with self._refusals(call.__name__), trio.move_on_after(CALL_S):
+            await call(*given)
+
+    async def _read(self, topic: Any) -> None:
+        async for record in topic.read():
+            self._check(topic.name, record.partition, record.value)
+
+    def _check(self, topic: str, partition: int, value: bytes | None) -> None:
+        """What was read at a partition was published there."""
+        known = self._values.get((self._ids.get(topic, topic), partition), set())
+        if value not in known and topic != "passing":
+            words = f"{topic}/{partition} holds {value!r:.80}, which nobody published there"
+            raise self._world.broken(Violation(nothing_altered.PROMISE, words))
+
+
+class DamagedFiles:
+    """Any files of a directory damaged at rest, and all that one does then."""
+
+    name = "damaged-files"
+    space = FaultSpace(
+        weights={
+            "ShortRead": 2,
+            "SlowDisk": 1,
+            "FailRead": 2,
+            "FullDisk": 2,
+            "FailVerb": 2,
+            "PowerCut": 1,
+            "KillProcess": 1,
+        },
+        errnos=("ENOSPC", "EIO"),
+        faults=(0, 2),
+        horizon_s=3.0,
+        latency_s=(0.001, 0.01),
+        for_s=(0.01, 2.0),
+        down_s=(0.01, 0.1),
+    )
+
+    def workload(self, entropy: SeededEntropy) -> FileTraffic:
+        """Few messages, journals of several segments, and one to four damages."""
+        limits = dict(draw_limits(entropy.fork("limits")))
+        if entropy.random() < 0.6:
+            limits["journal_segment_bytes"] = between(entropy, 512, 4_096)
+            limits["snapshot_every_bytes"] = between(entropy, 200, 2_000)
+            limits["catalog_snapshot_every_bytes"] = between(entropy, 200, 1_000)
+        if entropy.random() < 0.7:
+            limits["segment_bytes"] = between(entropy, 2_048, 6_000)
+        steps = one_of(
+            entropy,
+            (
+                ("verify", "read", "repair", "open", "open"),
+                ("verify", "repair", "verify", "read", "open"),
+                ("open", "open", "verify", "repair", "open"),
+                ("read", "open", "repair", "read", "open"),
+            ),
+        )
+        return FileTraffic(
+            messages=between(entropy, 5, 50),
+            partitions=between(entropy, 1, 2),
+            batch=one_of(entropy, (1, 2, 5)),
+            keys=one_of(entropy, (0, 3)),
+            acks=one_of(entropy, (("all",), ("all", "leader", "none"))),
+            compression=one_of(entropy, ("none", "gzip", "zstd")),
+            value_bytes=one_of(entropy, (20, 100, 400)),
+            noise_every=one_of(entropy, (0, 1, 2)),
+            pause_s=one_of(entropy, (0.0, 0.01)),
+            segment_bytes=SEGMENT_BYTES_MIN,
+            visibility_s=one_of(entropy, (0.5, 10.0)),
+            styles=(),
+            damages=tuple(one_of(entropy, KINDS) for _ in range(between(entropy, 1, 4))),
+            cut=one_of(entropy, (False, False, True)),
+            steps=steps,
+            actors=one_of(entropy, (0, 0, 3)),
+            limits=tuple(limits.items()),
+        )
+
+    async def main(self, world: World, workload: FileTraffic) -> None:
+        """Live through it."""
+        await world.machine_until_done(FileDamageLife(world, workload).live)
+        enforce(world.history, Surviving(()), Terms(beyond=True))

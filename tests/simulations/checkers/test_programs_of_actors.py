@@ -200,7 +200,9 @@ def test_an_actor_that_refuses_though_it_is_up(program, left, is_revived):
         program.up("a")
     program.send(1).hear(1, "refused", "RestartLimitReached").end()
     told = words(mailboxes, program, left, tree())
-    assert told == ["statement 1 to t/a was refused by a failed actor, which is up since 1.000 s"] * is_revived
+    assert (
+        told == ["statement 1 to t/a was refused by a failed actor, which is up since 1.000 s"] * is_revived
+    )
 
 
 def test_a_mailbox_that_holds_too_much(program, left):

@@ -50,7 +50,7 @@ def _refusing(entropy: Entropy, space: FaultSpace, when: When, path: str, most: 
         errno=_one(entropy, space.errnos),
         path=path,
         times=_few(entropy, most),
-        pages=_one(entropy, ("kept", "reverted")),  # type: ignore[arg-type]
+        pages=_one(entropy, ("kept", "reverted")),
     )
 
 

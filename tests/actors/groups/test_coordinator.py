@@ -70,6 +70,7 @@ async def test_nobody_joins_a_group_that_is_about_to_end(
         topic = await runtime.create_topic("orders")
         catalog = runtime._directory.catalog
         admission = await catalog.ask(EnsureGroup("group", ("orders",), {"durable": False}))
+        await trio.sleep(0.01)
         in_memory.disk.latency_s = 0.05
         if is_refused:
             in_memory.disk.fail_next("sync", "EIO", path_contains="catalog")
@@ -104,7 +105,7 @@ async def test_a_group_that_had_members_again_does_not_end(autojump_clock: Any, 
             pass
         await runtime._directory.catalog.ask(stale)
         assert [group.group_id for group in await runtime.groups()] == [1]
-        await trio.sleep(1.0)
+        await trio.sleep(1.1)
         assert await runtime.groups() == ()
 
 

@@ -91,8 +91,9 @@ class _Member:
     handed_at: float = -1.0
     fills_s: float = 0.0
     """How long it may hold back what it has, to get more."""
-    held: dict[Place, float] = attrs.Factory(dict)
-    """Until when."""
+    held: dict[Place, dict[int, float]] = attrs.Factory(dict)
+    """By message, and by the number of its delivery, until when. It may have one message several times: what it does not
+    know to be settled, and was handed again, takes room twice."""
     renewing: dict[Place, None] = attrs.Factory(dict)
     """What a body runs with."""
 
@@ -114,7 +115,27 @@ class _Member:
 
     def room(self, at: float, most: int) -> int:
         """How many more messages it may have had at that time."""
-        return most - sum(until > at for until in self.held.values())
+        return most - sum(until > at for deliveries in self.held.values() for until in deliveries.values())
+
+    def hold(self, place: Place, number: int, until: float) -> None:
+        """It has the message by that delivery until then."""
+        self.held.setdefault(place, {})[number] = until
+
+    def bound(self, place: Place, *, earliest: float = 0.0, latest: float = FOREVER) -> None:
+        """By none of its deliveries it has the message for a shorter or a longer time."""
+        deliveries = self.held[place]
+        for number, until in deliveries.items():
+            deliveries[number] = min(max(until, earliest), latest)
+
+    def give_back(self, settles: HistoryEntry, place: Place, entries: list[HistoryEntry]) -> list[int]:
+        """It settles the message: the deliveries by which it had it until now."""
+        deliveries = self.held.get(place, {})
+        own = [number for number in deliveries if settles.is_of(entries[number], place[2])]
+        for number in own:
+            del deliveries[number]
+        if own and not deliveries:
+            del self.held[place]
+        return own
 
 
 class _Group:
@@ -216,6 +237,8 @@ class _PromptnessCheck:
         self._open: dict[int, HistoryEntry] = {}
         """Operations that have not ended, the oldest first."""
         self._begun: dict[int, HistoryEntry] = {}
+        self._given_back: dict[int, list[tuple[_Member, Place, list[int]]]] = {}
+        """By operation that settles: the deliveries by which its consumer had what it settles."""
         self._calm_from = 0.0
         self._down: dict[str, None] = {}
         """Actors that crashed and have not started again."""
@@ -428,7 +451,7 @@ class _PromptnessCheck:
         until = FOREVER if member.renews(where) else entry.until
         for offset in entry.offsets:
             place = entry.topic, entry.partition, offset
-            member.held[place] = until
+            member.hold(place, entry.number, until)
             group.put(place, _State(until, entry, entry.operation))
 
     def _renewed(self, group: _Group, member: _Member, where: tuple[str, int], until: float) -> None:
@@ -438,7 +461,7 @@ class _PromptnessCheck:
             if place[:2] == where and group.members.get(state.holder) is member:
                 lasts_until = max(until, state.extended_to)
                 group.moved(place, state, lasts_until)
-                member.held[place] = lasts_until
+                member.bound(place, earliest=lasts_until, latest=lasts_until)
 
     def _settles(self, entry: HistoryEntry) -> None:
         """A settlement begins: until it has ended, nobody knows."""
@@ -449,6 +472,8 @@ class _PromptnessCheck:
             place = entry.topic, entry.partition, offset
             state = group.states.get(place)
             member = self._holder(group, entry, place)
+            if entry.kind != "extend":
+                self._gives_back(group, entry, place)
             if state is None or member is None:
                 continue
             if state.entry.detail == RECEIVING and entry.kind != "extend":
@@ -457,16 +482,24 @@ class _PromptnessCheck:
                     self._renewed(group, member, place[:2], entry.time + group.lease_s)
             group.moved(place, state, FOREVER)
             if entry.kind == "extend":  # which may shorten the lease, of all that was leased together
-                for other, until in member.held.items():
+                for other in member.held:
                     if other[:2] == place[:2]:
-                        member.held[other] = min(until, entry.until)
+                        member.bound(other, latest=entry.until)
                 continue
-            member.held.pop(place, None)
-            member.since = max(member.since, entry.time)
             if entry.kind != "release":
                 state.holder = 0
             else:
-                member.held[place] = 0.0  # given back, or its consumer leaves: no room is taken by it
+                member.hold(
+                    place, state.entry.number, 0.0
+                )  # given back, or its consumer leaves: no room is taken by it
+
+    def _gives_back(self, group: _Group, entry: HistoryEntry, place: Place) -> None:
+        """Its consumer has the message no longer by the deliveries that it settles, be they its latest or not."""
+        for member in group.members.values():
+            numbers = member.give_back(entry, place, self._history.entries)
+            if numbers:
+                member.since = max(member.since, entry.time)
+                self._given_back.setdefault(entry.operation, []).append((member, place, numbers))
 
     def _holder(self, group: _Group, entry: HistoryEntry, place: Place) -> _Member | None:
         """The one who settles, if the message is its own, and not one that it had before."""
@@ -503,16 +536,13 @@ class _PromptnessCheck:
 
     def _tried_in_vain(self, group: _Group, begun: HistoryEntry, entry: HistoryEntry) -> None:
         """What may be settled or not its consumer still has, and may settle once more."""
-        if begun.detail == LAZY or begun.kind == "extend":
+        if begun.detail == LAZY:
             return
-        for offset in entry.offsets:
-            place = entry.topic, entry.partition, offset
-            state = group.states.get(place)
-            if state is None or not begun.is_of(state.entry, offset):
-                continue
-            member = group.members.get(state.entry.operation)
-            if member is not None:
-                member.held[place] = max(state.entry.until, entry.time + group.lease_s)
+        places = [(entry.topic, entry.partition, offset) for offset in entry.offsets]
+        for member, place, numbers in self._given_back.get(begun.operation, ()):
+            for number in numbers if place in places else ():
+                until = self._history.entries[number].until
+                member.hold(place, number, max(until, entry.time + group.lease_s))
 
     def _extended(self, group: _Group, place: Place, state: _State, entry: HistoryEntry) -> None:
         """The lease ends then, and with it that of what was leased together, which may have been extended so."""
@@ -520,14 +550,15 @@ class _PromptnessCheck:
         if member is None:
             return
         group.moved(place, state, entry.until)
-        member.held[place] = state.extended_to = entry.until
+        state.extended_to = entry.until
+        member.hold(place, state.entry.number, entry.until)
         for other in member.held:
             others = group.states[other]
             if other[:2] == place[:2] and others.holder == state.holder:
                 others.extended_to = max(others.extended_to, entry.until)
                 if others.at < entry.until:
                     group.moved(other, others, entry.until)
-                    member.held[other] = entry.until
+                    member.bound(other, earliest=entry.until)
 
 
 def now_calm(since: float) -> str:

@@ -7,7 +7,6 @@ which each fails by itself.
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import Any
 
@@ -62,8 +61,7 @@ class CallWorkload(BrokerWorkload):
     def __init__(self, world: World, traffic: CallTraffic) -> None:
         super().__init__(world, traffic)
         self.calls = traffic
-        # Which messages a consumer of several tasks has fetched ahead while one of them holds others, nobody can see.
-        self.terms = attrs.evolve(self.terms, max_wait_s=traffic.visibility_s / 10, latency_s=math.inf)
+        self.terms = attrs.evolve(self.terms, max_wait_s=traffic.visibility_s / 10)
         self._calls_left: dict[str, int] = {}
         self._healed_at: float | None = None
 

@@ -61,6 +61,18 @@ def test_what_comes_back_is_handed_to_who_waits(waiting, left, verb, end, until)
     assert any("orders/0@0" in words for words in found(waiting, left, ONE))
 
 
+@pytest.mark.parametrize(("settled", "is_late"), [(None, False), (1, True), (2, True)])
+def test_a_message_that_is_held_twice_takes_room_twice(script, left, settled, is_late):
+    """Who does not know that it gave a message back, and is handed it again, has it twice until it settles either."""
+    script.member("joined", 900).ask().publish(0, 0).deliver(0, 0, until=9.0)
+    script.settle(0, "nack", "unsure", attempt=1).ask().deliver(0, 0, attempt=2, until=9.0).publish(1, 1)
+    if settled is not None:
+        script.settle(0, "ack", "lost", attempt=settled)
+    script.ask().at(3.0).event("ActorStarted", "elsewhere")
+    late = promptness.check(script.history, left(), Terms(max_in_flight=2))
+    assert any("orders/0@1" in violation.words for violation in late) == is_late
+
+
 def test_what_comes_back_in_time_is_not_late(waiting, left):
     """The other is handed it within the slack, also after a delay."""
     waiting.member("joined", 901, "w2").ask(901, "w2").settle(0, "nack", "nacked", until=3.0)

@@ -92,8 +92,8 @@ class _Member:
     fills_s: float = 0.0
     """How long it may hold back what it has, to get more."""
     held: dict[Place, dict[int, float]] = attrs.Factory(dict)
-    """By message, and by the number of its delivery, until when. It may have one message several times: what it does not
-    know to be settled, and was handed again, takes room twice."""
+    """By message, and by the number of its delivery, until when. It may have one message several times: what it does
+    not know to be settled, and was handed again, takes room twice."""
     renewing: dict[Place, None] = attrs.Factory(dict)
     """What a body runs with."""
 
@@ -483,7 +483,7 @@ class _PromptnessCheck:
             group.moved(place, state, FOREVER)
             if entry.kind == "extend":  # which may shorten the lease, of all that was leased together
                 for other in member.held:
-                    if other[:2] == place[:2]:
+                    if other[:2] == place[:2] and other not in member.renewing:
                         member.bound(other, latest=entry.until)
                 continue
             if entry.kind != "release":
@@ -491,7 +491,7 @@ class _PromptnessCheck:
             else:
                 member.hold(
                     place, state.entry.number, 0.0
-                )  # given back, or its consumer leaves: no room is taken by it
+                )  # given back, or its consumer leaves: it takes no room
 
     def _gives_back(self, group: _Group, entry: HistoryEntry, place: Place) -> None:
         """Its consumer has the message no longer by the deliveries that it settles, be they its latest or not."""

@@ -117,6 +117,16 @@ def test_a_body_that_ends_does_not_cut_short_an_extension(waiting, left):
     assert any("orders/0@1 could be delivered to billing from 80.000 s" in words for words in late)
 
 
+def test_an_extension_does_not_cut_short_what_a_body_runs_with(waiting, left):
+    """Who extends one message has another, with which a body runs, for as long as that takes: it has no more room."""
+    waiting.settle(0).ask().publish(1, 1).deliver(1, 1, until=9.0, detail="receive").ask().publish(2, 2)
+    waiting.deliver(2, 2, until=9.0).settle(2, "extend", "extended", until=2.0).settle(2).ask()
+    waiting.publish(3, 3).deliver(3, 3, until=9.0).ask().publish(4, 4).at(5.0).event(
+        "ActorStarted", "elsewhere"
+    )
+    assert promptness.check(waiting.history, left(), Terms(max_in_flight=2)) == []
+
+
 @pytest.mark.parametrize("kind", ["fault lasts", "IncarnationCrashed"])
 def test_what_is_disturbed_may_be_late(waiting, left, kind):
     """While a fault lasts, or an actor is down, nothing is demanded."""

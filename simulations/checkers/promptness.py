@@ -10,8 +10,7 @@ A consumer that is busy may have fetched messages ahead, which nobody sees: a gr
 its consumers waits, or has as many messages in its hands as it may. In a group with order per key a message may be
 delivered for certain when all before it are settled.
 
-Disturbed are: a fault that strikes or lasts, an actor that is down or starts, a partition that lacks space or does not
-get an answer of its disk. A clock that jumps moves the delays that a later process reads.
+What disturbs is in `calm.py`. A clock that jumps moves the delays that a later process reads.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from heapq import heappop, heappush
 
 import attrs
 
+from callboard.simulations.checkers.calm import DISTURBING, ENDINGS, Calm
 from callboard.simulations.checkers.retention import DROPPED
 from callboard.simulations.checkers.terms import DEFAULT, Terms
 from callboard.simulations.history.entry import BACKOFF, LAZY, RECEIVING, HistoryEntry
@@ -35,8 +35,6 @@ VERBS = 200
 """So many plans and reads in a row add to that on a disk that takes its time: recoveries, and upkeep of many files."""
 ABSENCE_S = 0.01
 """Who gives up, and asks again within so many seconds, has been waiting all the time."""
-SPACE_S = 5.5
-"""A recovery for which the disk was too full is tried again after so many seconds, and as long as it was too full."""
 BACKOFF_WIDENS = 2.5
 """A backoff lasts at most so many times as long as the least that is known of it."""
 MAX_IN_FLIGHT = 10_000
@@ -46,23 +44,6 @@ FOREVER = math.inf
 Place = tuple[str, int, int]
 BEGINNINGS = ("publish", "ack", "nack", "release", "extend")
 ENDS = ("published", "refused", "unsure", "acked", "nacked", "released", "extended", "lost")
-DISTURBING = (
-    "fault",
-    "fault lasts",
-    "healed",
-    "IncarnationCrashed",
-    "ActorRestarted",
-    "ActorStarted",
-    "ActorFailed",
-    "ActorStopped",
-    "ActorEnded",
-    "Escalated",
-    "PartitionStuck",
-    "OpeningLacksSpace",
-    "OpeningOverdue",
-    "note",
-)
-ENDINGS = ("power cut", "killed", "closed")
 
 
 @attrs.define(eq=False)
@@ -239,16 +220,8 @@ class _PromptnessCheck:
         self._begun: dict[int, HistoryEntry] = {}
         self._given_back: dict[int, list[tuple[_Member, Place, list[int]]]] = {}
         """By operation that settles: the deliveries by which its consumer had what it settles."""
-        self._calm_from = 0.0
-        self._down: dict[str, None] = {}
-        """Actors that crashed and have not started again."""
-        self._partitions: dict[str, None] = {}
-        """Paths of actors that have started."""
-        self._topics: dict[str, None] = {}
-        """Topics that clients publish to."""
-        self._is_unsynced = self._is_healed = False
-        self._short_since = FOREVER
-        """Since when a partition lacked space to be recovered."""
+        self._calm = Calm(history)
+        self._is_unsynced = False
         self.found: list[Violation] = []
 
     def follow(self) -> None:
@@ -262,23 +235,21 @@ class _PromptnessCheck:
             "delivered": self._delivered,
             "published": self._stored,
             DROPPED: self._dropped,
-            "booted": self._booted,
-            **dict.fromkeys(DISTURBING, self._disturbed),
+            "fault": self._strikes,
+            **dict.fromkeys(("ActorStarted", "ActorStopped"), self._restarted),
             **dict.fromkeys(ENDINGS, self._machine_ended),
             **dict.fromkeys(("ack", "nack", "release", "extend"), self._settles),
             **dict.fromkeys(("acked", "nacked", "released", "extended", "lost", "unsure"), self._settled),
         }
-        kinds = {*steps, *BEGINNINGS, *ENDS}
+        kinds = {*steps, *BEGINNINGS, *ENDS, *DISTURBING}
         for entry in self._history.entries:
             kind = entry.kind
             if kind not in kinds:
                 continue
             if entry.time > now:
-                now = entry.time
-                if self._calm_from <= now - self._slack_s and not self._down:
-                    self._look(now)
-            if kind == "publish":
-                self._topics[entry.topic] = None
+                calm_since, now = self._calm.since(now), entry.time
+                if calm_since <= now - self._slack_s:
+                    self._look(now, calm_since)
             if kind in BEGINNINGS:
                 self._begun[entry.operation] = entry
                 if entry.detail != LAZY:
@@ -289,13 +260,13 @@ class _PromptnessCheck:
             if kind in ENDS:
                 self._open.pop(entry.operation, None)
 
-    def _look(self, now: float) -> None:
+    def _look(self, now: float, calm_since: float) -> None:
         """Nothing is disturbed: is anything late?"""
         for entry in self._open.values():
             if entry.time > now - self._slack_s:
                 break
             words = f"{entry.who} began to {entry.kind} at {entry.time:.3f} s, and at {now:.3f} s nobody had answered"
-            self._late(words, entry)
+            self._late(words, calm_since, entry)
             del self._open[entry.operation]
             break
         for name, group in self._groups.items():
@@ -307,58 +278,27 @@ class _PromptnessCheck:
                 f"{topic}/{partition}@{offset} could be delivered to {name} from {state.at:.3f} s on, and at"
                 f" {now:.3f} s its consumers were still waiting"
             )
-            self._late(words, state.entry)
+            self._late(words, calm_since, state.entry)
             state.at = FOREVER
 
-    def _late(self, words: str, entry: HistoryEntry) -> None:
-        words += f" ({now_calm(self._calm_from)})"
+    def _late(self, words: str, calm_since: float, entry: HistoryEntry) -> None:
+        words += f" (nothing was disturbed since {calm_since:.3f} s)"
         self.found.append(Violation(PROMISE, words, entry))
 
     # -- what disturbs
 
-    def _disturbed(self, entry: HistoryEntry) -> None:
-        until = entry.time
-        if entry.kind == "fault lasts":
-            until = entry.until
-        elif entry.kind == "ActorRestarted":
-            until += entry.until
-        elif entry.kind == "OpeningLacksSpace":
-            self._short_since = min(self._short_since, until)
-        elif entry.kind == "IncarnationCrashed":
-            self._down[entry.who] = None
-        elif entry.kind in ("ActorStarted", "ActorStopped"):
-            self._partitions[entry.who] = None
-            if entry.who in self._down:
-                for group in self._groups.values():
-                    group.renewed(entry.who, until)
-            self._down.pop(entry.who, None)
-        elif entry.kind == "ActorEnded" and entry.who in self._partitions and self._is_used(entry.who):
-            self._down[entry.who] = None
-        elif entry.kind == "healed":
-            self._is_healed = True
-            if self._calm_from == FOREVER:
-                self._calm_from = until
-        if self._short_since < FOREVER:
-            until = until + (until - self._short_since) + SPACE_S if self._is_healed else FOREVER
-        self._calm_from = max(self._calm_from, until)
-        if entry.kind != "fault":
-            return
+    def _restarted(self, entry: HistoryEntry) -> None:
+        """A partition that crashed is back, and has leased anew what it had leased."""
+        for group in self._groups.values():
+            group.renewed(entry.who, entry.time)
+
+    def _strikes(self, entry: HistoryEntry) -> None:
         self._forget_unsynced()
         if entry.who == "JumpClock":
             for group in self._groups.values():
                 for state in group.states.values():
                     if not state.holder and state.at > entry.time:
                         state.at = FOREVER
-
-    def _is_used(self, path: str) -> bool:
-        """Whether it is a partition of a topic that clients publish to: it comes back when a runtime is opened."""
-        return any(path.startswith(f"topics/{topic}/") for topic in self._topics)
-
-    def _booted(self, entry: HistoryEntry) -> None:
-        if self._short_since < FOREVER:
-            self._calm_from, self._short_since = entry.time, FOREVER
-        self._calm_from = max(self._calm_from, entry.time)
-        self._down = {path: None for path in self._partitions if self._is_used(path)}
 
     def _forget_unsynced(self) -> None:
         """What was not told to be synced may go from now on; what somebody was handed was synced for that."""
@@ -559,11 +499,6 @@ class _PromptnessCheck:
                 if others.at < entry.until:
                     group.moved(other, others, entry.until)
                     member.bound(other, earliest=entry.until)
-
-
-def now_calm(since: float) -> str:
-    """In words, since when nothing was disturbed."""
-    return f"nothing was disturbed since {since:.3f} s"
 
 
 def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:

@@ -61,6 +61,16 @@ class _State:
 
 
 @attrs.define(eq=False)
+class _Hold:
+    """A delivery that its consumer has not settled, for all it knows."""
+
+    until: float
+    """When it takes no room any more at the latest."""
+    surely_until: float
+    """And at the earliest."""
+
+
+@attrs.define(eq=False)
 class _Member:
     """A life of a consumer."""
 
@@ -72,9 +82,9 @@ class _Member:
     handed_at: float = -1.0
     fills_s: float = 0.0
     """How long it may hold back what it has, to get more."""
-    held: dict[Place, dict[int, float]] = attrs.Factory(dict)
-    """By message, and by the number of its delivery, until when. It may have one message several times: what it does
-    not know to be settled, and was handed again, takes room twice."""
+    held: dict[Place, dict[int, _Hold]] = attrs.Factory(dict)
+    """By message, and by the number of its delivery. It may have one message several times: what it does not know to be
+    settled, and was handed again, takes room twice."""
     renewing: dict[Place, None] = attrs.Factory(dict)
     """What a body runs with."""
 
@@ -94,27 +104,25 @@ class _Member:
         """
         return most > 1 or self.gave_up_at >= self.handed_at
 
-    def room(self, at: float, most: int) -> int:
-        """How many more messages it may have had at that time."""
-        return most - sum(until > at for deliveries in self.held.values() for until in deliveries.values())
+    def least_room(self, at: float, most: int) -> int:
+        """How many more messages it may have had at that time at least."""
+        return most - sum(hold.until > at for holds in self.held.values() for hold in holds.values())
 
-    def hold(self, place: Place, number: int, until: float) -> None:
+    def most_room(self, at: float, most: int) -> int:
+        """How many more messages it may have had at that time at most."""
+        return most - sum(hold.surely_until > at for holds in self.held.values() for hold in holds.values())
+
+    def hold(self, place: Place, number: int, until: float, surely_until: float) -> None:
         """It has the message by that delivery until then."""
-        self.held.setdefault(place, {})[number] = until
-
-    def bound(self, place: Place, *, earliest: float = 0.0, latest: float = FOREVER) -> None:
-        """By none of its deliveries it has the message for a shorter or a longer time."""
-        deliveries = self.held[place]
-        for number, until in deliveries.items():
-            deliveries[number] = min(max(until, earliest), latest)
+        self.held.setdefault(place, {})[number] = _Hold(until, surely_until)
 
     def give_back(self, settles: HistoryEntry, place: Place, entries: list[HistoryEntry]) -> list[int]:
         """It settles the message: the deliveries by which it had it until now."""
-        deliveries = self.held.get(place, {})
-        own = [number for number in deliveries if settles.is_of(entries[number], place[2])]
+        holds = self.held.get(place, {})
+        own = [number for number in holds if settles.is_of(entries[number], place[2])]
         for number in own:
-            del deliveries[number]
-        if own and not deliveries:
+            del holds[number]
+        if own and not holds:
             del self.held[place]
         return own
 
@@ -160,13 +168,12 @@ class _Group:
         before = now - self._slack_s
         waits = False
         for member in self.members.values():
-            room = member.room(before, self._most)
             if member.is_waiting:
                 before = min(before, now - self._slack_s - member.fills_s)
                 if member.since > before:
                     return None
-                waits = waits or room > 0
-            elif room > 0 and member.may_hide(self._most):
+                waits = waits or member.least_room(before, self._most) > 0
+            elif member.most_room(before, self._most) > 0 and member.may_hide(self._most):
                 return None
         return self._first(before) if waits else None
 
@@ -389,9 +396,10 @@ class _PromptnessCheck:
             member.renewing.update({(*where, offset): None for offset in entry.offsets})
             self._renewed(group, member, where, FOREVER)
         until = FOREVER if member.renews(where) else entry.until
+        surely_until = FOREVER if is_renewed else entry.until
         for offset in entry.offsets:
             place = entry.topic, entry.partition, offset
-            member.hold(place, entry.number, until)
+            member.hold(place, entry.number, until, surely_until)
             group.put(place, _State(until, entry, entry.operation))
 
     def _renewed(self, group: _Group, member: _Member, where: tuple[str, int], until: float) -> None:
@@ -401,7 +409,8 @@ class _PromptnessCheck:
             if place[:2] == where and group.members.get(state.holder) is member:
                 lasts_until = max(until, state.extended_to)
                 group.moved(place, state, lasts_until)
-                member.bound(place, earliest=lasts_until, latest=lasts_until)
+                for hold in member.held[place].values():
+                    hold.until, hold.surely_until = lasts_until, min(hold.surely_until, lasts_until)
 
     def _settles(self, entry: HistoryEntry) -> None:
         """A settlement begins: until it has ended, nobody knows."""
@@ -422,16 +431,15 @@ class _PromptnessCheck:
                     self._renewed(group, member, place[:2], entry.time + group.lease_s)
             group.moved(place, state, FOREVER)
             if entry.kind == "extend":  # which may shorten the lease, of all that was leased together
-                for other in member.held:
-                    if other[:2] == place[:2] and other not in member.renewing:
-                        member.bound(other, latest=entry.until)
+                for other, holds in member.held.items():
+                    for hold in holds.values() if other[:2] == place[:2] else ():
+                        hold.surely_until = min(hold.surely_until, entry.until)
                 continue
             if entry.kind != "release":
                 state.holder = 0
             else:
-                member.hold(
-                    place, state.entry.number, 0.0
-                )  # given back, or its consumer leaves: it takes no room
+                # Given back, or its consumer leaves: it takes no room.
+                member.hold(place, state.entry.number, 0.0, 0.0)
 
     def _gives_back(self, group: _Group, entry: HistoryEntry, place: Place) -> None:
         """Its consumer has the message no longer by the deliveries that it settles, be they its latest or not."""
@@ -482,7 +490,7 @@ class _PromptnessCheck:
         for member, place, numbers in self._given_back.get(begun.operation, ()):
             for number in numbers if place in places else ():
                 until = self._history.entries[number].until
-                member.hold(place, number, max(until, entry.time + group.lease_s))
+                member.hold(place, number, max(until, entry.time + group.lease_s), 0.0)
 
     def _extended(self, group: _Group, place: Place, state: _State, entry: HistoryEntry) -> None:
         """The lease ends then, and with it that of what was leased together, which may have been extended so."""
@@ -491,14 +499,15 @@ class _PromptnessCheck:
             return
         group.moved(place, state, entry.until)
         state.extended_to = entry.until
-        member.hold(place, state.entry.number, entry.until)
+        member.hold(place, state.entry.number, entry.until, entry.until)
         for other in member.held:
             others = group.states[other]
             if other[:2] == place[:2] and others.holder == state.holder:
                 others.extended_to = max(others.extended_to, entry.until)
                 if others.at < entry.until:
                     group.moved(other, others, entry.until)
-                    member.bound(other, earliest=entry.until)
+                    for hold in member.held[other].values():
+                        hold.until = max(hold.until, entry.until)
 
 
 def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:

@@ -76,7 +76,9 @@ def test_a_message_that_is_held_twice_takes_room_twice(script, left, settled, is
 def test_a_busy_consumer_may_have_room_for_what_nobody_sees(waiting, left):
     """What it may have settled takes room for certain only until it knows that: it may have fetched ahead."""
     waiting.at(1.9).settle(0, "ack", "unsure").ask().publish(1, 1).deliver(1, 1, until=9.0)
-    waiting.member("joined", 901, "w2").ask(901, "w2").publish(2, 2).at(3.5).event("ActorStarted", "elsewhere")
+    waiting.member("joined", 901, "w2").ask(901, "w2").publish(2, 2).at(3.5).event(
+        "ActorStarted", "elsewhere"
+    )
     assert promptness.check(waiting.history, left(), Terms(max_in_flight=2)) == []
 
 

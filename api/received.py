@@ -10,7 +10,8 @@ H1  `in_flight` is the number of messages that were delivered and neither settle
 H2  Every `ack(wait=False)` has an outcome: it is told by the next `flush`, or by leaving the consumer, which says
     nothing of deleted topics.
 H3  Such acks are sent at the latest when the consumer fetches, flushes or ends, or `ACK_LINGER_S` have passed. Those of
-    one lease that follow each other go as one command, neighbours as one range.
+    one lease that follow each other go as one command, neighbours as one range. None waits for the outcome of another,
+    nor for the restart of a partition, unless `lazy_acks` have none.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from callboard.log.errors import (
 )
 from callboard.log.format.columns import Columns
 from callboard.message import ColumnBatch, Record, Span
-from callboard.settling import SentAck, check_nack, check_seconds, without
+from callboard.settling import GatheredAcks, SentAck, check_nack, check_seconds, without
 
 if TYPE_CHECKING:
     from callboard.session import Session
@@ -119,26 +120,6 @@ class ConsumerLease:
         return LeasedPart(self, ranges, spans)
 
 
-class _Gathered:
-    """Acks of one lease that are not sent yet; `valid` as in `ConsumerLeases._settle_now`."""
-
-    __slots__ = ("lease", "ranges", "start", "stop", "valid")
-
-    def __init__(self, lease: ConsumerLease, valid: bool, start: int, stop: int) -> None:
-        self.lease = lease
-        self.valid = valid
-        self.ranges: list[tuple[int, int]] = []
-        """Those before the last."""
-        self.start = start
-        self.stop = stop
-
-    def command(self, group_id: int) -> c.Settle:
-        """What is sent."""
-        return c.Settle(
-            group_id, "ack", self.lease.lease_id, [*self.ranges, (self.start, self.stop)], lazy=True
-        )
-
-
 class ConsumerLeases:
     """The leases of one consumer."""
 
@@ -154,7 +135,7 @@ class ConsumerLeases:
         self._group = group
         self._leases: dict[ConsumerLease, None] = {}
         self._freed = trio.Event()
-        self.gathered: deque[_Gathered] = deque()
+        self.gathered: deque[GatheredAcks] = deque()
         """The last one still grows."""
         self._sent: deque[SentAck] = deque()
         self._sent_to: dict[PartitionPort, int] = {}
@@ -338,32 +319,15 @@ class ConsumerLeases:
         """Gather acks; those of another lease are sent first. Raises `LeaseLost` when very many were lost before."""
         self._runtime.check_open()
         if not self.gathered or not settled or self.gathered[-1].lease is not settled[0][0]:
-            limit = self._runtime.limits.lazy_acks
             await self._send_waiting()
-            while self._is_to_collect(limit):
-                if not self._collecting.locked():
-                    self._collecting.acquire_nowait()
-                elif len(self._sent) >= limit:
-                    await self._collecting.acquire()
-                else:
-                    break
-                try:
-                    if self._is_to_collect(limit):
-                        await self._collect_oldest()
-                finally:
-                    self._collecting.release()
+            await self._take_outcomes()
             self._runtime.lingers.add(self.send_gathered)
         for lease, ranges in settled:
             for start, stop in ranges:
                 if not self.join_gathered(lease, start, stop):
-                    self.gathered.append(_Gathered(lease, self._count(lease, stop - start), start, stop))
+                    self.gathered.append(GatheredAcks(lease, self._count(lease, stop - start), start, stop))
         if self._lost_ranges >= self._runtime.limits.lazy_acks:
             raise self._lost_meanwhile()
-
-    def _is_to_collect(self, limit: int) -> bool:
-        """Whether the oldest ack has an outcome, or is to be waited for."""
-        sent = self._sent
-        return bool(sent) and (len(sent) >= limit or (sent[0].reply.done and not sent[0].reply.abandoned))
 
     def send_gathered(self) -> bool:
         """Send what was gathered, without waiting; False when a mailbox has no room."""
@@ -410,17 +374,54 @@ class ConsumerLeases:
             self._lost.setdefault(port, []).extend(lost)
             self._lost_ranges += len(lost)
 
+    async def _take_outcomes(self) -> None:
+        """Take the outcomes that have come. Waits for one only while very many acks have none."""
+        sent, limit = self._sent, self._runtime.limits.lazy_acks
+        while sent and self._has_taken_oldest():
+            pass
+        while len(sent) >= limit:
+            for _ in range(len(sent)):  # those of one partition do not hold up those of others
+                if not self._has_taken_oldest():
+                    sent.rotate(-1)
+            if len(sent) < limit:
+                break
+            async with self._collecting:
+                if len(sent) >= limit:
+                    await self._collect_oldest()
+
+    def _has_taken_oldest(self) -> bool:
+        """Take the outcome of the oldest ack if it has come. If it never will, ask again, without waiting until the
+        partition has restarted. False, and nothing done, when it may still come, or the mailbox has no room.
+        """
+        sent = self._sent[0]
+        if not sent.reply.done:
+            return False
+        port = sent.port
+        try:
+            lost = sent.outcome()
+            if lost is None:
+                self._sent.append(sent.asked_again())
+                self._note_sent(port)
+            else:
+                self._note_lost(port, lost)
+        except MailboxFull:
+            return False
+        except ActorStopped:
+            self._note_failed(self.stopped(port))
+        except CallboardError as error:
+            self._note_failed(error)
+        self._sent.popleft()
+        return True
+
     async def _collect_oldest(self) -> None:
-        """Take the outcome of the oldest ack; when this is cancelled, it is asked for again later (H2)."""
+        """Wait for the outcome of the oldest ack; when this is cancelled, it is asked for again later (H2)."""
         sent = self._sent.popleft()
         port, message, valid, reply = sent
-        lost: c.Ranges | None = None
         try:
-            if not reply.abandoned:
+            if not reply.done:
                 with suppress(ActorCrashed):
-                    if not reply.done:
-                        await reply.settled()
-                    lost = reply.value().lost
+                    await reply.settled()
+            lost = sent.outcome()
             if lost is None:
                 lost = await self._settle_now(port, message, valid, crashed=True)
         except ActorStopped:

@@ -283,7 +283,7 @@ class Runtime:
             )
             for live in lives
             for port in live.ports
-            if port.state == "restarting"
+            if port.opened_before and port.state == "restarting"
         ]
         for live in lives:
             for port in live.ports:
@@ -517,14 +517,17 @@ class Runtime:
     # -- for the other public modules
 
     async def ask_catalog(self, command: Any) -> Any:
-        """Ask the catalog. Raises `RuntimeClosed`, and what the catalog answers."""
+        """Ask the catalog. Raises `RuntimeClosed`, indefinite once it was asked, and what the catalog answers."""
         self.check_open()
         try:
             return await self._directory.catalog.ask(command)
         except (ActorStopped, ActorCrashed) as error:
             if isinstance(error, ActorCrashed) and self._state == "open":
                 raise
-            raise RuntimeClosed("the runtime closed before it answered. Open it again.") from error
+            raise RuntimeClosed(
+                "the runtime closed before it answered; the change may have been made. Open it again, and look.",
+                indefinite=True,
+            ) from error
 
 
 def _group_name(name: object) -> str:

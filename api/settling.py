@@ -1,23 +1,71 @@
-"""What a settlement is about, checked: which offsets, after which delay, for which reason; and an ack on its way."""
+"""What a settlement is about, checked: which offsets, after which delay, for which reason; and acks not waited for.
+
+Follow such acks. `GatheredAcks` joins those of one lease; `SentAck` is their command on its way to the partition, until
+its outcome is known.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from callboard.actors.kernel import Reply
-from callboard.actors.partition.commands import Settle
+from callboard.actors.partition.commands import Ranges, Settle
 from callboard.actors.partition.port import PartitionPort
-from callboard.log.errors import InvalidArgument
+from callboard.log.errors import ActorCrashed, InvalidArgument
+
+
+class Leased(Protocol):
+    """A lease, as far as acks of it are concerned."""
+
+    lease_id: int
+    port: PartitionPort
+
+
+class GatheredAcks:
+    """Acks of one lease that are not sent yet; `valid` as in `SentAck`."""
+
+    __slots__ = ("lease", "ranges", "start", "stop", "valid")
+
+    def __init__(self, lease: Leased, valid: bool, start: int, stop: int) -> None:
+        self.lease = lease
+        self.valid = valid
+        self.ranges: list[tuple[int, int]] = []
+        """Those before the last."""
+        self.start = start
+        self.stop = stop
+
+    def command(self, group_id: int) -> Settle:
+        """What is sent."""
+        ranges = [*self.ranges, (self.start, self.stop)]
+        return Settle(group_id, "ack", self.lease.lease_id, ranges, lazy=True)
 
 
 class SentAck(NamedTuple):
-    """An ack that nobody waits for. `valid` as in `ConsumerLeases`."""
+    """An ack that nobody waits for. `valid`: the lease had not run out when it was made."""
 
     port: PartitionPort
     message: Settle
     valid: bool
     reply: Reply
+
+    def outcome(self) -> Ranges | None:
+        """What of it was lost, when its reply is done. Raises what the partition refused it with.
+
+        None: nobody will tell. The partition crashed before it answered, or who waited for the answer was cancelled.
+        """
+        if self.reply.abandoned:
+            return None
+        try:
+            lost: Ranges = self.reply.value().lost
+        except ActorCrashed:
+            return None
+        return lost
+
+    def asked_again(self) -> SentAck:
+        """The same ack on its way once more. Raises like `ActorRef.ask_nowait`."""
+        message = self.message._replace(again=True) if self.valid else self.message
+        return self._replace(message=message, reply=self.port.ref.ask_nowait(message))
 
 
 def without(ranges: list[tuple[int, int]], offsets: list[int]) -> list[tuple[int, int]]:

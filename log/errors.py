@@ -114,7 +114,10 @@ class UnsupportedPlatform(CallboardError):
 
 
 class RuntimeClosed(CallboardError):
-    """The runtime, topic or consumer is closed. Open it again."""
+    """The runtime, topic or consumer is closed. Open it again.
+
+    `indefinite` is set when a topic or group was to be changed and the runtime closed meanwhile.
+    """
 
 
 class WrongRun(CallboardError, RuntimeError):

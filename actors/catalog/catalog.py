@@ -109,6 +109,8 @@ class Catalog(Actor[CatalogCommand]):
         self._state = CatalogState()
         self._deciding = trio.Lock()
         self._undecided: deque[_Decision] = deque()
+        self._is_in_doubt = False
+        """Whether the journal may hold a decision that failed, and that does not count."""
         self._next_consumer = 0
         self._journal: Journal
         self._files: Incarnation
@@ -261,9 +263,7 @@ class Catalog(Actor[CatalogCommand]):
                 records.append(state.encode(event))
         try:
             if records:
-                if self._journal.needs_healing:
-                    await self._journal.heal(self._state.snapshot())
-                await self._journal.append(records, sync=True)
+                await self._store(records)
         except StorageError as error:
             for decision in decisions:
                 decision.error = decision.error or error.again()
@@ -272,6 +272,28 @@ class Catalog(Actor[CatalogCommand]):
         for decision in decisions:
             decision.is_stored = True
         await self._maintain_journal()
+
+    async def _store(self, records: Sequence[bytes]) -> None:
+        await self._heal()
+        try:
+            await self._journal.append(records, sync=True)
+        except StorageError as error:
+            self._is_in_doubt = error.indefinite
+            raise
+
+    async def _heal(self) -> None:
+        if self._journal.needs_healing:
+            await self._journal.heal(self._state.snapshot())
+            self._is_in_doubt = False
+
+    async def _confirm(self) -> None:
+        """What was decided stays decided, whatever a decision that failed has left in the journal.
+
+        Raises `StorageError` when that cannot be written.
+        """
+        if self._is_in_doubt:
+            async with self._deciding:
+                await self._heal()
 
     async def _maintain_journal(self) -> None:
         """Keep the journal short, and its reserve. What the disk refuses now is tried again at the next decision."""
@@ -304,6 +326,7 @@ class Catalog(Actor[CatalogCommand]):
                     " or name no settings.",
                     topic=name,
                 )
+            await self._confirm()
             return self._launch(record)
         topic_id = self.context.entropy.bytes(8).hex()
 
@@ -326,12 +349,16 @@ class Catalog(Actor[CatalogCommand]):
         live = self._launch(record)
         lack = await self._directory.opened(live)
         if lack is not None:
-            with suppress(StorageError):
+            fate = "The topic was deleted again. Free space, then create it."
+            try:
                 await self._delete(record)
-            fate = "Its partitions run when there is space."
-            if self._state.topic(name) is None:
-                fate = "The topic was deleted again. Free space, then create it."
-            raise DiskFull(f"there is no space for the files of {where}: {lack} {fate}")
+            except StorageError as error:
+                if self._state.topic(name) is not None:
+                    fate = f"It could not be deleted again ({error}) Its partitions run when there is space."
+            raise DiskFull(
+                f"there is no space for the files of {where}: {lack} {fate}",
+                indefinite=self._state.topic(name) is not None,
+            )
         return live
 
     def _launch(self, record: TopicRecord) -> LiveTopic:
@@ -410,6 +437,7 @@ class Catalog(Actor[CatalogCommand]):
             if (made := self._state.group(message.name)) is not None:
                 # Also when a topic was deleted meanwhile, and nobody joins: the coordinator lets it end.
                 await self._directory.launch_coordinator(made)
+        await self._confirm()
         consumer, self._next_consumer = self._next_consumer, self._next_consumer + 1
         record = self._state.group(message.name)
         if record is None:
@@ -486,11 +514,14 @@ class Catalog(Actor[CatalogCommand]):
 
     async def _end_group(self, message: EndGroup) -> Afterwards | None:
         record = self._state.groups.get(message.group_id)
-        if record is None or self._directory.membership(record).members:
+        if record is None:
+            return None
+        membership = self._directory.membership(record)
+        if membership.members or membership.idle_since_us != message.idle_since_us:
             return None  # somebody joined while its coordinator gave it up
         if record.settings.durable and record.settings.group_expiry != message.expired_after:
             return None  # it was altered meanwhile, and its coordinator watches for the new time
-        with self._directory.membership(record).closed():
+        with membership.closed():
             return await self._forget_group(record)
 
     async def _forget_group(self, record: GroupRecord) -> Afterwards:

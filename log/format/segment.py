@@ -204,5 +204,5 @@ def kind_of(directory: str) -> SegmentKind | None:
 
 
 def belongs_to(header: SegmentHeader, directory: str) -> bool:
-    """Whether a segment with this header may lie in `directory`."""
-    return header.identity in (UNBOUND, identity_of(directory))
+    """Whether a segment with this header may lie in `directory`: it is bound to no other, and of the kind there."""
+    return header.identity in (UNBOUND, identity_of(directory)) and kind_of(directory) in (None, header.kind)

@@ -60,7 +60,7 @@ class Change:
         """A topic may have been made, and deleted again because its partitions found no space."""
         if self.verb != "create_topic" or self.outcome is not None:
             return False
-        return self.end is None or self.end.detail == UNDONE or not self.has_answer
+        return self.end is None or self.end.detail.removesuffix(MAYBE) == UNDONE or not self.has_answer
 
     @property
     def has_answer(self) -> bool:
@@ -150,14 +150,10 @@ class _Closing:
             for entry in history.of("booted", "opened", "IncarnationCrashed")
             if entry.kind != "IncarnationCrashed" or entry.who == "catalog"
         ]
-        deciding = {
-            entry.operation: entry.number
-            for entry in history.of("change")
-            if not entry.detail.startswith("create_topic ")
-        }
+        deciding = {entry.operation: entry.number for entry in history.of("change", "joining")}
         self._decided = [
             (deciding[entry.operation], entry.number)
-            for entry in history.of("changed")
+            for entry in history.of("changed", "joined")
             if entry.operation in deciding
         ]
 

@@ -13,7 +13,7 @@ import attrs
 import trio
 
 from callboard.actors.settings import GroupSettings
-from callboard.log.errors import CallboardError, ConfigurationError, RuntimeClosed
+from callboard.log.errors import CallboardError, ConfigurationError
 from callboard.simulations.history.clients import Surroundings
 from callboard.simulations.history.entry import MAYBE, plain
 
@@ -77,8 +77,7 @@ class ObservedCatalog:
         except ConfigurationError:
             raise  # nothing that is asked here makes no sense
         except CallboardError as error:
-            # Who is told that the runtime closed meanwhile does not know what became of it.
-            if error.indefinite or isinstance(error, RuntimeClosed):
+            if error.indefinite:
                 return record("maybe changed", f"{type(error).__name__}{MAYBE}")
             return record("not changed", type(error).__name__)
         except trio.Cancelled:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -176,8 +177,9 @@ async def look_at_everything(at: RareClient) -> None:
     heard: list[Any] = []
     unsubscribe = at.runtime.subscribe_events(heard.append)
     path = f"topics/{topic.name}/0"
-    at.runtime.crash(path, OddFailed("a drill"))
-    await at.runtime.restart(path)
+    with suppress(InvalidArgument):  # the runtime is closing
+        at.runtime.crash(path, OddFailed("a drill"))
+        await at.runtime.restart(path)
     await topic.publish(b"1")
     at.runtime.tree().draw()
     unsubscribe()
@@ -218,7 +220,8 @@ async def spawn_anything(at: RareClient) -> None:
     ref.watch(other)
     ended: list[Terminated] = []
     unwatch = ref.watch(ended.append)
-    await runtime.restart(f"user/{name}")
+    with suppress(InvalidArgument):  # the runtime is closing
+        await runtime.restart(f"user/{name}")
     ref.statistics()
     at.expect(ref.stopped, False, "an actor that was restarted")
     unwatch()
@@ -260,7 +263,8 @@ async def fill_mailboxes(at: RareClient) -> None:
             except MailboxFull:
                 break
         for mortal in mortals:
-            await supervisor.stop_child(mortal.path.rpartition("/")[2])
+            with suppress(InvalidArgument):  # the runtime is closing
+                await supervisor.stop_child(mortal.path.rpartition("/")[2])
         async with trio.open_nursery() as nursery:
             for number in range(3):
                 nursery.start_soon(_told_or_not, ref, number)

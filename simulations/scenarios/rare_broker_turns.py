@@ -7,9 +7,11 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
+import trio.lowlevel
 
 from callboard import Message
 from callboard.log.errors import (
+    CallboardError,
     ConfigurationError,
     GroupNotFound,
     InvalidArgument,
@@ -483,6 +485,148 @@ async def create_wrongly(at: RareClient) -> None:
         await at.refused(ConfigurationError, _enter, topic.subscribe(at.new_name(), **wrong))
 
 
+async def fail_a_partition(at: RareClient) -> None:
+    """A partition crashes until it has failed, under clients of all kinds; then it is revived, or deleted."""
+    count = between(at.draws, 1, 2)
+    topic, other = await at.filled(COUNT, partitions=count), await at.filled(2)
+    path, group = f"topics/{topic.name}/0", at.new_name()
+    names = one_of(at.draws, ([topic.name], [topic.name, other.name]))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_publish_through, topic, 0)
+        nursery.start_soon(_consume_through, at, at.runtime.subscribe(names, group, visibility_timeout=1.0))
+        nursery.start_soon(_follow_through, topic)
+        for _ in range(30):
+            with suppress(InvalidArgument):  # the runtime is closing
+                at.runtime.crash(path, OSError("by mistake"))
+            await trio.sleep(0.02)
+            if (await topic.describe())[0].state == "failed":
+                break
+            await trio.sleep(0.2)
+        else:
+            nursery.cancel_scope.cancel()
+        await trio.sleep(one_of(at.draws, (SOON_S, 1.5)))
+        if at.draws.random() < 0.3:
+            await at.runtime.delete_topic(topic.name)
+        else:
+            with suppress(InvalidArgument):
+                await at.runtime.restart(path)
+            await topic.publish(b"again", partition=0)
+        await trio.sleep(SOON_S)
+        nursery.cancel_scope.cancel()
+
+
+async def _publish_through(topic: Any, number: int) -> None:
+    while True:
+        with suppress(CallboardError), trio.move_on_after(0.5):
+            await topic.publish_batch([b"1", b"2", b"3"], keys=[b"a", b"b", b"c"])
+            await topic.publish_batch([b"1", b"2"])
+            await topic.publish(b"%d" % number, acks="none")
+            await topic.flush()
+        await trio.sleep(0.4)
+
+
+async def _consume_through(at: RareClient, consumer: Any) -> None:
+    draws = at.draws.fork(consumer.group)
+    async with consumer:
+        while True:
+            with suppress(CallboardError):
+                message = await consumer.get(timeout=one_of(draws, (0.0, 0.2, 2.0)))
+                if message is not None:
+                    await one_of(draws, (message.ack, message.nack, message.release))()
+                if draws.random() < 0.3:
+                    with trio.move_on_after(0.3):
+                        batch = await anext(consumer.batches(max_records=4, max_wait=0.1))
+                        await batch.ack()
+            await trio.sleep(0.2)
+
+
+async def _follow_through(topic: Any) -> None:
+    while True:
+        with suppress(CallboardError):
+            async for _ in topic.read(follow=True):
+                pass
+        await trio.sleep(0.4)
+
+
+async def settle_too_late(at: RareClient) -> None:
+    """What is settled after its lease has run out and somebody else has settled it is lost: each way tells of it."""
+    topic = await at.filled(COUNT * 2)
+    group = at.new_name()
+    async with topic.subscribe(group, visibility_timeout=0.3) as slow:
+        held = [await slow.get(timeout=WAIT_S) for _ in range(COUNT * 2)]
+        late = [message for message in held if message is not None]
+        await trio.sleep(0.5)
+        async with topic.subscribe(group) as quick:
+            while (message := await quick.get(timeout=0.2)) is not None:
+                await message.ack()
+        if len(late) < 4:
+            return
+        await at.refused(LeaseLost, late[0].extend, 1.0)
+        await at.refused(LeaseLost, late[1].ack)
+        await at.refused(LeaseLost, late[2].nack)
+        await at.refused(LeaseLost, _ack_each_lazily, slow, late[3:])
+
+
+async def _ack_each_lazily(consumer: Any, messages: list[Any]) -> None:
+    for message in messages:
+        await message.ack(wait=False)
+        await trio.sleep(0.02)
+    await consumer.flush()
+
+
+async def consume_in_many_tasks(at: RareClient) -> None:
+    """Tasks that share a consumer: they take messages and batches, ack lazily, flush, and some are cancelled."""
+    topic = await at.new_topic(partitions=between(at.draws, 1, 2))
+    async with topic.subscribe(
+        at.new_name(), visibility_timeout=0.5, max_in_flight=one_of(at.draws, (2, 8, 50))
+    ) as consumer:
+        with trio.move_on_after(2.0):
+            async with trio.open_nursery() as nursery:
+                for number in range(4):
+                    nursery.start_soon(_consume_as_one_of_many, at, consumer, number)
+                for number in range(40):
+                    await topic.publish(b"%d" % number, acks="leader")
+                    await trio.sleep(0.01)
+                await trio.sleep(0.3)
+                nursery.cancel_scope.cancel()
+
+
+async def _consume_as_one_of_many(at: RareClient, consumer: Any, number: int) -> None:
+    draws = at.draws.fork(f"{consumer.group} {number}")
+    while True:
+        with suppress(LeaseLost), trio.move_on_after(one_of(draws, (0.0, 0.01, 0.1, 1.0))):
+            if draws.random() < 0.7:
+                message = await consumer.get()
+                await trio.sleep(one_of(draws, (0.0, 0.0, 0.05)))
+                await message.ack(wait=draws.random() < 0.2)
+            else:
+                batch = await anext(consumer.batches(max_records=5, max_wait=0.05))
+                await batch.ack(wait=draws.random() < 0.2)
+            if draws.random() < 0.3:
+                await consumer.flush()
+        await trio.lowlevel.checkpoint()
+
+
+async def open_many_partitions(at: RareClient) -> None:
+    """A topic of many partitions that is deleted, or restarted, while they open."""
+    name = at.new_name()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_create_or_not, at, name)
+        await trio.sleep(one_of(at.draws, (0.0, 0.001, 0.01)))
+        for number in range(3):
+            with suppress(InvalidArgument):
+                at.runtime.crash(f"topics/{name}/{number * 5}", OSError("by mistake"))
+        await at.new_topic()
+        nursery.cancel_scope.deadline = trio.current_time() + one_of(at.draws, (0.0, 0.01, WAIT_S))
+    with suppress(TopicNotFound):
+        await at.runtime.delete_topic(name)
+
+
+async def _create_or_not(at: RareClient, name: str) -> None:
+    topic = await at.runtime.create_topic(name, partitions=16)
+    await topic.publish_batch([b"1"] * 16, keys=[b"%d" % n for n in range(16)])
+
+
 BROKER_TURNS: Final = (
     publish_other_bytes,
     publish_nothing,
@@ -503,4 +647,8 @@ BROKER_TURNS: Final = (
     join_a_passing_group,
     share_keys,
     create_wrongly,
+    fail_a_partition,
+    settle_too_late,
+    consume_in_many_tasks,
+    open_many_partitions,
 )

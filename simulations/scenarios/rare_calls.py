@@ -32,6 +32,8 @@ class RareTraffic(Traffic):
 
     turns: int = 12
     beside: int = 2
+    closes_s: tuple[float, ...] = (0.0,)
+    """After how long the runtime is closed, whatever clients do, one of these; 0: when they have done their work."""
 
     def _counts(self) -> dict[str, tuple[int, int]]:
         return Traffic._counts(self) | {"turns": (self.turns, COUNT_MAX), "beside": (self.beside, 100)}
@@ -69,6 +71,7 @@ class RareCalls:
         return RareTraffic(
             turns=between(entropy, 6, 16),
             beside=between(entropy, 1, 3),
+            closes_s=one_of(entropy, ((0.0,), (0.0,), (0.0, 0.01, 0.2, 1.0))),
             latency_s=one_of(entropy, (0.0, 0.0, 0.001, 0.02)),
             styles=(),
             limits=draw_limits(entropy.fork("limits")),
@@ -82,18 +85,23 @@ class RareCalls:
         world.disk.latency_s = max(0.0, workload.latency_s)
 
         async def client(machine: Machine, runtime: Any, index: int) -> None:
-            draws = world.entropy.fork(f"client {index} on machine {machine.number}")
-            rare = RareClient(world, machine, runtime, draws, f"c{index}m{machine.number}")
-            while left[0] > 0:
+            draws = world.entropy.fork(f"client {index} on machine {machine.number}, {left[0]}")
+            rare = RareClient(world, machine, runtime, draws, f"c{index}m{machine.number}t{left[0]}")
+            while left[0] > 0 and machine.runtime is runtime:
                 left[0] -= 1
                 await rare.make(one_of(draws, turns))
 
         async def live(machine: Machine) -> None:
             while left[0] > 0:
-                with passing(world, "session"):
-                    async with machine.open_runtime() as runtime, trio.open_nursery() as nursery:
-                        for index in range(max(1, workload.beside)):
-                            nursery.start_soon(client, machine, runtime, index, name=f"client {index}")
+                closes_s = one_of(world.entropy, workload.closes_s)
+                async with trio.open_nursery() as nursery:
+                    with passing(world, "session"):
+                        async with machine.open_runtime() as runtime, trio.open_nursery() as clients:
+                            # A runtime may close while clients are at work.
+                            where = clients if closes_s == 0 else nursery
+                            for index in range(max(1, workload.beside)):
+                                where.start_soon(client, machine, runtime, index, name=f"client {index}")
+                            await trio.sleep(closes_s)
                 await trio.sleep(0.1)
 
         await world.machine_until_done(live)

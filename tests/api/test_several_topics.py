@@ -193,3 +193,31 @@ async def test_an_unknown_topic_is_named(autojump_clock: Any, world: Any) -> Non
         with pytest.raises(callboard.TopicNotFound, match="'refunds'"):
             runtime.subscribe(["orders", "refunds"], "billing")
         assert await runtime.groups() == ()
+
+
+async def test_acks_nobody_waits_for_do_not_wait_for_the_restart_of_another_topic(
+    autojump_clock: Any, world: Any
+) -> None:
+    """While a partition that crashed cannot start, messages of other topics are taken and acked without waiting."""
+    async with world.open() as runtime:
+        orders, refunds = await filled(runtime, orders=1, refunds=3)
+        async with runtime.subscribe(["orders", "refunds"], "billing") as consumer:
+            messages = [await consumer.get() for _ in range(3)]
+            (order,) = [message for message in messages if message.topic == "orders"]
+            first, second = [message for message in messages if message.topic == "refunds"]
+            await order.ack(wait=False)
+            await first.ack(wait=False)  # the one before is sent
+            await trio.sleep(0.0005)
+            runtime.crash("topics/orders/0", RuntimeError("its recovery will hang"))
+            world.disk.hang(f"topics/{orders.topic_id}/0")
+            await trio.sleep(1.0)
+            try:
+                with trio.fail_after(0.5):
+                    await second.ack(wait=False)
+                    last = await consumer.get()
+                    assert last.topic == "refunds"
+                    await last.ack(wait=False)
+            finally:
+                world.disk.unhang()
+            await consumer.flush()
+        assert [await pending_of(topic) for topic in (orders, refunds)] == [0, 0]

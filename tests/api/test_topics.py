@@ -284,3 +284,27 @@ async def test_statistics_wait_for_room_in_a_busy_mailbox(autojump_clock: Any, w
             port.ref.tell_nowait(Flush())
             (part,) = (await runtime.stats()).partitions
         assert (part.state, part.next_offset) == ("running", 5)
+
+
+async def test_a_change_that_the_closing_overtakes_may_have_been_made(
+    autojump_clock: Any, world: Any
+) -> None:
+    """A change under way at the closing ends with an indefinite RuntimeClosed; a later one with a definite one."""
+    told: list[callboard.RuntimeClosed] = []
+    async with trio.open_nursery() as nursery:
+        async with world.open() as runtime:
+            await runtime.create_topic("orders")
+            world.disk.latency_s = 0.01
+
+            async def delete() -> None:
+                try:
+                    await runtime.delete_topic("orders")
+                except callboard.RuntimeClosed as error:
+                    told.append(error)
+
+            nursery.start_soon(delete)
+            await trio.testing.wait_all_tasks_blocked()
+    assert [error.indefinite for error in told] == [True]
+    with pytest.raises(callboard.RuntimeClosed) as caught:
+        await runtime.create_topic("refunds")
+    assert not caught.value.indefinite

@@ -169,3 +169,37 @@ async def test_a_decision_that_is_refused_fails_none_that_share_its_sync(
         assert {topic.name for topic in runtime.topics()} == wanted
     async with in_memory.open() as runtime:
         assert {topic.name for topic in runtime.topics()} == wanted
+
+
+@pytest.mark.parametrize("how", ["create", "join"])
+async def test_what_a_failed_decision_left_is_healed_before_anything_is_confirmed(
+    autojump_clock: Any, world: Any, in_memory: Any, how: str
+) -> None:
+    """A topic or group whose deletion may have been written is confirmed only when it is certain that it stays."""
+    async with world.doomed() as runtime:
+        topic = await runtime.create_topic("orders")
+        async with topic.subscribe("billing"):
+            pass
+        in_memory.disk.fail_next(Sync, "EIO", path_contains="catalog/")
+        in_memory.disk.fail_next(Create, "EIO", path_contains="catalog/", times=2)
+        with pytest.raises(callboard.StorageError) as raised:
+            if how == "create":
+                await runtime.delete_topic("orders")
+            else:
+                await runtime.delete_group("billing")
+        assert raised.value.indefinite
+
+        async def confirm() -> None:
+            if how == "create":
+                await runtime.create_topic("orders")
+            else:
+                async with runtime.topic("orders").subscribe("billing"):
+                    pass
+
+        for _ in range(2):
+            with pytest.raises(callboard.StorageError):
+                await confirm()
+        await confirm()
+    async with in_memory.open() as runtime:
+        assert [topic.name for topic in runtime.topics()] == ["orders"]
+        assert [group.name for group in await runtime.groups()] == ["billing"]

@@ -123,6 +123,24 @@ async def test_swapped_partitions_are_not_served_as_each_other():
         assert any(path.startswith("quarantine/") for path in disk.files())
 
 
+async def test_a_journal_that_is_bound_to_no_log_is_no_part_of_a_partition():
+    """The journal of a user's actor lies in place of a partition's segment: nobody serves its records as messages."""
+    disk = await filled(ONE)
+    journal = await open_journal(disk, "actors/one")
+    await journal.close()
+    (segment,) = segments(disk, "actors")
+    disk.plant_file(segments(disk)[0], disk.files()[segment])
+    report = await verify_directory(disk)
+    assert any("belongs to another log" in problem.message for problem in report.problems)
+    reader = await LogReader.open(await disk.incarnate("reader"), ONE)
+    with pytest.raises(LogCorrupt, match="belongs to another log"):
+        await reader.read(0)
+    records, log = await served(disk)
+    assert records
+    assert all(value(ONE, offset) == found for offset, found in records.items())
+    assert "belongs to another log" in str(log.damages)
+
+
 async def test_repair_sets_swapped_segments_aside():
     """Repair moves segments of another log to quarantine, as opening does, and names what is missing."""
     disk = await filled(ONE, OTHER)

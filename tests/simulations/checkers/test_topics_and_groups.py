@@ -13,6 +13,7 @@ from callboard.simulations.checkers import (
     told_settings,
 )
 from callboard.simulations.checkers.catalog_model import apply
+from callboard.simulations.checkers.terms import Terms
 from callboard.simulations.history.entry import MAYBE, member_name, plain
 from callboard.simulations.history.surviving import Surviving
 
@@ -283,6 +284,14 @@ def test_no_id_is_given_twice(script, admin):
     script.cut()
     admin.groups((admin.consumer("g", "joining", "joined"),), g={})
     assert broken(membership, script)
+
+
+def test_ids_may_be_lost_with_the_last_records_before_a_power_cut(script, admin):
+    """Where bits rot, damage to the very last records cannot be told from a torn write."""
+    admin.groups((admin.consumer("g", "joining", "joined"),), g={})
+    script.cut()
+    admin.groups((admin.consumer("g", "joining", "joined"),), g={})
+    assert membership.check(script.history, NOTHING, Terms(beyond=True)) == []
 
 
 def test_members_of_other_machines_are_none(script, admin):

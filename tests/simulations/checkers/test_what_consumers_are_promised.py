@@ -110,6 +110,8 @@ def test_an_ack_that_nobody_waits_for_is_made(healthy, left):
     )
     healthy.deliver(1, 1, until=9.0).settle(1, "release", "unsure").settle(1, detail=LAZY, end=None)
     healthy.deliver(1, 1)
+    healthy.deliver(3, 3, until=9.0).deliver(4, 4, until=9.0).settle(4, "extend", end=None)
+    healthy.settle(3, detail=LAZY, end=None).deliver(3, 3, attempt=2)
     assert lazy_acks.check(healthy.history, left()) == []
     healthy.deliver(2, 2, until=9.0).settle(2, detail=LAZY, end=None).member("left", 900)
     healthy.deliver(2, 2, who="w2", attempt=2)

@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
@@ -188,7 +189,11 @@ class Consumer:
         self.leases.end()
         self._drop_fetched()
         if error is not None:
-            self.leases.send_gathered()
+            if not self.leases.send_gathered():
+                # A mailbox has no room: the acks come before the release of what is leased, unless that takes long.
+                scope = trio.CancelScope(deadline=trio.current_time() + LATE_S, shield=True)
+                with scope, suppress(CallboardError):
+                    await self.leases.send_waiting()
             self._membership.depart(self._id)
             await trio.lowlevel.cancel_shielded_checkpoint()
             return

@@ -319,7 +319,7 @@ class ConsumerLeases:
         """Gather acks; those of another lease are sent first. Raises `LeaseLost` when very many were lost before."""
         self._runtime.check_open()
         if not self.gathered or not settled or self.gathered[-1].lease is not settled[0][0]:
-            await self._send_waiting()
+            await self.send_waiting()
             await self._take_outcomes()
             self._runtime.lingers.add(self.send_gathered)
         for lease, ranges in settled:
@@ -350,7 +350,7 @@ class ConsumerLeases:
         self._sent_count += 1
         self._sent_to[port] = self._sent_count
 
-    async def _send_waiting(self) -> None:
+    async def send_waiting(self) -> None:
         """Send what was gathered, and wait for room if there is none."""
         while not self.send_gathered():
             gathered = self.gathered.popleft()
@@ -440,7 +440,7 @@ class ConsumerLeases:
             await self._flush(is_leaving)
 
     async def _flush(self, is_leaving: bool) -> None:
-        await self._send_waiting()
+        await self.send_waiting()
         for port, number in list(self._sent_to.items()):
             await self._sync_acks(port)
             if self._sent_to.get(port) == number:  # others flush too, and send more meanwhile

@@ -283,7 +283,7 @@ class Runtime:
             )
             for live in lives
             for port in live.ports
-            if port.state == "restarting"
+            if port.opened_before and port.state == "restarting"
         ]
         for live in lives:
             for port in live.ports:

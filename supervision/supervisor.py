@@ -104,9 +104,8 @@ class Supervisor:
         child = self._living(name)
         if self._roster.phase(name) is not None:  # else it has just ended, and is about to go
             self._roster.remove(name)
-            if (
-                self._roster.is_down
-            ):  # no loop takes the steps, for as long as this supervisor waits or has failed
+            if self._roster.is_down:
+                # This supervisor waits or has failed: no loop takes the steps.
                 self._take_steps(self._system.clock.monotonic())
             self._wake()
         while self._children.get(name) is child:

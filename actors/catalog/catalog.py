@@ -514,11 +514,14 @@ class Catalog(Actor[CatalogCommand]):
 
     async def _end_group(self, message: EndGroup) -> Afterwards | None:
         record = self._state.groups.get(message.group_id)
-        if record is None or self._directory.membership(record).members:
+        if record is None:
+            return None
+        membership = self._directory.membership(record)
+        if membership.members or membership.idle_since_us != message.idle_since_us:
             return None  # somebody joined while its coordinator gave it up
         if record.settings.durable and record.settings.group_expiry != message.expired_after:
             return None  # it was altered meanwhile, and its coordinator watches for the new time
-        with self._directory.membership(record).closed():
+        with membership.closed():
             return await self._forget_group(record)
 
     async def _forget_group(self, record: GroupRecord) -> Afterwards:

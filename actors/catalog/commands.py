@@ -77,12 +77,14 @@ class DeleteGroup:
 @attrs.frozen(eq=False)
 class EndGroup:
     """A coordinator tells that the group has expired, or is ephemeral and without members. Answered as `DeleteGroup`;
-    nothing is done when it has members again, is gone, or expires after another time by now.
+    nothing is done when it has had members again, is gone, or expires after another time by now.
     """
 
     group_id: int
     expired_after: float | None = None
     """Seconds; of a durable group."""
+    idle_since_us: int | None = None
+    """Since when it had no members."""
 
 
 @attrs.frozen(eq=False)

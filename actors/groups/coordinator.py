@@ -107,14 +107,18 @@ class Coordinator(Actor[CoordinatorCommand]):
         self._membership = membership
         self._news = trio.Event()
         self._ended = False
+        self._ended_idle_us: int | None = None
         self._expired_after: float | None = None
 
     async def started(self) -> None:
         """Begin to watch for expiry. What the first incarnation was told of idleness is stale in later ones."""
+        idle_since_us = self._idle_since_us
         if self._membership.members:
-            self._idle_since_us = None
-        elif self._idle_since_us is None or self.context.incarnation > 1:
-            self._set_idle(self.context.clock.wall_us())
+            idle_since_us = None
+        elif idle_since_us is None or self.context.incarnation > 1:
+            idle_since_us = self.context.clock.wall_us()
+            self._news.set()
+        self._idle_since_us = self._membership.idle_since_us = idle_since_us
         self.context.start_task(self._expire_when_idle, name="expiry")
         self.context.start_task(self._tell_catalog, name="news")
         self.context.start_task(self._watch_departures, name="departures")
@@ -256,12 +260,12 @@ class Coordinator(Actor[CoordinatorCommand]):
     # -- what the catalog is told
 
     def _set_idle(self, since_us: int | None) -> None:
-        self._idle_since_us = since_us
+        self._idle_since_us = self._membership.idle_since_us = since_us
         self._membership.changed.set()
         self._news.set()
 
     def _end(self) -> None:
-        self._ended = True
+        self._ended, self._ended_idle_us = True, self._idle_since_us
         self._news.set()
 
     async def _tell_catalog(self) -> None:
@@ -275,7 +279,7 @@ class Coordinator(Actor[CoordinatorCommand]):
                 if self._membership.settings.durable:
                     await catalog.ask(GroupIdle(group_id, self._idle_since_us))
                 if ended and not self._membership.members:
-                    await catalog.ask(EndGroup(group_id, self._expired_after))
+                    await catalog.ask(EndGroup(group_id, self._expired_after, self._ended_idle_us))
             except ActorStopped:
                 return
             except InternalError:

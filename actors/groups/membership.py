@@ -101,6 +101,8 @@ class Membership:
         self.is_open = trio.Event()
         """Set unless the catalog decides that the group ends: whoever joins waits for that."""
         self.is_open.set()
+        self.idle_since_us: int | None = None
+        """Since when there are no members; None when there are."""
         self._departed: dict[int, None] = {}
         self._news = trio.Event()
 

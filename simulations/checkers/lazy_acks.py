@@ -35,6 +35,14 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
             doubtful = {one for one in doubtful if one[0] != entry.who}
             held = {place: holder for place, holder in held.items() if holder.operation != entry.operation}
             continue
+        if entry.kind == "extend":  # whatever shares a lease with it lasts as long, which may be shorter
+            where = entry.group, entry.topic, entry.partition
+            held = {
+                place: holder
+                for place, holder in held.items()
+                if place[:3] != where or holder.who != entry.who
+            }
+            continue
         for offset in entry.offsets:
             place = (entry.group, entry.topic, entry.partition, offset)
             if entry.kind == "unsure":

@@ -10,8 +10,7 @@ A consumer that is busy may have fetched messages ahead, which nobody sees: a gr
 its consumers waits, or has as many messages in its hands as it may. In a group with order per key a message may be
 delivered for certain when all before it are settled.
 
-Disturbed are: a fault that strikes or lasts, an actor that is down or starts, a partition that lacks space or does not
-get an answer of its disk. A clock that jumps moves the delays that a later process reads.
+What disturbs is in `calm.py`. A clock that jumps moves the delays that a later process reads.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from heapq import heappop, heappush
 
 import attrs
 
+from callboard.simulations.checkers.calm import DISTURBING, ENDINGS, Calm
 from callboard.simulations.checkers.retention import DROPPED
 from callboard.simulations.checkers.terms import DEFAULT, Terms
 from callboard.simulations.history.entry import BACKOFF, LAZY, RECEIVING, HistoryEntry
@@ -35,8 +35,6 @@ VERBS = 200
 """So many plans and reads in a row add to that on a disk that takes its time: recoveries, and upkeep of many files."""
 ABSENCE_S = 0.01
 """Who gives up, and asks again within so many seconds, has been waiting all the time."""
-SPACE_S = 5.5
-"""A recovery for which the disk was too full is tried again after so many seconds, and as long as it was too full."""
 BACKOFF_WIDENS = 2.5
 """A backoff lasts at most so many times as long as the least that is known of it."""
 MAX_IN_FLIGHT = 10_000
@@ -46,23 +44,6 @@ FOREVER = math.inf
 Place = tuple[str, int, int]
 BEGINNINGS = ("publish", "ack", "nack", "release", "extend")
 ENDS = ("published", "refused", "unsure", "acked", "nacked", "released", "extended", "lost")
-DISTURBING = (
-    "fault",
-    "fault lasts",
-    "healed",
-    "IncarnationCrashed",
-    "ActorRestarted",
-    "ActorStarted",
-    "ActorFailed",
-    "ActorStopped",
-    "ActorEnded",
-    "Escalated",
-    "PartitionStuck",
-    "OpeningLacksSpace",
-    "OpeningOverdue",
-    "note",
-)
-ENDINGS = ("power cut", "killed", "closed")
 
 
 @attrs.define(eq=False)
@@ -80,6 +61,16 @@ class _State:
 
 
 @attrs.define(eq=False)
+class _Hold:
+    """A delivery that its consumer has not settled, for all it knows."""
+
+    until: float
+    """When it takes no room any more at the latest."""
+    surely_until: float
+    """And at the earliest."""
+
+
+@attrs.define(eq=False)
 class _Member:
     """A life of a consumer."""
 
@@ -91,8 +82,9 @@ class _Member:
     handed_at: float = -1.0
     fills_s: float = 0.0
     """How long it may hold back what it has, to get more."""
-    held: dict[Place, float] = attrs.Factory(dict)
-    """Until when."""
+    held: dict[Place, dict[int, _Hold]] = attrs.Factory(dict)
+    """By message, and by the number of its delivery. It may have one message several times: what it does not know to be
+    settled, and was handed again, takes room twice."""
     renewing: dict[Place, None] = attrs.Factory(dict)
     """What a body runs with."""
 
@@ -112,9 +104,27 @@ class _Member:
         """
         return most > 1 or self.gave_up_at >= self.handed_at
 
-    def room(self, at: float, most: int) -> int:
-        """How many more messages it may have had at that time."""
-        return most - sum(until > at for until in self.held.values())
+    def least_room(self, at: float, most: int) -> int:
+        """How many more messages it may have had at that time at least."""
+        return most - sum(hold.until > at for holds in self.held.values() for hold in holds.values())
+
+    def most_room(self, at: float, most: int) -> int:
+        """How many more messages it may have had at that time at most."""
+        return most - sum(hold.surely_until > at for holds in self.held.values() for hold in holds.values())
+
+    def hold(self, place: Place, number: int, until: float, surely_until: float) -> None:
+        """It has the message by that delivery until then."""
+        self.held.setdefault(place, {})[number] = _Hold(until, surely_until)
+
+    def give_back(self, settles: HistoryEntry, place: Place, entries: list[HistoryEntry]) -> list[int]:
+        """It settles the message: the deliveries by which it had it until now."""
+        holds = self.held.get(place, {})
+        own = [number for number in holds if settles.is_of(entries[number], place[2])]
+        for number in own:
+            del holds[number]
+        if own and not holds:
+            del self.held[place]
+        return own
 
 
 class _Group:
@@ -158,13 +168,12 @@ class _Group:
         before = now - self._slack_s
         waits = False
         for member in self.members.values():
-            room = member.room(before, self._most)
             if member.is_waiting:
                 before = min(before, now - self._slack_s - member.fills_s)
                 if member.since > before:
                     return None
-                waits = waits or room > 0
-            elif room > 0 and member.may_hide(self._most):
+                waits = waits or member.least_room(before, self._most) > 0
+            elif member.most_room(before, self._most) > 0 and member.may_hide(self._most):
                 return None
         return self._first(before) if waits else None
 
@@ -216,16 +225,10 @@ class _PromptnessCheck:
         self._open: dict[int, HistoryEntry] = {}
         """Operations that have not ended, the oldest first."""
         self._begun: dict[int, HistoryEntry] = {}
-        self._calm_from = 0.0
-        self._down: dict[str, None] = {}
-        """Actors that crashed and have not started again."""
-        self._partitions: dict[str, None] = {}
-        """Paths of actors that have started."""
-        self._topics: dict[str, None] = {}
-        """Topics that clients publish to."""
-        self._is_unsynced = self._is_healed = False
-        self._short_since = FOREVER
-        """Since when a partition lacked space to be recovered."""
+        self._given_back: dict[int, list[tuple[_Member, Place, list[int]]]] = {}
+        """By operation that settles: the deliveries by which its consumer had what it settles."""
+        self._calm = Calm(history)
+        self._is_unsynced = False
         self.found: list[Violation] = []
 
     def follow(self) -> None:
@@ -239,23 +242,21 @@ class _PromptnessCheck:
             "delivered": self._delivered,
             "published": self._stored,
             DROPPED: self._dropped,
-            "booted": self._booted,
-            **dict.fromkeys(DISTURBING, self._disturbed),
+            "fault": self._strikes,
+            **dict.fromkeys(("ActorStarted", "ActorStopped"), self._restarted),
             **dict.fromkeys(ENDINGS, self._machine_ended),
             **dict.fromkeys(("ack", "nack", "release", "extend"), self._settles),
             **dict.fromkeys(("acked", "nacked", "released", "extended", "lost", "unsure"), self._settled),
         }
-        kinds = {*steps, *BEGINNINGS, *ENDS}
+        kinds = {*steps, *BEGINNINGS, *ENDS, *DISTURBING}
         for entry in self._history.entries:
             kind = entry.kind
             if kind not in kinds:
                 continue
             if entry.time > now:
-                now = entry.time
-                if self._calm_from <= now - self._slack_s and not self._down:
-                    self._look(now)
-            if kind == "publish":
-                self._topics[entry.topic] = None
+                calm_since, now = self._calm.since(now), entry.time
+                if calm_since <= now - self._slack_s:
+                    self._look(now, calm_since)
             if kind in BEGINNINGS:
                 self._begun[entry.operation] = entry
                 if entry.detail != LAZY:
@@ -266,13 +267,13 @@ class _PromptnessCheck:
             if kind in ENDS:
                 self._open.pop(entry.operation, None)
 
-    def _look(self, now: float) -> None:
+    def _look(self, now: float, calm_since: float) -> None:
         """Nothing is disturbed: is anything late?"""
         for entry in self._open.values():
             if entry.time > now - self._slack_s:
                 break
             words = f"{entry.who} began to {entry.kind} at {entry.time:.3f} s, and at {now:.3f} s nobody had answered"
-            self._late(words, entry)
+            self._late(words, calm_since, entry)
             del self._open[entry.operation]
             break
         for name, group in self._groups.items():
@@ -284,58 +285,27 @@ class _PromptnessCheck:
                 f"{topic}/{partition}@{offset} could be delivered to {name} from {state.at:.3f} s on, and at"
                 f" {now:.3f} s its consumers were still waiting"
             )
-            self._late(words, state.entry)
+            self._late(words, calm_since, state.entry)
             state.at = FOREVER
 
-    def _late(self, words: str, entry: HistoryEntry) -> None:
-        words += f" ({now_calm(self._calm_from)})"
+    def _late(self, words: str, calm_since: float, entry: HistoryEntry) -> None:
+        words += f" (nothing was disturbed since {calm_since:.3f} s)"
         self.found.append(Violation(PROMISE, words, entry))
 
     # -- what disturbs
 
-    def _disturbed(self, entry: HistoryEntry) -> None:
-        until = entry.time
-        if entry.kind == "fault lasts":
-            until = entry.until
-        elif entry.kind == "ActorRestarted":
-            until += entry.until
-        elif entry.kind == "OpeningLacksSpace":
-            self._short_since = min(self._short_since, until)
-        elif entry.kind == "IncarnationCrashed":
-            self._down[entry.who] = None
-        elif entry.kind in ("ActorStarted", "ActorStopped"):
-            self._partitions[entry.who] = None
-            if entry.who in self._down:
-                for group in self._groups.values():
-                    group.renewed(entry.who, until)
-            self._down.pop(entry.who, None)
-        elif entry.kind == "ActorEnded" and entry.who in self._partitions and self._is_used(entry.who):
-            self._down[entry.who] = None
-        elif entry.kind == "healed":
-            self._is_healed = True
-            if self._calm_from == FOREVER:
-                self._calm_from = until
-        if self._short_since < FOREVER:
-            until = until + (until - self._short_since) + SPACE_S if self._is_healed else FOREVER
-        self._calm_from = max(self._calm_from, until)
-        if entry.kind != "fault":
-            return
+    def _restarted(self, entry: HistoryEntry) -> None:
+        """A partition that crashed is back, and has leased anew what it had leased."""
+        for group in self._groups.values():
+            group.renewed(entry.who, entry.time)
+
+    def _strikes(self, entry: HistoryEntry) -> None:
         self._forget_unsynced()
         if entry.who == "JumpClock":
             for group in self._groups.values():
                 for state in group.states.values():
                     if not state.holder and state.at > entry.time:
                         state.at = FOREVER
-
-    def _is_used(self, path: str) -> bool:
-        """Whether it is a partition of a topic that clients publish to: it comes back when a runtime is opened."""
-        return any(path.startswith(f"topics/{topic}/") for topic in self._topics)
-
-    def _booted(self, entry: HistoryEntry) -> None:
-        if self._short_since < FOREVER:
-            self._calm_from, self._short_since = entry.time, FOREVER
-        self._calm_from = max(self._calm_from, entry.time)
-        self._down = {path: None for path in self._partitions if self._is_used(path)}
 
     def _forget_unsynced(self) -> None:
         """What was not told to be synced may go from now on; what somebody was handed was synced for that."""
@@ -426,9 +396,10 @@ class _PromptnessCheck:
             member.renewing.update({(*where, offset): None for offset in entry.offsets})
             self._renewed(group, member, where, FOREVER)
         until = FOREVER if member.renews(where) else entry.until
+        surely_until = FOREVER if is_renewed else entry.until
         for offset in entry.offsets:
             place = entry.topic, entry.partition, offset
-            member.held[place] = until
+            member.hold(place, entry.number, until, surely_until)
             group.put(place, _State(until, entry, entry.operation))
 
     def _renewed(self, group: _Group, member: _Member, where: tuple[str, int], until: float) -> None:
@@ -438,7 +409,8 @@ class _PromptnessCheck:
             if place[:2] == where and group.members.get(state.holder) is member:
                 lasts_until = max(until, state.extended_to)
                 group.moved(place, state, lasts_until)
-                member.held[place] = lasts_until
+                for hold in member.held[place].values():
+                    hold.until, hold.surely_until = lasts_until, min(hold.surely_until, lasts_until)
 
     def _settles(self, entry: HistoryEntry) -> None:
         """A settlement begins: until it has ended, nobody knows."""
@@ -449,6 +421,8 @@ class _PromptnessCheck:
             place = entry.topic, entry.partition, offset
             state = group.states.get(place)
             member = self._holder(group, entry, place)
+            if entry.kind != "extend":
+                self._gives_back(group, entry, place)
             if state is None or member is None:
                 continue
             if state.entry.detail == RECEIVING and entry.kind != "extend":
@@ -457,16 +431,23 @@ class _PromptnessCheck:
                     self._renewed(group, member, place[:2], entry.time + group.lease_s)
             group.moved(place, state, FOREVER)
             if entry.kind == "extend":  # which may shorten the lease, of all that was leased together
-                for other, until in member.held.items():
-                    if other[:2] == place[:2]:
-                        member.held[other] = min(until, entry.until)
+                for other, holds in member.held.items():
+                    for hold in holds.values() if other[:2] == place[:2] else ():
+                        hold.surely_until = min(hold.surely_until, entry.until)
                 continue
-            member.held.pop(place, None)
-            member.since = max(member.since, entry.time)
             if entry.kind != "release":
                 state.holder = 0
             else:
-                member.held[place] = 0.0  # given back, or its consumer leaves: no room is taken by it
+                # Given back, or its consumer leaves: it takes no room.
+                member.hold(place, state.entry.number, 0.0, 0.0)
+
+    def _gives_back(self, group: _Group, entry: HistoryEntry, place: Place) -> None:
+        """Its consumer has the message no longer by the deliveries that it settles, be they its latest or not."""
+        for member in group.members.values():
+            numbers = member.give_back(entry, place, self._history.entries)
+            if numbers:
+                member.since = max(member.since, entry.time)
+                self._given_back.setdefault(entry.operation, []).append((member, place, numbers))
 
     def _holder(self, group: _Group, entry: HistoryEntry, place: Place) -> _Member | None:
         """The one who settles, if the message is its own, and not one that it had before."""
@@ -503,16 +484,13 @@ class _PromptnessCheck:
 
     def _tried_in_vain(self, group: _Group, begun: HistoryEntry, entry: HistoryEntry) -> None:
         """What may be settled or not its consumer still has, and may settle once more."""
-        if begun.detail == LAZY or begun.kind == "extend":
+        if begun.detail == LAZY:
             return
-        for offset in entry.offsets:
-            place = entry.topic, entry.partition, offset
-            state = group.states.get(place)
-            if state is None or not begun.is_of(state.entry, offset):
-                continue
-            member = group.members.get(state.entry.operation)
-            if member is not None:
-                member.held[place] = max(state.entry.until, entry.time + group.lease_s)
+        places = [(entry.topic, entry.partition, offset) for offset in entry.offsets]
+        for member, place, numbers in self._given_back.get(begun.operation, ()):
+            for number in numbers if place in places else ():
+                until = self._history.entries[number].until
+                member.hold(place, number, max(until, entry.time + group.lease_s), 0.0)
 
     def _extended(self, group: _Group, place: Place, state: _State, entry: HistoryEntry) -> None:
         """The lease ends then, and with it that of what was leased together, which may have been extended so."""
@@ -520,19 +498,16 @@ class _PromptnessCheck:
         if member is None:
             return
         group.moved(place, state, entry.until)
-        member.held[place] = state.extended_to = entry.until
+        state.extended_to = entry.until
+        member.hold(place, state.entry.number, entry.until, entry.until)
         for other in member.held:
             others = group.states[other]
             if other[:2] == place[:2] and others.holder == state.holder:
                 others.extended_to = max(others.extended_to, entry.until)
                 if others.at < entry.until:
                     group.moved(other, others, entry.until)
-                    member.held[other] = entry.until
-
-
-def now_calm(since: float) -> str:
-    """In words, since when nothing was disturbed."""
-    return f"nothing was disturbed since {since:.3f} s"
+                    for hold in member.held[other].values():
+                        hold.until = max(hold.until, entry.until)
 
 
 def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:

@@ -27,7 +27,7 @@ import trio
 from callboard.simulations.disk.file_tree import FileTree
 from callboard.simulations.disk.memory_disk import MemoryDisk
 
-from .ledger import Broken, LogPromises, Recovered
+from .ledger import Broken, LogPromises, OpenedLog
 from .life import HandClock, Life
 from .operations import OPERATIONS
 from .survivors import ITEMS_MAX, Subset, apply, fingerprint, items_of, subsets
@@ -192,10 +192,10 @@ async def _recover_twice(left: FileTree, ledger: LogPromises, now_us: int) -> No
         raise Broken(f"a second recovery differs: {_differences(again, expected)}")
 
 
-def _differences(found: Recovered, expected: Recovered) -> str:
+def _differences(found: OpenedLog, expected: OpenedLog) -> str:
     pairs = [
         (field.name, getattr(found, field.name), getattr(expected, field.name))
-        for field in attrs.fields(Recovered)
+        for field in attrs.fields(OpenedLog)
     ]
     return "; ".join(f"{name} {is_now!r}, was {was!r}" for name, is_now, was in pairs if is_now != was)
 

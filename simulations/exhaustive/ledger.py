@@ -10,7 +10,7 @@ class Broken(Exception):
 
 
 @attrs.frozen
-class Recovered:
+class OpenedLog:
     """What an open found."""
 
     records: dict[int, bytes]
@@ -67,7 +67,7 @@ class LogPromises:
         for offset, value in enumerate(values, base_offset):
             self.attempted[offset] = self.attempted.get(offset, frozenset()) | {value}
 
-    def check(self, found: Recovered) -> None:
+    def check(self, found: OpenedLog) -> None:
         """Hold what an open found against what was promised. Raises `Broken`."""
         start = found.start_offset
         if not self.start_dropped <= start <= max(self.start_dropped, self.start_allowed):
@@ -100,7 +100,7 @@ class LogPromises:
         if count < self.events_proven:
             raise Broken(f"the journal replays {count} events: {self.events_proven} were synced")
 
-    def recovered(self, found: Recovered) -> None:
+    def recovered(self, found: OpenedLog) -> None:
         """From here on what was found is what there is: an open proves all of it; offsets of what is gone are free."""
         self.promised = dict(found.records)
         self.visible = dict(found.records)

@@ -13,7 +13,7 @@ from callboard.simulations.clock import START_US
 from callboard.simulations.disk.memory_disk import MemoryDisk
 from callboard.simulations.entropy import SeededEntropy
 
-from .ledger import Broken, LogPromises, Recovered, event_naming, named_end
+from .ledger import Broken, LogPromises, OpenedLog, event_naming, named_end
 
 DIRECTORY = "topics/t/0"
 JOURNAL = f"{DIRECTORY}/delivery"
@@ -55,7 +55,7 @@ class Life:
 
     # -- opening
 
-    async def open(self) -> Recovered:
+    async def open(self) -> OpenedLog:
         """Recover the journal, then the log, as a partition does, and look at all there is."""
         self.files = await self.disk.incarnate("partition")
         events: list[bytes] = []
@@ -79,7 +79,7 @@ class Life:
             await log.heal()
         records, unexplained = await self._contents()
         recovery = log.recovery
-        return Recovered(
+        return OpenedLog(
             records,
             unexplained,
             log.start_offset,

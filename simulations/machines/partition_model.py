@@ -127,8 +127,8 @@ class GroupModel:
 
 
 @attrs.define(eq=False)
-class Plan:
-    """A commit that is being written and synced."""
+class CommitUnderWay:
+    """What is being written and synced, for whom."""
 
     appends: Appends | None
     records: list[Record]
@@ -159,7 +159,7 @@ class PartitionModel:
         self.asked = self.heard = self.answered_end = 0
         # what waits for the commit, and what is under way
         self.pending: list[Pending] = []
-        self.plan: Plan | None = None
+        self.plan: CommitUnderWay | None = None
         self.deliveries: dict[tuple[int, int], tuple[PendingLease, LeasedRecords]] = {}
         """What the core delivers, by group's and lease's id."""
         self.undelivered: list[Pending] = []
@@ -266,7 +266,7 @@ class PartitionModel:
                     self.events += len(entry.events)
                     records.append((entry, wall_offset_s))
         crashes = self.crashes
-        plan = self.plan = Plan(appends, records, pending, work is not None and work.sync)
+        plan = self.plan = CommitUnderWay(appends, records, pending, work is not None and work.sync)
         self.pending = []
         self.passing("disk.write", self.path)
         if self.crashes != crashes:
@@ -323,7 +323,7 @@ class PartitionModel:
                 core.not_delivered(pending_lease, now)
             deliveries.clear()
 
-    def _plan_ended(self, *, is_synced: bool = True) -> Plan | None:
+    def _plan_ended(self, *, is_synced: bool = True) -> CommitUnderWay | None:
         """The plan under way is written: its records are visible, and durable if it was to sync, and has."""
         plan, self.plan = self.plan, None
         if plan is None:

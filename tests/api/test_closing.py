@@ -70,3 +70,15 @@ async def test_a_partition_that_crashes_while_it_closes_is_told(autojump_clock: 
                 nursery.start_soon(crash)
     async with world.open() as runtime:
         assert [record.value async for record in runtime.topic("jobs").read()] == [b"here"]
+
+
+async def test_a_partition_that_never_opened_did_not_crash_while_closing(
+    autojump_clock: Any, world: Any
+) -> None:
+    """Closing raises nothing for a partition that could not open in this runtime: nothing of it was in memory."""
+    async with world.open() as runtime:
+        await world.topic_of(runtime, 5)
+    world.disk.fail_read("/delivery/", times=3)
+    async with world.open() as runtime:
+        while "waiting" not in [node.state for node in runtime.tree().walk()]:
+            await trio.lowlevel.checkpoint()

@@ -210,6 +210,22 @@ async def test_tasks_that_flush_at_once_wait_for_all_acks(autojump_clock: Any, w
         assert await world.drain(runtime, "jobs") == {}
 
 
+async def test_a_consumer_that_fails_leaves_after_its_acks_also_where_a_mailbox_is_full(
+    autojump_clock: Any, world: Any
+) -> None:
+    """What was acked without waiting before the body failed is not delivered again."""
+    async with world.open(limits=Limits(partition_mailbox=1)) as runtime:
+        topic = await world.topic_of(runtime, 6)
+        with pytest.raises(ValueError, match="a drill"):
+            async with topic.subscribe("group") as consumer:
+                messages = [await consumer.get() for _ in range(6)]
+                for message in reversed(messages):
+                    await message.ack(wait=False)
+                raise ValueError("a drill")
+        await trio.sleep(0.1)
+        assert (await world.group_of(topic)).pending == 0
+
+
 async def test_settling_rides_through_a_restart_of_the_partition(autojump_clock: Any, world: Any) -> None:
     """Acks that are under way when the partition crashes are asked again; none raises, none is lost."""
     world.disk.latency_s = 0.01

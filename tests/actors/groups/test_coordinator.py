@@ -18,6 +18,12 @@ def coordinator(runtime: Any, group: str = "group") -> Any:
     return runtime._system.actor(f"groups/{group}")
 
 
+def idle_since_us(runtime: Any) -> int | None:
+    """Since when the first group has no members."""
+    since_us: int | None = runtime._directory._memberships[1].idle_since_us
+    return since_us
+
+
 async def members(runtime: Any) -> tuple[int, ...]:
     """The ids of the only group's consumers."""
     (group,) = await runtime.groups()
@@ -64,10 +70,11 @@ async def test_nobody_joins_a_group_that_is_about_to_end(
         topic = await runtime.create_topic("orders")
         catalog = runtime._directory.catalog
         admission = await catalog.ask(EnsureGroup("group", ("orders",), {"durable": False}))
+        await trio.sleep(0.01)
         in_memory.disk.latency_s = 0.05
         if is_refused:
             in_memory.disk.fail_next("sync", "EIO", path_contains="catalog")
-        ending = catalog.ask_nowait(EndGroup(1))
+        ending = catalog.ask_nowait(EndGroup(1, None, idle_since_us(runtime)))
         await trio.sleep(0.01)
         joining = coordinator(runtime).ask_nowait(Join(admission.consumer, topic.topic_id))
         await trio.sleep(0.01)
@@ -84,6 +91,22 @@ async def test_nobody_joins_a_group_that_is_about_to_end(
             ):  # it was stopped: a consumer asks again, and hears that
                 await joining.wait()
             assert await runtime.groups() == ()
+
+
+async def test_a_group_that_had_members_again_does_not_end(autojump_clock: Any, in_memory: Any) -> None:
+    """What its coordinator said before somebody joined, and left again, says nothing of the time since."""
+    async with in_memory.open() as runtime:
+        topic = await runtime.create_topic("orders")
+        async with topic.subscribe("group", group_expiry=1.0):
+            pass
+        stale = EndGroup(1, 1.0, idle_since_us(runtime))
+        await trio.sleep(0.5)
+        async with topic.subscribe("group"):
+            pass
+        await runtime._directory.catalog.ask(stale)
+        assert [group.group_id for group in await runtime.groups()] == [1]
+        await trio.sleep(1.1)
+        assert await runtime.groups() == ()
 
 
 async def test_a_consumer_joins_through_crashes(autojump_clock: Any, in_memory: Any) -> None:

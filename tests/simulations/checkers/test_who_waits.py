@@ -61,6 +61,27 @@ def test_what_comes_back_is_handed_to_who_waits(waiting, left, verb, end, until)
     assert any("orders/0@0" in words for words in found(waiting, left, ONE))
 
 
+@pytest.mark.parametrize(("settled", "is_late"), [(None, False), (1, True), (2, True)])
+def test_a_message_that_is_held_twice_takes_room_twice(script, left, settled, is_late):
+    """Who does not know that it gave a message back, and is handed it again, has it twice until it settles either."""
+    script.member("joined", 900).ask().publish(0, 0).deliver(0, 0, until=9.0)
+    script.settle(0, "nack", "unsure", attempt=1).ask().deliver(0, 0, attempt=2, until=9.0).publish(1, 1)
+    if settled is not None:
+        script.settle(0, "ack", "lost", attempt=settled)
+    script.ask().at(3.0).event("ActorStarted", "elsewhere")
+    late = promptness.check(script.history, left(), Terms(max_in_flight=2))
+    assert any("orders/0@1" in violation.words for violation in late) == is_late
+
+
+def test_a_busy_consumer_may_have_room_for_what_nobody_sees(waiting, left):
+    """What it may have settled takes room for certain only until it knows that: it may have fetched ahead."""
+    waiting.at(1.9).settle(0, "ack", "unsure").ask().publish(1, 1).deliver(1, 1, until=9.0)
+    waiting.member("joined", 901, "w2").ask(901, "w2").publish(2, 2).at(3.5).event(
+        "ActorStarted", "elsewhere"
+    )
+    assert promptness.check(waiting.history, left(), Terms(max_in_flight=2)) == []
+
+
 def test_what_comes_back_in_time_is_not_late(waiting, left):
     """The other is handed it within the slack, also after a delay."""
     waiting.member("joined", 901, "w2").ask(901, "w2").settle(0, "nack", "nacked", until=3.0)
@@ -103,6 +124,16 @@ def test_a_body_that_ends_does_not_cut_short_an_extension(waiting, left):
     assert promptness.check(waiting.at(79.9).event("ActorStarted", "elsewhere").history, left()) == []
     late = found(waiting, left)
     assert any("orders/0@1 could be delivered to billing from 80.000 s" in words for words in late)
+
+
+def test_an_extension_does_not_cut_short_what_a_body_runs_with(waiting, left):
+    """Who extends one message has another, with which a body runs, for as long as that takes: it has no more room."""
+    waiting.settle(0).ask().publish(1, 1).deliver(1, 1, until=9.0, detail="receive").ask().publish(2, 2)
+    waiting.deliver(2, 2, until=9.0).settle(2, "extend", "extended", until=2.0).settle(2).ask()
+    waiting.publish(3, 3).deliver(3, 3, until=9.0).ask().publish(4, 4).at(5.0).event(
+        "ActorStarted", "elsewhere"
+    )
+    assert promptness.check(waiting.history, left(), Terms(max_in_flight=2)) == []
 
 
 @pytest.mark.parametrize("kind", ["fault lasts", "IncarnationCrashed"])

@@ -252,9 +252,9 @@ class Delivery(DeliveryState):
         lease = self._leases.get(lease_id)
         if lease is None:
             return False
-        if deadline < lease.deadline:
+        is_earlier, lease.deadline = deadline < lease.deadline, deadline
+        if is_earlier:
             self._watch(deadline, lease_id)
-        lease.deadline = deadline
         return True
 
     def expire(self, now: float) -> list[Lease]:

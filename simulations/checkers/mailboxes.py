@@ -4,7 +4,8 @@ A statement that was accepted is handled, or goes to the dead letters with the r
 neither, also when its actor fails and is revived. What was refused, or given up while it waited for room, is never
 handled. A question is answered as soon as its actor has answered, or has ended for good or failed, or the incarnation
 that had it in hand has ended. Messages are handled in the order in which they were sent; mailboxes drop and refuse only
-when they are full, and hold no more than they should; an actor with nothing else to do handles what waits.
+when they are full, and hold no more than they should; an actor with nothing else to do handles what waits. An actor
+that is up, also when it was revived, refuses nothing because it once failed.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from callboard.supervision.spec import ChildSpec, SupervisorSpec
 
 PROMISE = "every message to an actor has one fate"
 OUTCOMES: Final = ("answered", "refused", "unsure", "told")
+FAILED: Final = "RestartLimitReached"
+"""How an actor refuses that has failed."""
 DROPS: Final = ("drop_oldest", "drop_newest")
 IN_HAND: Final = 2
 """Messages beyond the capacity that an actor may have taken, and not begun: the one that woke it, one put back."""
@@ -69,6 +72,8 @@ class _Mailbox:
     latest: int = -1
     """The number of the entry that tells of the sending of the latest message that was handled."""
     has_failed: bool = False
+    up_since: HistoryEntry | None = None
+    """The start of the incarnation that lives now, and since when nobody has heard of an end."""
 
 
 def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:
@@ -189,6 +194,11 @@ class _MailboxCheck:
             if waits < mailbox.capacity:
                 words = f"{message.name} was refused by a full mailbox, in which {waits} of {mailbox.capacity} waited"
                 self._broken(words, entry)
+        up = mailbox.up_since
+        if entry.detail == FAILED and up is not None and up.number < message.sent.number:
+            self._broken(
+                f"{message.name} was refused by a failed actor, which is up since {up.time:.3f} s", entry
+            )
         mailbox.waiting.pop(number, None)
 
     # -- actors
@@ -196,6 +206,8 @@ class _MailboxCheck:
     def _worked(self, entry: HistoryEntry) -> None:
         mailbox = self._mailboxes[entry.who]
         mailbox.life = entry.attempts[0]
+        if entry.kind == "ActorStarted":
+            mailbox.up_since = entry
         if entry.kind in ("free", "ActorStarted"):
             mailbox.is_free_since = None if mailbox.stopped_life == mailbox.life else entry.time
             return
@@ -244,7 +256,7 @@ class _MailboxCheck:
     def _ended(self, entry: HistoryEntry) -> None:
         """An incarnation has ended: who waits for what it had in hand hears of it before the next one begins."""
         mailbox = self._mailboxes[entry.who]
-        mailbox.is_free_since = None
+        mailbox.is_free_since = mailbox.up_since = None
         for number, message in mailbox.in_hand.items():
             is_again = entry.kind == "IncarnationCrashed" and len(message.handled) <= mailbox.retries
             is_waited_for = message.sent.kind == "tell" or message.outcome is None
@@ -266,6 +278,7 @@ class _MailboxCheck:
         """An actor has failed, or ended for good: whoever waits for an answer hears of it now."""
         mailbox = self._mailboxes[entry.who]
         mailbox.has_failed = True
+        mailbox.up_since = None
         mailbox.again = None  # a question that was put back fails
         if entry.kind == "ActorEnded":
             mailbox.waiting.clear()

@@ -578,6 +578,7 @@ async def consume(
             raise
         finally:
             consumer._record("gone", consumer.life, detail=how)
+            world.probe("gone", who)
             if world.consumers.get(who) is consumer:
                 del world.consumers[who]
     return consumer.is_crashed

@@ -12,6 +12,7 @@ from typing import Final
 import attrs
 
 from callboard.simulations.entropy import SeededEntropy
+from callboard.simulations.faults import Fault, aimed
 from callboard.simulations.faults.swarm import FaultSpace
 from callboard.simulations.scenarios.broker_workload import BrokerWorkload
 from callboard.simulations.scenarios.cut_when_told import cut_when_told
@@ -264,6 +265,15 @@ class DiskFullAndHealed:
         horizon_s=1.0,
         for_s=(0.05, 5.0),
     )
+
+    def aimed(self, entropy: SeededEntropy) -> list[Fault]:
+        """In most seeds what follows a failure, or a new segment, fails as well."""
+        chance = entropy.random()
+        if chance < 0.3:
+            return aimed.at_a_new_segment(entropy, self.space, 6)
+        if chance < 0.7:
+            return aimed.after_a_fault(entropy, self.space, (".log", "delivery"))
+        return []
 
     def workload(self, entropy: SeededEntropy) -> TightTraffic:
         """Messages that take space, publishers that soon wait for room, and now and then a power cut at the end."""

@@ -8,8 +8,10 @@ which each fails by itself.
 from __future__ import annotations
 
 import math
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
+from zlib import crc32
 
 import attrs
 import trio
@@ -17,6 +19,7 @@ import trio
 from callboard.log.errors import CallboardError, GroupNotFound, InvalidArgument
 from callboard.log.limits import SEGMENT_BYTES_MIN
 from callboard.simulations.entropy import SeededEntropy
+from callboard.simulations.faults import Fault, aimed
 from callboard.simulations.history.clients import ObservedConsumer, consume
 from callboard.simulations.scenarios.broker_runs import PARTITIONS, BrokerSpace
 from callboard.simulations.scenarios.broker_workload import (
@@ -27,7 +30,7 @@ from callboard.simulations.scenarios.broker_workload import (
 from callboard.simulations.scenarios.draws import COUNT_MAX, between, one_of
 from callboard.simulations.scenarios.free_consumer import BodyFailed, FreeConsumer
 from callboard.simulations.scenarios.retention_runs import RetentionTraffic, RetentionWorkload
-from callboard.simulations.scenarios.traffic import Traffic, draw_traffic
+from callboard.simulations.scenarios.traffic import FIRST_TIMESTAMP, Traffic, draw_traffic
 from callboard.simulations.world import Machine, World
 
 FREE: str = "free"
@@ -46,14 +49,35 @@ class CallTraffic(Traffic):
     """For how long after healing it makes them at most."""
     tasks: int = 1
     """Of each consumer."""
+    mixed: bool = False
+    """Whether some messages of each batch, no two batches alike, have keys, headers and times, and others have not."""
 
     def _counts(self) -> dict[str, tuple[int, int]]:
         return Traffic._counts(self) | {"calls": (self.calls, COUNT_MAX), "tasks": (self.tasks, 100)}
+
+    def key(self, number: int) -> bytes | None:
+        """The key of a message."""
+        return None if self.mixed and not _has(number, 1) else super().key(number)
+
+    def headers(self, number: int) -> dict[str, bytes] | None:
+        """The headers of a message."""
+        return {"number": b"%d" % number} if self.mixed and _has(number, 2) else super().headers(number)
+
+    def timestamp(self, number: int) -> datetime | None:
+        """The own time of a message."""
+        if self.mixed and _has(number, 4):
+            return FIRST_TIMESTAMP + timedelta(seconds=number)
+        return super().timestamp(number)
 
     @property
     def work_s(self) -> float:
         """The same, with the time for calls, and for what is left leased then."""
         return self.usual_work_s + max(0.0, self.free_s) + 3 * self.visibility_s
+
+
+def _has(number: int, what: int) -> bool:
+    """Whether a message of a mixed batch has that: as good as tossed, and the same for the same number."""
+    return bool(crc32(b"%d" % number) & what)
 
 
 class CallWorkload(BrokerWorkload):
@@ -161,6 +185,10 @@ class EveryCall:
             "lag_s": 0.0,
             "cut_at_end": False,
         }
+        mixed = entropy.fork("mixed")
+        if mixed.random() < 0.4:
+            given |= {"mixed": True, "keys": 3, "keyless_every": 0, "annotate_every": 0, "chosen_every": 0}
+            given["batch"] = one_of(mixed, (5, 12))
         return CallTraffic(**given)
 
     async def main(self, world: World, workload: CallTraffic) -> None:
@@ -195,6 +223,12 @@ class PartsOfBatches:
         latency_s=(0.001, 0.1),
         times=(1, 4),
     )
+
+    def aimed(self, entropy: SeededEntropy) -> list[Fault]:
+        """In every second seed one partition refuses while nobody hears of another, twice."""
+        if entropy.random() < 0.5:
+            return []
+        return [fault for _ in range(2) for fault in aimed.by_parts(entropy, PARTITIONS[:2], 8.0)]
 
     def workload(self, entropy: SeededEntropy) -> RetentionTraffic:
         """Batches of a few messages for longer than it takes a disk to be given up, or until partitions are full."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from callboard.simulations.entropy import SeededEntropy
+from callboard.simulations.faults import Fault, aimed
 from callboard.simulations.faults.swarm import FaultSpace
 from callboard.simulations.scenarios.catalog_workload import CatalogWorkload, Changes, draw_changes
 from callboard.simulations.world import World
@@ -27,6 +28,13 @@ PROBES: Final = {
     "event.ActorStarted": 15,
     "event.GroupExpired": 3,
 }
+MOMENTS: Final = (
+    ("event.GroupExpired", "", 3),
+    ("gone", "visitor", 6),
+    ("event.ActorStarted", "catalog", 3),
+    ("event.ActorStarted", "groups/", 4),
+)
+"""Points, about what, and up to which passing: what is written next is what only the catalog's disk remembers."""
 
 
 class TopicsAndGroups:
@@ -61,6 +69,12 @@ class TopicsAndGroups:
         horizon_s=4.0,
         for_s=(0.01, 3.0),
     )
+
+    def aimed(self, entropy: SeededEntropy) -> list[Fault]:
+        """In every second seed the catalog's disk refuses what is written when a group ends, or after a start."""
+        if entropy.random() < 0.5:
+            return []
+        return aimed.at_the_first_plan(entropy, self.space, MOMENTS, "catalog")
 
     def workload(self, entropy: SeededEntropy) -> Changes:
         """Any administrators and visitors."""

@@ -17,6 +17,7 @@ import trio
 from callboard.log.errors import CallboardError, LeaseLost, PartitionUnavailable, RuntimeClosed
 from callboard.log.limits import SEGMENT_BYTES_MIN
 from callboard.simulations.entropy import SeededEntropy
+from callboard.simulations.faults import Fault, aimed
 from callboard.simulations.faults.reaching import cell_of, crash
 from callboard.simulations.history.clients import ObservedConsumer
 from callboard.simulations.scenarios.broker_runs import BrokerSpace
@@ -291,6 +292,10 @@ class Deliveries:
             "published": 50,
         },
     )
+
+    def aimed(self, entropy: SeededEntropy) -> list[Fault]:
+        """In some seeds the power is lost while leases are not synced, and takes some of them."""
+        return aimed.between_syncs(entropy, "deliver", 30) if entropy.random() < 0.4 else []
 
     def workload(self, entropy: SeededEntropy) -> DeliveryTraffic:
         """Some tens of messages, most of them alone; some fates and ways of all, so that each pair of them meets."""

@@ -115,8 +115,8 @@ class RetentionAgainstReaders:
 
     def workload(self, entropy: SeededEntropy) -> RetentionTraffic:
         """Some 100 to 400 KiB a partition, of which 128 or 256 are kept."""
-        stored = entropy.fork("stored")
-        return RetentionTraffic(
+        stored, aged = entropy.fork("stored"), entropy.fork("aged")
+        traffic = RetentionTraffic(
             messages=between(entropy, 100, 160),
             partitions=between(entropy, 1, 2),
             publishers=between(entropy, 1, 3),
@@ -139,6 +139,18 @@ class RetentionAgainstReaders:
             close_after_s=one_of(stored, (0.1, 0.5)),
             flush_every=one_of(stored, (0, 3)),
             limits=draw_limits(entropy.fork("limits")),
+        )
+        if aged.random() < 0.75:
+            return traffic
+        # Few messages over some seconds, so that segments hold young ones and old ones, and go by their age alone.
+        return attrs.evolve(
+            traffic,
+            messages=between(aged, 50, 80),
+            publishers=1,
+            batch=1,
+            pause_s=one_of(aged, (0.05, 0.1, 0.2)),
+            kept_segments=0,
+            kept_s=one_of(aged, (1.0, 2.0)),
         )
 
     async def main(self, world: World, workload: RetentionTraffic) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, Protocol, runtime_checkable
 
 import attrs
 
 from callboard.simulations.entropy import SeededEntropy
-from callboard.simulations.faults import Plan
+from callboard.simulations.faults import Fault, Plan
 from callboard.simulations.faults.swarm import FaultSpace, draw_plan
 from callboard.simulations.world import Run, Settings, Tape, World, run
 
@@ -43,6 +44,15 @@ class Planned(Scenario, Protocol):
         ...
 
 
+@runtime_checkable
+class Aimed(Scenario, Protocol):
+    """A scenario that adds faults at moments that matter to those that are drawn out of its space."""
+
+    def aimed(self, entropy: SeededEntropy) -> Sequence[Fault]:
+        """The added faults of a seed; often none."""
+        ...
+
+
 def draw(scenario: Scenario, seed: int) -> tuple[Any, Plan]:
     """The workload and the plan that the seed stands for."""
     entropy = SeededEntropy(seed)
@@ -51,6 +61,8 @@ def draw(scenario: Scenario, seed: int) -> tuple[Any, Plan]:
     else:
         horizon_s = scenario.space.horizon_s * SHORTEST ** entropy.fork("horizon").random()
         plan = draw_plan(entropy.fork("plan"), scenario.space, horizon_s)
+        if isinstance(scenario, Aimed):
+            plan = Plan((*plan.faults, *scenario.aimed(entropy.fork("aimed"))))
     return scenario.workload(entropy.fork("workload")), plan
 
 

@@ -62,6 +62,18 @@ def test_expired_leases_tell_what_was_left() -> None:
     assert ((0, 1, 1), (2, 3, 1)) == delivery.expire(1.0)[0].ranges
 
 
+def test_a_lease_that_is_shortened_often_runs_out_in_time() -> None:
+    """A lease runs out at the deadline it was given last, however often it was moved there and back."""
+    for times in range(1, 2 * HEAP_SLACK):
+        delivery = Delivery(0)
+        lease = leased(delivery, 1, timeout=20.0)
+        for _ in range(times):
+            delivery.extend(lease.lease_id, 20.0, 0.0)
+            delivery.extend(lease.lease_id, 5.0, 0.0)
+        delivery.check_invariants()
+        assert delivery.expire(5.0)
+
+
 def test_the_expiry_heap_does_not_grow_with_settled_leases() -> None:
     """A long run of short leases leaves a bounded heap behind."""
     delivery = Delivery(0)

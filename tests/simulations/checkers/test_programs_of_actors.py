@@ -192,6 +192,19 @@ def test_a_mailbox_that_is_not_full(program, left):
     assert "in which 1 of 2 waited" in words(mailboxes, program, left, terms)[0]
 
 
+@pytest.mark.parametrize("is_revived", [False, True])
+def test_an_actor_that_refuses_though_it_is_up(program, left, is_revived):
+    """A failed actor refuses what it is sent until it is revived, and no longer."""
+    program.up(*"abc").crash("a").tell("ActorFailed", "t/a").at(1.0)
+    if is_revived:
+        program.up("a")
+    program.send(1).hear(1, "refused", "RestartLimitReached").end()
+    told = words(mailboxes, program, left, tree())
+    assert (
+        told == ["statement 1 to t/a was refused by a failed actor, which is up since 1.000 s"] * is_revived
+    )
+
+
 def test_a_mailbox_that_holds_too_much(program, left):
     """No more statements are accepted than there is room for, but for what the actor has taken already."""
     program.up(*"abc").crash("a")

@@ -1,0 +1,110 @@
+"""Aimed faults: a few that come at a moment that matters, beside those that a plan draws for any moment.
+
+Most of what a program has for failures runs once, right after one: the first plan after a plan that failed, the first
+life after a crash, the first change after a catalog was read again, the first file of a new segment. Faults at moments
+drawn alike seldom strike there. Each function here draws for one such moment, with kinds that the space holds anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from callboard.log.seams.entropy import Entropy
+from callboard.simulations.disk.survival import Survival
+from callboard.simulations.faults.kinds import (
+    CrashActor,
+    CrashInBatch,
+    FailVerb,
+    Fault,
+    KillProcess,
+    PowerCut,
+    Stall,
+)
+from callboard.simulations.faults.swarm import FaultSpace
+from callboard.simulations.faults.when import After, At, When
+
+DOWN_S: Final = 0.05
+TIMES: Final = 20
+"""How often a disk refuses at most that refuses what is written first after an event."""
+SOON: Final = 40
+"""What is to come some time later comes at one of so many passings."""
+STUCK_S: Final = 5.5
+"""For longer than a partition waits for its disk."""
+
+
+def _few(entropy: Entropy, most: int) -> int:
+    """From 1 to `most`; small numbers are as likely as large ones."""
+    return min(most, int((most + 1) ** entropy.random()))
+
+
+def _one(entropy: Entropy, choices: Sequence[str]) -> str:
+    return choices[int(entropy.random() * len(choices))]
+
+
+def _refusing(entropy: Entropy, space: FaultSpace, when: When, path: str, most: int) -> FailVerb:
+    """The disk refuses a few of the next writes, or syncs."""
+    return FailVerb(
+        when,
+        verb=_one(entropy, ("write", "sync")),
+        errno=_one(entropy, space.errnos),
+        path=path,
+        times=_few(entropy, most),
+        pages=_one(entropy, ("kept", "reverted")),
+    )
+
+
+def _cut(entropy: Entropy, when: When) -> PowerCut:
+    """A power cut that takes some of the pages and leaves others, whichever were first."""
+    survival = Survival(
+        seed=entropy.integer(32),
+        applied=round(0.2 + 0.6 * entropy.random(), 2),
+        names=float(entropy.random() < 0.5),
+        zeros=entropy.random() < 0.5,
+    )
+    return PowerCut(when, survival, DOWN_S)
+
+
+def at_the_first_plan(
+    entropy: Entropy, space: FaultSpace, moments: Sequence[tuple[str, str, int]], path: str
+) -> list[Fault]:
+    """A disk that refuses what is written next after one of these points: its name, about what, its last passing."""
+    probe, about, last = moments[int(entropy.random() * len(moments))]
+    return [_refusing(entropy, space, After(probe, _few(entropy, last), about), path, TIMES)]
+
+
+def at_a_new_segment(entropy: Entropy, space: FaultSpace, last: int) -> list[Fault]:
+    """The commit that begins a segment fails; some publishes later the machine ends."""
+    begun = After("disk.create", _few(entropy, last), ".log")
+    later = After("published", 1 + int(entropy.random() * SOON))
+    ends: Fault = _cut(entropy, later) if entropy.random() < 0.5 else KillProcess(later, DOWN_S)
+    return [_refusing(entropy, space, begun, ".log", 2), ends]
+
+
+def after_a_fault(entropy: Entropy, space: FaultSpace, paths: Sequence[str]) -> list[Fault]:
+    """What is done because something failed fails as well, and now and then what is done because of that."""
+    found: list[Fault] = []
+    for number in range(1 + int(entropy.random() * 2)):
+        when = After("fault", number + 1)
+        if entropy.random() < 0.7:
+            found.append(_refusing(entropy, space, when, _one(entropy, paths), 3))
+        else:
+            found.append(CrashActor(when, _one(entropy, space.actors)))
+    return found
+
+
+def between_syncs(entropy: Entropy, probe: str, last: int) -> list[Fault]:
+    """The power is lost when clients were answered what needs no sync: some of what was written is left."""
+    return [_cut(entropy, After(probe, 1 + int(entropy.random() * last)))]
+
+
+def by_parts(entropy: Entropy, partitions: Sequence[str], horizon_s: float) -> list[Fault]:
+    """One partition refuses for certain, while nobody hears what becomes of what another was given."""
+    first = int(entropy.random() * len(partitions))
+    refuses, unsure = partitions[first], partitions[(first + 1) % len(partitions)]
+    at_s = round(entropy.random() * horizon_s, 3)
+    found: list[Fault] = [FailVerb(At(at_s), "write", "ENOSPC", f"/{refuses.rpartition('/')[2]}/", times=50)]
+    if entropy.random() < 0.5:
+        for_s = round(STUCK_S + 4.0 * entropy.random(), 2)
+        return [*found, Stall(At(at_s), f"/{unsure.rpartition('/')[2]}/", for_s)]
+    return [*found, *(CrashInBatch(At(round(at_s + 0.3 * number, 3)), unsure) for number in range(4))]

@@ -185,7 +185,9 @@ class EveryCall:
         mixed = entropy.fork("mixed")
         if mixed.random() < 0.4:
             given |= {"mixed": True, "keys": 3, "keyless_every": 0, "annotate_every": 0, "chosen_every": 0}
-            given["batch"] = one_of(mixed, (5, 12))
+            # All at once, in one partition: consumers that only work fetch ahead, and take batches apart.
+            given |= {"batch": one_of(mixed, (5, 12)), "partitions": 1, "pause_s": 0.0}
+            given |= {"calls": one_of(mixed, (5, 20, 60)), "max_in_flight": one_of(mixed, (0, 0, 20))}
         return CallTraffic(**given)
 
     async def main(self, world: World, workload: CallTraffic) -> None:

@@ -482,6 +482,7 @@ class ConsumerLeases:
             asked_at = self._runtime.clock.monotonic()
             # It may end sooner than before, also when the answer does not come.
             lease.deadline = min(lease.deadline, asked_at + seconds)
+            self._freed.set()  # who waits for room waits for the earliest deadline
             try:
                 kept = await lease.port.ref.ask(c.Extend(self.group_id, lease.lease_id, seconds))
             except ActorCrashed:

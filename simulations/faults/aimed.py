@@ -93,6 +93,14 @@ def after_a_fault(entropy: Entropy, space: FaultSpace, paths: Sequence[str]) -> 
     return found
 
 
+def amid(entropy: Entropy, space: FaultSpace, probe: str, last: int, path: str) -> list[Fault]:
+    """A file fails just when clients have begun something else, which shares a plan with it; now and then again."""
+    return [
+        _refusing(entropy, space, After(probe, 1 + int(entropy.random() * last)), path, 2)
+        for _ in range(1 + int(entropy.random() * 2))
+    ]
+
+
 def between_syncs(entropy: Entropy, probe: str, last: int) -> list[Fault]:
     """The power is lost when clients were answered what needs no sync: some of what was written is left."""
     return [_cut(entropy, After(probe, 1 + int(entropy.random() * last)))]

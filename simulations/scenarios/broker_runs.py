@@ -15,7 +15,7 @@ from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.faults import Fault, aimed
 from callboard.simulations.faults.swarm import FaultSpace
 from callboard.simulations.scenarios.broker_workload import BrokerWorkload
-from callboard.simulations.scenarios.cut_when_told import cut_when_told
+from callboard.simulations.scenarios.cut_when_told import TOLD, cut_when_told
 from callboard.simulations.scenarios.draws import (
     BROKER_LIMITS,
     COUNT_MAX,
@@ -240,6 +240,8 @@ class TightTraffic(Traffic):
 
     cut_when_told: int = 0
     """At which success that is told after the first fault the power is cut; 0: never."""
+    cut_when_acked: bool = False
+    """Whether only success of acks counts for that."""
 
     def _counts(self) -> dict[str, tuple[int, int]]:
         return Traffic._counts(self) | {"cut_when_told": (self.cut_when_told, COUNT_MAX)}
@@ -267,13 +269,13 @@ class DiskFullAndHealed:
     )
 
     def aimed(self, entropy: SeededEntropy) -> list[Fault]:
-        """In most seeds what follows a failure, or a new segment, fails as well."""
+        """In most seeds what follows a failure fails as well, or the log does while acks are under way, or begins."""
         chance = entropy.random()
-        if chance < 0.3:
+        if chance < 0.2:
             return aimed.at_a_new_segment(entropy, self.space, 6)
-        if chance < 0.7:
+        if chance < 0.5:
             return aimed.after_a_fault(entropy, self.space, (".log", "delivery"))
-        return []
+        return aimed.amid(entropy, self.space, "ack", 40, ".log") if chance < 0.8 else []
 
     def workload(self, entropy: SeededEntropy) -> TightTraffic:
         """Messages that take space, publishers that soon wait for room, and now and then a power cut at the end."""
@@ -298,11 +300,12 @@ class DiskFullAndHealed:
                 recurse=False,
             ),
             cut_when_told=one_of(entropy, (0, 1, 1, 2)),
+            cut_when_acked=one_of(entropy.fork("cut"), (False, True)),
         )
 
     async def main(self, world: World, workload: TightTraffic) -> None:
         """Run the clients until everything is settled; the power is cut when something was told after a failure."""
-        cut_when_told(world, workload.cut_when_told)
+        cut_when_told(world, workload.cut_when_told, ("acked",) if workload.cut_when_acked else TOLD)
         await BrokerWorkload(world, workload).run()
 
 

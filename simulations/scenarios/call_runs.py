@@ -7,7 +7,6 @@ which each fails by itself.
 
 from __future__ import annotations
 
-import math
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -86,9 +85,7 @@ class CallWorkload(BrokerWorkload):
     def __init__(self, world: World, traffic: CallTraffic) -> None:
         super().__init__(world, traffic)
         self.calls = traffic
-        # A task that waits for room does not notice that another task of its consumer shortens a lease.
-        latency_s = math.inf if traffic.tasks > 1 else self.terms.latency_s
-        self.terms = attrs.evolve(self.terms, max_wait_s=traffic.visibility_s / 10, latency_s=latency_s)
+        self.terms = attrs.evolve(self.terms, max_wait_s=traffic.visibility_s / 10)
         self._calls_left: dict[str, int] = {}
         self._healed_at: float | None = None
 
@@ -188,7 +185,9 @@ class EveryCall:
         mixed = entropy.fork("mixed")
         if mixed.random() < 0.4:
             given |= {"mixed": True, "keys": 3, "keyless_every": 0, "annotate_every": 0, "chosen_every": 0}
-            given["batch"] = one_of(mixed, (5, 12))
+            # All at once, in one partition: consumers that only work fetch ahead, and take batches apart.
+            given |= {"batch": one_of(mixed, (5, 12)), "partitions": 1, "pause_s": 0.0}
+            given |= {"calls": one_of(mixed, (5, 20, 60)), "max_in_flight": one_of(mixed, (0, 0, 20))}
         return CallTraffic(**given)
 
     async def main(self, world: World, workload: CallTraffic) -> None:

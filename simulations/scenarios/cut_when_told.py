@@ -6,6 +6,7 @@ written once more, a journal that heals, a partition that has just restarted.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -19,8 +20,11 @@ CUTS: Final = 2
 DOWN_S: Final = 0.05
 
 
-def cut_when_told(world: World, count: int) -> None:
-    """Cut the power when clients were told of success for the so many-th time since a fault struck; 0: never."""
+def cut_when_told(world: World, count: int, probes: Sequence[str] = TOLD) -> None:
+    """Cut the power when clients were told of success for the so many-th time since a fault struck; 0: never.
+
+    `probes`: of which success.
+    """
     left, cuts = 0, 0
 
     def told(probe: str) -> None:
@@ -39,5 +43,5 @@ def cut_when_told(world: World, count: int) -> None:
     if count > 0:
         for label in FAILURES:
             world.probes.wait("fault", 1, label, partial(failed, label))
-        for probe in TOLD:
+        for probe in probes:
             world.probes.wait(probe, 1, "", partial(told, probe))

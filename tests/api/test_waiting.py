@@ -43,6 +43,26 @@ async def test_one_record_costs_a_few_messages_however_many_wait(autojump_clock:
         nursery.cancel_scope.cancel()
 
 
+async def test_who_waits_for_room_notices_a_lease_that_is_shortened(autojump_clock: Any, world: Any) -> None:
+    """A task that waits for room goes on when a message that another task holds is its own no longer."""
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 1)
+        async with topic.subscribe("group", max_in_flight=1) as consumer, trio.open_nursery() as nursery:
+            held = await consumer.get()
+            got: list[float] = []
+
+            async def take() -> None:
+                await consumer.get()
+                got.append(trio.current_time())
+
+            nursery.start_soon(take)
+            await trio.sleep(1.0)
+            await held.extend(0.5)
+            await trio.sleep(2.0)
+            assert got == [1.5]
+            nursery.cancel_scope.cancel()
+
+
 async def test_a_consumer_that_is_busy_keeps_no_record_from_those_who_wait(
     autojump_clock: Any, world: Any
 ) -> None:

@@ -39,7 +39,7 @@ from callboard.log.errors import (
 )
 from callboard.log.format.columns import Columns
 from callboard.message import ColumnBatch, Record, Span
-from callboard.settling import GatheredAcks, SentAck, check_nack, check_seconds, without
+from callboard.settling import GatheredAcks, Releases, SentAck, check_nack, check_seconds, without
 
 if TYPE_CHECKING:
     from callboard.session import Session
@@ -135,6 +135,7 @@ class ConsumerLeases:
         self._group = group
         self._leases: dict[ConsumerLease, None] = {}
         self._freed = trio.Event()
+        self._releases = Releases(runtime.lingers)
         self.gathered: deque[GatheredAcks] = deque()
         """The last one still grows."""
         self._sent: deque[SentAck] = deque()
@@ -293,8 +294,7 @@ class ConsumerLeases:
     def release(self, lease: ConsumerLease, ranges: c.Ranges) -> None:
         """Release ranges of a lease without waiting."""
         self._count(lease, sum([stop - start for start, stop in ranges]))
-        with suppress(CallboardError):  # then the lease runs out by itself
-            lease.port.ref.tell_nowait(c.Settle(self.group_id, "release", lease.lease_id, ranges, lazy=True))
+        self._releases.send(lease.port, c.Settle(self.group_id, "release", lease.lease_id, ranges, lazy=True))
 
     # -- acks that nobody waits for
 

@@ -7,12 +7,14 @@ its outcome is known.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import deque
 from typing import NamedTuple, Protocol
 
+from callboard.actors.groups.renewals import Lingers
 from callboard.actors.kernel import Reply
 from callboard.actors.partition.commands import Ranges, Settle
 from callboard.actors.partition.port import PartitionPort
-from callboard.log.errors import ActorCrashed, InvalidArgument
+from callboard.log.errors import ActorCrashed, CallboardError, InvalidArgument, MailboxFull
 
 
 class Leased(Protocol):
@@ -66,6 +68,32 @@ class SentAck(NamedTuple):
         """The same ack on its way once more. Raises like `ActorRef.ask_nowait`."""
         message = self.message._replace(again=True) if self.valid else self.message
         return self._replace(message=message, reply=self.port.ref.ask_nowait(message))
+
+
+class Releases:
+    """Releases on their way: what finds a mailbox full is sent when there is room."""
+
+    def __init__(self, lingers: Lingers) -> None:
+        self._lingers = lingers
+        self._unsent: deque[tuple[PartitionPort, Settle]] = deque()
+
+    def send(self, port: PartitionPort, release: Settle) -> None:
+        """Send it, without waiting."""
+        self._unsent.append((port, release))
+        if not self._send_unsent():
+            self._lingers.add(self._send_unsent)
+
+    def _send_unsent(self) -> bool:
+        while self._unsent:
+            port, release = self._unsent[0]
+            try:
+                port.ref.tell_nowait(release)
+            except MailboxFull:
+                return False
+            except CallboardError:
+                pass  # the partition has ended; it released all, or has no messages any more
+            self._unsent.popleft()
+        return True
 
 
 def without(ranges: list[tuple[int, int]], offsets: list[int]) -> list[tuple[int, int]]:

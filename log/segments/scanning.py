@@ -150,7 +150,7 @@ async def index_stored(files: Incarnation, segment: StoredSegment) -> SegmentInd
     await ensure_open(files, segment)
     index = await trusted_index(files, segment, segment.end_offset)
     if index.next_offset < segment.end_offset:
-        scan = await scan_from(files, segment, index, check_bodies=False)
+        scan = await scan_from(files, segment, index, check_bodies=False, limit=segment.end_offset)
         if scan.damages:
             # The index begins, or goes on, behind them: no walk would come upon them, so they are named here.
             await scan_stored(files, segment, limit=segment.end_offset, kept=index)

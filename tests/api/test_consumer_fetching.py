@@ -9,9 +9,10 @@ import pytest
 import trio
 
 import callboard
+from callboard.actors.partition.commands import WaitForVisible
 from callboard.consumer import LATE_S
 from callboard.log.errors import LeaseLost
-from callboard.log.limits import PREFETCH_MAX
+from callboard.log.limits import PREFETCH_MAX, Limits
 
 # -- how much is fetched
 
@@ -613,3 +614,25 @@ async def test_a_cancelled_get_loses_no_message_of_the_buffer(autojump_clock: An
             assert seen == list(range(300))
             await consumer.flush()
             assert (await world.group_of(topic)).pending == 0
+
+
+async def test_what_is_given_back_while_a_mailbox_is_full_is_released_when_there_is_room(
+    autojump_clock: Any, world: Any
+) -> None:
+    """Another consumer is handed it at once, and not when its lease runs out."""
+    async with world.open(limits=Limits(partition_mailbox=1)) as runtime:
+        topic = await world.topic_of(runtime, 10)
+        async with topic.subscribe("group") as consumer, topic.subscribe("group") as other:
+            for _ in range(5):
+                message = await consumer.get()
+            with pytest.raises(callboard.MailboxFull):
+                while True:
+                    message.lease.port.ref.tell_nowait(WaitForVisible(0))
+            assert consumer._buffer
+            consumer.give_back_buffer()
+            started = trio.current_time()
+            found = [await other.get() for _ in range(5)]
+            assert sorted((one.offset, one.attempt) for one in found) == [
+                (offset, 1) for offset in range(5, 10)
+            ]
+            assert trio.current_time() - started < 1.0

@@ -9,6 +9,7 @@ import trio
 import trio.testing
 
 from callboard.log.limits import Limits
+from callboard.log.segments.scanning import index_stored
 
 ALL_SETTLED = 1 << 60
 
@@ -119,3 +120,18 @@ async def test_only_a_few_sealed_segments_stay_open(make_world: Any) -> None:
     opened = [segment for segment in world.log._segments if segment.is_open]
     assert len(opened) <= 10 < world.log.segment_count
     assert sum(segment.index is not None for segment in world.log._segments) <= 10
+
+
+async def test_the_age_of_a_segment_whose_end_was_superseded(make_world: Any) -> None:
+    """Where the file goes on behind the segment's end, its newest record is the last one before that end."""
+    world = make_world(retention_age_s=100)
+    log = await world.open()
+    began_us = world.clock.now_us
+    for _ in range(3):
+        world.clock.advance(10)
+        await world.append()
+    segment = log._segments.active
+    segment.index, segment.is_indexed, segment.end_offset = None, False, 2
+    index = await index_stored(world.files, segment)
+    assert (index.next_offset, index.records) == (2, 2)
+    assert index.max_time_us == pytest.approx(began_us + 20_000_000, abs=1_000)

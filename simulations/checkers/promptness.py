@@ -137,6 +137,8 @@ class _Group:
         """By partition: when something was settled, so that another message may have become the first."""
         self.lease_s = 0.0
         """How long the longest lease was to last."""
+        self.hidden_until = -math.inf
+        """When a consumer ended last that may have fetched ahead."""
         self._most = most
         self._slack_s = slack_s
         self._is_keyed = is_keyed
@@ -166,6 +168,8 @@ class _Group:
     def overdue(self, now: float) -> tuple[Place, _State] | None:
         """A message that should be in the hands of one who waits by now."""
         before = now - self._slack_s
+        if self.hidden_until > before:
+            return None
         waits = False
         for member in self.members.values():
             if member.is_waiting:
@@ -206,6 +210,8 @@ class _Group:
         """These consumers are gone: what they had may be delivered."""
         for life in lives:
             member = self.members.pop(life, None)
+            if member is not None and not member.is_waiting and member.may_hide(self._most):
+                self.hidden_until = now
             for place in member.held if member is not None else ():
                 state = self.states[place]
                 if state.holder == life:

@@ -7,7 +7,6 @@ which each fails by itself.
 
 from __future__ import annotations
 
-import math
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -86,9 +85,7 @@ class CallWorkload(BrokerWorkload):
     def __init__(self, world: World, traffic: CallTraffic) -> None:
         super().__init__(world, traffic)
         self.calls = traffic
-        # What a task asked for that gave up waiting belongs to the consumer, whose other tasks may be at work for long.
-        latency_s = math.inf if traffic.tasks > 1 else self.terms.latency_s
-        self.terms = attrs.evolve(self.terms, max_wait_s=traffic.visibility_s / 10, latency_s=latency_s)
+        self.terms = attrs.evolve(self.terms, max_wait_s=traffic.visibility_s / 10)
         self._calls_left: dict[str, int] = {}
         self._healed_at: float | None = None
 

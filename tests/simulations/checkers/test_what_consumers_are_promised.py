@@ -73,6 +73,19 @@ def test_an_old_delivery_that_is_settled_gives_no_room(script, left):
     assert len(promptness.check(script.history, left(), terms)) == 1
 
 
+@pytest.mark.parametrize("is_busy", [True, False])
+def test_who_leaves_may_have_hidden_a_message(script, left, is_busy):
+    """What a busy consumer had fetched ahead can be delivered from when it left; who waited hid nothing."""
+    script.history.healed()
+    script.member("joined", 900).ask().member("joined", 901, "w2").ask(901, "w2").publish(0, 0)
+    if is_busy:
+        script.deliver(0, 0, who="w2", life=901, until=9.0).publish(1, 1)
+    script.at(3.0).member("left", 901, "w2").at(3.1).publish(2, 2)
+    assert (promptness.check(script.history, left(), Terms(groups=("billing",))) == []) == is_busy
+    script.at(4.0).publish(3, 3)
+    assert promptness.check(script.history, left(), Terms(groups=("billing",))) != []
+
+
 def test_tasks_that_share_a_consumer_take_turns(script, left):
     """One that waits while another fills its batch waits for that, too."""
     script.history.healed()

@@ -245,7 +245,7 @@ class Runtime:
                 self._state = "closed"
                 await self._release()
         if error is None:
-            self._raise_untold(lives)
+            self._raise_unawaited(lives)
         return absorbed
 
     async def _flush_all(self, ports: Sequence[PartitionPort]) -> None:
@@ -273,18 +273,9 @@ class Runtime:
                 await port.ref.ask(Flush())
                 return
 
-    def _raise_untold(self, lives: Sequence[LiveTopic]) -> None:
+    def _raise_unawaited(self, lives: Sequence[LiveTopic]) -> None:
         """Raise the failures that nobody was told of, now that there will be no more."""
-        found: list[CallboardError] = [
-            ActorCrashed(
-                f"partition {port.label} crashed while the runtime closed. What was acknowledged as synced is stored;"
-                ' a power loss may take what was published with acks="leader". Open the runtime again to sync it.',
-                path=f"topics/{port.topic}/{port.index}",
-            )
-            for live in lives
-            for port in live.ports
-            if port.opened_before and port.state == "restarting"
-        ]
+        found: list[CallboardError] = []
         for live in lives:
             for port in live.ports:
                 port.give_up_unawaited()

@@ -62,7 +62,7 @@ class Closings:
         world = self._world
         if has_refused:
             detail = closed_well.REFUSED
-        elif self.was_early and self._has_crashed():
+        elif self._has_crashed():
             detail = closed_well.CRASHED
         else:
             detail = ", ".join(unsynced_files(world))
@@ -74,11 +74,12 @@ class Closings:
             await trio.lowlevel.checkpoint()
 
     def _has_crashed(self) -> bool:
-        """Whether a partition crashed while the runtime closed: nobody starts it again."""
+        """Whether a partition crashed while the runtime closed, and nobody started it again."""
+        begun = self._begun if self.was_early else 0
         crashed = {
             entry.who: entry.kind == "IncarnationCrashed"
             for entry in self._world.history.of("IncarnationCrashed", "ActorStarted")
-            if entry.number >= self._begun and entry.who.startswith("topics/")
+            if entry.number >= begun and entry.who.startswith("topics/")
         }
         return any(crashed.values())
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import trio
 
-from callboard.log.errors import ActorCrashed, CallboardError, ConfigurationError
+from callboard.log.errors import CallboardError, ConfigurationError
 from callboard.simulations.checkers import Terms, enforce
 from callboard.simulations.checkers.isolation import FAILING
 from callboard.simulations.faults.swarm import FaultSpace
@@ -144,15 +144,7 @@ class _Clients:
             raise self.world.broken(Violation("what is asked of a topic that failed comes to an end", words))
 
     async def live(self, machine: Machine) -> None:
-        """One life of the machine. Its closing may tell that the topic that fails could not start again."""
-        try:
-            await self._live(machine)
-        except ActorCrashed as error:
-            if not error.fields["path"].startswith(f"topics/{FAILING}/"):
-                raise
-        self.world.heal()
-
-    async def _live(self, machine: Machine) -> None:
+        """One life of the machine."""
         self._has_joined = False
         history, operation = self.world.history, self.world.history.operation()
         history.record(machine.number, "call", "operator", operation, "everything", detail="open")
@@ -176,6 +168,7 @@ class _Clients:
                 working.start_soon(self._use_failing, call, runtime)
             await trio.sleep(1.0)
             nursery.cancel_scope.cancel()
+        self.world.heal()
 
     # -- what happens
 

@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 import trio
 
-import callboard
-from callboard.runtime import FLUSH_TIMEOUT_S
 from callboard.simulations.disk.inodes import lose_unsynced
 
 
@@ -51,34 +49,3 @@ async def test_closing_waits_for_a_partition_that_crashed(autojump_clock: Any, w
     world.disk.power_on()
     async with world.open() as runtime:
         assert [record.value async for record in runtime.topic("jobs").read()] == [b"here"]
-
-
-async def test_a_partition_that_crashes_while_it_closes_is_told(autojump_clock: Any, world: Any) -> None:
-    """Closing raises `ActorCrashed`: nobody starts the partition again, and its last records may not be synced."""
-    async with trio.open_nursery() as nursery:
-
-        async def crash() -> None:
-            await trio.sleep(2 * FLUSH_TIMEOUT_S)
-            runtime.crash("topics/jobs/0", RuntimeError("a drill"))
-            world.disk.unhang()
-
-        with pytest.raises(callboard.ActorCrashed, match="partition jobs/0 crashed while the runtime closed"):
-            async with world.open() as runtime:
-                topic = await world.topic_of(runtime, 0)
-                await topic.publish(b"here", acks="leader")
-                world.disk.hang(".log")
-                nursery.start_soon(crash)
-    async with world.open() as runtime:
-        assert [record.value async for record in runtime.topic("jobs").read()] == [b"here"]
-
-
-async def test_a_partition_that_never_opened_did_not_crash_while_closing(
-    autojump_clock: Any, world: Any
-) -> None:
-    """Closing raises nothing for a partition that could not open in this runtime: nothing of it was in memory."""
-    async with world.open() as runtime:
-        await world.topic_of(runtime, 5)
-    world.disk.fail_read("/delivery/", times=3)
-    async with world.open() as runtime:
-        while "waiting" not in [node.state for node in runtime.tree().walk()]:
-            await trio.lowlevel.checkpoint()

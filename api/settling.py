@@ -1,7 +1,7 @@
 """What a settlement is about, checked: which offsets, after which delay, for which reason; and acks not waited for.
 
-Follow such acks. `GatheredAcks` joins those of one lease; `SentAck` is their command on its way to the partition, until
-its outcome is known.
+`GatheredAcks` joins those of one lease; `SentAck` is their command on its way to the partition, until its outcome is
+known. `Releases` sends what is given back, as soon as a mailbox has room for it.
 """
 
 from __future__ import annotations

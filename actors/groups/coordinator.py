@@ -103,7 +103,7 @@ class Coordinator(Actor[CoordinatorCommand]):
         self._directory = directory
         self._name = name
         self._group_id = group_id
-        self._told_idle_us = idle_since_us
+        self._idle_since_us = idle_since_us
         self._membership = membership
         self._news = trio.Event()
         self._ended = False
@@ -112,12 +112,13 @@ class Coordinator(Actor[CoordinatorCommand]):
 
     async def started(self) -> None:
         """Begin to watch for expiry. What the first incarnation was told of idleness is stale in later ones."""
+        idle_since_us = self._idle_since_us
         if self._membership.members:
-            self._membership.idle_since_us = None
-        elif self._told_idle_us is None or self.context.incarnation > 1:
-            self._set_idle(self.context.clock.wall_us())
-        else:
-            self._membership.idle_since_us = self._told_idle_us
+            idle_since_us = None
+        elif idle_since_us is None or self.context.incarnation > 1:
+            idle_since_us = self.context.clock.wall_us()
+            self._news.set()
+        self._idle_since_us = self._membership.idle_since_us = idle_since_us
         self.context.start_task(self._expire_when_idle, name="expiry")
         self.context.start_task(self._tell_catalog, name="news")
         self.context.start_task(self._watch_departures, name="departures")
@@ -150,7 +151,7 @@ class Coordinator(Actor[CoordinatorCommand]):
             return
         member = self._membership.members.setdefault(message.consumer, Member(message.consumer, message.name))
         member.topics[topic.topic_id] = topic
-        if self._membership.idle_since_us is not None:
+        if self._idle_since_us is not None:
             self._set_idle(None)
         joined = Joined(self._group_id, member.generation)
         self._ask_each(topic.ports, self._opening, reply, joined, JOIN_PATIENCE_S, "joining")
@@ -259,12 +260,12 @@ class Coordinator(Actor[CoordinatorCommand]):
     # -- what the catalog is told
 
     def _set_idle(self, since_us: int | None) -> None:
-        self._membership.idle_since_us = since_us
+        self._idle_since_us = self._membership.idle_since_us = since_us
         self._membership.changed.set()
         self._news.set()
 
     def _end(self) -> None:
-        self._ended, self._ended_idle_us = True, self._membership.idle_since_us
+        self._ended, self._ended_idle_us = True, self._idle_since_us
         self._news.set()
 
     async def _tell_catalog(self) -> None:
@@ -276,7 +277,7 @@ class Coordinator(Actor[CoordinatorCommand]):
             ended, self._ended = self._ended, False
             try:
                 if self._membership.settings.durable:
-                    await catalog.ask(GroupIdle(group_id, self._membership.idle_since_us))
+                    await catalog.ask(GroupIdle(group_id, self._idle_since_us))
                 if ended and not self._membership.members:
                     await catalog.ask(EndGroup(group_id, self._expired_after, self._ended_idle_us))
             except ActorStopped:
@@ -300,8 +301,8 @@ class Coordinator(Actor[CoordinatorCommand]):
         begun = clock.monotonic()
         while True:
             left, expiry = math.inf, membership.settings.group_expiry
-            if membership.idle_since_us is not None and expiry is not None:
-                left = expiry - (clock.wall_us() - membership.idle_since_us) / 1e6
+            if self._idle_since_us is not None and expiry is not None:
+                left = expiry - (clock.wall_us() - self._idle_since_us) / 1e6
                 left = max(left, begun + min(expiry, EXPIRY_GRACE_S) - clock.monotonic())
             if expiry is not None and left <= 0:
                 self.context.emit(GroupExpired(self._name, expiry))

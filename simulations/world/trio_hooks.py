@@ -146,7 +146,10 @@ def missing_hooks() -> list[str]:
         "trio.CancelScope._might_change_registered_deadline": hasattr(
             trio.CancelScope, "_might_change_registered_deadline"
         ),
-        "trio.CancelScope._cancel_status": hasattr(trio.CancelScope, "_cancel_status"),
+        **{
+            f"trio.CancelScope.{name}": hasattr(trio.CancelScope, name)
+            for name in ("_cancel_status", "_deadline", "_registered_deadline")
+        },
         "trio._core._run.Task._counter": "_counter" in getattr(_run.Task, "__slots__", ())
         or hasattr(_run.Task, "_counter"),
         "trio._core._run.Runner.clock_autojump_threshold": hasattr(_run.Runner, "clock_autojump_threshold"),
@@ -239,33 +242,32 @@ async def _in_scope(
 
 
 class _Section:
-    """A context manager out of a generator, as `contextlib` makes them, without what that does besides."""
+    """What trio does around a change of a cancel scope, which is nothing unless the scope has, or had, a deadline."""
 
-    __slots__ = ("_steps",)
+    __slots__ = ("_scope", "_section")
 
-    def __init__(self, steps: Any) -> None:
-        self._steps = steps
+    def __init__(self, scope: Any, section: Any) -> None:
+        self._scope = scope
+        self._section = section
 
     def __enter__(self) -> None:
-        next(self._steps)
+        pass
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if error is None:
-            next(self._steps, None)
-        else:
-            self._steps.throw(error)
+        scope = self._scope
+        if scope._deadline != NEVER or scope._registered_deadline != NEVER:
+            with self._section(scope):  # trio looks when it ends
+                pass
 
 
 def _quicken(section: Any) -> None:
     """Let cancel scopes, of which a run enters hundreds, come by their sections in less time."""
-    steps = getattr(section, "__wrapped__", None)
-    if steps is not None:
 
-        def quick(scope: trio.CancelScope) -> _Section:
-            return _Section(steps(scope))
+    def quick(scope: trio.CancelScope) -> _Section:
+        return _Section(scope, section)
 
-        scopes: Any = trio.CancelScope
-        scopes._might_change_registered_deadline = quick
+    scopes: Any = trio.CancelScope
+    scopes._might_change_registered_deadline = quick
 
 
 _first: list[int] = []

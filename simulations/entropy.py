@@ -13,17 +13,9 @@ class SeededEntropy:
 
     __slots__ = ("_source", "seed")
 
-    _source: random.Random
-
     def __init__(self, seed: int) -> None:
         self.seed = seed
-
-    def __getattr__(self, name: str) -> random.Random:
-        """The source, made when it is drawn from at first: many an entropy is only forked."""
-        if name != "_source":
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
-        self._source = random.Random(self.seed)
-        return self._source
+        self._source = random.Random(seed)
 
     def random(self) -> float:
         """A float in [0, 1)."""

@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
 from heapq import heappush
+from itertools import count
 from typing import Any, Final
 
 import trio
@@ -179,7 +180,7 @@ def installed(decide: Callable[[list[Any]], None]) -> Iterator[None]:
     _run._ALLOW_DETERMINISTIC_SCHEDULING = True
     _run._r = _Decisions(decide)
     _run.CancelStatus = _numbered_cancel_status()
-    _run.CancelStatus.born = 0
+    _born[:] = [count(1)]
     _run.Task.__hash__ = task_number
     _first.clear()
     scopes: Any = trio.CancelScope
@@ -244,11 +245,11 @@ async def _in_scope(
 class _Section:
     """What trio does around a change of a cancel scope, which is nothing unless the scope has, or had, a deadline."""
 
-    __slots__ = ("_scope", "_section")
+    __slots__ = ("_scope", "_steps")
 
-    def __init__(self, scope: Any, section: Any) -> None:
+    def __init__(self, scope: Any, steps: Any) -> None:
         self._scope = scope
-        self._section = section
+        self._steps = steps
 
     def __enter__(self) -> None:
         pass
@@ -256,18 +257,21 @@ class _Section:
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         scope = self._scope
         if scope._deadline != NEVER or scope._registered_deadline != NEVER:
-            with self._section(scope):  # trio looks when it ends
+            for _ in self._steps(scope):  # what is done is at the end
                 pass
 
 
 def _quicken(section: Any) -> None:
     """Let cancel scopes, of which a run enters hundreds, come by their sections in less time."""
 
-    def quick(scope: trio.CancelScope) -> _Section:
-        return _Section(scope, section)
+    steps = getattr(section, "__wrapped__", None)
+    if steps is not None:
 
-    scopes: Any = trio.CancelScope
-    scopes._might_change_registered_deadline = quick
+        def quick(scope: trio.CancelScope) -> _Section:
+            return _Section(scope, steps)
+
+        scopes: Any = trio.CancelScope
+        scopes._might_change_registered_deadline = quick
 
 
 _first: list[int] = []
@@ -340,6 +344,10 @@ def thread_calls() -> list[tuple[Any, str]]:
     return [] if cache is None else [(cache, "start_thread_soon")]
 
 
+_born: list[count[int]] = []
+"""The numbers of the run's cancel statuses. No attribute of their class: Python forgets what it knows of a class that changes."""
+
+
 @cache
 def _numbered_cancel_status() -> Any:
     """trio's class with a hash that is the number of the object in order of creation."""
@@ -347,14 +355,13 @@ def _numbered_cancel_status() -> Any:
     class NumberedCancelStatus(_run.CancelStatus):  # type: ignore[misc]
         __slots__ = ("number",)
         number: int
-        born = 0
 
         def __hash__(self) -> int:
             # Asked first when it is made, and put among its parent's children.
             try:
                 return self.number
             except AttributeError:
-                NumberedCancelStatus.born = self.number = NumberedCancelStatus.born + 1
+                self.number = next(_born[0])
                 return self.number
 
     return NumberedCancelStatus

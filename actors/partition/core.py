@@ -114,7 +114,7 @@ class PartitionCore:
                 delivery.void_all_leases()
             delivery.skip(0, self.start_offset)
         carried.known({group.group_id: group.delivery.next_lease_id for group in self._groups.values()})
-        for group_id, lease_id, ranges in carried.undelivered:
+        for group_id, lease_id, ranges in carried.released:
             self._groups[group_id].delivery.release(lease_id, ranges, now)
         for group in self._groups.values():
             self._has_changed(group, now, urgent=False)
@@ -123,7 +123,7 @@ class PartitionCore:
     def end(self) -> None:
         """The core is given up. Leases that nobody has heard of are carried on, to be released."""
         for group in self._groups.values():
-            self._carried.undelivered += [
+            self._carried.released += [
                 (group.group_id, lease_id, _offsets(pending.lease))
                 for lease_id, pending in group.pending.items()
             ]
@@ -184,7 +184,7 @@ class PartitionCore:
 
     def journalled(self, work: JournalWork) -> None:
         """`work` is written, and synced if it was to be: tell those who wait, and have leased records read (P2)."""
-        if self._carried.undelivered:
+        if self._carried.released:
             self._carried.journalled()
         if work.answers or work.leases:
             self.effects.append(e.Journalled(work.answers, work.leases))
@@ -456,7 +456,7 @@ class PartitionCore:
     def _give_back(self, group: Group, lease: Lease, ranges: list[OffsetRange], now: float) -> None:
         """Release what no consumer has heard of. Until that is journalled, another core has to do it again."""
         group.delivery.release(lease.lease_id, ranges, now)
-        self._carried.undelivered.append((group.group_id, lease.lease_id, ranges))
+        self._carried.released.append((group.group_id, lease.lease_id, ranges))
 
     def records_lost(self, start: int, stop: int, now: float) -> None:
         """The log holds nothing at these offsets: settle them for every group, except where a consumer has them."""
@@ -494,6 +494,8 @@ class PartitionCore:
             settlement = group.nack(lease_id, ranges, delay_s, reason, now, chance)
         elif verb == "release":
             settlement = delivery.release(lease_id, ranges, now)
+            if settlement.accepted:
+                self._carried.released.append((group_id, lease_id, settlement.accepted))
         else:
             raise InvalidArgument(f"{verb!r:.40} settles nothing. Ack, nack or release.")
         if again and settlement.lost:

@@ -27,7 +27,7 @@ group it is about, one that only a later version understands `FormatTooNew`; nei
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import attrs
@@ -160,8 +160,9 @@ class Carried:
     """By group's and consumer's id: the generation that its fetches must not be below."""
     first_leases: dict[int, int] = attrs.field(factory=dict)
     """By group's id: the first lease that this process can have given."""
-    undelivered: list[tuple[int, int, list[OffsetRange]]] = attrs.field(factory=list)
-    """By group's and lease's id: what of a lease no consumer has heard of, while the journal may hold it."""
+    released: list[tuple[int, int, Sequence[OffsetRange]]] = attrs.field(factory=list)
+    """By group's and lease's id: what of a lease was given back, or never handed over, while the journal may not say
+    so. Whoever releases without waiting does not ask again."""
     _given_back: int = 0
     """How many of these were given back before the journal's last commit ended."""
     sift_at: int = EXTENDED_SIFT_AT
@@ -178,13 +179,13 @@ class Carried:
 
     def known(self, next_leases: dict[int, int]) -> None:
         """The next leases by group id, by the journal: the id of what it does not hold is given to others."""
-        self.undelivered = [row for row in self.undelivered if row[1] < next_leases.get(row[0], 0)]
+        self.released = [row for row in self.released if row[1] < next_leases.get(row[0], 0)]
         self._given_back = 0
 
     def journalled(self) -> None:
         """A commit of the journal has ended: it tells of all that was given back before the one before it ended."""
-        del self.undelivered[: self._given_back]
-        self._given_back = len(self.undelivered)
+        del self.released[: self._given_back]
+        self._given_back = len(self.released)
 
     def forget(self, group_id: int) -> None:
         """The group is closed."""

@@ -596,6 +596,8 @@ class Partition(Actor[c.PartitionCommand]):
         clock, retry_at = self.context.clock, 0.0
         while True:
             left = self._log.next_due(clock.wall_us())
+            if left != 0.0:
+                retry_at = 0.0  # what was due is done: what comes next is due in its own time
             upkeep_at = NEVER if left is None else max(clock.monotonic() + left, retry_at)
             with trio.move_on_at(min(self._alarm_at, upkeep_at)):
                 await self._rearmed.wait()
@@ -623,6 +625,8 @@ class Partition(Actor[c.PartitionCommand]):
             unsettled_from=core.states.unsettled_from(log.next_offset),
             drop_unread=settings.drop_unread,
         )
+        if self._grows_old:
+            self._rearmed.set()  # something else is the next that grows too old
         now = self.context.clock.monotonic()
         core.log_moved(log.start_offset, log.visible_end, log.durable_end, now)
         if log.is_over_limit != port.is_full:

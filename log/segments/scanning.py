@@ -129,7 +129,7 @@ async def scan_stored(
     await ensure_open(files, segment)
     index = new_index(segment.segment_id, segment.base_offset)
     end = segment.file.position
-    scan = await scan_from(files, segment, index)
+    scan = await scan_from(files, segment, index, limit=limit)
     path = segment.file.path
     damages = damages_of(path, scan, limit)
     if scan.next_offset < limit:
@@ -138,7 +138,8 @@ async def scan_stored(
     if kept is not None:
         kept.replace(index)
     else:
-        index.cut(limit)
+        if index.next_offset > limit:
+            index.cut(limit)
         segment.index, segment.is_indexed = index, True
     return min(scan.next_offset, limit)
 

@@ -117,11 +117,18 @@ class _Member:
         self.held.setdefault(place, {})[number] = _Hold(until, surely_until)
 
     def give_back(self, settles: HistoryEntry, place: Place, entries: list[HistoryEntry]) -> list[int]:
-        """It settles the message: the deliveries by which it had it until now."""
+        """It settles the message: the deliveries by which it had it until now.
+
+        When it may be of each of several deliveries, it gives back one, and nobody knows which: the others may last as
+        long as the last of them, or end at once.
+        """
         holds = self.held.get(place, {})
         own = [number for number in holds if settles.is_of(entries[number], place[2])]
+        until = max((holds[number].until for number in own), default=0.0)
         for number in own:
             del holds[number]
+        for number in own[1:]:
+            holds[number] = _Hold(until, 0.0)
         if own and not holds:
             del self.held[place]
         return own
@@ -233,6 +240,8 @@ class _PromptnessCheck:
         self._begun: dict[int, HistoryEntry] = {}
         self._given_back: dict[int, list[tuple[_Member, Place, list[int]]]] = {}
         """By operation that settles: the deliveries by which its consumer had what it settles."""
+        self._gone: set[Place] = set()
+        """Retention dropped these, some before their publisher was told of them."""
         self._calm = Calm(history)
         self._is_unsynced = False
         self.found: list[Violation] = []
@@ -376,6 +385,8 @@ class _PromptnessCheck:
             return
         for offset in entry.offsets:
             place = entry.topic, entry.partition, offset
+            if place in self._gone:
+                continue
             self._published[place] = entry
             for group in self._groups.values():
                 if place not in group.states:
@@ -384,6 +395,7 @@ class _PromptnessCheck:
     def _dropped(self, entry: HistoryEntry) -> None:
         """Retention dropped these: a group that is made from now on does not find them."""
         for offset in entry.offsets:
+            self._gone.add((entry.topic, entry.partition, offset))
             self._published.pop((entry.topic, entry.partition, offset), None)
 
     def _delivered(self, entry: HistoryEntry) -> None:

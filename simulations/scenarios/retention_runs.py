@@ -24,8 +24,8 @@ from callboard.simulations.scenarios.traffic import STYLES, Traffic
 from callboard.simulations.violations import Violation
 from callboard.simulations.world import World
 
-UPKEEP_S: Final = 3 * UPKEEP_RETRY_S + 0.5
-"""How long it may take until upkeep has sealed the segment in use, and dropped it, after what it did before."""
+UPKEEP_S: Final = UPKEEP_RETRY_S + 0.5
+"""How long it may take until upkeep looks again at what a group held back, or the disk refused."""
 
 
 @attrs.frozen(kw_only=True)

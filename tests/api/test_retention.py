@@ -35,6 +35,20 @@ async def test_old_records_go_by_themselves(autojump_clock: Any, world: Any) -> 
         assert receipt.offset == 10
 
 
+async def test_one_segment_after_the_other_goes_when_it_is_old(autojump_clock: Any, world: Any) -> None:
+    """What grows too old soon after upkeep did something goes in its own time, too."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("log", segment_age=10.0, retention_age=20.0)
+        for _ in range(4):
+            await topic.publish(b"x")
+            await trio.sleep(10.5)
+        assert (await part_of(topic)).start_offset == 2
+        await trio.sleep(10.0)
+        assert (await part_of(topic)).start_offset == 3
+        await trio.sleep(11.0)
+        assert (await part_of(topic)).start_offset == 4
+
+
 async def test_a_large_log_is_cut_at_its_limit(autojump_clock: Any, world: Any) -> None:
     """By size the oldest segments go as new ones come."""
     async with world.open() as runtime:

@@ -256,6 +256,25 @@ def test_a_crash_at_the_opening_gives_no_time_to_leases_of_the_process_before() 
     assert [group.delivery.leased for group in successor(True).states] == [1]
 
 
+def test_what_was_released_is_released_in_the_next_core_of_the_process() -> None:
+    """Whoever releases without waiting does not ask again when the partition crashes before that is journalled."""
+    core = core_with(3)
+    carried = Carried()
+    core = PartitionCore(core.states, carried, label="orders/0", visible_end=3)
+    core.begin(0.0, restarted=False)
+    pending = leased(core, count=3)
+    core.delivered(pending)
+    journalled = core.states.snapshot(0.0)
+    core.settle(c.Settle(1, "release", pending.lease.lease_id, [(1, 2)], lazy=True), None, 0.0)
+    core.end()
+    states = GroupStates()
+    states.restore(journalled)
+    later = PartitionCore(states, carried, label="orders/0", visible_end=3)
+    later.begin(1.0, restarted=True)
+    [group] = later.states
+    assert group.delivery.leased_in(0, 3) == [(0, 1), (2, 3)]
+
+
 def keyed_core(*keys: bytes | None) -> PartitionCore:
     """A core with these visible records and a group with order per key."""
     return core_with(len(keys), ordering="key")

@@ -9,7 +9,7 @@ import trio
 import trio.testing
 
 from callboard.log.limits import Limits
-from callboard.log.segments.scanning import index_stored
+from callboard.log.segments.scanning import index_stored, scan_stored
 
 ALL_SETTLED = 1 << 60
 
@@ -122,8 +122,12 @@ async def test_only_a_few_sealed_segments_stay_open(make_world: Any) -> None:
     assert sum(segment.index is not None for segment in world.log._segments) <= 10
 
 
-async def test_the_age_of_a_segment_whose_end_was_superseded(make_world: Any) -> None:
-    """Where the file goes on behind the segment's end, its newest record is the last one before that end."""
+@pytest.mark.parametrize("is_checked", [False, True])
+async def test_the_age_of_a_segment_whose_end_was_superseded(make_world: Any, is_checked: bool) -> None:
+    """Where the file goes on behind the segment's end, its newest record is the last one before that end.
+
+    That also holds when every frame is checked, as it is where a segment has damage.
+    """
     world = make_world(retention_age_s=100)
     log = await world.open()
     began_us = world.clock.now_us
@@ -132,6 +136,8 @@ async def test_the_age_of_a_segment_whose_end_was_superseded(make_world: Any) ->
         await world.append()
     segment = log._segments.active
     segment.index, segment.is_indexed, segment.end_offset = None, False, 2
+    if is_checked:
+        assert await scan_stored(world.files, segment, limit=2) == 2
     index = await index_stored(world.files, segment)
     assert (index.next_offset, index.records) == (2, 2)
     assert index.max_time_us == pytest.approx(began_us + 20_000_000, abs=1_000)

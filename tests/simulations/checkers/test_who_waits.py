@@ -39,6 +39,21 @@ def test_a_group_does_not_wait_for_what_was_dropped_before_it(script, left):
     assert "orders/0@1" in words
 
 
+def test_what_was_dropped_before_its_publisher_heard_of_it_is_not_due(script, left):
+    """A record that another publisher's makes too old in the same commit is told as stored when it is gone."""
+    script.history.record(0, retention.DROPPED, "retention", 0, "orders", 0, offsets=(0,), attempts=(9, 0, 0))
+    script.publish(0, 0).member("joined", 900).ask()
+    assert found(script, left) == []
+
+
+def test_an_ack_of_one_of_two_deliveries_frees_the_room_of_one(script, left):
+    """A message that came back with the same attempt is held twice: nobody can say which delivery an ack settles."""
+    script.member("joined", 900).publish(0, 0).publish(1, 1).publish(2, 2)
+    script.ask(life=900).deliver(0, 0, until=1e6).ask(life=900).deliver(0, 0, until=1e6)
+    script.ask(life=900).deliver(1, 1, until=1e6).settle(0).ask(life=900)
+    assert found(script, left, Terms(max_in_flight=2)) == []
+
+
 def test_a_busy_consumer_may_have_fetched_ahead(waiting, left):
     """Nobody sees what lies fetched with a consumer that is busy, unless it may have one message at a time."""
     waiting.member("joined", 901, "w2").ask(901, "w2").publish(1, 1)

@@ -19,9 +19,7 @@ class VirtualClock:
 
     __slots__ = ("_anchor", "_base_us", "_run", "_seen_us", "monotonic")
 
-    def __init__(
-        self, start_us: int = START_US, monotonic: Callable[[], float] = trio.current_time
-    ) -> None:
+    def __init__(self, start_us: int = START_US, monotonic: Callable[[], float] = trio.current_time) -> None:
         self.monotonic = monotonic
         """Seconds on trio's clock; only inside a trio run."""
         self._base_us = self._seen_us = start_us

@@ -345,7 +345,10 @@ def thread_calls() -> list[tuple[Any, str]]:
 
 
 _born: list[count[int]] = []
-"""The numbers of the run's cancel statuses. No attribute of their class: Python forgets what it knows of a class that changes."""
+"""The numbers of the run's cancel statuses.
+
+No attribute of their class: when one changes, Python forgets what it knows of the class, and finds everything slowly.
+"""
 
 
 @cache

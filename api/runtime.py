@@ -28,7 +28,7 @@ from callboard.actors.catalog.commands import (
 )
 from callboard.actors.catalog.directory import Directory, LiveTopic
 from callboard.actors.groups.renewals import Lingers, Renewals, RenewedLeases
-from callboard.actors.kernel import ActorRef, ActorStart, Logged, MailboxSpec
+from callboard.actors.kernel import ActorRef, ActorStart, Logged, MailboxSpec, Reply
 from callboard.actors.partition.commands import Describe, Flush, PartitionStatistics
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.settings import GroupSettings
@@ -39,6 +39,7 @@ from callboard.log.errors import (
     CallboardError,
     GroupNotFound,
     InvalidArgument,
+    MailboxFull,
     RestartLimitReached,
     RuntimeClosed,
     TopicNotFound,
@@ -253,16 +254,19 @@ class Runtime:
 
         A partition that crashes is waited for, so that it ends in good order.
         """
-        asked = []
+        asked: list[tuple[PartitionPort, Reply | None]] = []
         for port in ports:
             if port.opened_before or port.unawaited_waiting:
                 with suppress(CallboardError):
-                    asked.append((port, port.ref.ask_nowait(Flush())))
+                    try:
+                        asked.append((port, port.ref.ask_nowait(Flush())))
+                    except MailboxFull:
+                        asked.append((port, None))
         with trio.move_on_after(FLUSH_TIMEOUT_S):
             for port, reply in asked:
                 with suppress(CallboardError):
                     try:
-                        await reply.wait()
+                        await (port.ref.ask(Flush()) if reply is None else reply.wait())
                     except ActorCrashed:
                         await self._flush_again(port)
 

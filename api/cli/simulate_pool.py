@@ -17,8 +17,8 @@ from callboard.log.limits import MIB
 from callboard.simulations.search.stored_failure import StaleFailure
 
 LINE_BYTES_MAX: Final = 8 * MIB
-PATIENCE_S: Final = 240.0
-"""How long a worker may be silent: the slowest seed, or run of a shrinking, takes much less."""
+PATIENCE_S: Final = 1_200.0
+"""How long a worker may be silent: one that computes ends itself much earlier, so this one waits for something."""
 FIXED_HASHES: Final = {"PYTHONHASHSEED": "0"}
 
 

@@ -14,6 +14,7 @@ import contextlib
 import faulthandler
 import json
 import shlex
+import signal
 import sys
 import traceback
 from collections import Counter
@@ -62,7 +63,7 @@ from callboard.simulations.world import Run, Settings, SimulationStuck
 
 TRACEBACK_LINES_MAX: Final = 40
 SILENT_S: Final = 120.0
-"""A run that says nothing for so long computes without ever waiting: the process tells where, and ends."""
+"""A run that computes for so long and says nothing never waits: the process tells where it is, and ends."""
 HEAP_OBJECTS: Final = 20_000
 LEAST_TICKS: Final = 100_000
 QUIET: Final = Settings(trace="off")
@@ -82,8 +83,12 @@ def simulate_worker(perturb: bool) -> None:
         perturb_heap()
     out = sys.stdout
 
+    # By the time that the process computes, so that a busy machine is not taken for a run without an end.
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    faulthandler.register(signal.SIGPROF, file=sys.stderr, all_threads=False, chain=True)
+
     def watch() -> None:
-        faulthandler.dump_traceback_later(SILENT_S, exit=True, file=sys.stderr)
+        signal.setitimer(signal.ITIMER_PROF, SILENT_S)
 
     def answer(**fields: Any) -> None:
         watch()
@@ -98,7 +103,7 @@ def simulate_worker(perturb: bool) -> None:
                 answer(done=True, **WORK[request.pop("do")](answer, **request))
             except CallboardError as error:
                 answer(done=True, error=type(error).__name__, message=str(error))
-        faulthandler.cancel_dump_traceback_later()
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
 
 
 def perturb_heap() -> None:

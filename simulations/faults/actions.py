@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from callboard.simulations.disk.disk_faults import PlantedFault
 from callboard.simulations.faults import kinds
-from callboard.simulations.faults.reaching import Trap, cell_of, crash, is_alive, is_up
+from callboard.simulations.faults.reaching import Lookout, Trap, cell_of, crash, is_alive, is_up
 from callboard.simulations.faults.when import AWAIT
 
 if TYPE_CHECKING:
+    from callboard.actors.kernel.cell import Cell
     from callboard.simulations.faults.injector import FaultCase
 
 STARTED: Final = "event.ActorStarted"
@@ -63,7 +64,7 @@ def crash_in_batch(case: FaultCase, fault: kinds.CrashInBatch) -> None:
     case.attempt(act, STARTED, fault.path)
 
 
-def _leave(trap: Trap, cell: Any) -> None:
+def _leave(trap: Trap | Lookout, cell: Any) -> None:
     """Take a trap away, unless a batch is being taken from it: a trap whose case is over is a plain deque."""
     life = cell.incarnation
     if life is None or life._batch is None:
@@ -93,6 +94,33 @@ def crash_in_recovery(case: FaultCase, fault: kinds.CrashInRecovery) -> None:
         case.injector.recoveries.watch(fault.path, case, verb)
         case.over_after_waiting(verb)
         return True
+
+    case.attempt(act, STARTED, fault.path)
+
+
+def crash_on_message(case: FaultCase, fault: kinds.CrashOnMessage) -> None:
+    """It crashes when the step is over in which it has handled the message: what was to follow that does not."""
+    left = fault.count
+
+    def taken(cell: Cell[Any], message: object) -> None:
+        nonlocal left
+        if fault.message not in ("", type(message).__name__):
+            return
+        left -= 1
+        if left == 0:
+            case.injector.task(strike, cell)
+
+    async def strike(cell: Cell[Any]) -> None:
+        if crash(case.world, cell, f"crashed on a message {fault.message}"):
+            case.hit()
+        case.over()
+
+    def act() -> bool:
+        cell = cell_of(case.world, fault.path)
+        if cell is not None and cell.mailbox.trap is None:
+            trap = cell.mailbox.trap = Lookout(cell, taken)
+            case.finally_(lambda: _leave(trap, cell))
+        return False
 
     case.attempt(act, STARTED, fault.path)
 
@@ -321,6 +349,7 @@ ACTIONS: Final[dict[type[kinds.Fault], Action]] = {
     kinds.CrashActor: crash_actor,
     kinds.CrashInBatch: crash_in_batch,
     kinds.CrashInRecovery: crash_in_recovery,
+    kinds.CrashOnMessage: crash_on_message,
     kinds.CrashUntilDown: crash_until_down,
     kinds.PauseActor: pause_actor,
     kinds.SlowActor: slow_actor,

@@ -15,6 +15,7 @@ from callboard.simulations.disk.survival import Survival
 from callboard.simulations.faults.kinds import (
     CrashActor,
     CrashInBatch,
+    CrashOnMessage,
     FailVerb,
     Fault,
     KillProcess,
@@ -29,6 +30,10 @@ TIMES: Final = 20
 """How often a disk refuses at most that refuses what is written first after an event."""
 SOON: Final = 40
 """What is to come some time later comes at one of so many passings."""
+QUESTIONS: Final = ("Settle", "Settle", "Fetch", "Extend", "WaitForReady", "ReleaseConsumer", "Flush")
+"""Classes of what consumers tell and ask partitions."""
+ANSWERS: Final = ("extended", "extended", "deliver", "acked", "nacked", "released")
+"""Points that clients pass when they have heard."""
 STUCK_S: Final = 5.5
 """For longer than a partition waits for its disk."""
 
@@ -116,3 +121,20 @@ def by_parts(entropy: Entropy, partitions: Sequence[str], horizon_s: float) -> l
         for_s = round(STUCK_S + 4.0 * entropy.random(), 2)
         return [*found, Stall(At(at_s), f"/{unsure.rpartition('/')[2]}/", for_s)]
     return [*found, *(CrashInBatch(At(round(at_s + 0.3 * number, 3)), unsure) for number in range(4))]
+
+
+def at_questions(entropy: Entropy, partitions: Sequence[str], horizon_s: float) -> list[Fault]:
+    """Partitions crash when consumers have just asked them for something: before, while and after it is journalled."""
+    found: list[Fault] = []
+    for _ in range(1 + int(entropy.random() * 4)):
+        partition, chance = _one(entropy, partitions), entropy.random()
+        if chance < 0.4:
+            when: When = At(round(entropy.random() * horizon_s, 3))
+            found.append(CrashOnMessage(when, partition, _one(entropy, QUESTIONS), _few(entropy, 5)))
+            continue
+        if chance < 0.7:
+            when = After(_one(entropy, ("disk.write", "disk.sync")), _few(entropy, 40), "delivery")
+        else:
+            when = After(_one(entropy, ANSWERS), _few(entropy, 10))
+        found.append(CrashActor(when, partition))
+    return found

@@ -115,6 +115,18 @@ class CrashInRecovery(Fault):
 
 
 @attrs.frozen
+class CrashOnMessage(Fault):
+    """The actor's code raises right after it has handled its `count`-th message of a class, "" for any message."""
+
+    path: str = field(ACTOR)
+    message: str = field(Text(), "")
+    count: int = field(COUNT, 1)
+
+    def happening(self) -> str:
+        return f"the actor {self.path} crashes on message {self.count:,} {self.message or 'of any kind'}"
+
+
+@attrs.frozen
 class CrashUntilDown(Fault):
     """The actor crashes whenever it has started, until it is restarted no more."""
 

@@ -167,3 +167,23 @@ class Trap:
             return
         if crash(self._case.world, self._cell, "crashed in the middle of a message"):
             self._sprung()
+
+
+class Lookout:
+    """Sees each message that leaves a mailbox, before its actor does."""
+
+    def __init__(self, cell: Cell[Any], taken: Callable[[Cell[Any], object], None]) -> None:
+        self._cell = cell
+        self._taken = taken
+
+    def open(self) -> None:
+        """Look no more."""
+        if self._cell.mailbox.trap is self:
+            self._cell.mailbox.trap = None
+
+    def __call__(self) -> None:
+        """A message is about to be taken, if there is one."""
+        mailbox: Any = self._cell.mailbox
+        waiting = mailbox.front or mailbox._receive._state.data
+        if waiting:
+            self._taken(self._cell, waiting[0].message)

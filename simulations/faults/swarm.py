@@ -92,6 +92,8 @@ class FaultSpace:
     """Paths of actors that may crash, stand still, be slow. Without any, no such fault is drawn."""
     consumers: tuple[str, ...] = _listed()
     """Names of observed consumers that may die. Without any, none does."""
+    messages: tuple[str, ...] = _listed("")
+    """Names of classes of messages on which actors may crash; "" is any message."""
     tasks: tuple[str, ...] = _listed()
     """Parts of the names of the program's tasks that may be cancelled, or stand still. Without any, none is."""
     paths: tuple[str, ...] = _listed("")
@@ -315,6 +317,9 @@ DRAWS: Final[dict[str, Callable[[_Draws, When], Fault]]] = {
     "CrashActor": lambda d, when: kinds.CrashActor(when, _actor(d)),
     "CrashInBatch": lambda d, when: kinds.CrashInBatch(when, _actor(d)),
     "CrashInRecovery": lambda d, when: kinds.CrashInRecovery(when, _actor(d), d.small(1, 30)),
+    "CrashOnMessage": lambda d, when: kinds.CrashOnMessage(
+        when, _actor(d), str(d.one(d.space.messages)), d.small(1, 10)
+    ),
     "CrashUntilDown": lambda d, when: kinds.CrashUntilDown(when, _actor(d)),
     "PauseActor": lambda d, when: kinds.PauseActor(when, _actor(d), d.span(d.space.for_s)),
     "SlowActor": lambda d, when: kinds.SlowActor(

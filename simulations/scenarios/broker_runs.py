@@ -33,7 +33,35 @@ OTHERS: Final = ("catalog", "renewals", "groups/group-0", "groups/group-1")
 CONSUMERS: Final = ("group-0.1", "group-0.2", "group-1.1", "group-1.2", "group-2.1")
 FILES: Final = ("", "", "topics/", ".log", "delivery", "catalog")
 """Parts of paths that disk faults are about."""
-BrokerSpace = partial(FaultSpace, actors=PARTITIONS + OTHERS, consumers=CONSUMERS, paths=FILES)
+MESSAGES: Final = (
+    *(
+        "",
+        "Fetch",
+        "Settle",
+        "Settle",
+        "Extend",
+        "ReleaseConsumer",
+        "WaitForReady",
+        "Flush",
+        "PublishOne",
+        "PublishMany",
+    ),
+    *(
+        "OpenGroup",
+        "AlterDelivery",
+        "CloseGroup",
+        "Alter",
+        "Join",
+        "Leave",
+        "CreateTopic",
+        "EnsureGroup",
+        "GroupIdle",
+    ),
+)
+"""What actors of a broker are told and asked."""
+BrokerSpace = partial(
+    FaultSpace, actors=PARTITIONS + OTHERS, consumers=CONSUMERS, messages=MESSAGES, paths=FILES
+)
 """Faults of the actors, consumers and files of a broker with one topic."""
 
 
@@ -97,6 +125,7 @@ class CrashStorms(BrokerRun):
             "CrashActor": 3,
             "CrashInBatch": 3,
             "CrashInRecovery": 2,
+            "CrashOnMessage": 3,
             "CrashUntilDown": 1,
             "PowerCut": 3,
             "KillProcess": 2,
@@ -317,6 +346,7 @@ class EveryFeature(BrokerRun):
     space = FaultSpace(
         actors=PARTITIONS + OTHERS,
         consumers=CONSUMERS,
+        messages=MESSAGES,
         paths=FILES,
         faults=(0, 4),
         horizon_s=1.5,

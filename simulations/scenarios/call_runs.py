@@ -160,6 +160,10 @@ class EveryCall:
         down_s=(0.01, 0.5),
     )
 
+    def aimed(self, entropy: SeededEntropy) -> list[Fault]:
+        """In some seeds partitions crash on what consumers ask of them."""
+        return aimed.at_questions(entropy, PARTITIONS[:2], 3.0) if entropy.random() < 0.35 else []
+
     def workload(self, entropy: SeededEntropy) -> CallTraffic:
         """A few messages, which come all the time, few consumers, and leases of all lengths."""
         drawn = draw_traffic(entropy, messages=(20, 50))

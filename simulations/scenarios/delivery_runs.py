@@ -20,7 +20,7 @@ from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.faults import Fault, aimed
 from callboard.simulations.faults.reaching import cell_of, crash
 from callboard.simulations.history.clients import ObservedConsumer
-from callboard.simulations.scenarios.broker_runs import BrokerSpace
+from callboard.simulations.scenarios.broker_runs import PARTITIONS, BrokerSpace
 from callboard.simulations.scenarios.broker_workload import (
     MAX_BACKOFF_S,
     MOMENT_S,
@@ -294,8 +294,11 @@ class Deliveries:
     )
 
     def aimed(self, entropy: SeededEntropy) -> list[Fault]:
-        """In some seeds the power is lost while leases are not synced, and takes some of them."""
-        return aimed.between_syncs(entropy, "deliver", 30) if entropy.random() < 0.4 else []
+        """In some seeds the power is lost while leases are not synced; in others partitions crash on questions."""
+        chance = entropy.random()
+        if chance < 0.4:
+            return aimed.between_syncs(entropy, "deliver", 30)
+        return aimed.at_questions(entropy, PARTITIONS[:2], 6.0) if chance < 0.8 else []
 
     def workload(self, entropy: SeededEntropy) -> DeliveryTraffic:
         """Some tens of messages, most of them alone; some fates and ways of all, so that each pair of them meets."""

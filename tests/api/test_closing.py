@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import trio
 
+from callboard.log.limits import Limits
 from callboard.simulations.disk.inodes import lose_unsynced
 
 
@@ -49,3 +50,19 @@ async def test_closing_waits_for_a_partition_that_crashed(autojump_clock: Any, w
     world.disk.power_on()
     async with world.open() as runtime:
         assert [record.value async for record in runtime.topic("jobs").read()] == [b"here"]
+
+
+async def test_closing_waits_for_a_partition_that_crashed_with_a_full_mailbox(
+    autojump_clock: Any, world: Any
+) -> None:
+    """What fills its mailbox meanwhile is stored too, and all of it is synced."""
+    async with world.open(limits=Limits(partition_mailbox=1)) as runtime:
+        topic = await world.topic_of(runtime, 0)
+        await topic.publish(b"here", acks="leader")
+        runtime.crash("topics/jobs/0", RuntimeError("a drill"))
+        await trio.sleep(1e-6)
+        await topic.publish(b"more", acks="none")
+    world.disk.crash(lose_unsynced)
+    world.disk.power_on()
+    async with world.open() as runtime:
+        assert [record.value async for record in runtime.topic("jobs").read()] == [b"here", b"more"]

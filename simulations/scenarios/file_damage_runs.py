@@ -380,6 +380,7 @@ class DamagedFiles:
                 ("open", "open", "verify", "repair", "open"),
                 ("read", "open", "repair", "read", "open"),
                 ("open on a full disk", "verify", "open"),
+                ("open on a full disk", "open on a full disk", "open"),
                 ("open beside others", "repair", "open beside others"),
             ),
         )

@@ -70,9 +70,9 @@ class RetentionWorkload(BrokerWorkload):
     async def beside(self, machine: Machine, runtime: Any, nursery: trio.Nursery) -> None:
         """In one of three runs another process reads a partition's files."""
         draws = self.world.entropy.fork(f"beside machine {machine.number}")
-        if draws.integer(3) == 0:
+        if one_of(draws, (True, False, False)):
             topic = runtime.topic(self.traffic.topic_names[0])
-            partition = draws.integer(topic.partitions)
+            partition = between(draws, 0, topic.partitions - 1)
             await read_beside(self.world, machine, f"topics/{topic.topic_id}/{partition}", draws)
 
     async def _publish(self, topic: ObservedTopic, numbers: list[int], acks: str) -> str:

@@ -190,3 +190,17 @@ async def test_a_snapshot_equals_the_events_before_it(autojump_clock: Any, world
         for group in GROUPS:
             assert set(await world.drain(runtime, group=group)) == set()
         assert not told(runtime)
+
+
+async def test_a_journal_heals_where_only_its_state_fits(autojump_clock: Any, world: Any) -> None:
+    """A segment that finds no space for its reserve gives back what it took: without the reserve there is enough."""
+    async with world.open() as runtime:
+        await fill(runtime)
+        async with runtime.topic("orders").subscribe("group") as consumer:
+            first = await consumer.get()
+            world.disk.fill(20 * 1024)
+            world.disk.fail_next("sync", "EIO", path_contains="/delivery/")
+            await first.ack()
+            await (await consumer.get()).ack()
+    async with world.open() as runtime:
+        assert await world.drain(runtime) == {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import trio
@@ -16,20 +17,18 @@ class VirtualClock:
     A clock that is carried into another run continues where it was last looked at.
     """
 
-    __slots__ = ("_anchor", "_base_us", "_run", "_seen_us")
+    __slots__ = ("_anchor", "_base_us", "_run", "_seen_us", "monotonic")
 
-    def __init__(self, start_us: int = START_US) -> None:
+    def __init__(self, start_us: int = START_US, monotonic: Callable[[], float] = trio.current_time) -> None:
+        self.monotonic = monotonic
+        """Seconds on trio's clock; only inside a trio run."""
         self._base_us = self._seen_us = start_us
         self._anchor = 0.0
         self._run: object = None
 
-    def monotonic(self) -> float:
-        """Seconds on trio's clock; only inside a trio run."""
-        return trio.current_time()
-
     def wall_us(self) -> int:
         """Microseconds since 1970-01-01T00:00:00Z."""
-        now = trio.current_time()
+        now = self.monotonic()
         run = trio.lowlevel.current_trio_token()
         if self._run is not run:
             self._run, self._anchor, self._base_us = run, now, self._seen_us
@@ -38,7 +37,7 @@ class VirtualClock:
 
     def set_wall_us(self, wall_us: int) -> None:
         """Let the wall clock jump to an instant, either way; the monotonic clock does not notice."""
-        self._run, self._anchor = trio.lowlevel.current_trio_token(), trio.current_time()
+        self._run, self._anchor = trio.lowlevel.current_trio_token(), self.monotonic()
         self._base_us = self._seen_us = wall_us
 
     def shift(self, seconds: float) -> None:

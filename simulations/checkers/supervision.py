@@ -10,6 +10,7 @@ from collections import deque
 from typing import TypeVar
 
 from callboard.simulations.checkers.attempts import REOPENED
+from callboard.simulations.checkers.closed_well import CLOSED
 from callboard.simulations.checkers.terms import DEFAULT, SLACK_S, Intensity, Terms
 from callboard.simulations.history.entry import HistoryEntry
 from callboard.simulations.history.recorder import History
@@ -29,6 +30,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     events = history.of(*EVENTS)
     asked = history.of("restart asked")
     anew = [entry for entry in history.of("note") if ANEW in entry.detail or REOPENED in entry.detail]
+    anew += history.of(CLOSED)
     told = sorted([*events, *asked, *anew], key=lambda entry: entry.number)
     found = _unanswered(history, events)
     if terms.tree is None or terms.tree.strategy == "one_for_one":  # else one who gives up begins others anew
@@ -43,7 +45,7 @@ def _too_many(stated: Intensity, events: list[HistoryEntry]) -> list[Violation]:
     found = []
     supervisor = stated.path.rstrip("/")
     for entry in events:
-        if entry.kind == "note":
+        if entry.kind in ("note", CLOSED):
             windows.clear()
             continue
         is_anew = entry.kind in ("ActorFailed", "restart asked") and stated.each
@@ -90,7 +92,7 @@ def _started_early(events: list[HistoryEntry]) -> list[Violation]:
     found = []
     for entry in events:
         actor = (entry.machine, entry.who)
-        if entry.kind == "note":
+        if entry.kind in ("note", CLOSED):
             due.clear()
         elif entry.kind == "ActorRestarted":
             if actor not in asked or entry.time > asked[actor] + SLACK_S:

@@ -276,7 +276,8 @@ class MemoryDisk(VerbRunner):
         """What every call but `submit` does before it looks; `reads`: it is one that is observed."""
         await trio.lowlevel.checkpoint_if_cancelled()
         await self.pause((path,))
-        await self._hang(incarnation, path)
+        if self._hung or incarnation.is_dead:
+            await self._hang(incarnation, path)
         if reads and self.observer is not None:
             self.observer(incarnation.owner, "read", path)
         if reads and self._cuts_read(path):
@@ -333,10 +334,10 @@ class MemoryDisk(VerbRunner):
                 await self._hang(incarnation, path)
             if self.observer is not None and not incarnation.is_dead:
                 self.observer(incarnation.owner, VERB_NAMES[type(verb)], path)
-            if incarnation.is_dead or self._burns(answered=True):
+            if incarnation.is_dead or (self._fuse is not None and self._burns(self._fuse, answered=True)):
                 await self._end(incarnation.owner)
             error = self.run_verb(incarnation, verb, path)
-            if self._burns(answered=False):
+            if self._fuse is not None and self._burns(self._fuse, answered=False):
                 await self._end(incarnation.owner)
             if error is not None:
                 raise plan_failed(self.root, index, verb, error)
@@ -358,11 +359,9 @@ class MemoryDisk(VerbRunner):
                 return plan_failed(self.root, index, verb, error)
         return None
 
-    def _burns(self, *, answered: bool) -> bool:
+    def _burns(self, fuse: tuple[int, Choose, bool], *, answered: bool) -> bool:
         """Lose power if `crash_after` says so."""
-        if self._fuse is None:
-            return False
-        left, choose, wants_answer = self._fuse
+        left, choose, wants_answer = fuse
         if wants_answer is answered and left <= (0 if answered else 1):
             self.crash(choose)
             self.is_off = True

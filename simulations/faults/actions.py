@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from callboard.simulations.faults.injector import FaultCase
 
 STARTED: Final = "event.ActorStarted"
+FAILED: Final = "event.ActorFailed"
+UNTIL_DOWN_S: Final = 12.0
+"""So long an actor is made to crash at most; a partition fails within that."""
 LOOKS: Final = 40
 """How often a mailbox that shall fill is looked at."""
 DELAY_S_MIN: Final = 1e-6
@@ -89,6 +92,25 @@ def crash_in_recovery(case: FaultCase, fault: kinds.CrashInRecovery) -> None:
 
         case.injector.recoveries.watch(fault.path, case, verb)
         case.over_after_waiting(verb)
+        return True
+
+    case.attempt(act, STARTED, fault.path)
+
+
+def crash_until_down(case: FaultCase, fault: kinds.CrashUntilDown) -> None:
+    """Crash it in each of its lives, until it has failed, or an infinite intensity has shown to be one."""
+
+    def again() -> None:
+        crash(case.world, cell_of(case.world, fault.path), "crashed once more")
+        case.when_passed(STARTED, fault.path, again)
+
+    def act() -> bool:
+        if not crash(case.world, cell_of(case.world, fault.path), "crashed by a fault"):
+            return False
+        case.hit()
+        case.when_passed(STARTED, fault.path, again)
+        case.when_passed(FAILED, fault.path, case.over)
+        case.over_after(UNTIL_DOWN_S)
         return True
 
     case.attempt(act, STARTED, fault.path)
@@ -299,6 +321,7 @@ ACTIONS: Final[dict[type[kinds.Fault], Action]] = {
     kinds.CrashActor: crash_actor,
     kinds.CrashInBatch: crash_in_batch,
     kinds.CrashInRecovery: crash_in_recovery,
+    kinds.CrashUntilDown: crash_until_down,
     kinds.PauseActor: pause_actor,
     kinds.SlowActor: slow_actor,
     kinds.DelayMailbox: slow_actor,

@@ -115,6 +115,16 @@ class CrashInRecovery(Fault):
 
 
 @attrs.frozen
+class CrashUntilDown(Fault):
+    """The actor crashes whenever it has started, until it is restarted no more."""
+
+    path: str = field(ACTOR)
+
+    def happening(self) -> str:
+        return f"the actor {self.path} crashes again and again"
+
+
+@attrs.frozen
 class PauseActor(Fault):
     """Nothing of the actor runs for a while, as if its process stood still; then it continues normally."""
 

@@ -315,6 +315,7 @@ DRAWS: Final[dict[str, Callable[[_Draws, When], Fault]]] = {
     "CrashActor": lambda d, when: kinds.CrashActor(when, _actor(d)),
     "CrashInBatch": lambda d, when: kinds.CrashInBatch(when, _actor(d)),
     "CrashInRecovery": lambda d, when: kinds.CrashInRecovery(when, _actor(d), d.small(1, 30)),
+    "CrashUntilDown": lambda d, when: kinds.CrashUntilDown(when, _actor(d)),
     "PauseActor": lambda d, when: kinds.PauseActor(when, _actor(d), d.span(d.space.for_s)),
     "SlowActor": lambda d, when: kinds.SlowActor(
         when, _actor(d), d.span(d.space.delay_s), d.span(d.space.for_s)

@@ -97,6 +97,7 @@ class CrashStorms(BrokerRun):
             "CrashActor": 3,
             "CrashInBatch": 3,
             "CrashInRecovery": 2,
+            "CrashUntilDown": 1,
             "PowerCut": 3,
             "KillProcess": 2,
             "FailVerb": 1,

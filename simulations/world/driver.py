@@ -260,6 +260,8 @@ class Driver(TickingClock):
     def decide(self, batch: list[Any]) -> None:
         """Order and thin out `batch`, which is in order of creation and is stepped from its end."""
         self.ticks += 1
+        if not batch:  # virtual time has jumped
+            return
         if self._torn_down:
             batch.reverse()
             return

@@ -72,6 +72,10 @@ RANDOM_FUNCTIONS: Final = [
 """Those that draw from the generator that all share."""
 
 
+NAMED: Final = ("__name__", "__doc__")
+"""What a watched call has of the call itself; a run makes eighty of them."""
+
+
 class EscapedDeterminism(CallboardError):
     """Code under simulation reached around the seams. `call` is the function, `where` the line."""
 
@@ -171,6 +175,7 @@ def _chances(source: random.Random) -> list[GuardedCall]:
     ]
 
 
+@functools.cache
 def _effects() -> list[GuardedCall]:
     processes = ("fork", "forkpty", "system", "posix_spawn", "posix_spawnp", "execv", "execve", "pipe")
     sockets = ("connect", "connect_ex", "bind", "sendto", "sendmsg")
@@ -187,6 +192,7 @@ def _effects() -> list[GuardedCall]:
     ]
 
 
+@functools.cache
 def _files() -> list[GuardedCall]:
     changes = (
         *("mkdir", "remove", "unlink", "rmdir", "rename", "replace", "link", "symlink", "truncate", "mkfifo"),
@@ -256,7 +262,7 @@ def _watched(
     control = guarded.control if mode == "control" else None
     harmless_from = guarded.harmless_from
 
-    @functools.wraps(original)
+    @functools.wraps(original, NAMED, updated=())
     def watched(*args: Any, **kwargs: Any) -> Any:
         if threading.get_ident() != inside:
             return original(*args, **kwargs)

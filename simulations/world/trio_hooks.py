@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
 from heapq import heappush
+from itertools import count
 from typing import Any, Final
 
 import trio
@@ -146,7 +147,10 @@ def missing_hooks() -> list[str]:
         "trio.CancelScope._might_change_registered_deadline": hasattr(
             trio.CancelScope, "_might_change_registered_deadline"
         ),
-        "trio.CancelScope._cancel_status": hasattr(trio.CancelScope, "_cancel_status"),
+        **{
+            f"trio.CancelScope.{name}": hasattr(trio.CancelScope, name)
+            for name in ("_cancel_status", "_deadline", "_registered_deadline")
+        },
         "trio._core._run.Task._counter": "_counter" in getattr(_run.Task, "__slots__", ())
         or hasattr(_run.Task, "_counter"),
         "trio._core._run.Runner.clock_autojump_threshold": hasattr(_run.Runner, "clock_autojump_threshold"),
@@ -176,7 +180,7 @@ def installed(decide: Callable[[list[Any]], None]) -> Iterator[None]:
     _run._ALLOW_DETERMINISTIC_SCHEDULING = True
     _run._r = _Decisions(decide)
     _run.CancelStatus = _numbered_cancel_status()
-    _run.CancelStatus.born = 0
+    _born[:] = [count(1)]
     _run.Task.__hash__ = task_number
     _first.clear()
     scopes: Any = trio.CancelScope
@@ -239,30 +243,32 @@ async def _in_scope(
 
 
 class _Section:
-    """A context manager out of a generator, as `contextlib` makes them, without what that does besides."""
+    """What trio does around a change of a cancel scope, which is nothing unless the scope has, or had, a deadline."""
 
-    __slots__ = ("_steps",)
+    __slots__ = ("_scope", "_steps")
 
-    def __init__(self, steps: Any) -> None:
+    def __init__(self, scope: Any, steps: Any) -> None:
+        self._scope = scope
         self._steps = steps
 
     def __enter__(self) -> None:
-        next(self._steps)
+        pass
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if error is None:
-            next(self._steps, None)
-        else:
-            self._steps.throw(error)
+        scope = self._scope
+        if scope._deadline != NEVER or scope._registered_deadline != NEVER:
+            for _ in self._steps(scope):  # what is done is at the end
+                pass
 
 
 def _quicken(section: Any) -> None:
     """Let cancel scopes, of which a run enters hundreds, come by their sections in less time."""
+
     steps = getattr(section, "__wrapped__", None)
     if steps is not None:
 
         def quick(scope: trio.CancelScope) -> _Section:
-            return _Section(steps(scope))
+            return _Section(scope, steps)
 
         scopes: Any = trio.CancelScope
         scopes._might_change_registered_deadline = quick
@@ -276,7 +282,7 @@ def task_number(task: Any) -> int:
     """A task's number in order of creation, counted from the run's first task."""
     if not _first:
         _first.append(task._counter)
-    return int(task._counter - _first[0])
+    return task._counter - _first[0]  # type: ignore[no-any-return]  # asked by each set of tasks, some thousand times
 
 
 def live_tasks() -> list[Any]:
@@ -338,6 +344,13 @@ def thread_calls() -> list[tuple[Any, str]]:
     return [] if cache is None else [(cache, "start_thread_soon")]
 
 
+_born: list[count[int]] = []
+"""The numbers of the run's cancel statuses.
+
+No attribute of their class: when one changes, Python forgets what it knows of the class, and finds everything slowly.
+"""
+
+
 @cache
 def _numbered_cancel_status() -> Any:
     """trio's class with a hash that is the number of the object in order of creation."""
@@ -345,14 +358,13 @@ def _numbered_cancel_status() -> Any:
     class NumberedCancelStatus(_run.CancelStatus):  # type: ignore[misc]
         __slots__ = ("number",)
         number: int
-        born = 0
 
         def __hash__(self) -> int:
             # Asked first when it is made, and put among its parent's children.
             try:
                 return self.number
             except AttributeError:
-                NumberedCancelStatus.born = self.number = NumberedCancelStatus.born + 1
+                self.number = next(_born[0])
                 return self.number
 
     return NumberedCancelStatus

@@ -68,7 +68,7 @@ class World:
         self.plan = plan
         self.trace = trace
         self.entropy = SeededEntropy(seed)
-        self.clock = VirtualClock()
+        self.clock = VirtualClock(monotonic=trace.now)
         self.disk = MemoryDisk(clock=self.clock)
         self.history = History(
             now=trace.now,

@@ -45,13 +45,20 @@ def test_children_of_one_supervisor_share_a_window(script, left):
     assert len(supervision.check(script.history, left(), terms)) == 1
 
 
-@pytest.mark.parametrize("remark", ["the runtime ended: ActorCrashed", "everything is started anew"])
-def test_a_tree_that_is_begun_anew_has_windows_and_backoffs_of_its_own(script, left, remark):
+@pytest.mark.parametrize(
+    ("kind", "remark"),
+    [
+        ("note", "the runtime ended: ActorCrashed"),
+        ("note", "everything is started anew"),
+        ("runtime closed", ""),
+    ],
+)
+def test_a_tree_that_is_begun_anew_has_windows_and_backoffs_of_its_own(script, left, kind, remark):
     """What the tree before it did is not counted with it, and nobody waits for its backoffs."""
     crash(script)
     crash(script)
     script.event("IncarnationCrashed", "topics/orders/0").event("ActorEnded", "topics/orders/0")
-    script.history.note("note", remark)
+    script.history.note(kind, remark)
     script.event("ActorStarted", "topics/orders/0")
     crash(script)
     crash(script)

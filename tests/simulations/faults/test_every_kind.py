@@ -26,6 +26,7 @@ CASES: dict[str, Fault] = {
     "CrashActor": k.CrashActor(NOON, PARTITION),
     "CrashInBatch": k.CrashInBatch(NOON, "user/clerk"),
     "CrashInRecovery": k.CrashInRecovery(NOON, PARTITION, verbs=3),
+    "CrashUntilDown": k.CrashUntilDown(NOON, PARTITION),
     "PauseActor": k.PauseActor(NOON, PARTITION, for_s=0.4),
     "SlowActor": k.SlowActor(NOON, PARTITION, delay_s=0.01, for_s=0.4),
     "DelayMailbox": k.DelayMailbox(NOON, PARTITION, delay_s=0.1, for_s=0.4),

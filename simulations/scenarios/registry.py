@@ -38,7 +38,6 @@ from callboard.simulations.scenarios.rare_calls import RareCalls
 from callboard.simulations.scenarios.recorded_runs import RecordedDay, RecordedTraffic
 from callboard.simulations.scenarios.retention_runs import RetentionAgainstReaders
 from callboard.simulations.scenarios.scenario import Scenario
-from callboard.simulations.scenarios.step_life import StepByStep
 
 SCENARIOS: Final[dict[str, Scenario]] = {
     scenario.name: scenario
@@ -56,7 +55,6 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         DamagedMiddle(),
         DamageAtRest(),
         DamagedFiles(),
-        StepByStep(),
         SeveralTopics(),
         EveryFeature(),
         EveryCall(),

@@ -272,6 +272,12 @@ class IntervalMap:
 
     def check(self) -> None:
         """Raise InternalError when an invariant does not hold. The cost grows with the number of ranges."""
+        if not self._chunks:  # most are empty, most of the time
+            if self._heads or self.rows or self.count:
+                raise InternalError(
+                    "counters differ from the ranges, of which there are none", invariant="I4"
+                )
+            return
         rows = list(self)
         if any(row[0] >= row[1] for row in rows) or any(a[1] > b[0] for a, b in pairwise(rows)):
             raise InternalError("ranges are empty, unsorted or overlap", invariant="I1")

@@ -224,6 +224,10 @@ class Mailbox(Generic[M]):
 
     def _replace_channel(self) -> None:
         """Move the channel's messages to the front queue. Its writers wake, and try again or get the refusal."""
+        channel = self._receive.statistics()
+        in_use = channel.current_buffer_used or channel.tasks_waiting_send or channel.tasks_waiting_receive
+        if not in_use and channel.max_buffer_size == self.capacity:
+            return  # nobody would notice, and a channel takes long to make
         self._send.close()
         while True:
             try:

@@ -44,9 +44,10 @@ class Survival:
     def choosing(self, damage_budget: DamageBudget | None = None) -> Choose:
         """A `Choose` for `MemoryDisk.crash`. `damage_budget`, the disk's, bounds the garbage."""
         budget = DamageBudget() if damage_budget is None else damage_budget
+        source = SeededEntropy(self.seed)
 
         def choose(unsynced: Unsynced) -> Iterable[int | Garbage]:
-            entropy = SeededEntropy(self.seed).fork(unsynced.path)
+            entropy = source.fork(unsynced.path)
             if unsynced.is_directory:
                 return self._names(unsynced, entropy)
             return self._sectors(unsynced, entropy, budget)

@@ -296,9 +296,11 @@ class JournalParticipant:
             self._perform()
             return None
         self._work = work
-        offset_s = self._clock.wall_us() / 1e6 - now
-        records = [entry if isinstance(entry, bytes) else entry.record(offset_s) for entry in work.entries]
-        return journal.stage(records, sync=sync)
+        return journal.stage(self._records(work), sync=sync)
+
+    def _records(self, work: JournalWork) -> list[bytes]:
+        offset_s = wall_offset(self._clock)
+        return [entry if isinstance(entry, bytes) else entry.record(offset_s) for entry in work.entries]
 
     def applied(self, staged: StagedJournal) -> None:
         """Tell those who wait; have leased records read."""
@@ -346,11 +348,21 @@ class JournalParticipant:
             self._core.journal_failed(work, doubtful, self._clock.monotonic())
             self._perform()
 
-    async def _write_state(self, write: Callable[[bytes], Awaitable[None]]) -> StorageError | None:
-        """Have the journal write the whole state. It covers what still waits, which must not follow it (W3)."""
+    async def _write_state(
+        self, write: Callable[[bytes], Awaitable[None]], *, is_equal: bool = False
+    ) -> StorageError | None:
+        """Have the journal write the whole state. It covers what still waits, which must not follow it (W3).
+
+        With `is_equal` what waits goes before it: should the state be damaged, the events before it say the same.
+        """
         covered = self._core.journal.take()
         state = self._core.states.snapshot(wall_offset(self._clock))
         try:
+            if is_equal and covered is not None and covered.entries:
+                await self._journal.append(self._records(covered), sync=covered.sync)
+                written, covered = covered, None
+                self._core.journalled(written)
+                self._perform()
             await write(state)
         except BaseException as error:
             if covered is not None:
@@ -380,7 +392,7 @@ class JournalParticipant:
             if (
                 journal.bytes_since_snapshot > self._snapshot_beyond
                 and not journal.needs_healing
-                and await self._write_state(journal.snapshot) is not None
+                and await self._write_state(journal.snapshot, is_equal=True) is not None
             ):
                 self._snapshot_beyond = journal.bytes_since_snapshot + self._snapshot_every_bytes
             if self._pruned_for != (self._log.start_offset, self._snapshots) and not journal.needs_healing:

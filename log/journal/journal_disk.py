@@ -84,6 +84,7 @@ async def start_segment(
         try:
             await files.submit(verbs)
         except PlanFailed as error:
+            await segment.give_up()
             if not may_have_named(error):
                 # Free its space. If that fails it is removed by the next creation, or the next open.
                 with suppress(PlanFailed):

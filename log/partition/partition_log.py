@@ -65,6 +65,7 @@ from callboard.log.segments.damage_record import DamageRecord
 from callboard.log.segments.index_file import index_room_verbs, index_store_verbs
 from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.reading import Reading
+from callboard.log.segments.segment_file import SegmentFile
 from callboard.log.segments.segments import Damage, Gap, SegmentList, StoredSegment
 
 MICROSECONDS: Final = 1_000_000
@@ -140,6 +141,8 @@ class PartitionLog:
     _staged: StagedAppend | None = None
     _sync_target: int = 0
     _is_tainted: bool = False
+    _unmade: list[SegmentFile] = attrs.Factory(list)
+    """Segments of plans that failed, which may be open."""
     _is_closed: bool = False
     _unsettled_from: int = 0
     _drops_unread: bool = False
@@ -425,6 +428,7 @@ class PartitionLog:
         if staged is not self._staged:
             raise self._not_staged()
         self._staged = None
+        self._unmade += [run.segment.file for run in staged.runs if run.making]
 
     def _not_staged(self) -> InternalError:
         return InternalError(f"{self.label} was given another append than it staged", invariant="L2")
@@ -491,6 +495,9 @@ class PartitionLog:
             self._use(opened)
             await reads.close_dropped(earlier)
             return
+        for file in self._unmade:
+            await file.give_up()
+        self._unmade.clear()
         await remove_leftovers(self._files, self._directory, self._segments.active)
         if not self._is_tainted:
             self.needs_healing = False

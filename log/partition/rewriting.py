@@ -108,7 +108,11 @@ class Writer:
                 active.file.path, durable_end, SEGMENT_HEADER_BYTES, active.file.position, active.segment_id
             )
         verbs += made.file.naming_verbs(before_naming=keep)
-        await self.files.submit(verbs)
+        try:
+            await self.files.submit(verbs)
+        except PlanFailed:
+            await made.file.give_up()
+            raise
         made.end_offset = made.index_in_use.next_offset
         made.is_open = True
         return made

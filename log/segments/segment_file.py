@@ -24,11 +24,12 @@ F3  Space is zeroed before frames are written over it, so a full disk fails an a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 import attrs
 
-from callboard.log.errors import InternalError
+from callboard.log.errors import InternalError, PlanFailed
 from callboard.log.limits import KIB, MIB
 from callboard.log.seams.disk import (
     Buffer,
@@ -104,6 +105,7 @@ class SegmentFile:
     path: str = attrs.field(init=False)
     handle: Handle = attrs.field(init=False)
     _temporary: Handle | None = attrs.field(default=None, init=False)
+    _made_as: Handle | None = attrs.field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.path = segment_path(self.directory, self.base_offset)
@@ -117,7 +119,8 @@ class SegmentFile:
 
         The position moves at once: nobody else sees the file yet.
         """
-        self._temporary = temporary = self._files.handle(self.path.removesuffix(SEGMENT_SUFFIX) + NEW_SUFFIX)
+        temporary = self._files.handle(self.path.removesuffix(SEGMENT_SUFFIX) + NEW_SUFFIX)
+        self._temporary = self._made_as = temporary
         self.position = self.allocated_to = len(header)
         verbs: tuple[Verb, ...] = (Create(temporary), Write(temporary, 0, (header,)))
         if allocate_bytes:
@@ -151,6 +154,13 @@ class SegmentFile:
             Close(temporary),
             SyncDirectory(self.directory),
         )
+
+    async def give_up(self) -> None:
+        """Close the file after a plan that was to start it failed: an open file takes space without a name, too."""
+        for handle in (self._made_as, self.handle):
+            if handle is not None:
+                with suppress(PlanFailed):
+                    await self._files.submit((Close(handle),))
 
     # -- appending (F2, F3) -------------------------------------------------------------------------------------
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from callboard.log.errors import PlanFailed
 from callboard.log.seams.disk import (
     Close,
@@ -47,4 +49,9 @@ async def replace_whole(files: Incarnation, path: str, data: bytes) -> None:
     handle = files.handle(new)
     verbs: list[Verb] = [Unlink(new)] if f"{name}.new" in names else []
     verbs += [Create(handle), Write(handle, 0, (data,)), Sync(handle), Close(handle)]
-    await files.submit((*verbs, Rename(new, path), SyncDirectory(directory)))
+    try:
+        await files.submit((*verbs, Rename(new, path), SyncDirectory(directory)))
+    except PlanFailed:
+        with suppress(PlanFailed):
+            await files.submit((Close(handle),))
+        raise

@@ -19,8 +19,8 @@ from callboard.simulations.checkers import Terms, enforce, reading, told_damage
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.faults.swarm import FaultSpace
 from callboard.simulations.history.surviving import Surviving
-from callboard.simulations.scenarios.damaging import KINDS, Damaging
-from callboard.simulations.scenarios.draws import DrawnLimits, between, draw_limits, limits_of, one_of
+from callboard.simulations.scenarios.damaging import AT_REPAIRED, KINDS, Damaging
+from callboard.simulations.scenarios.draws import between, draw_limits, limits_of, one_of
 from callboard.simulations.scenarios.probing import OfflineReads, StoredRecord, read_all, read_in_parts
 from callboard.simulations.scenarios.traffic import Traffic
 from callboard.simulations.violations import Violation
@@ -31,6 +31,8 @@ GROUP: Final = "readers"
 MENDED: Final = "a repaired directory is whole"
 PATIENCE_S: Final = 5.0
 """How long a consumer waits for a message that is there."""
+EMPTY_S: Final = 0.05
+"""How long it waits where nothing is left."""
 PARTS: Final = 10
 
 
@@ -39,6 +41,8 @@ class DamageTraffic(Traffic):
     """What is published before the damage, and what is damaged."""
 
     damages: tuple[str, ...] = ("flip",)
+    later: tuple[str, ...] = ()
+    """What is damaged once more, after the directory was used with the first damages."""
     repairs: bool = False
     """Whether the directory is repaired before it is opened."""
     settled: int = 0
@@ -56,6 +60,10 @@ class DamageLife:
         self._known: list[StoredRecord] = []
         self._end = 0
         self._lost: set[int] = set()
+        self._settled: set[int] = set()
+        """By the group."""
+        self._later: list[int] = []
+        """Offsets of what was published after the first damage."""
         self._told: set[int] = set()
         """Offsets that events of this opening named as lost."""
         world.limits = limits_of(traffic.limits)
@@ -65,24 +73,37 @@ class DamageLife:
         """From the first message to the last opening."""
         world, history = self._world, self._world.history
         await self._fill(machine)
-        damaging = Damaging(world.disk, self._directory, self._entropy)
-        for kind in self._traffic.damages:
-            words = damaging.damage(kind)
-            if words is not None:
-                world.note(words)
-        self._lost = damaging.lost
+        damaging = self._damaging = Damaging(world.disk, self._directory, self._entropy)
+        self._damage(self._traffic.damages)
         world.sometimes("records were lost to damage at rest", bool(self._lost))
-        history.record(0, told_damage.DAMAGED, "disk", 0, TOPIC, 0, offsets=tuple(sorted(self._lost)))
         await self._look_offline("verify")
-        await self._read_offline()
+        if not damaging.has_headless:
+            await self._read_offline()
         if self._traffic.repairs:
             await self._repair()
             await self._read_offline()
         await self._use(machine, is_first=True)
+        if self._traffic.later:
+            known = len(damaging.lost)
+            damaging.appended(self._end)
+            self._damage(self._traffic.later)
+            world.sometimes("more was damaged later, beside what was", 0 < known < len(self._lost))
+            await self._look_offline("verify, once more")
+            await self._use(machine, is_first=True)
         await self._use(machine, is_first=False)
         await repair_directory(world.disk, accept=True)
         history.record(0, told_damage.ACCEPTED, "operator", 0, TOPIC, 0)
         await self._use(machine, is_first=False)
+
+    def _damage(self, kinds: tuple[str, ...]) -> None:
+        """Damage the closed directory; what that costs is known."""
+        damaging, world = self._damaging, self._world
+        for kind in kinds:
+            words = damaging.damage(kind)
+            if words is not None:
+                world.note(words)
+        self._lost = damaging.lost
+        world.history.record(0, told_damage.DAMAGED, "disk", 0, TOPIC, 0, offsets=tuple(sorted(self._lost)))
 
     async def _fill(self, machine: Machine) -> None:
         traffic, history = self._traffic, self._world.history
@@ -102,6 +123,7 @@ class DamageLife:
                     message = await consumer.get(timeout=PATIENCE_S)
                     if message is not None:
                         await message.ack()
+                        self._settled.add(message.offset)
         await self._read_offline()
 
     # -- without a runtime
@@ -142,7 +164,8 @@ class DamageLife:
         foretold = await repair_directory(disk, dry_run=True)
         report = await repair_directory(disk)
         for said, who in ((foretold, "repair --dry-run"), (report, "repair")):
-            offsets = {at for _, first, last in said.lost for at in range(first, last + 1)}
+            here = [(first, last) for path, first, last in said.lost if path == self._directory]
+            offsets = {at for first, last in here for at in range(first, last + 1)}
             self._tell(who, offsets)
         report_after, before = await verify_directory(disk), disk.files()
         again = await repair_directory(disk)
@@ -177,12 +200,12 @@ class DamageLife:
             )
             if statistics.lost_records or self._told_since(begun):
                 self._tell("statistics", told, told_damage.UNACCEPTED)
-            if is_first:
-                await self._consume(topic)
+            await self._consume(topic, begun)
             receipt = await topic.publish(b"later", partition=0)
             if receipt.offset is None or receipt.offset < self._end:
                 words = f"offset {receipt.offset}, which had another record, was given to a new one"
                 raise world.broken(Violation(told_damage.PROMISE, words))
+            self._later.append(receipt.offset)
 
     def _stored(self, record: Any) -> StoredRecord:
         number = self._world.history.identify(record.value, record.key, record.headers, record.timestamp)
@@ -190,23 +213,34 @@ class DamageLife:
         time_us = known.time_us if known is not None else 0
         return StoredRecord(record.offset, number, time_us)
 
-    async def _consume(self, topic: Any) -> None:
-        """A group is handed everything that it has not settled and that is not lost."""
-        wanted = [
-            record.offset
-            for record in self._known
-            if record.offset >= self._traffic.settled and record.offset not in self._lost
-        ]
+    async def _consume(self, topic: Any, begun: int) -> None:
+        """A group is handed all that it has not settled and that is not lost, and nothing else.
+
+        Where a damaged journal was told of, what is settled may come again, once more and not for ever.
+        """
+        history = self._world.history
+        stored = [record.offset for record in self._known] + self._later
+        stored = [offset for offset in stored if offset not in self._lost]
+        wanted = [offset for offset in stored if offset not in self._settled]
         found: list[int] = []
         async with topic.subscribe(GROUP) as consumer:
-            while len(found) < len(wanted):
-                message = await consumer.get(timeout=PATIENCE_S)
+            while len(found) <= len(stored):
+                is_there = len(found) < len(wanted)
+                message = await consumer.get(timeout=PATIENCE_S if is_there else EMPTY_S)
                 if message is None:
                     break
                 found.append(message.offset)
                 await message.ack()
-        if found != wanted:
-            words = f"a group was handed offsets {found!r:.200}, and what is not lost is {wanted!r:.200}"
+        self._settled.update(found)
+        is_told = any(entry.number >= begun for entry in history.of("JournalSalvaged"))
+        self._world.sometimes("a damaged journal was told of, and consumed", is_told)
+        # A repair gives up the records of a damaged snapshot, even one that earlier events equal.
+        if is_told and not self._damaging.may_salvage and not self._traffic.repairs:
+            words = "a delivery journal counts as damaged, and nothing was lost of it"
+            raise self._world.broken(Violation(told_damage.PROMISE, words))
+        expected = sorted({*wanted, *found} & set(stored)) if is_told else wanted
+        if (sorted(found) if is_told else found) != expected:
+            words = f"a group was handed offsets {found!r:.200}, and what is not lost is {expected!r:.200}"
             raise self._world.broken(Violation(told_damage.PROMISE, words))
 
     # -- who says what
@@ -250,8 +284,14 @@ class DamageAtRest:
     def workload(self, entropy: SeededEntropy) -> DamageTraffic:
         """A few segments, and one to three damages."""
         messages = between(entropy, 10, 60)
-        limits: DrawnLimits = draw_limits(entropy.fork("limits"))
-        segment = ("segment_bytes", between(entropy, 2_048, 6_000))
+        limits = dict(draw_limits(entropy.fork("limits")))
+        limits["segment_bytes"] = between(entropy, 2_048, 6_000)
+        journal, later = entropy.fork("journal"), entropy.fork("later")
+        if journal.random() < 0.6:
+            limits["journal_segment_bytes"] = between(journal, 512, 4_096)
+            limits["snapshot_every_bytes"] = between(journal, 200, 2_000)
+        repairs = one_of(entropy, (False, True))
+        kinds = AT_REPAIRED if repairs else KINDS
         return DamageTraffic(
             messages=messages,
             batch=one_of(entropy, (1, 2, 5)),
@@ -264,9 +304,10 @@ class DamageAtRest:
             pause_s=one_of(entropy, (0.0, 0.001)),
             styles=(),
             damages=tuple(one_of(entropy, KINDS) for _ in range(between(entropy, 1, 3))),
-            repairs=one_of(entropy, (False, True)),
+            later=tuple(one_of(later, kinds) for _ in range(between(later, 0, 3))),
+            repairs=repairs,
             settled=one_of(entropy, (0, between(entropy, 0, messages))),
-            limits=(*((name, size) for name, size in limits if name != "segment_bytes"), segment),
+            limits=tuple(limits.items()),
         )
 
     async def main(self, world: World, workload: DamageTraffic) -> None:

@@ -8,9 +8,18 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from callboard.log.format.frame import BASE_OFFSET, LAST_OFFSET, FrameFields
+from callboard.log.format.faults import SegmentHeaderInvalid
+from callboard.log.format.frame import (
+    BASE_OFFSET,
+    FRAME_HEADER_BYTES,
+    LAST_OFFSET,
+    FrameFields,
+    FrameHeader,
+    decode_body,
+)
 from callboard.log.format.frame_walk import FrameWalk, run_walk_cached
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES, decode_segment_header
+from callboard.log.journal.journal_records import Kind, decode_control
 from callboard.log.segments.segment_file import base_offset_of
 from callboard.simulations.scenarios.draws import between, one_of
 
@@ -18,9 +27,28 @@ if TYPE_CHECKING:
     from callboard.simulations.disk.memory_disk import MemoryDisk
     from callboard.simulations.entropy import SeededEntropy
 
-KINDS: Final = ("flip", "flip", "flip", "zeros", "cut", "copy", "index", "missing")
-"""A bit of a frame, frames that are zeros, the end of a file, one of the two copies of a segment's header, an index, a
-segment."""
+KINDS: Final = (
+    "flip",
+    "flip",
+    "neighbours",
+    "bare",
+    "zeros",
+    "zeros",
+    "cut",
+    "copy",
+    "index",
+    "missing",
+    "headless",
+    "journal",
+    "journal end",
+    "journal snapshot",
+)
+"""A bit of a frame, of some frames one behind the other, of frames of a segment without its index, frames that are
+zeros, the end of a file, one of the two copies of a segment's header, an index, a segment, both copies of a header with
+the index; a bit of any frame of the delivery journal, of one of the last ones that was synced, of its last snapshot."""
+AT_REPAIRED: Final = ("copy", "index", "journal", "journal end", "journal snapshot")
+"""Those whose places a repair does not move."""
+LAST_FRAMES: Final = 3
 
 
 @attrs.frozen
@@ -34,8 +62,21 @@ class StoredFrame:
     last: int
 
 
+@attrs.frozen
+class JournalFrame:
+    """Where a frame of a journal lies, and what it is: a snapshot has no kind."""
+
+    path: str
+    base: int
+    start: int
+    end: int
+    kind: Kind | None
+    is_superfluous: bool
+    """Whether it is a snapshot that equals all that lies before it."""
+
+
 def frames_of(disk: MemoryDisk, directory: str) -> list[StoredFrame]:
-    """All frames of an undamaged partition, in order."""
+    """All frames of an undamaged partition, in order; of a damaged one those that can be read."""
     files = disk.files()
     found: list[StoredFrame] = []
     for path in sorted(path for path in files if path.rpartition("/")[0] == directory):
@@ -43,7 +84,10 @@ def frames_of(disk: MemoryDisk, directory: str) -> list[StoredFrame]:
         if base is None:
             continue
         content, here = files[path], list[tuple[int, int, int]]()
-        header = decode_segment_header(content[:SEGMENT_HEADER_BYTES])
+        try:
+            header = decode_segment_header(content[:SEGMENT_HEADER_BYTES])
+        except SegmentHeaderInvalid:
+            continue
 
         def visit(
             position: int, fields: FrameFields, body: memoryview, here: list[tuple[int, int, int]] = here
@@ -57,8 +101,38 @@ def frames_of(disk: MemoryDisk, directory: str) -> list[StoredFrame]:
         ends = [position for position, *_ in here[1:]] + [walk.end]
         found += [
             StoredFrame(path, start, end, first, last)
-            for (start, first, last), end in zip(here, ends, strict=True)
+            for (start, first, last), end in zip(here, ends, strict=False)
         ]
+    return found
+
+
+def journal_frames(disk: MemoryDisk, directory: str) -> list[JournalFrame]:
+    """All frames of an undamaged journal, in order, and whether each is a snapshot that the events before it equal."""
+    files = disk.files()
+    found: list[JournalFrame] = []
+    for path in sorted(path for path in files if path.rpartition("/")[0] == directory):
+        base = base_offset_of(path.rpartition("/")[2])
+        if base is None:
+            continue
+        content, here = files[path], list[tuple[int, Kind | None]]()
+        header = decode_segment_header(content[:SEGMENT_HEADER_BYTES])
+
+        def visit(
+            position: int, fields: FrameFields, body: memoryview, here: list[tuple[int, Kind | None]] = here
+        ) -> bool:
+            is_behind_snapshot = bool(here) and here[-1][1] in (Kind.SNAPSHOT, Kind.HEAL)
+            record = None if is_behind_snapshot else decode_body(FrameHeader(*fields), body).value(0)
+            control = decode_control(record)
+            here.append((position, None if control is None else control.kind))
+            return False
+
+        walk = FrameWalk(header.segment_id, base, file_end=len(content), visit=visit)
+        run_walk_cached(walk, partial(_piece, content))
+        ends = [position for position, _ in here[1:]] + [walk.end]
+        before: Kind | None = None
+        for (start, kind), end in zip(here, ends, strict=False):
+            found.append(JournalFrame(path, base, start, end, kind, before is Kind.SNAPSHOT))
+            before = kind
     return found
 
 
@@ -71,21 +145,51 @@ class Damaging:
 
     def __init__(self, disk: MemoryDisk, directory: str, entropy: SeededEntropy) -> None:
         self.lost: set[int] = set()
+        self.has_headless = False
+        """Whether a segment has lost both copies of its header."""
+        self.may_salvage = False
+        """Whether the journal may have lost what nothing else says."""
         self._disk = disk
         self._directory = directory
         self._entropy = entropy
         self._frames = frames_of(disk, directory)
         self._paths = sorted({frame.path for frame in self._frames})
         self._gone: set[str] = set()
+        self._is_snapshot_damaged = False
+
+    def appended(self, end: int) -> None:
+        """Records were appended, from offset `end` on."""
+        known = {frame.first for frame in self._frames}
+        self._frames += [
+            frame
+            for frame in frames_of(self._disk, self._directory)
+            if frame.first >= end and frame.first not in known
+        ]
+        self._paths = sorted({frame.path for frame in self._frames})
 
     def damage(self, kind: str) -> str | None:
         """Damage something; in words what, or None when there was nothing of that kind."""
-        frames = [frame for frame in self._frames if frame.path not in self._gone]
+        there = set(self._disk.paths()) - self._gone
+        frames = [frame for frame in self._frames if frame.path in there]
         if not frames:
             return None
         if kind == "missing":
             return self._remove()
         frame = self._choose(frames)
+        if kind.startswith("journal"):
+            return self._damage_journal(kind)
+        if kind == "headless":
+            return self._behead(frame.path)
+        if kind == "neighbours":
+            place = frames.index(frame)
+            here = [other for other in frames[place : place + 4] if other.path == frame.path]
+            words = [self._flip_in(other) for other in here[: between(self._entropy, 2, 4)]]
+            return "; ".join(words)
+        if kind == "bare":
+            self._unlink(frame.path.removesuffix(".log") + ".index")
+            of_one = [other for other in frames if other.path == frame.path]
+            words = [self._flip_in(one_of(self._entropy, of_one)) for _ in range(2)]
+            return "; ".join(["its index is gone", *words])
         if kind == "copy":
             return self._flip(frame.path, between(self._entropy, 0, SEGMENT_HEADER_BYTES // 2 - 1))
         if kind == "index":
@@ -93,8 +197,7 @@ class Damaging:
             size = len(self._disk.files().get(path, b""))
             return self._flip(path, between(self._entropy, 0, size - 1)) if size else None
         if kind == "flip":
-            self._lose(frame.path, frame.start, frame.end)
-            return self._flip(frame.path, between(self._entropy, frame.start, frame.end - 1))
+            return self._flip_in(frame)
         start = between(self._entropy, frame.start, frame.end - 1)
         end = len(self._disk.files()[frame.path])
         if kind == "zeros":
@@ -121,18 +224,63 @@ class Damaging:
             if frame.path == path and frame.start < end and start < frame.end:
                 self.lost.update(range(frame.first, frame.last + 1))
 
+    def _flip_in(self, frame: StoredFrame) -> str:
+        """Flip a bit of a frame: of its header as often as of its body."""
+        self._lose(frame.path, frame.start, frame.end)
+        end = one_of(self._entropy, (frame.end, frame.start + FRAME_HEADER_BYTES))
+        return self._flip(frame.path, between(self._entropy, frame.start, end - 1))
+
+    def _behead(self, path: str) -> str | None:
+        """Spoil both copies of a segment's header, and its index, but never those of the one in use."""
+        if path == self._paths[-1]:
+            return None
+        self._gone.add(path)
+        self.has_headless = True
+        self._lose(path, 0, 1 << 62)
+        inode = self._disk.tree.inode(path)
+        for content in (inode.volatile, inode.durable):
+            content.zero(0, SEGMENT_HEADER_BYTES)
+        self._unlink(path.removesuffix(".log") + ".index")
+        return f"{path} has neither header nor index"
+
+    def _damage_journal(self, kind: str) -> str | None:
+        """Flip a bit of a frame of the delivery journal, chosen by its kind."""
+        frames = [] if self.may_salvage else journal_frames(self._disk, f"{self._directory}/delivery")
+        if not frames:
+            return None
+        if kind == "journal snapshot":
+            if self._is_snapshot_damaged:
+                return None
+            self._is_snapshot_damaged = True
+            # All that was ever said is there, so that the snapshot is only a shorter way to say it.
+            last = [frame for frame in frames if frame.is_superfluous][-1:]
+            if frames[0].base != 0 or not last or Kind.GAP in {frame.kind for frame in frames}:
+                return None
+            frame = last[0]
+        else:
+            events = [frame for frame in frames if frame.kind is Kind.EVENTS]
+            if not events:
+                return None
+            frame = one_of(self._entropy, events[-LAST_FRAMES:] if kind == "journal end" else events)
+            self.may_salvage = True
+        return self._flip(frame.path, between(self._entropy, frame.start, frame.end - 1))
+
+    def _unlink(self, path: str) -> None:
+        if path in self._disk.paths():
+            self._disk.tree.unlink(path)
+            self._disk.tree.directory(self._directory).sync()
+
     def _flip(self, path: str, byte: int) -> str:
         self._disk.flip(path, byte, 1 << self._entropy.integer(3))
         return f"{path}: a bit of byte {byte}"
 
     def _remove(self) -> str | None:
         """Remove a segment, which is neither the first nor the last: a log may begin anywhere."""
-        inner = [path for path in self._paths[1:-1] if path not in self._gone]
+        inner = [path for path in self._paths[1:-1] if path in set(self._disk.paths()) - self._gone]
         if not inner:
             return None
         path = one_of(self._entropy, inner)
         self._gone.add(path)
         self._lose(path, 0, 1 << 62)
-        self._disk.tree.unlink(path)
-        self._disk.tree.directory(self._directory).sync()
+        self._unlink(path)
         return f"{path} is gone"

@@ -20,7 +20,7 @@ from callboard.log.limits import SEGMENT_BYTES_MIN
 from callboard.log.offline.reader import LogReader
 from callboard.log.offline.repair import repair_directory
 from callboard.log.offline.verify import Progress, verify_directory
-from callboard.simulations.checkers import Terms, enforce, nothing_altered
+from callboard.simulations.checkers import Terms, enforce, nothing_altered, reading
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.faults.swarm import FaultSpace
 from callboard.simulations.history.surviving import Surviving
@@ -251,13 +251,14 @@ class FileDamageLife:
                 reader = await LogReader.open(files, f"topics/{topic_id}/{partition}")
                 offset = reader.start_offset
                 while offset < reader.visible_end:
-                    reading = await reader.read(offset)
-                    for columns in reading.batches:
+                    found = await reader.read(offset)
+                    for columns in found.batches:
                         for value in columns.value_list():
                             self._check(topic_id, partition, value)
-                    if reading.next_offset <= offset:
+                    if found.next_offset <= offset:
                         break
-                    offset = reading.next_offset
+                    offset = found.next_offset
+                await reader.read(reader.visible_end)
                 await reader.offset_at(self._world.clock.wall_us() - 1_000_000)
                 await reader.close()
 
@@ -325,6 +326,12 @@ class FileDamageLife:
     async def _read(self, topic: Any) -> None:
         async for record in topic.read():
             self._check(topic.name, record.partition, record.value)
+        stop = between(self._world.entropy.fork(f"stop {topic.name}"), 1, max(1, self._traffic.messages))
+        async for record in topic.read(stop=stop):
+            self._check(topic.name, record.partition, record.value)
+            if record.offset >= stop:
+                words = f"reading {topic.name} to offset {stop} gave offset {record.offset}"
+                raise self._world.broken(Violation(reading.PROMISE, words))
 
     def _check(self, topic: str, partition: int, value: bytes | None) -> None:
         """What was read at a partition was published there."""
@@ -373,6 +380,7 @@ class DamagedFiles:
                 ("open", "open", "verify", "repair", "open"),
                 ("read", "open", "repair", "read", "open"),
                 ("open on a full disk", "verify", "open"),
+                ("open on a full disk", "open on a full disk", "open"),
                 ("open beside others", "repair", "open beside others"),
             ),
         )

@@ -72,6 +72,8 @@ async def publish_by_partitioner(at: RareClient) -> None:
     at.expect(receipt.partition, 2, "a partitioner that chooses the last")
     receipts = await topic.publish_batch([b"1", b"2", b"3"], keys=[b"a", None, b"b"])
     at.expect([receipts[0].partition, receipts[2].partition], [2, 2], "a partitioner that chooses the last")
+    receipts = await topic.publish_batch([b"1", b"2"], keys=[b"a", b"b"])
+    at.expect([receipt.partition for receipt in receipts], [2, 2], "a partitioner that chooses the last")
     await at.refused(InvalidArgument, at.runtime.topic, topic.name, partitioner=first_of)
     at.runtime.topic(topic.name, partitioner=last_of)
     wrong = await at.new_topic(partitions=2, partitioner=beyond)
@@ -508,6 +510,8 @@ async def fail_a_partition(at: RareClient) -> None:
             await trio.sleep(0.2)
         else:
             nursery.cancel_scope.cancel()
+        with suppress(CallboardError), trio.move_on_after(SOON_S):
+            await topic.publish(b"to whichever partition takes it")
         await trio.sleep(one_of(at.draws, (SOON_S, 1.5)))
         if at.draws.random() < 0.3:
             await at.runtime.delete_topic(topic.name)

@@ -1,8 +1,9 @@
 """Calls that programs make seldom: each is a turn of a client, at any moment of a run, beside others.
 
-The turns are in `rare_broker_turns.py` and `rare_actor_turns.py`. A turn knows what its calls must give: a refusal with
-the error that the documentation names, a range of records, the first message of a group that begins at an instant. What
-fails because something is broken meanwhile is left; the next turn begins with topics and groups of its own.
+The turns are in `rare_broker_turns.py`, `rare_actor_turns.py` and `rare_crash_turns.py`. A turn knows what its calls
+must give: a refusal with the error that the documentation names, a range of records, the first message of a group that
+begins at an instant. What fails because something is broken meanwhile is left; the next turn begins with topics and
+groups of its own.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from callboard.simulations.scenarios.draws import COUNT_MAX, between, draw_limit
 from callboard.simulations.scenarios.rare_actor_turns import ACTOR_TURNS
 from callboard.simulations.scenarios.rare_broker_turns import BROKER_TURNS
 from callboard.simulations.scenarios.rare_client import RareClient, Turn, passing
+from callboard.simulations.scenarios.rare_crash_turns import CRASH_TURNS
 from callboard.simulations.scenarios.traffic import Traffic
 
 if TYPE_CHECKING:
@@ -79,7 +81,7 @@ class RareCalls:
 
     async def main(self, world: World, workload: RareTraffic) -> None:
         """Make the turns, in as many lives as it takes."""
-        turns: tuple[Turn, ...] = (*BROKER_TURNS, *ACTOR_TURNS)
+        turns: tuple[Turn, ...] = (*BROKER_TURNS, *ACTOR_TURNS, *CRASH_TURNS)
         left = [max(0, workload.turns)]
         world.limits = limits_of(workload.limits)
         world.disk.latency_s = max(0.0, workload.latency_s)

@@ -19,10 +19,11 @@ from callboard.simulations.history.clients import ObservedTopic
 from callboard.simulations.scenarios.broker_runs import PARTITIONS, BrokerSpace
 from callboard.simulations.scenarios.broker_workload import BrokerWorkload
 from callboard.simulations.scenarios.draws import COUNT_MAX, between, draw_limits, one_of
+from callboard.simulations.scenarios.read_beside import read_beside
 from callboard.simulations.scenarios.retention_watch import RetentionWatch
 from callboard.simulations.scenarios.traffic import STYLES, Traffic
 from callboard.simulations.violations import Violation
-from callboard.simulations.world import World
+from callboard.simulations.world import Machine, World
 
 UPKEEP_S: Final = UPKEEP_RETRY_S + 0.5
 """How long it may take until upkeep looks again at what a group held back, or the disk refused."""
@@ -65,6 +66,14 @@ class RetentionWorkload(BrokerWorkload):
             settings["retention_age"] + settings["segment_age"] + UPKEEP_S if traffic.kept_s > 0 else 0.0
         )
         self.patience_s += self._gone_after_s
+
+    async def beside(self, machine: Machine, runtime: Any, nursery: trio.Nursery) -> None:
+        """In one of three runs another process reads a partition's files."""
+        draws = self.world.entropy.fork(f"beside machine {machine.number}")
+        if one_of(draws, (True, False, False)):
+            topic = runtime.topic(self.traffic.topic_names[0])
+            partition = between(draws, 0, topic.partitions - 1)
+            await read_beside(self.world, machine, f"topics/{topic.topic_id}/{partition}", draws)
 
     async def _publish(self, topic: ObservedTopic, numbers: list[int], acks: str) -> str:
         """Publish; look how full the partitions were when that is refused."""

@@ -6,13 +6,19 @@ from typing import Any
 
 import cbor2
 import pytest
+import trio
 
 import callboard
 from callboard.actors.notices import JournalSalvaged
 from callboard.actors.partition.group_states import RECORDS_VERSION
 from callboard.log.journal.journal import Journal
 from callboard.log.journal.journal_recovery import Owner, ignore
+from callboard.log.limits import Limits
 from callboard.simulations.entropy import SeededEntropy
+from callboard.simulations.scenarios.damaging import journal_frames
+
+MESSAGES = 20
+GROUPS = ("first", "second", "third")
 
 
 async def fill(runtime: Any) -> None:
@@ -160,3 +166,41 @@ async def test_events_that_do_not_fit_fail_the_partition_loudly(
         assert "--reset-deliveries" in str(raised.value)
         assert not told(runtime)
     assert written == world.disk.files()[world.journals()[-1]]
+
+
+async def test_a_snapshot_equals_the_events_before_it(autojump_clock: Any, world: Any) -> None:
+    """What waits for the journal as a snapshot is taken is an event before it: damage to the snapshot costs nothing."""
+    world.disk.latency_s = 0.001
+
+    async def settle(runtime: Any, group: str) -> None:
+        async with runtime.topic("orders").subscribe(group) as consumer:
+            for _ in range(MESSAGES):
+                await (await consumer.get()).ack()
+
+    async with world.open(limits=Limits(snapshot_every_bytes=300, journal_reserve_bytes=512)) as runtime:
+        topic = await runtime.create_topic("orders")
+        await topic.publish_batch([b"%d" % number for number in range(MESSAGES)])
+        async with trio.open_nursery() as nursery:
+            for group in GROUPS:
+                nursery.start_soon(settle, runtime, group)
+    frames = journal_frames(world.disk, world.journals()[-1].rpartition("/")[0])
+    snapshots = [frame for frame in frames if frame.is_superfluous]
+    world.disk.flip(snapshots[-1].path, snapshots[-1].end - 1, 1)
+    async with world.open() as runtime:
+        for group in GROUPS:
+            assert set(await world.drain(runtime, group=group)) == set()
+        assert not told(runtime)
+
+
+async def test_a_journal_heals_where_only_its_state_fits(autojump_clock: Any, world: Any) -> None:
+    """A segment that finds no space for its reserve gives back what it took: without the reserve there is enough."""
+    async with world.open() as runtime:
+        await fill(runtime)
+        async with runtime.topic("orders").subscribe("group") as consumer:
+            first = await consumer.get()
+            world.disk.fill(20 * 1024)
+            world.disk.fail_next("sync", "EIO", path_contains="/delivery/")
+            await first.ack()
+            await (await consumer.get()).ack()
+    async with world.open() as runtime:
+        assert await world.drain(runtime) == {}

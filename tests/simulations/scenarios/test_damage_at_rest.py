@@ -57,7 +57,24 @@ def test_damage_of_each_kind_is_lived_through(kind: str, repairs: bool) -> None:
     assert run.failure is None
     damaged = run.history.of("damaged")
     assert len(damaged) == 1
-    assert bool(damaged[0].offsets) == (kind not in ("copy", "index"))
+    assert bool(damaged[0].offsets) == (kind not in ("copy", "index") and not kind.startswith("journal"))
+
+
+def test_damage_that_comes_later_is_told_with_the_earlier() -> None:
+    """What is damaged after the directory was used is told beside what was known; so is a damaged journal."""
+    workload = DamageTraffic(
+        messages=60,
+        batch=2,
+        settled=30,
+        damages=("flip", "journal end"),
+        later=("zeros", "neighbours", "headless"),
+        limits=(("segment_bytes", 2_048),),
+    )
+    run = run_scenario(SCENARIOS["damage-at-rest"], 3, workload=workload)
+    assert run.failure is None
+    first, second = run.history.of("damaged")
+    assert set(first.offsets) < set(second.offsets)
+    assert run.history.of("JournalSalvaged")
 
 
 def test_damage_that_is_forgotten_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import os
 import select
 import signal
@@ -108,6 +109,16 @@ def live_as_long_as_parent() -> None:
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_standard_input, daemon=True).start()
+
+
+def end_after_computing(seconds: float) -> None:
+    """Say where the process is, and end it, when it has computed for so long from now on; 0 for never.
+
+    Processor time counts, so that on a busy machine long work is not taken for endless work.
+    """
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    faulthandler.register(signal.SIGPROF, file=sys.stderr, all_threads=False, chain=True)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
 
 
 def _end_with_standard_input() -> None:

@@ -11,10 +11,8 @@ Requests: `run` (seeds of a scenario), `shrink` and `repro` (a stored failure), 
 from __future__ import annotations
 
 import contextlib
-import faulthandler
 import json
 import shlex
-import signal
 import sys
 import traceback
 from collections import Counter
@@ -27,7 +25,7 @@ import click
 import callboard
 from callboard.cli.files import TraceFile, read_whole, seconds_now, write_whole
 from callboard.cli.output import to_json
-from callboard.cli.processes import live_as_long_as_parent
+from callboard.cli.processes import end_after_computing, live_as_long_as_parent
 from callboard.cli.scenarios import file_name, find_scenario, is_of_a_program
 from callboard.cli.streams import input_lines
 from callboard.log.errors import CallboardError, InvalidArgument
@@ -83,27 +81,20 @@ def simulate_worker(perturb: bool) -> None:
         perturb_heap()
     out = sys.stdout
 
-    # By the time that the process computes, so that a busy machine is not taken for a run without an end.
-    signal.signal(signal.SIGPROF, signal.SIG_DFL)
-    faulthandler.register(signal.SIGPROF, file=sys.stderr, all_threads=False, chain=True)
-
-    def watch() -> None:
-        signal.setitimer(signal.ITIMER_PROF, SILENT_S)
-
     def answer(**fields: Any) -> None:
-        watch()
+        end_after_computing(SILENT_S)
         out.write(f"{to_json(fields)}\n")
         out.flush()
 
     for line in input_lines():
         request = json.loads(line)
-        watch()
+        end_after_computing(SILENT_S)
         with contextlib.redirect_stdout(sys.stderr):
             try:
                 answer(done=True, **WORK[request.pop("do")](answer, **request))
             except CallboardError as error:
                 answer(done=True, error=type(error).__name__, message=str(error))
-        signal.setitimer(signal.ITIMER_PROF, 0.0)
+        end_after_computing(0.0)
 
 
 def perturb_heap() -> None:

@@ -150,6 +150,7 @@ class EveryCall:
             "FailVerb": 2,
             "SlowDisk": 1,
             "PauseActor": 1,
+            "CrashOnMessage": 1,
         },
         probes={},
         verbs=("write", "sync"),

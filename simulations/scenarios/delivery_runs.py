@@ -276,6 +276,7 @@ class Deliveries:
             "FullDisk": 1,
             "SlowDisk": 1,
             "PauseActor": 1,
+            "CrashOnMessage": 1,
         },
         faults=(0, 4),
         horizon_s=6.0,

@@ -42,7 +42,12 @@ BROKER: Final = (
     "a moment of the run was looked at",
 )
 DAMAGE: Final = ("a damaged directory was refused with a report", "damage was found and named")
-AT_REST: Final = ("records were lost to damage at rest",)
+AT_REST: Final = (
+    "records were lost to damage at rest",
+    "more was damaged later, beside what was",
+    "a damaged journal was told of, and consumed",
+)
+STEPS: Final = ("a disk without space refused records", "times go back in a topic that is searched")
 ANY_FILE: Final = ("a directory with any damage was opened",)
 RETENTION: Final = (
     "retention dropped segments",
@@ -96,6 +101,7 @@ POINTS: Final[dict[str, tuple[str, ...]]] = {
     "damaged-middle": BROKER + DAMAGE,
     "damage-at-rest": AT_REST,
     "damaged-files": ANY_FILE,
+    "step-by-step": STEPS,
     "rare-calls": (),
     "smuggled-frames": BROKER + DAMAGE,
     "stored-index": BROKER,

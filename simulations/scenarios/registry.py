@@ -38,6 +38,7 @@ from callboard.simulations.scenarios.rare_calls import RareCalls
 from callboard.simulations.scenarios.recorded_runs import RecordedDay, RecordedTraffic
 from callboard.simulations.scenarios.retention_runs import RetentionAgainstReaders
 from callboard.simulations.scenarios.scenario import Scenario
+from callboard.simulations.scenarios.step_life import StepByStep
 
 SCENARIOS: Final[dict[str, Scenario]] = {
     scenario.name: scenario
@@ -54,6 +55,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         DiskFullAndHealed(),
         DamagedMiddle(),
         DamageAtRest(),
+        StepByStep(),
         DamagedFiles(),
         SeveralTopics(),
         EveryFeature(),

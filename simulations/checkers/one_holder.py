@@ -23,6 +23,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     salvaged = terms.salvaged(history)
     held: dict[tuple[str, str, int, int], HistoryEntry] = {}
     gone: set[int] = set()
+    extends: dict[int, HistoryEntry] = {}
     found = []
     calm = Calm(history)
     for entry in history.of("delivered", "extend", "extended", "ack", "nack", "release", "left"):
@@ -33,6 +34,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
         if f"{topic}/{partition}" in salvaged:
             continue
         if kind == "extend":
+            extends[entry.operation] = entry
             for place, own in held.items():
                 if own.who == entry.who and place[:3] == (group, topic, partition):
                     held[place] = own._replace(until=min(own.until, entry.until), detail="")
@@ -41,7 +43,8 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
             place = (group, topic, partition, offset)
             holder = held.get(place)
             if kind == "extended":
-                if holder is not None and holder.who == entry.who:
+                begun = extends.get(entry.operation, entry)
+                if holder is not None and begun.is_of(holder, offset):
                     held[place] = holder._replace(until=entry.until)
                 continue
             if kind != "delivered":

@@ -486,6 +486,7 @@ class Consumer:
                 if not await self._ask(unit):
                     with trio.move_on_at(until) as waiting:
                         if self.leases.room() <= 0:
+                            self._give_up_late()
                             await self.leases.wait_for_room([live.ports[0] for live in self._lives])
                         else:
                             self._check_any_available()
@@ -599,6 +600,19 @@ class Consumer:
         self._late[port] = reply
         reply.unawaited = partial(self._awaited.noticed, port)
         self._end_turn(port)
+
+    def _give_up_late(self) -> None:
+        """There is no room for what partitions were asked that did not answer in time: others may have it."""
+        late, self._late = self._late, {}
+        for port, reply in late.items():
+            reply.abandon()
+            if not reply.abandoned:
+                with suppress(CallboardError):
+                    leased = reply.value()
+                    lease = None if leased is None else self.leases.accept(port, leased)
+                    if lease is not None:
+                        self.leases.give_back([lease.take(lease.untaken)])
+        self._look_at(late)
 
     async def _await(self, port: PartitionPort) -> None:
         """Have a partition in which nothing was ready say when something is."""

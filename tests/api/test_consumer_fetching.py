@@ -260,6 +260,21 @@ async def test_an_answer_that_comes_in_the_moment_in_which_others_are_asked_is_n
                 await message.ack()
 
 
+async def test_a_late_answer_is_given_back_by_who_has_no_room_for_it(autojump_clock: Any, world: Any) -> None:
+    """A partition that was too slow has its message back when its consumer's hands are full with another's."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders", partitions=2)
+        async with topic.subscribe("group", visibility_timeout=600.0, max_in_flight=1) as full:
+            for partition in range(2):
+                await topic.publish(b"x", partition=partition)
+            world.disk.latency_s = 4 * LATE_S  # both are asked, one after the other, and answer later
+            assert await full.get(timeout=5.0) is not None
+            world.disk.latency_s = 0.0
+            assert await full.get(timeout=1.0) is None
+            async with topic.subscribe("group") as other:
+                assert await other.get(timeout=5.0) is not None
+
+
 async def test_a_lease_that_nobody_waited_for_goes_back_when_it_is_old(
     autojump_clock: Any, world: Any
 ) -> None:

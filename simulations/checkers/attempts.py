@@ -1,12 +1,12 @@
 """Attempts are numbered and bounded.
 
-The number that a consumer sees starts at 1 and never falls; after a nack that counted it has risen, after a release
-it has not. It rises by at most one per delivery, but for leases that nobody saw: those that ran out before they were
-handed on, one per visibility timeout at most, and one per lease that was shortened; and those that opening the
-runtime voided, one per boot, and one per time that it ended, or was closed on a disk that refuses or with a partition
-that crashed, and was opened again: nobody can write there that a lease was released. Leases and nacks are given to the
-system and not synced, so a power cut may take them, and the number starts where the disk says; so may a sync that
-failed, for whoever reads the disk afterwards.
+The number that a consumer sees starts at 1, when the message is published, and never falls; after a nack that counted
+it has risen, after a release it has not. It rises by at most one per delivery, but for leases that nobody saw: those
+that ran out before they were handed on, one per visibility timeout at most, and one per lease that was shortened; and
+those that opening the runtime voided, one per boot, and one per time that it ended, or was closed on a disk that
+refuses or with a partition that crashed, and was opened again: nobody can write there that a lease was released.
+Leases and nacks are given to the system and not synced, so a power cut may take them, and the number starts where the
+disk says; so may a sync that failed, for whoever reads the disk afterwards.
 """
 
 from __future__ import annotations
@@ -50,10 +50,13 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     salvaged = terms.salvaged(history)
     found: list[Violation] = []
     last: dict[tuple[str, str, int, int], _Last] = {}
+    published: dict[int, _Last] = {}
+    """By message: when it was first published; nobody can have leased it before."""
     shortened: dict[tuple[str, str, int], int] = {}
     begun = {entry.operation: entry.number for entry in history.of("nack", "release")}
     opening, sync_failed = 0, False
     for entry in history.of(
+        "publish",
         "delivered",
         "extend",
         "nacked",
@@ -65,6 +68,10 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
         "fault",
         "IncarnationCrashed",
     ):
+        if entry.kind == "publish":
+            for message in entry.ids:
+                published.setdefault(message, _Last(time=entry.time, opening=max(1, opening)))
+            continue
         if entry.kind == "fault":
             sync_failed = sync_failed or entry.who.startswith(SYNC_FAILS)
             continue
@@ -99,14 +106,16 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
                 last[place] = known._replace(is_nacked=is_nacked, is_released=not is_nacked)
             continue
         visibility_s = terms.visibility_s.get(group, VISIBILITY_S)
-        for offset, attempt in zip(entry.offsets, entry.attempts, strict=True):
+        for index, (offset, attempt) in enumerate(zip(entry.offsets, entry.attempts, strict=True)):
             place = (group, topic, partition, offset)
             before = last.get(place)
             count = shortened.get(place[:3], 0)
             last[place] = _Last(entry.number, attempt, entry.time, opening, count, least=attempt)
             if before is None and attempt == 1:
                 continue
-            problem = _problem(before or _NEVER, last[place], entry, visibility_s)
+            if before is None:
+                before = published.get(entry.ids[index], _NEVER) if entry.ids else _NEVER
+            problem = _problem(before, last[place], entry, visibility_s)
             if problem:
                 words = f"{group} was handed {topic}/{partition}@{offset} as attempt {attempt}: {problem}"
                 found.append(Violation(PROMISE, words, entry))

@@ -46,6 +46,14 @@ def test_leases_that_nobody_saw_count_by_time_and_boots(script, left):
     assert len(attempts.check(script.history, left())) == 1
 
 
+def test_a_message_has_no_attempts_from_before_it_was_published(script, left):
+    """However long the run has lasted: nobody can have leased it before."""
+    script.at(1000.0).publish(0, 0).deliver(0, 0, attempt=2)
+    assert len(attempts.check(script.history, left())) == 1
+    script.at(1040.0).publish(1, 1).at(1080.0).deliver(1, 1, attempt=2)
+    assert len(attempts.check(script.history, left())) == 1
+
+
 def test_a_visibility_timeout_passes_within_rounding(script, left):
     """A timeout that has passed to the last bit but one has passed."""
     script.at(0.42948).deliver(0, 0).at(0.7294799999999999).deliver(0, 0, attempt=3)

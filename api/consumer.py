@@ -616,13 +616,15 @@ class Consumer:
 
     async def _await(self, port: PartitionPort) -> None:
         """Have a partition in which nothing was ready say when something is."""
-        if port.state != "failed":
-            try:
-                await self._awaited.ask(port, port.ref, c.WaitForReady(self.leases.group_id, self._id))
-            except PartitionUnavailable:
-                self._awaited.noticed(port)
-            except ActorStopped as error:
-                await self._refused(port, error)
+        if port.state == "failed":
+            port.add_restart_waiter(self._awaited)
+            return
+        try:
+            await self._awaited.ask(port, port.ref, c.WaitForReady(self.leases.group_id, self._id))
+        except PartitionUnavailable:
+            self._awaited.noticed(port)
+        except ActorStopped as error:
+            await self._refused(port, error)
 
     def _end_turn(self, port: PartitionPort) -> None:
         """There is nothing in the partition now."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from callboard.simulations.disk.disk_faults import PlantedFault
 from callboard.simulations.faults import kinds
-from callboard.simulations.faults.reaching import Lookout, Trap, cell_of, crash, is_alive, is_up
+from callboard.simulations.faults.reaching import MessageObserver, Trap, cell_of, crash, is_alive, is_up
 from callboard.simulations.faults.when import AWAIT
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def crash_in_batch(case: FaultCase, fault: kinds.CrashInBatch) -> None:
     case.attempt(act, STARTED, fault.path)
 
 
-def _leave(trap: Trap | Lookout, cell: Any) -> None:
+def _leave(trap: Trap | MessageObserver, cell: Any) -> None:
     """Take a trap away, unless a batch is being taken from it: a trap whose case is over is a plain deque."""
     life = cell.incarnation
     if life is None or life._batch is None:
@@ -118,7 +118,7 @@ def crash_on_message(case: FaultCase, fault: kinds.CrashOnMessage) -> None:
     def act() -> bool:
         cell = cell_of(case.world, fault.path)
         if cell is not None and cell.mailbox.trap is None:
-            trap = cell.mailbox.trap = Lookout(cell, taken)
+            trap = cell.mailbox.trap = MessageObserver(cell, taken)
             case.finally_(lambda: _leave(trap, cell))
         return False
 

@@ -169,7 +169,7 @@ class Trap:
             self._sprung()
 
 
-class Lookout:
+class MessageObserver:
     """Sees each message that leaves a mailbox, before its actor does."""
 
     def __init__(self, cell: Cell[Any], taken: Callable[[Cell[Any], object], None]) -> None:

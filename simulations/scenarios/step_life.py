@@ -98,7 +98,6 @@ class StepLife:
         self._told: dict[int, bytes] = {}
         """By offset: what a receipt named at level `all`, or a group was handed. It never shows another record."""
         self._refused: set[bytes] = set()
-        self._doubtful: set[bytes] = set()
         self._settled: set[int] = set()
         self._may_be_held = True
         """Whether upkeep may have found something too old that a group held back, and looks again only later."""
@@ -263,9 +262,7 @@ class StepLife:
         if isinstance(error, (InternalError, Violation)):
             raise error
         self._world.sometimes("a disk without space refused records", isinstance(error, DiskFull))
-        if error.indefinite:
-            self._doubtful.update(values)
-        else:
+        if not error.indefinite:
             self._refused.update(values)
         if not self._may_fail:
             await self._insist("publishing", self._publish_one)
@@ -274,7 +271,6 @@ class StepLife:
         self._values += 1
         self._may_be_held = True
         value = self._traffic.value(self._values)
-        self._doubtful.add(value)
         receipt = await self._topic.publish(value)
         self._note_told(receipt.offset, value)
 

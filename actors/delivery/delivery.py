@@ -136,6 +136,10 @@ class Delivery(DeliveryState):
         lease = self._leases.get(lease_id)
         return None if lease is None else lease.to_lease(lease_id)
 
+    def leases(self) -> list[Lease]:
+        """All leases, the oldest first."""
+        return [lease.to_lease(lease_id) for lease_id, lease in self._leases.items()]
+
     def leased_in(self, start: int, stop: int, *, besides: Container[int] = ()) -> list[OffsetRange]:
         """What of `[start, stop)` is leased, `besides` these leases, sorted. Costs as many steps as leases."""
         found: list[OffsetRange] = []

@@ -13,6 +13,7 @@ consumer outlives its coordinator's crash.
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -122,6 +123,8 @@ class Coordinator(Actor[CoordinatorCommand]):
         self.context.start_task(self._expire_when_idle, name="expiry")
         self.context.start_task(self._tell_catalog, name="news")
         self.context.start_task(self._watch_departures, name="departures")
+        if self._membership.leaving:
+            self.context.start_task(self._release, [*self._membership.leaving.values()], name="leaving")
         if not self._membership.settings.durable:
             self.context.start_task(self._end_unless_joined, name="joining")
 
@@ -186,7 +189,8 @@ class Coordinator(Actor[CoordinatorCommand]):
         async def wait_for_each() -> None:
             try:
                 for port, asking in asked:
-                    await _answered(port, command, asking)
+                    with suppress(PartitionUnavailable):
+                        await _answered(port, command, asking)
             except InternalError:
                 raise
             except CallboardError as error:
@@ -221,6 +225,7 @@ class Coordinator(Actor[CoordinatorCommand]):
         """They are members no longer; their leases are released beside the loop."""
         members = self._membership.members
         leaving = [members.pop(consumer) for consumer in consumers if consumer in members]
+        self._membership.leaving.update({member.consumer: member for member in leaving})
         for consumer in consumers:
             self._membership.news.pop(consumer, None)
         if leaving and not members:
@@ -237,19 +242,24 @@ class Coordinator(Actor[CoordinatorCommand]):
             for topic, consumers in by_topic.items():
                 for port in topic.ports:
                     nursery.start_soon(self._release_at, port, consumers)
+        for member in leaving:
+            self._membership.leaving.pop(member.consumer, None)
         if leaving and not self._membership.members and not self._membership.settings.durable:
             self._end()
 
     async def _release_at(self, port: PartitionPort, consumers: Sequence[int]) -> None:
         try:
             for first in range(0, len(consumers), RELEASES_AT_ONCE):
-                releases = [
-                    partial(c.ReleaseConsumer, self._group_id, consumer)
+                releases = {
+                    consumer: partial(c.ReleaseConsumer, self._group_id, consumer)
                     for consumer in consumers[first : first + RELEASES_AT_ONCE]
-                ]
-                asked = [(release, _asked(port, release())) for release in releases]
-                for release, asking in asked:
-                    await _answered(port, release, asking)
+                }
+                asked = {consumer: _asked(port, release()) for consumer, release in releases.items()}
+                for consumer, asking in asked.items():
+                    try:
+                        await _answered(port, releases[consumer], asking)
+                    except PartitionUnavailable:
+                        port.carried.depart(self._group_id, consumer)
         except ActorStopped:
             pass  # the topic is deleted
         except InternalError:
@@ -341,13 +351,14 @@ def _asked(port: PartitionPort, command: Question) -> Reply | None:
 
 
 async def _answered(port: PartitionPort, command: Callable[[], Question], reply: Reply | None) -> None:
-    """Wait for the answer, asking again (these commands may be repeated) while the partition restarts."""
+    """Wait for the answer, asking again (these commands may be repeated) while the partition restarts.
+
+    Raises PartitionUnavailable when it has failed.
+    """
     while True:
         try:
             await (port.ref.ask(command()) if reply is None else reply.wait())
         except (ActorCrashed, MailboxFull):
             reply = None
-        except PartitionUnavailable:
-            return
         else:
             return

@@ -96,6 +96,8 @@ class Membership:
         self.changed = trio.Event()
         """Set when the settings have changed, or there are no members any more, or members again."""
         self.members: dict[int, Member] = {}
+        self.leaving: dict[int, Member] = {}
+        """Who has left, and has leases that are not released yet."""
         self.news: dict[int, MemberNews] = {}
         """By consumer id; a consumer puts its own here before it joins."""
         self.is_open = trio.Event()

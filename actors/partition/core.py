@@ -114,15 +114,30 @@ class PartitionCore:
                 delivery.void_all_leases()
             delivery.skip(0, self.start_offset)
         carried.known({group.group_id: group.delivery.next_lease_id for group in self._groups.values()})
+        self._release_departed()
         for group_id, lease_id, ranges in carried.released:
             self._groups[group_id].delivery.release(lease_id, ranges, now)
         for group in self._groups.values():
             self._has_changed(group, now, urgent=False)
         self._arm(self.states.next_deadline())
 
+    def _release_departed(self) -> None:
+        """Have the leases of those released who left while there was no core."""
+        carried = self._carried
+        if carried.departed:
+            carried.released += [
+                (group.group_id, lease.lease_id, _offsets(lease))
+                for group in self._groups.values()
+                for lease in group.delivery.leases()
+                if (group.group_id, lease.consumer) in carried.departed
+            ]
+            carried.departed.clear()
+
     def end(self) -> None:
         """The core is given up. Leases that nobody has heard of are carried on, to be released."""
+        holders = []
         for group in self._groups.values():
+            holders += [(group.group_id, lease.consumer) for lease in group.delivery.leases()]
             self._carried.released += [
                 (group.group_id, lease_id, _offsets(pending.lease))
                 for lease_id, pending in group.pending.items()
@@ -130,6 +145,7 @@ class PartitionCore:
             group.pending.clear()
             if group.choice is not None:
                 group.choice.close()
+        self._carried.holders = frozenset(holders)
 
     # -- appends --------------------------------------------------------------------------------------------
 

@@ -163,6 +163,10 @@ class Carried:
     released: list[tuple[int, int, Sequence[OffsetRange]]] = attrs.field(factory=list)
     """By group's and lease's id: what of a lease was given back, or never handed over, while the journal may not say
     so. Whoever releases without waiting does not ask again."""
+    holders: frozenset[tuple[int, int]] = frozenset()
+    """By group's and consumer's id: who had leases when the last core ended."""
+    departed: dict[tuple[int, int], None] = attrs.field(factory=dict)
+    """Those of them that left while there was no core to release their leases."""
     _given_back: int = 0
     """How many of these were given back before the journal's last commit ended."""
     sift_at: int = EXTENDED_SIFT_AT
@@ -186,6 +190,11 @@ class Carried:
         """A commit of the journal has ended: it tells of all that was given back before the one before it ended."""
         del self.released[: self._given_back]
         self._given_back = len(self.released)
+
+    def depart(self, group_id: int, consumer: int) -> None:
+        """The consumer leaves, and there is no core: the next one releases what it has leased."""
+        if (group_id, consumer) in self.holders:
+            self.departed[group_id, consumer] = None
 
     def forget(self, group_id: int) -> None:
         """The group is closed."""

@@ -11,6 +11,7 @@ import callboard
 from callboard.actors.catalog.commands import EndGroup, EnsureGroup
 from callboard.actors.groups.coordinator import Fence, Join, Leave
 from callboard.actors.groups.membership import MemberNews
+from callboard.log.limits import Limits
 
 
 def coordinator(runtime: Any, group: str = "group") -> Any:
@@ -151,6 +152,34 @@ async def test_the_leases_of_a_member_that_leaves_are_released_everywhere(
                     await trio.sleep(0.26)
             found = {(await survivor.get(timeout=1.0)).partition for _ in range(2)}
             assert found == {1, 2}
+            await runtime.restart("topics/orders/0")
+            assert (await survivor.get(timeout=1.0)).partition == 0
+
+
+async def test_a_coordinator_that_crashes_still_has_leases_released(
+    autojump_clock: Any, in_memory: Any
+) -> None:
+    """Its next incarnation asks for what the crashed one had not been answered."""
+    in_memory.disk.latency_s = 0.01
+    async with in_memory.open(limits=Limits(partition_mailbox=1)) as runtime:
+        topic = await runtime.create_topic("orders")
+        await topic.publish(b"x")
+        async with topic.subscribe("group") as survivor, trio.open_nursery() as nursery:
+
+            async def crash() -> None:
+                await trio.sleep(0.001)
+                runtime.crash("groups/group", RuntimeError("a drill"))
+
+            async with topic.subscribe("group") as leaver:
+                await leaver.get()
+                runtime.crash("topics/orders/0", RuntimeError("a drill"))
+                await trio.sleep(0.0001)
+                nursery.start_soon(
+                    topic.publish, b"y"
+                )  # has the mailbox to itself until the partition is back
+                await trio.sleep(0.0001)
+                nursery.start_soon(crash)
+            assert (await survivor.get(timeout=1.0)).value == b"x"
 
 
 async def test_many_consumers_cancelled_together_all_leave(autojump_clock: Any, in_memory: Any) -> None:

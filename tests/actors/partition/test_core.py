@@ -51,9 +51,11 @@ def of_kind(core: PartitionCore, kind: type) -> list[Any]:
     return [effect for effect in effects if isinstance(effect, kind)]
 
 
-def leased(core: PartitionCore, *, count: int = 1, group: int = 1, now: float = 0.0) -> Any:
+def leased(
+    core: PartitionCore, *, count: int = 1, group: int = 1, now: float = 0.0, consumer: int = 7
+) -> Any:
     """A lease, journalled."""
-    core.fetch(c.Fetch(group, 7, count, 1 << 20), "fetches", now)
+    core.fetch(c.Fetch(group, consumer, count, 1 << 20), "fetches", now)
     commit(core)
     return of_kind(core, e.Journalled)[0].leases[0]
 
@@ -273,6 +275,30 @@ def test_what_was_released_is_released_in_the_next_core_of_the_process() -> None
     later.begin(1.0, restarted=True)
     [group] = later.states
     assert group.delivery.leased_in(0, 3) == [(0, 1), (2, 3)]
+
+
+def test_who_leaves_without_a_core_has_its_leases_released_by_the_next() -> None:
+    """Again by the one after it, until that is journalled; who has no lease when a core ends is not remembered."""
+    carried = Carried()
+    core = PartitionCore(core_with(3).states, carried, label="orders/0", visible_end=3)
+    core.begin(0.0, restarted=False)
+    for consumer in (7, 8):
+        pending = leased(core, count=1, consumer=consumer)
+        core.delivered(pending)
+    journalled = core.states.snapshot(0.0)
+    core.end()
+    for consumer in (7, 9):
+        carried.depart(1, consumer)
+    assert list(carried.departed) == [(1, 7)]
+    for _ in range(2):
+        states = GroupStates()
+        states.restore(journalled)
+        later = PartitionCore(states, carried, label="orders/0", visible_end=3)
+        later.begin(1.0, restarted=True)
+        [group] = later.states
+        assert group.delivery.leased_in(0, 3) == [(1, 2)]
+        later.end()
+    assert not carried.departed
 
 
 def keyed_core(*keys: bytes | None) -> PartitionCore:

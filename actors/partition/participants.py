@@ -95,7 +95,8 @@ class LogParticipant:
         self.needs_upkeep = False
         """A segment was begun or dropped, or somebody asked."""
         self._retry = OwedRetry()
-        """For what recovery owes, although nobody publishes."""
+        """For what recovery and upkeep owe, although nobody publishes."""
+        self._is_closing = False
         if log.owed_for is not None:
             self._retry.begin(clock.monotonic())
             self.due.at = self._retry.at
@@ -121,7 +122,7 @@ class LogParticipant:
             except StorageError as error:
                 obstacle = error
                 if is_owed:
-                    self._retry.failed(self._clock.monotonic())
+                    self._failed_unasked()
             else:
                 self.heals += 1
                 self.needs_upkeep = True
@@ -223,11 +224,22 @@ class LogParticipant:
             await self._make_room()
         except StorageError:
             self.failures += 1
+        if log.needs_healing:
+            self._failed_unasked()
         self.is_healthy = not (log.needs_healing or log.is_over_limit)
         self._moved()
 
+    def _failed_unasked(self) -> None:
+        """Nobody waits for it: try again by itself, unless the partition closes."""
+        if self._is_closing:
+            self._retry.end()
+        else:
+            self._retry.failed(self._clock.monotonic())
+        self.due.at = min(self.due.at, self._retry.at)
+
     def closing(self) -> None:
         """Upkeep, and what recovery owes, is for the next start."""
+        self._is_closing = True
         self.needs_upkeep = False
         self._retry.end()
         if not (self._core.sequencer.records or self._core.sequencer.is_flushing):

@@ -49,6 +49,34 @@ async def test_one_segment_after_the_other_goes_when_it_is_old(autojump_clock: A
         assert (await part_of(topic)).start_offset == 4
 
 
+async def test_old_records_go_although_sealing_their_segment_failed(autojump_clock: Any, world: Any) -> None:
+    """A topic that nobody uses any more seals its last segment by itself once the disk allows it."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("log", segment_age=10.0, retention_age=20.0)
+        await topic.publish(b"x")
+        fault = world.disk.fail_next("rename", "EIO", path_contains=".log")
+        await trio.sleep(25.0)
+        assert fault.hits == 1
+        assert (await part_of(topic)).start_offset == 0
+        await trio.sleep(15.0)
+        assert (await part_of(topic)).start_offset == 1
+
+
+@pytest.mark.parametrize("closed_after_s", [19.0, 22.0, 27.0])
+async def test_closing_waits_for_no_disk_that_upkeep_failed_on(
+    autojump_clock: Any, world: Any, closed_after_s: float
+) -> None:
+    """What upkeep owes is for the next start, also when it fails while the runtime closes."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("log", segment_age=10.0, retention_age=20.0)
+        await topic.publish(b"x")
+        world.disk.fail_next("rename", "EIO", path_contains=".log", times=1000)
+        world.disk.latency_s = 1.0
+        await trio.sleep(closed_after_s)
+        begun = trio.current_time()
+    assert trio.current_time() - begun < 20.0
+
+
 async def test_a_large_log_is_cut_at_its_limit(autojump_clock: Any, world: Any) -> None:
     """By size the oldest segments go as new ones come."""
     async with world.open() as runtime:

@@ -106,11 +106,11 @@ class Manifest:
 
     @property
     def digest(self) -> str:
-        """The recording's id: SHA-256 over the segments' digests, in order of partition and offset."""
+        """The recording's id: SHA-256 over the segments' sizes and digests, in order of partition and offset."""
         state = hashlib.sha256()
         for index, partition in enumerate(self.partitions):
             for segment in partition.segments:
-                state.update(f"{index}/{segment.name} {segment.sha256}\n".encode())
+                state.update(f"{index}/{segment.name} {segment.size_bytes} {segment.sha256}\n".encode())
         return state.hexdigest()
 
     def encode(self) -> bytes:

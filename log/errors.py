@@ -34,6 +34,7 @@ __all__ = [
     "PartitionUnavailable",
     "PlanFailed",
     "PublishFailed",
+    "RecordingInvalid",
     "RestartLimitReached",
     "RuntimeClosed",
     "StaleIncarnation",
@@ -236,6 +237,12 @@ class JournalInvalid(StorageError):
 
     path: str
     group: int | None = None
+
+
+class RecordingInvalid(StorageError):
+    """What is there is no whole recording (`path`): a file is missing, or does not say what the manifest says."""
+
+    path: str
 
 
 class FormatTooNew(StorageError):

@@ -182,7 +182,7 @@ async def test_names_in_a_manifest_lead_nowhere_else(world: Any) -> None:
     found = json.loads(world.disk.files()["day/recording.json"])
     found["partitions"][0]["segments"][0]["name"] = "../../secret"
     world.put("day/recording.json", json.dumps(found).encode())
-    with pytest.raises(RecordingInvalid, match=r"name is '\.\./\.\./secret'"):
+    with pytest.raises(RecordingInvalid, match=r"name is .*secret"):
         await open_recording(files, "day")
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, aclosing
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import attrs
@@ -18,15 +18,12 @@ import attrs
 from callboard.log.errors import InvalidArgument, RecordingInvalid
 from callboard.log.format.columns import NO_TIME, Columns
 from callboard.log.limits import MIB
-from callboard.log.offline.reader import LogReader
 from callboard.recordings.encoder import times_of
-from callboard.recordings.reader import READ_BYTES, READ_RECORDS, Recording, Span
+from callboard.recordings.reader import READ_RECORDS, Batches, Recording
 
 GATHERED_RECORDS: Final = 1_000
 GATHERED_BYTES: Final = 1 * MIB
 HASH_BYTES: Final = 16
-
-Batches = AsyncIterator[Columns]
 
 
 @attrs.frozen(kw_only=True)
@@ -144,61 +141,87 @@ def joined(parts: Sequence[Columns]) -> Columns:
     return columns
 
 
-async def picked(batches: Batches, span: Span, keys: KeyFilter | None) -> Batches:
-    """What of `batches` lies in the span and has one of the keys."""
-    if span.is_open and keys is None:
-        async for columns in batches:
-            yield columns
-        return
-    gathering = Gathering()
-    async for columns in batches:
-        for part in span.parts(columns):
-            runs = [(0, part.count)] if keys is None else keys.parts(part)
-            for start, stop in runs:
-                for full in gathering.add(part.select(start, stop)):
-                    yield full
-    for full in gathering.rest():
-        yield full
+class Picked(Batches):
+    """What of `batches` has one of the keys (None: all), in batches of one size."""
+
+    def __init__(self, batches: Batches, keys: KeyFilter | None) -> None:
+        self._batches = batches
+        self._keys = keys
+        self._gathering = Gathering()
+        self._ready: deque[Columns] = deque()
+        self._is_over = False
+
+    async def __anext__(self) -> Columns:
+        while not self._ready:
+            if self._is_over:
+                raise StopAsyncIteration
+            try:
+                columns = await anext(self._batches)
+            except StopAsyncIteration:
+                self._is_over = True
+                self._ready += self._gathering.rest()
+            else:
+                runs = [(0, columns.count)] if self._keys is None else self._keys.parts(columns)
+                for start, stop in runs:
+                    self._ready += self._gathering.add(columns.select(start, stop))
+        return self._ready.popleft()
+
+    async def aclose(self) -> None:
+        """Close the files."""
+        await self._batches.aclose()
 
 
-async def merged(recordings: Sequence[Recording], partition: int) -> Batches:
-    """The records of one partition of several recordings by time; equal times in the order of the recordings.
+class Merged(Batches):
+    """The records of several by time; of equal times those of the first come first.
 
-    A record whose time is below that of an earlier one of its recording comes right behind that.
+    A record whose time is below that of an earlier one of its own comes right behind that.
     """
-    gathering = Gathering()
-    async with AsyncExitStack() as stack:
-        heads: list[_Head] = []
-        for recording in recordings:
-            head = _Head(await stack.enter_async_context(aclosing(recording.read(partition))))
-            if await head.advance():
-                heads.append(head)
-        while heads:
-            first = min(heads, key=lambda head: head.time_us)  # the earliest of equals
-            others = [head.time_us for head in heads if head is not first]
-            until = min(others, default=None)
-            is_before = heads.index(first) < min(
-                (heads.index(head) for head in heads if head is not first and head.time_us == until),
-                default=len(heads),
-            )
-            for full in gathering.add(first.take(until, is_before=is_before)):
-                yield full
+
+    def __init__(self, batches: Sequence[Batches]) -> None:
+        self._batches = list(batches)
+        self._heads: list[_Head] | None = None
+        self._gathering = Gathering()
+        self._ready: deque[Columns] = deque()
+        self._is_over = False
+
+    async def __anext__(self) -> Columns:
+        if self._heads is None:
+            heads = [_Head(place, batches) for place, batches in enumerate(self._batches)]
+            self._heads = [head for head in heads if await head.advance()]
+        while not self._ready:
+            if self._is_over:
+                raise StopAsyncIteration
+            if not self._heads:
+                self._is_over = True
+                self._ready += self._gathering.rest()
+                continue
+            first = min(self._heads, key=_Head.turn)
+            following = min((head.turn() for head in self._heads if head is not first), default=None)
+            self._ready += self._gathering.add(first.take(following))
             if first.is_spent and not await first.advance():
-                heads.remove(first)
-    for full in gathering.rest():
-        yield full
+                self._heads.remove(first)
+        return self._ready.popleft()
+
+    async def aclose(self) -> None:
+        """Close the files of all."""
+        for batches in self._batches:
+            await batches.aclose()
 
 
 class _Head:
-    """Where the merging of one recording has come to."""
+    """How far one of those that are merged has come."""
 
-    def __init__(self, batches: Batches) -> None:
+    def __init__(self, place: int, batches: Batches) -> None:
+        self._place = place
         self._batches = batches
         self._columns = Columns.build([])
         self._times: Sequence[int] = ()
         self._at = 0
-        self.time_us = NO_TIME
-        """Of the next record, or of an earlier one that was later."""
+        self._time_us = NO_TIME
+
+    def turn(self) -> tuple[int, int]:
+        """When the next record comes: by its time, or by an earlier one's that was later; then by place."""
+        return self._time_us, self._place
 
     @property
     def is_spent(self) -> bool:
@@ -207,40 +230,23 @@ class _Head:
 
     async def advance(self) -> bool:
         """Go to the next batch; False when there is none."""
-        async for columns in self._batches:
-            self._columns, self._times, self._at = columns, times_of(columns), 0
-            self.time_us = max(self.time_us, self._times[0])
-            return True
-        return False
+        try:
+            self._columns = await anext(self._batches)
+        except StopAsyncIteration:
+            return False
+        self._times, self._at = times_of(self._columns), 0
+        self._time_us = max(self._time_us, self._times[0])
+        return True
 
-    def take(self, until_us: int | None, *, is_before: bool) -> Columns:
-        """The records up to the first one after `until_us`; also those at that time if this one comes before."""
+    def take(self, following: tuple[int, int] | None) -> Columns:
+        """The records up to the first one that comes behind the `following` turn of another."""
         start = self._at
         while not self.is_spent:
-            time_us = max(self.time_us, self._times[self._at])
-            self.time_us = time_us
-            if until_us is not None and (time_us > until_us or (time_us == until_us and not is_before)):
+            self._time_us = max(self._time_us, self._times[self._at])
+            if following is not None and self.turn() > following:
                 break
             self._at += 1
         return self._columns.select(start, self._at)
-
-
-async def of_log(reader: LogReader, start: int, stop: int, lost: Callable[[int, int], object]) -> Batches:
-    """The batches of a partition's log in `[start, stop)`; `lost(first, last)` is called for what cannot be read."""
-    offset = start
-    while offset < stop:
-        records = min(READ_RECORDS, stop - offset)
-        reading = await reader.read(offset, max_records=records, max_bytes=READ_BYTES)
-        for first, last in reading.lost:
-            lost(first, min(last, stop - 1))
-        for columns in reading.batches:
-            if columns.last_offset >= stop:
-                columns = columns.select(0, columns.index_at(stop))
-            if columns.count:
-                yield columns
-        if reading.next_offset <= offset:
-            return
-        offset = reading.next_offset
 
 
 def check_alike(recordings: Sequence[Recording]) -> int:

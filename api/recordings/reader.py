@@ -1,14 +1,16 @@
 """Reading a recording: its manifest, its records by partition, and a check of every byte.
 
 A recording is untrusted: before a record is read, its files must be there with the sizes that the manifest names. That
-their bytes are what it names, `verify` finds out; frames have checksums, so damage never passes for records.
+their bytes are what it names, `faults` finds out; frames have checksums, so damage never passes for records.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator
-from typing import Final
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Self
 
 import attrs
 
@@ -72,6 +74,66 @@ class Span:
 EVER: Final = Span()
 
 
+class Batches(ABC):
+    """Batches, one after the other: `async for`. Whoever does not read to the end calls `aclose`."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    @abstractmethod
+    async def __anext__(self) -> Columns:
+        """The next batch, which has records. Raises `StopAsyncIteration` at the end."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Close the files."""
+
+
+class LogBatches(Batches):
+    """What a log holds in `[start, stop)`; of each batch what lies in `span`.
+
+    `lost(first, last)` is called for the offsets that cannot be read.
+    """
+
+    def __init__(
+        self,
+        reader: LogReader,
+        start: int,
+        stop: int,
+        lost: Callable[[int, int], object],
+        span: Span = EVER,
+    ) -> None:
+        self._reader = reader
+        self._offset = start
+        self._stop = stop
+        self._lost = lost
+        self._span = span
+        self._ready: deque[Columns] = deque()
+
+    async def __anext__(self) -> Columns:
+        while not self._ready:
+            if self._offset >= self._stop:
+                await self.aclose()
+                raise StopAsyncIteration
+            await self._read()
+        return self._ready.popleft()
+
+    async def aclose(self) -> None:
+        """Close the files."""
+        await self._reader.close()
+
+    async def _read(self) -> None:
+        records = min(READ_RECORDS, self._stop - self._offset)
+        reading = await self._reader.read(self._offset, max_records=records, max_bytes=READ_BYTES)
+        for first, last in reading.lost:
+            self._lost(first, min(last, self._stop - 1))
+        for columns in reading.batches:
+            if columns.last_offset >= self._stop:
+                columns = columns.select(0, columns.index_at(self._stop))
+            self._ready += [part for part in self._span.parts(columns) if part.count]
+        self._offset = reading.next_offset if reading.next_offset > self._offset else self._stop
+
+
 @attrs.frozen
 class Recording:
     """A recording in `directory` of the disk; `open_recording` makes one."""
@@ -89,41 +151,33 @@ class Recording:
             )
         return self.manifest.partitions[partition]
 
-    async def read(self, partition: int, *, start: int = 0, span: Span = EVER) -> AsyncIterator[Columns]:
+    async def read(self, partition: int, *, start: int = 0, span: Span = EVER) -> Batches:
         """The batches of a partition from the offset `start` on, in order; of each what lies in `span`.
 
         A few MiB are in memory at a time. Raises `RecordingInvalid` where something is damaged or missing.
         """
         row = self.check_partition(partition)
-        if not row.segments or not _overlaps(row, span):
-            return
         reader = await LogReader.open(self.files, f"{self.directory}/{partition}")
-        try:
-            if (reader.start_offset, reader.visible_end) != (0, row.records):
-                raise self._invalid(
-                    f"partition {partition} holds offsets {reader.start_offset} to {reader.visible_end}, not 0 to"
-                    f" {row.records} as the manifest says"
-                )
-            offset = start
-            while offset < row.records:
-                reading = await reader.read(offset, max_records=READ_RECORDS, max_bytes=READ_BYTES)
-                if reading.lost:
-                    first, last = reading.lost[0]
-                    raise self._invalid(f"offsets {first} to {last} of partition {partition} are damaged")
-                for columns in reading.batches:
-                    for part in span.parts(columns):
-                        yield part
-                offset = reading.next_offset
-        finally:
-            await reader.close()
+        if (reader.start_offset, reader.visible_end) != (0, row.records):
+            raise self._invalid(
+                f"partition {partition} holds offsets {reader.start_offset} to {reader.visible_end}, not 0 to"
+                f" {row.records} as the manifest says"
+            )
 
-    async def verify(self) -> AsyncIterator[RecordingInvalid]:
-        """Compare every segment with the manifest; what is wrong, segment by segment."""
+        def lost(first: int, last: int) -> None:
+            raise self._invalid(f"offsets {first} to {last} of partition {partition} are damaged")
+
+        return LogBatches(reader, start, row.records if _overlaps(row, span) else start, lost, span)
+
+    async def faults(self) -> list[RecordingInvalid]:
+        """Compare every segment with the manifest: what is wrong, segment by segment."""
+        faults = []
         for index, row in enumerate(self.manifest.partitions):
             for segment in row.segments:
                 path = f"{self.directory}/{index}/{segment.name}"
                 if await self._sha256(path) != segment.sha256:
-                    yield self._invalid(f"the bytes of {path} are not those that the manifest names")
+                    faults.append(self._invalid(f"the bytes of {path} are not those that the manifest names"))
+        return faults
 
     async def _sha256(self, path: str) -> str:
         handle, state, position = self.files.handle(path), hashlib.sha256(), 0

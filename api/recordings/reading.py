@@ -70,7 +70,7 @@ _PARSERS: dict[Format, Callable[[LineColumns], Parse]] = {
 
 def detect(sample: Sequence[bytes]) -> Format:
     """The format of a file that starts with the lines of `sample`. Raises `InvalidArgument` if none fits."""
-    lines = [line for line in map(_bare, sample) if line]
+    lines = [line for line in map(bare_line, sample) if line]
     for line in lines:
         if line.startswith(b"{"):
             return Format.JSONL
@@ -104,13 +104,13 @@ def read_events(
     sample = list(itertools.islice(remaining, _SAMPLE_LINES))
     if not sample:
         return
-    parse = _PARSERS[form or detect(sample)](columns or LineColumns())
+    parse = parser_of(form or detect(sample), columns or LineColumns())
     for number, raw in enumerate(itertools.chain(sample, remaining), start=1):
         tally.lines += 1
         if len(raw) > LINE_BYTES_MAX:
             tally.reject(number, f"longer than {LINE_BYTES_MAX} bytes")
             continue
-        line = _bare(raw)
+        line = bare_line(raw)
         if not line:
             continue
         try:
@@ -123,5 +123,11 @@ def read_events(
             yield event
 
 
-def _bare(line: bytes) -> bytes:
+def parser_of(form: Format, columns: LineColumns) -> Parse:
+    """What makes events of the lines of one file, which it gets in order, without their ends (`bare_line`)."""
+    return _PARSERS[form](columns)
+
+
+def bare_line(line: bytes) -> bytes:
+    """A line without its end, and the first one without a byte order mark."""
     return line.removeprefix(_BYTE_ORDER_MARK).rstrip(b"\r\n")

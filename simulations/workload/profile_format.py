@@ -48,7 +48,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 import attrs
 
@@ -69,7 +69,7 @@ TIME_US_MAX: Final = 253_402_300_799_999_999
 LOG2_CLASS_MAX: Final = 64
 KEY_BYTES_MAX: Final = 64 * 1024
 VALUE_BYTES_MAX: Final = 64 * 1024 * 1024
-PARTITIONS_MAX: Final = 1024
+PARTITIONS_MAX: Final = 10_000
 
 SECOND_US: Final = 1_000_000
 BUCKET_US: Final = 300 * SECOND_US
@@ -207,7 +207,7 @@ def _refused(problems: list[str]) -> InvalidArgument:
 # -- reading one field: the value, or ValueError with the end of a sentence that begins with the field's name
 
 
-def _is_count(value: Any) -> bool:
+def _is_count(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 

@@ -1,0 +1,89 @@
+"""The Spark session of a job: one that is there (`spark-submit`, a notebook, a test), else a local one of our own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final
+
+from callboard.log.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MASTER: Final = "local[*]"
+_LOOPBACK: Final = "127.0.0.1"
+
+
+@contextlib.contextmanager
+def open_session(master: str | None = None, *, memory: str = "1g") -> Iterator[SparkSession]:
+    """A session for the body. One that is already active is used as it is, and left running.
+
+    `master` is Spark's master URL; without one, all cores of this machine. Raises `InvalidArgument` when PySpark or
+    Java is missing, or when the session cannot be started.
+    """
+    check_spark()
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        yield active
+        return
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName("callboard workload")
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    if master is not None or not submitted:
+        builder = builder.master(master or MASTER)
+    if not submitted:
+        if (master or MASTER).startswith("local"):
+            os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
+            builder = builder.config("spark.driver.bindAddress", _LOOPBACK).config(
+                "spark.driver.host", _LOOPBACK
+            )
+        builder = builder.config("spark.driver.memory", memory).config("spark.ui.enabled", "false")
+    for name, value in _SETTINGS.items():
+        builder = builder.config(name, value)
+    try:
+        session = builder.getOrCreate()
+    except (PySparkException, RuntimeError) as error:
+        raise InvalidArgument(
+            f"Spark could not be started at {master or MASTER}: {str(error).strip().splitlines()[0]:.200}. Check"
+            " --master, and that `java -version` says 17 or later."
+        ) from error
+    session.sparkContext.setLogLevel("ERROR")
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+_SETTINGS: Final = {
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+}
+
+
+def check_spark() -> None:
+    """Raise `InvalidArgument` unless PySpark and a Java to run it are there."""
+    if find_spec("pyspark") is None or find_spec("pyarrow") is None:
+        raise InvalidArgument(
+            "PySpark is not installed, and this job runs on Spark. Install it: pip install 'callboard[spark]'."
+        )
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        return
+    home = os.environ.get("JAVA_HOME")
+    if home and not os.access(os.path.join(home, "bin", "java"), os.X_OK):
+        raise InvalidArgument(
+            f"There is no Java at JAVA_HOME ({home}), and Spark needs one. Correct or unset JAVA_HOME."
+        )
+    if not home and shutil.which("java") is None:
+        raise InvalidArgument(
+            "There is no Java, and Spark needs one. Install Java 17 or later (Debian: openjdk-17-jre-headless), or"
+            " name its folder in JAVA_HOME."
+        )

@@ -8,7 +8,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from types import ModuleType
 from typing import Any
@@ -23,6 +23,7 @@ from callboard.simulations.clock import VirtualClock
 from callboard.simulations.disk.inodes import Choose, lose_unsynced
 from callboard.simulations.disk.memory_disk import MemoryDisk
 from callboard.simulations.entropy import SeededEntropy
+from callboard.simulations.workload.session import check_spark, open_session
 from callboard.supervision import ChildSpec, SupervisorSpec, open_system
 
 hypothesis.settings.register_profile("callboard", deadline=None, print_blob=True)
@@ -65,6 +66,20 @@ def nasa_log() -> pathlib.Path:
     if os.environ.get("CI") == "true":
         pytest.fail(message)
     pytest.skip(message)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """One Spark session for all tests of the process. Without PySpark or Java: a failure in CI, else a skip."""
+    try:
+        check_spark()
+    except callboard.InvalidArgument as error:
+        if os.environ.get("CI") == "true":
+            pytest.fail(str(error))
+        pytest.skip(f"SPARK IS MISSING: {error}")
+    with open_session("local[2]") as session:
+        session.conf.set("spark.sql.shuffle.partitions", "2")
+        yield session
 
 
 @pytest.fixture

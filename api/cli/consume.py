@@ -16,17 +16,18 @@ import click
 import trio
 
 from callboard.actors.names import check_name
+from callboard.cli.found import find_topic
 from callboard.cli.group import run
 from callboard.cli.messages import record_to_json
-from callboard.cli.offline import OfflineDirectory, find_topic
 from callboard.cli.options import directory_option, json_option, parse_start
 from callboard.cli.output import say, to_json
-from callboard.cli.streams import require_directory, write_out
+from callboard.cli.streams import write_out
 from callboard.consumer import Consumer
 from callboard.control import socket_problem
 from callboard.log.errors import InvalidArgument, OffsetOutOfRange, TopicNotFound
 from callboard.log.offline.reader import LogReader
 from callboard.message import Record, to_us
+from callboard.offline import OfflineDirectory, require_directory
 from callboard.runtime import open_runtime
 from callboard.topic import Topic
 

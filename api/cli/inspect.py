@@ -8,14 +8,14 @@ import click
 from rich.table import Table
 from rich.tree import Tree
 
+from callboard.cli.found import find_topic
 from callboard.cli.group import run
-from callboard.cli.offline import find_topic
 from callboard.cli.options import directory_option, json_option
 from callboard.cli.output import print_json, show
-from callboard.cli.streams import require_directory
 from callboard.control import ControlClient, answer
 from callboard.log.errors import ControlError, DirectoryLocked
 from callboard.message import from_us
+from callboard.offline import require_directory
 from callboard.runtime import open_runtime
 
 

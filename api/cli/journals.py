@@ -9,12 +9,12 @@ import attrs
 from callboard.actors.partition.delivery_reset import DeliveryReading, reset_deliveries
 from callboard.actors.partition.group_states import invalid_journal
 from callboard.actors.partition.spec import partition_directory
-from callboard.cli.offline import CatalogReplay, OfflineDirectory
 from callboard.log.errors import GroupNotFound, JournalInvalid, PlanFailed
 from callboard.log.host.clock import HostClock
 from callboard.log.host.entropy import HostEntropy
 from callboard.log.offline.found import Problem
 from callboard.log.offline.verify import CATALOG, VerifyReport, find_logs
+from callboard.offline import CatalogReplay, OfflineDirectory
 
 EVERY_GROUP = "*"
 NAMELESS = (

@@ -11,7 +11,6 @@ import click
 from callboard.cli import exits
 from callboard.cli.group import run
 from callboard.cli.journals import PartitionReset, content_problems, reset_groups, with_contents
-from callboard.cli.offline import OfflineDirectory
 from callboard.cli.options import directory_option, json_option
 from callboard.cli.output import Advance, print_json, progress, show
 from callboard.log.errors import CallboardError
@@ -19,6 +18,7 @@ from callboard.log.host.clock import HostClock
 from callboard.log.offline.found import Problem
 from callboard.log.offline.repair import RepairReport, repair_directory
 from callboard.log.offline.verify import LogReport, Progress, VerifyReport, verify_directory
+from callboard.offline import OfflineDirectory
 
 Names = dict[str, str]
 

@@ -10,15 +10,16 @@ import attrs
 import click
 
 from callboard.actors.names import check_name
+from callboard.cli.found import find_topic
 from callboard.cli.group import run
 from callboard.cli.messages import FIELDS, message_from_json
-from callboard.cli.offline import find_topic
 from callboard.cli.options import bytes_of, directory_option, json_option
 from callboard.cli.output import Advance, print_json, progress, say
-from callboard.cli.streams import LineReader, is_interactive, require_directory
+from callboard.cli.streams import LineReader, is_interactive
 from callboard.log.errors import InvalidArgument, MessageTooLarge, TopicNotFound
 from callboard.log.limits import BATCH_RECORDS_MAX, MESSAGE_BYTES_MAX
 from callboard.message import Message, check_headers, check_key
+from callboard.offline import require_directory
 from callboard.runtime import Runtime, open_runtime
 from callboard.topic import Topic
 

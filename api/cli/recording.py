@@ -15,7 +15,6 @@ from callboard.cli import exits
 from callboard.cli.files import folder_and_name
 from callboard.cli.group import run
 from callboard.cli.messages import record_to_json
-from callboard.cli.offline import OfflineDirectory
 from callboard.cli.options import bytes_of, directory_option, json_option, parse_start
 from callboard.cli.output import print_json, say, show, to_json
 from callboard.cli.streams import write_out
@@ -24,6 +23,7 @@ from callboard.log.host.disk import HostDisk
 from callboard.log.offline.reader import LogReader
 from callboard.log.seams.disk import Incarnation
 from callboard.message import Record, from_us, to_us
+from callboard.offline import OfflineDirectory
 from callboard.recordings.copying import KeyFilter, Merged, Picked, Privacy, check_alike
 from callboard.recordings.manifest import Manifest
 from callboard.recordings.reader import LogBatches, Recording, Span, open_recording

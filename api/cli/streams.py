@@ -10,7 +10,6 @@ Vocabulary: a *line* ends with a newline, or with carriage return and newline; n
 from __future__ import annotations
 
 import os
-import stat
 import sys
 from collections.abc import Iterator
 from typing import Final
@@ -27,7 +26,6 @@ WRITE_BYTES: Final = 4 * KIB
 GATHER_BYTES: Final = 1 * MIB
 LINGER_S: Final = 0.01
 """How long a batch that is not full waits for more lines."""
-OURS: Final = frozenset({"catalog", "topics"})
 
 
 class LineReader:
@@ -158,27 +156,3 @@ def check_directory(path: str) -> str:
     if not path or "\0" in path:
         raise InvalidArgument(f"{path!r} is no name of a directory. Nothing was written.")
     return path
-
-
-def require_directory(path: str) -> None:
-    """Raise `StorageError` unless `path` is a runtime's directory that can be read. Nothing is created."""
-    try:
-        if not stat.S_ISDIR(os.stat(path).st_mode):
-            raise StorageError(f"{path} is not a directory. Name a runtime's directory with -d.", path=path)
-        names = set(os.listdir(path))
-    except FileNotFoundError as error:
-        raise StorageError(
-            f"there is no directory {path}. Check the name (-d), or start one with `callboard topic create`.",
-            path=path,
-        ) from error
-    except OSError as error:
-        raise StorageError(
-            f"the directory {path} cannot be read: {error.strerror}. Correct its permissions, or name another.",
-            path=path,
-        ) from error
-    if not names & OURS:
-        raise StorageError(
-            f"{path} holds no topics: no runtime ever wrote there. Check the name (-d), or start one with"
-            " `callboard topic create`.",
-            path=path,
-        )

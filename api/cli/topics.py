@@ -20,13 +20,14 @@ from callboard.actors.settings import (
     topic_settings,
 )
 from callboard.cli import exits
+from callboard.cli.found import find_topic
 from callboard.cli.group import run
 from callboard.cli.inspect import ask_runtime
-from callboard.cli.offline import OfflineDirectory, find_topic
 from callboard.cli.options import directory_option, json_option, parse_settings
 from callboard.cli.output import print_json, say, show
-from callboard.cli.streams import is_interactive, require_directory
+from callboard.cli.streams import is_interactive
 from callboard.log.errors import InvalidArgument
+from callboard.offline import OfflineDirectory, require_directory
 from callboard.runtime import Runtime, open_runtime
 
 settings_argument = click.argument("settings", nargs=-1, required=True, metavar="SETTING=VALUE...")

@@ -511,6 +511,17 @@ async def run_walk_async(walk: FrameWalk, pread: Callable[[int, int], Awaitable[
     return walk
 
 
+def run_walk(walk: FrameWalk, pread: Callable[[int, int], Buffer]) -> bool:
+    """As `run_walk_async`, with a `pread` that blocks. Stands still once a chunk has given the visitor something.
+
+    True when the walk is over; else it is to be called again. So a chunk's frames are in memory, and no more.
+    """
+    visited = walk.visited
+    while (need := walk.need) is not None and walk.visited == visited:
+        walk.feed(pread(need.position, need.length))
+    return walk.need is None
+
+
 def run_walk_cached(walk: FrameWalk, pread: Callable[[int, int], Buffer | None]) -> bool:
     """As `run_walk_async` with a `pread` that never waits, for which it gives None; the walk stands still then.
 

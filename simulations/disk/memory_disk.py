@@ -109,6 +109,11 @@ class MemoryDisk(VerbRunner):
             born = self._current[owner] = MemoryIncarnation(owner, self)
             return born
 
+    @property
+    def owners(self) -> frozenset[str]:
+        """Who has had the disk in this life of the machine, and was not forgotten."""
+        return frozenset(self._current)
+
     async def forget(self, owner: str) -> None:
         await trio.lowlevel.checkpoint()
         births = self._births.setdefault(owner, trio.Lock())

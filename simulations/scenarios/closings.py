@@ -87,12 +87,16 @@ class Closings:
 def unsynced_files(world: World) -> list[str]:
     """Files whose bytes, or names, a power cut might change now. What can be made again from others is left out.
 
-    So are files that were never finished, the mark that a closed journal ends with, and zeros at the end.
+    So are files that were never finished, the mark that a closed journal ends with, and zeros at the end; and what a
+    killed process left in a partition that was closed before it could be opened.
     """
     seen, durable = world.disk.contents(), world.disk.contents(durable=True)
     is_redundant = world.disk.damage_budget.is_redundant
     found = []
+    owners = world.disk.owners
     for path in sorted({*seen, *durable}):
+        if path.startswith("topics/") and path.count("/") > 2 and _partition(path) not in owners:
+            continue
         is_unfinished = path.endswith(NEW_SUFFIX)
         if "/" not in path or path.rpartition("/")[2] == MAPPED or is_unfinished or is_redundant(path):
             continue
@@ -100,6 +104,11 @@ def unsynced_files(world: World) -> list[str]:
         if one is None or other is None or _differing(one, other) > (MARK_BYTES if _is_journal(path) else 0):
             found.append(path)
     return found
+
+
+def _partition(path: str) -> str:
+    """The folder of the partition that a file belongs to."""
+    return "/".join(path.split("/")[:3])
 
 
 def _is_journal(path: str) -> bool:

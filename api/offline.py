@@ -7,13 +7,14 @@ waits for nobody and never makes a runtime's opening fail. Of each partition it 
 from __future__ import annotations
 
 import difflib
+import os
+import stat
 from collections.abc import Callable
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 from callboard.actors.catalog.state import RECORDS_VERSION, CatalogState, TopicRecord
-from callboard.cli.streams import require_directory
 from callboard.log.errors import (
     InvalidArgument,
     JournalInvalid,
@@ -28,10 +29,7 @@ from callboard.log.journal.journal_recovery import Owner
 from callboard.log.offline.reader import LogReader
 from callboard.log.seams.disk import Incarnation
 
-if TYPE_CHECKING:
-    from callboard.runtime import Runtime
-    from callboard.topic import Topic
-
+OURS: Final = frozenset({"catalog", "topics"})
 TRIES: Final = 3
 """The catalog's process may replace a segment between our listing and our opening it."""
 
@@ -150,9 +148,25 @@ def topic_not_found(name: str, known: list[str], directory: str) -> TopicNotFoun
     )
 
 
-def find_topic(runtime: Runtime, name: str) -> Topic:
-    """The topic of that name. Raises `TopicNotFound` with what to type instead."""
+def require_directory(path: str) -> None:
+    """Raise `StorageError` unless `path` is a runtime's directory that can be read. Nothing is created."""
     try:
-        return runtime.topic(name)
-    except TopicNotFound:
-        raise topic_not_found(name, [topic.name for topic in runtime.topics()], runtime.directory) from None
+        if not stat.S_ISDIR(os.stat(path).st_mode):
+            raise StorageError(f"{path} is not a directory. Name a runtime's directory with -d.", path=path)
+        names = set(os.listdir(path))
+    except FileNotFoundError as error:
+        raise StorageError(
+            f"there is no directory {path}. Check the name (-d), or start one with `callboard topic create`.",
+            path=path,
+        ) from error
+    except OSError as error:
+        raise StorageError(
+            f"the directory {path} cannot be read: {error.strerror}. Correct its permissions, or name another.",
+            path=path,
+        ) from error
+    if not names & OURS:
+        raise StorageError(
+            f"{path} holds no topics: no runtime ever wrote there. Check the name (-d), or start one with"
+            " `callboard topic create`.",
+            path=path,
+        )

@@ -1,0 +1,173 @@
+"""Batches of columns as Arrow record batches: the columns' bytes are shared, no record is looked at by Python."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from callboard.log.errors import InvalidArgument
+from callboard.log.format.columns import NO_TIME, Columns, Ends
+from callboard.log.seams.disk import Buffer
+
+HEADERS: Final = pa.list_(
+    pa.field("element", pa.struct([pa.field("name", pa.string()), pa.field("value", pa.binary())]))
+)
+FIELDS: Final = {
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.int64(),
+    "append_time": pa.int64(),
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "headers": HEADERS,
+    "priority": pa.int32(),
+    "expiry": pa.int64(),
+    "dedup_id": pa.binary(),
+    "producer_id": pa.int64(),
+    "producer_epoch": pa.int32(),
+    "producer_sequence": pa.int64(),
+}
+"""The columns of a frame by name, in order; times are microseconds since 1970."""
+Place = tuple[str, int]
+"""A topic and a partition."""
+
+
+def arrow_schema(names: Sequence[str]) -> pa.Schema:
+    """The Arrow schema of these columns. Raises `InvalidArgument` for a name that is none."""
+    unknown = [name for name in names if name not in FIELDS]
+    if unknown or not names:
+        raise InvalidArgument(
+            f"there is no column {unknown[0] if unknown else ''!r}. There are {', '.join(FIELDS)}."
+        )
+    return pa.schema([pa.field(name, FIELDS[name]) for name in names])
+
+
+def to_arrow(columns: Columns, place: Place, schema: pa.Schema) -> pa.RecordBatch:
+    """One record batch with the columns of `schema`."""
+    arrays = _Arrays(columns, place)
+    return pa.RecordBatch.from_arrays([getattr(arrays, field.name)() for field in schema], schema=schema)
+
+
+class _Arrays:
+    """Makes each column of one batch; the methods have the columns' names."""
+
+    def __init__(self, columns: Columns, place: Place) -> None:
+        self._columns = columns
+        self._place = place
+        self._count = columns.count
+
+    def topic(self) -> Any:
+        return pa.repeat(pa.scalar(self._place[0], pa.string()), self._count)
+
+    def partition(self) -> Any:
+        return pa.repeat(pa.scalar(self._place[1], pa.int32()), self._count)
+
+    def offset(self) -> Any:
+        base, deltas = self._columns.base_offset, self._columns.offset_deltas
+        if deltas is None:
+            return pa.array(np.arange(base, base + self._count, dtype=np.int64))
+        return pa.array(np.asarray(deltas, dtype=np.int64) + base)
+
+    def timestamp(self) -> Any:
+        events = self._columns.event_times
+        if events is None:
+            return self.append_time()
+        times = np.asarray(events, dtype=np.int64)
+        missing = times == NO_TIME
+        if missing.any():
+            times = np.where(missing, self._append_times(), times)
+        return pa.array(times)
+
+    def append_time(self) -> Any:
+        return pa.array(self._append_times())
+
+    def _append_times(self) -> Any:
+        times = self._columns.append_times
+        if times is None:
+            return np.full(self._count, self._columns.append_time_us, dtype=np.int64)
+        return np.asarray(times, dtype=np.int64)
+
+    def key(self) -> Any:
+        columns = self._columns
+        return self._optional(columns.keys, columns.key_ends, columns.key_nulls, pa.binary())
+
+    def value(self) -> Any:
+        columns = self._columns
+        return _items(columns.values, columns.value_ends, columns.value_nulls, self._count, pa.binary())
+
+    def headers(self) -> Any:
+        columns = self._columns
+        if columns.header_ends is None:
+            offsets = pa.array(np.zeros(self._count + 1, dtype=np.int32))
+        else:
+            offsets = pa.array(_offsets(columns.header_ends))
+        (names, name_ends), (values, value_ends) = columns.header_columns()
+        count = len(name_ends) - 1
+        pairs = pa.StructArray.from_arrays(
+            [
+                _items(names, name_ends, None, count, pa.string()),
+                _items(values, value_ends, None, count, pa.binary()),
+            ],
+            fields=list(HEADERS.value_type),
+        )
+        return pa.ListArray.from_arrays(offsets, pairs, type=HEADERS)
+
+    def priority(self) -> Any:
+        priorities = self._columns.priorities
+        if priorities is None:
+            return pa.nulls(self._count, pa.int32())
+        return pa.array(np.frombuffer(priorities, dtype=np.uint8).astype(np.int32))
+
+    def expiry(self) -> Any:
+        expiries = self._columns.expiries
+        if expiries is None:
+            return pa.nulls(self._count, pa.int64())
+        times = np.asarray(expiries, dtype=np.int64)
+        return pa.array(times, mask=times == NO_TIME)
+
+    def dedup_id(self) -> Any:
+        columns = self._columns
+        return self._optional(columns.dedup_ids, columns.dedup_ends, columns.dedup_nulls, pa.binary())
+
+    def producer_id(self) -> Any:
+        return self._of_producers(1, np.int64)
+
+    def producer_epoch(self) -> Any:
+        return self._of_producers(2, np.int32)
+
+    def producer_sequence(self) -> Any:
+        return self._of_producers(3, np.int64)
+
+    def _of_producers(self, column: int, kind: Any) -> Any:
+        """Producers come in runs; within a run the sequence rises by one from record to record."""
+        runs = self._columns.producers
+        if runs is None:
+            return pa.nulls(self._count, pa.from_numpy_dtype(kind))
+        parts = [np.full(run[0], run[column]) + (np.arange(run[0]) if column == 3 else 0) for run in runs]
+        missing = np.concatenate([np.full(run[0], not run[1]) for run in runs])
+        return pa.array(np.concatenate(parts).astype(kind), mask=missing)
+
+    def _optional(self, data: Buffer | None, ends: Ends | None, nulls: Buffer | None, kind: Any) -> Any:
+        if data is None or ends is None:
+            return pa.nulls(self._count, kind)
+        return _items(data, ends, nulls, self._count, kind)
+
+
+def _offsets(ends: Ends) -> Any:
+    """Ends are unsigned and Arrow's offsets are signed; below 2 GiB, which is above a frame's limit, they are alike."""
+    return np.asarray(ends, dtype=np.uint32).view(np.int32)
+
+
+def _items(data: Buffer, ends: Ends, nulls: Buffer | None, count: int, kind: Any) -> Any:
+    validity, missing = None, 0
+    if nulls is not None:
+        bits = np.frombuffer(nulls, dtype=np.uint8)
+        missing = int(np.unpackbits(bits, bitorder="little", count=count).sum())
+        validity = pa.py_buffer(np.invert(bits))
+    return pa.Array.from_buffers(
+        kind, count, [validity, pa.py_buffer(_offsets(ends)), pa.py_buffer(data)], null_count=missing
+    )

@@ -1,0 +1,154 @@
+"""`spark.read.format("callboard")` in a real session."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+import callboard
+from callboard.log.format.columns import Columns
+from callboard.log.host.disk import HostDisk
+from callboard.recordings.writer import new_recording
+from callboard.spark import register
+
+RECORDS = 1_000
+START_US = 1_700_000_000_000_000
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Two partitions of a thousand records each, a second apart, several segments."""
+    folder = tmp_path_factory.mktemp("recordings")
+
+    async def make() -> None:
+        disk = HostDisk(str(folder))
+        files = await disk.incarnate("makes")
+        async with new_recording(files, "day", partitions=2, segment_bytes=65_536) as writer:
+            for partition in range(2):
+                for first in range(0, RECORDS, 100):
+                    numbers = range(first, first + 100)
+                    columns = Columns.build(
+                        [b"%d" % number + bytes(200) for number in numbers],
+                        [b"key-%d" % (number % 7) if number % 10 else None for number in numbers],
+                        [{"number": b"%d" % number} for number in numbers],
+                        [START_US + 1_000_000 * number for number in numbers],
+                    )
+                    columns.append_time_us = START_US + 1_000_000 * first
+                    await writer.append(partition, columns)
+        await disk.aclose()
+
+    trio.run(make)
+    return str(folder / "day")
+
+
+@pytest.fixture(scope="module")
+def reads(spark: Any) -> Any:
+    """Reads with options, in a session that knows the format."""
+    register(spark)
+
+    def read(path: str, **options: str) -> Any:
+        reader = spark.read.format("callboard")
+        for name, value in options.items():
+            reader = reader.option(name, value)
+        return reader.load(path)
+
+    return read
+
+
+def test_a_recording_is_read_whole(reads: Any, recording: str) -> None:
+    """One task a segment; counts and sums are those of what was written."""
+    frame = reads(recording)
+    assert frame.rdd.getNumPartitions() > 4
+    row = frame.selectExpr(
+        "count(*) as records",
+        "count(key) as keyed",
+        "count(distinct key) as keys",
+        "sum(length(value)) as bytes",
+        "min(timestamp) as first",
+        "max(timestamp) as last",
+        "sum(cast(cast(headers[0].value as string) as bigint)) as numbers",
+    ).collect()[0]
+    assert row.asDict() == {
+        "records": 2 * RECORDS,
+        "keyed": 2 * RECORDS * 9 // 10,
+        "keys": 7,
+        "bytes": 2 * sum(len(str(number)) + 200 for number in range(RECORDS)),
+        "first": START_US,
+        "last": START_US + 1_000_000 * (RECORDS - 1),
+        "numbers": RECORDS * (RECORDS - 1),
+    }
+
+
+def test_options_choose_what_is_read(reads: Any, recording: str) -> None:
+    """Columns, partitions, offsets, and instants."""
+    chosen = {"partitions": "1", "startOffset": "150", "endOffset": "160", "columns": "offset, partition"}
+    rows = reads(recording, **chosen).collect()
+    assert sorted((row.offset, row.partition) for row in rows) == [(offset, 1) for offset in range(150, 160)]
+    span = {"from": "2023-11-14T22:15:00+00:00", "to": "2023-11-14T22:16:00", "columns": "value"}
+    assert reads(recording, **span).count() == 2 * 60
+
+
+def test_filters_choose_partitions_and_segments(reads: Any, spark: Any, recording: str) -> None:
+    """Where the session lets them be pushed down; the rows are the same."""
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        frame = reads(recording, pushdown="true").where("partition = 1 and offset >= 950 and offset < 975")
+        assert frame.rdd.getNumPartitions() == 1
+        assert sorted(row.offset for row in frame.collect()) == list(range(950, 975))
+        assert reads(recording, pushdown="true").where("partition = 7").count() == 0
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+def test_a_live_topic_is_read_beside_its_owner(reads: Any, tmp_path: Path) -> None:
+    """Up to where it was committed when the read was planned."""
+
+    async def story() -> int:
+        async with callboard.open_runtime(tmp_path / "data") as runtime:
+            topic = await runtime.create_topic("web", partitions=3)
+            await topic.publish_batch([b"%d" % number for number in range(500)])
+            count: int = reads(str(tmp_path / "data"), topic="web").count()
+            return count
+
+    assert trio.run(story) == 500
+
+
+def test_damage_fails_the_read_or_is_reported(reads: Any, recording: str, tmp_path: Path) -> None:
+    """Strictly the offsets are named; permissively each task writes what it passed over."""
+    path = min(Path(recording, "0").glob("*.log"))
+    whole = path.read_bytes()
+    path.write_bytes(whole[:5_000] + bytes([whole[5_000] ^ 1]) + whole[5_001:])
+    try:
+        with pytest.raises(Exception, match="offsets 0 to 99 are damaged"):
+            reads(recording).count()
+        report = tmp_path / "report"
+        frame = reads(recording, mode="permissive", report=str(report))
+        assert frame.count() == 2 * RECORDS - 100
+        (found,) = [json.loads(each.read_text()) for each in report.iterdir()]
+        assert (found["partition"], found["lost"]) == (0, [[0, 99]])
+    finally:
+        path.write_bytes(whole)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"mode": "hopeful"}, "mode is 'hopeful'"),
+        ({"mode": "permissive"}, "give it a folder"),
+        ({"columns": "colour"}, "no column 'colour'"),
+        ({"colour": "red"}, "no option 'colour'"),
+        ({"startOffset": "-1"}, "no number from 0"),
+        ({"from": "noon"}, "no instant"),
+        ({"partitions": "2"}, "no partition 2"),
+    ],
+)
+def test_an_option_that_cannot_be_is_refused(
+    reads: Any, recording: str, options: dict[str, str], words: str
+) -> None:
+    """Before any task runs."""
+    with pytest.raises(Exception, match=words):
+        reads(recording, **options).count()

@@ -147,7 +147,9 @@ class _Arrays:
         runs = self._columns.producers
         if runs is None:
             return pa.nulls(self._count, pa.from_numpy_dtype(kind))
-        parts: list[Any] = [np.full(run[0], run[column]) + (np.arange(run[0]) if column == 3 else 0) for run in runs]
+        parts: list[Any] = [
+            np.full(run[0], run[column]) + (np.arange(run[0]) if column == 3 else 0) for run in runs
+        ]
         missing = np.concatenate([np.full(run[0], not run[1]) for run in runs])
         return pa.array(np.concatenate(parts).astype(kind), mask=missing)
 

@@ -36,6 +36,8 @@ COMMANDS = {
     "group": "callboard.cli.topics:group",
     "peek": "callboard.cli.consume:peek",
     "publish": "callboard.cli.publish:publish",
+    "record": "callboard.cli.recording:record",
+    "recording": "callboard.cli.recording:recording",
     "repair": "callboard.cli.maintenance:repair",
     "simulate": "callboard.cli.simulate:simulate",
     "simulate-worker": "callboard.cli.simulate_worker:simulate_worker",

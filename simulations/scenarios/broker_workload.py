@@ -628,7 +628,9 @@ class BrokerWorkload:
                 settled &= partition.pending_bytes == 0 or not self.world.healed.is_set()
                 readers = self._read_to.get((partition.topic, partition.partition))
                 if readers and not partition.damages:
-                    settled &= min(readers.values()) >= self._stored(partition.topic, partition.partition)
+                    # What retention has dropped nobody reads any more.
+                    read_to = max(min(readers.values()), partition.start_offset)
+                    settled &= read_to >= self._stored(partition.topic, partition.partition)
                 settled &= partition.state in ("running", "full") or not self.world.healed.is_set()
                 if self.traffic.ordering == "key":
                     fenced = any(group.fenced for group in partition.groups)

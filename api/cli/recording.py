@@ -1,0 +1,309 @@
+"""`callboard recording` and `callboard record`: make recordings, look into them, cut and merge them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from datetime import datetime
+from functools import partial
+from typing import Any, Final
+
+import click
+from rich.table import Table
+
+from callboard.cli import exits
+from callboard.cli.files import folder_and_name
+from callboard.cli.group import run
+from callboard.cli.messages import record_to_json
+from callboard.cli.offline import OfflineDirectory
+from callboard.cli.options import bytes_of, directory_option, json_option, parse_start
+from callboard.cli.output import print_json, say, show, to_json
+from callboard.cli.streams import write_out
+from callboard.log.errors import InvalidArgument, RecordingInvalid
+from callboard.log.host.disk import HostDisk
+from callboard.log.offline.reader import LogReader
+from callboard.log.seams.disk import Incarnation
+from callboard.message import Record, from_us, to_us
+from callboard.recordings.copying import KeyFilter, Merged, Picked, Privacy, check_alike
+from callboard.recordings.manifest import Manifest
+from callboard.recordings.reader import LogBatches, Recording, Span, open_recording
+from callboard.recordings.writer import new_recording
+
+HEAD_RECORDS: Final = 10
+
+from_option = click.option("--from", "start", default=None, help="Records from this instant on.")
+to_option = click.option("--to", "stop", default=None, help="Records before this instant.")
+out_option = click.option("--out", required=True, help="The recording to make; nothing may have that name.")
+
+
+# -- places ------------------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def disk_at(folder: str, *, writable: bool = False) -> AsyncIterator[Incarnation]:
+    """Files below `folder`."""
+    disk = HostDisk(folder, read_only=not writable)
+    try:
+        yield await disk.incarnate("recording")
+    finally:
+        await disk.aclose()
+
+
+@asynccontextmanager
+async def recording_at(path: str) -> AsyncIterator[Recording]:
+    """The recording at `path`, to be read."""
+    folder, name = folder_and_name(path)
+    async with disk_at(folder) as files:
+        yield await open_recording(files, name)
+
+
+# -- one recording -----------------------------------------------------------------------------------------------------
+
+
+@click.group()
+def recording() -> None:
+    """Look into recordings; cut and merge them."""
+
+
+def summary(path: str, manifest: Manifest) -> dict[str, Any]:
+    """What `info --json` prints."""
+    first, last = manifest.first_time_us, manifest.last_time_us
+    return {
+        "recording": path,
+        "id": manifest.digest,
+        "records": manifest.records,
+        "payload_bytes": manifest.payload_bytes,
+        "partitions": len(manifest.partitions),
+        "segments": sum(len(row.segments) for row in manifest.partitions),
+        "size_bytes": sum(segment.size_bytes for row in manifest.partitions for segment in row.segments),
+        "keys": manifest.keys[0],
+        "keys_are_exact": manifest.keys[1],
+        "first_time": None if first is None else from_us(first).isoformat(),
+        "last_time": None if last is None else from_us(last).isoformat(),
+        "span_s": None if first is None or last is None else (last - first) / 1e6,
+        "is_ordered": all(row.is_ordered for row in manifest.partitions),
+        "source": dict(manifest.source),
+    }
+
+
+@recording.command()
+@click.argument("path", metavar="RECORDING")
+@json_option
+def info(path: str, as_json: bool) -> None:
+    """Show what a recording holds, by its manifest."""
+
+    async def work() -> Manifest:
+        async with recording_at(path) as opened:
+            return opened.manifest
+
+    manifest = run(work)
+    found = summary(path, manifest)
+    if as_json:
+        print_json(found)
+        return
+    table = Table("what", "", show_header=False)
+    for name, value in found.items():
+        if isinstance(value, dict):
+            for key, text in value.items():
+                table.add_row(f"{name}: {key}", text)
+        else:
+            table.add_row(name, f"{value:,}" if type(value) in (int, float) else str(value))
+    show(table)
+
+
+@recording.command()
+@click.argument("path", metavar="RECORDING")
+@json_option
+@click.pass_context
+def verify(context: click.Context, path: str, as_json: bool) -> None:
+    """Check every stored byte of a recording against its manifest. Exit code 4: something is wrong."""
+
+    async def work() -> list[str]:
+        try:
+            async with recording_at(path) as opened:
+                return [str(fault) for fault in await opened.faults()]
+        except RecordingInvalid as fault:
+            return [str(fault)]
+
+    faults = run(work)
+    if as_json:
+        print_json({"recording": path, "is_sound": not faults, "faults": faults})
+    else:
+        show(*(faults or [f"{path} is sound"]))
+    if faults:
+        context.exit(exits.DAMAGED)
+
+
+@recording.command()
+@click.argument("path", metavar="RECORDING")
+@click.option("--partition", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--max", "limit", type=click.IntRange(1, 100_000), default=HEAD_RECORDS, show_default=True)
+@json_option
+def head(path: str, partition: int, limit: int, as_json: bool) -> None:
+    """Print the first records of a partition."""
+
+    async def work() -> None:
+        left = limit
+        async with recording_at(path) as opened, aclosing(await opened.read(partition)) as batches:
+            async for columns in batches:
+                records = [Record(path, partition, columns, at) for at in range(min(left, columns.count))]
+                lines = [
+                    to_json(record_to_json(record)).encode() if as_json else record.value or b""
+                    for record in records
+                ]
+                await write_out(b"".join(line + b"\n" for line in lines))
+                left -= len(records)
+                if not left:
+                    return
+
+    run(work)
+
+
+# -- from recordings to recordings -------------------------------------------------------------------------------------
+
+
+def parse_span(start: str | None, stop: str | None) -> Span:
+    """The span between two instants, each perhaps left out."""
+    bounds: list[int | None] = []
+    for text in (start, stop):
+        place = None if text is None else parse_start(text)
+        if place is not None and not isinstance(place, datetime):
+            raise InvalidArgument(f"{text!r:.40} is no instant such as 2026-11-21T12:00:00+00:00.")
+        bounds.append(None if place is None else to_us(place))
+    return Span(*bounds)
+
+
+@recording.command()
+@click.argument("path", metavar="RECORDING")
+@out_option
+@from_option
+@to_option
+@click.option("--key", "keys", multiple=True, help="Only keys that match this pattern, such as 'user-*'.")
+def cut(path: str, out: str, start: str | None, stop: str | None, keys: tuple[str, ...]) -> None:
+    """Copy the part of a recording that lies in a span of time, or has certain keys."""
+    span, chosen = parse_span(start, stop), KeyFilter(keys) if keys else None
+    is_whole = span.is_open and chosen is None
+
+    async def work() -> None:
+        async with recording_at(path) as opened:
+            manifest = opened.manifest
+            source = dict(manifest.source) | {"cut_from": manifest.digest}
+            async with made_at(out, len(manifest.partitions), source) as writer:
+                for index in range(len(manifest.partitions)):
+                    whole = await opened.read(index, span=span)
+                    async with aclosing(whole if is_whole else Picked(whole, chosen)) as batches:
+                        async for columns in batches:
+                            await writer.append(index, columns)
+
+    run(work)
+    say(f"{out} holds the cut")
+
+
+@recording.command()
+@click.argument("paths", metavar="RECORDING...", nargs=-1, required=True)
+@out_option
+def merge(paths: tuple[str, ...], out: str) -> None:
+    """Merge recordings with equal numbers of partitions, each partition by time."""
+
+    async def work(opened: Sequence[Recording] = ()) -> None:
+        if len(opened) < len(paths):
+            async with recording_at(paths[len(opened)]) as following:
+                await work([*opened, following])
+            return
+        partitions = check_alike(opened)
+        source = {"merged_from": " ".join(each.manifest.digest for each in opened)}
+        async with made_at(out, partitions, source) as writer:
+            for index in range(partitions):
+                merged = Merged([await each.read(index) for each in opened])
+                async with aclosing(merged) as batches:
+                    async for columns in batches:
+                        await writer.append(index, columns)
+
+    run(work)
+    say(f"{out} holds {len(paths)} recordings")
+
+
+@asynccontextmanager
+async def made_at(out: str, partitions: int, source: dict[str, str]) -> AsyncIterator[Any]:
+    """A new recording at `out`."""
+    folder, name = folder_and_name(out)
+    async with disk_at(folder, writable=True) as files:
+        async with new_recording(files, name, partitions=partitions, source=source) as writer:
+            yield writer
+
+
+# -- from a topic ------------------------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("directory_argument", metavar="[DIR]", required=False)
+@click.option("--topic", required=True, help="The topic to copy.")
+@out_option
+@click.option("--from", "start", default="beginning", help="beginning, end, an offset or an instant.")
+@click.option("--to", "stop", default="end", help="end, an offset or an instant.")
+@click.option("--key", "keys", multiple=True, help="Only keys that match this pattern, such as 'user-*'.")
+@click.option("--hash-keys", "salt", default=None, help="Replace keys by hashes; the salt keeps them secret.")
+@click.option("--scrub-payloads", is_flag=True, help="Replace values, and those of headers, by zeros.")
+@directory_option
+def record(
+    directory_argument: str | None,
+    topic: str,
+    out: str,
+    start: str,
+    stop: str,
+    keys: tuple[str, ...],
+    salt: str | None,
+    scrub_payloads: bool,
+    directory: str,
+) -> None:
+    """Copy a topic into a recording. Another process may have the directory open, and is not disturbed.
+
+    An instant is compared with the time at which the log took a record.
+    """
+    if salt == "":
+        raise InvalidArgument(
+            "--hash-keys needs a salt: any text that others do not know. Nothing was written."
+        )
+    privacy = Privacy(salt=None if salt is None else bytes_of(salt), scrub_payloads=scrub_payloads)
+    chosen = KeyFilter(keys) if keys else None
+    places = parse_start(start), parse_start(stop)
+    run(partial(_record, directory_argument or directory, topic, out, places, chosen, privacy))
+
+
+async def _record(
+    directory: str,
+    topic_name: str,
+    out: str,
+    places: tuple[int | str | datetime, int | str | datetime],
+    keys: KeyFilter | None,
+    privacy: Privacy,
+) -> None:
+    async with OfflineDirectory(directory) as offline:
+        topic = await offline.topic(topic_name)
+        lost: list[str] = []
+        source = {"topic": topic_name}
+        async with made_at(out, topic.settings.partitions, source) as writer:
+            for index in range(topic.settings.partitions):
+                reader = await offline.reader(topic, index)
+                begin, end = [await _offset(reader, place) for place in places]
+
+                def note(first: int, last: int, index: int = index) -> None:
+                    lost.append(f"{topic_name}/{index}: {first} to {last}")
+
+                whole = LogBatches(reader, max(begin, reader.start_offset), end, note)
+                async with aclosing(whole if keys is None else Picked(whole, keys)) as batches:
+                    async for columns in batches:
+                        await writer.append(index, privacy.hide(columns))
+            if lost:
+                writer.source["lost"] = "; ".join(lost[:20])
+    for words in lost:
+        say(f"nothing can be read at these offsets, and the recording lacks them: {words}")
+    say(f"{out} holds topic {topic_name}")
+
+
+async def _offset(reader: LogReader, place: int | str | datetime) -> int:
+    if isinstance(place, datetime):
+        return await reader.offset_at(to_us(place))
+    if isinstance(place, int):
+        return min(max(place, reader.start_offset), reader.visible_end)
+    return reader.start_offset if place == "beginning" else reader.visible_end

@@ -1,0 +1,246 @@
+"""Reading a recording: its manifest, its records by partition, and a check of every byte.
+
+A recording is untrusted: before a record is read, its files must be there with the sizes that the manifest names. That
+their bytes are what it names, `faults` finds out; frames have checksums, so damage never passes for records.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Self
+
+import attrs
+
+from callboard.log.errors import InvalidArgument, RecordingInvalid
+from callboard.log.format.columns import Columns
+from callboard.log.limits import MIB
+from callboard.log.offline.reader import LogReader
+from callboard.log.seams.disk import Close, Incarnation, Open
+from callboard.log.segments.segment_file import segment_sizes
+from callboard.log.segments.small_files import read_whole
+from callboard.recordings.encoder import times_of
+from callboard.recordings.manifest import (
+    MANIFEST_BYTES_MAX,
+    MANIFEST_NAME,
+    Manifest,
+    PartitionRow,
+    decode_manifest,
+)
+
+READ_RECORDS: Final = 10_000
+READ_BYTES: Final = 1 * MIB
+VERIFY_BYTES: Final = 4 * MIB
+
+
+@attrs.frozen
+class Span:
+    """Records whose time lies in `[from_us, to_us)`, microseconds since 1970; None: no bound."""
+
+    from_us: int | None = None
+    to_us: int | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if self.from_us is not None and self.to_us is not None and self.from_us >= self.to_us:
+            raise InvalidArgument("the span of time is empty: its end is not after its beginning.")
+
+    @property
+    def is_open(self) -> bool:
+        """Whether every time lies in it."""
+        return self.from_us is None and self.to_us is None
+
+    def parts(self, columns: Columns) -> list[Columns]:
+        """What of the batch lies in the span, in order."""
+        if self.is_open:
+            return [columns]
+        low = self.from_us if self.from_us is not None else -(2**63)
+        high = self.to_us if self.to_us is not None else 2**63
+        parts: list[Columns] = []
+        start: int | None = None
+        for index, time_us in enumerate(times_of(columns)):
+            is_within = low <= time_us < high
+            if is_within and start is None:
+                start = index
+            elif not is_within and start is not None:
+                parts.append(columns.select(start, index))
+                start = None
+        if start is not None:
+            parts.append(columns.select(start, columns.count))
+        return parts
+
+
+EVER: Final = Span()
+
+
+class Batches(ABC):
+    """Batches, one after the other: `async for`. Whoever does not read to the end calls `aclose`."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    @abstractmethod
+    async def __anext__(self) -> Columns:
+        """The next batch, which has records. Raises `StopAsyncIteration` at the end."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Close the files."""
+
+
+class LogBatches(Batches):
+    """What a log holds in `[start, stop)`; of each batch what lies in `span`.
+
+    `lost(first, last)` is called for the offsets that cannot be read.
+    """
+
+    def __init__(
+        self,
+        reader: LogReader,
+        start: int,
+        stop: int,
+        lost: Callable[[int, int], object],
+        span: Span = EVER,
+    ) -> None:
+        self._reader = reader
+        self._offset = start
+        self._stop = stop
+        self._lost = lost
+        self._span = span
+        self._ready: deque[Columns] = deque()
+
+    async def __anext__(self) -> Columns:
+        while not self._ready:
+            if self._offset >= self._stop:
+                await self.aclose()
+                raise StopAsyncIteration
+            await self._read()
+        return self._ready.popleft()
+
+    async def aclose(self) -> None:
+        """Close the files."""
+        await self._reader.close()
+
+    async def _read(self) -> None:
+        records = min(READ_RECORDS, self._stop - self._offset)
+        reading = await self._reader.read(self._offset, max_records=records, max_bytes=READ_BYTES)
+        for first, last in reading.lost:
+            self._lost(first, min(last, self._stop - 1))
+        for columns in reading.batches:
+            if columns.last_offset >= self._stop:
+                columns = columns.select(0, columns.index_at(self._stop))
+            self._ready += [part for part in self._span.parts(columns) if part.count]
+        self._offset = reading.next_offset if reading.next_offset > self._offset else self._stop
+
+
+@attrs.frozen
+class Recording:
+    """A recording in `directory` of the disk; `open_recording` makes one."""
+
+    files: Incarnation
+    directory: str
+    manifest: Manifest
+
+    def check_partition(self, partition: int) -> PartitionRow:
+        """Its row of the manifest. Raises `InvalidArgument` when there is no such partition."""
+        count = len(self.manifest.partitions)
+        if not 0 <= partition < count:
+            raise InvalidArgument(
+                f"recording {self.directory} has no partition {partition}: they are 0 to {count - 1}."
+            )
+        return self.manifest.partitions[partition]
+
+    async def read(self, partition: int, *, start: int = 0, span: Span = EVER) -> Batches:
+        """The batches of a partition from the offset `start` on, in order; of each what lies in `span`.
+
+        A few MiB are in memory at a time. Raises `RecordingInvalid` where something is damaged or missing.
+        """
+        row = self.check_partition(partition)
+        reader = await LogReader.open(self.files, f"{self.directory}/{partition}")
+        if (reader.start_offset, reader.visible_end) != (0, row.records):
+            raise self._invalid(
+                f"partition {partition} holds offsets {reader.start_offset} to {reader.visible_end}, not 0 to"
+                f" {row.records} as the manifest says"
+            )
+
+        def lost(first: int, last: int) -> None:
+            raise self._invalid(f"offsets {first} to {last} of partition {partition} are damaged")
+
+        return LogBatches(reader, start, row.records if _overlaps(row, span) else start, lost, span)
+
+    async def faults(self) -> list[RecordingInvalid]:
+        """Compare every segment with the manifest: what is wrong, segment by segment."""
+        faults = []
+        for index, row in enumerate(self.manifest.partitions):
+            for segment in row.segments:
+                path = f"{self.directory}/{index}/{segment.name}"
+                if await self._sha256(path) != segment.sha256:
+                    faults.append(self._invalid(f"the bytes of {path} are not those that the manifest names"))
+        return faults
+
+    async def _sha256(self, path: str) -> str:
+        handle, state, position = self.files.handle(path), hashlib.sha256(), 0
+        await self.files.submit((Open(handle),))
+        try:
+            while data := await self.files.read(handle, position, VERIFY_BYTES):
+                state.update(data)
+                position += len(data)
+        finally:
+            await self.files.submit((Close(handle),))
+        return state.hexdigest()
+
+    def _invalid(self, why: str) -> RecordingInvalid:
+        return _invalid(self.directory, why)
+
+    async def check_files(self) -> None:
+        """Raise `RecordingInvalid` unless exactly the segments of the manifest are there, with its sizes."""
+        for index, row in enumerate(self.manifest.partitions):
+            directory = f"{self.directory}/{index}"
+            found = segment_sizes(await self.files.list(directory))
+            for segment in row.segments:
+                size_bytes = found.pop(segment.base_offset, None)
+                if size_bytes is None:
+                    raise self._invalid(f"{directory}/{segment.name} is missing")
+                if size_bytes != segment.size_bytes:
+                    raise self._invalid(
+                        f"{directory}/{segment.name} has {size_bytes} bytes, not {segment.size_bytes}"
+                    )
+            if found:
+                raise self._invalid(f"{directory} holds a segment at offset {min(found)} that is none of it")
+
+
+def _overlaps(row: PartitionRow, span: Span) -> bool:
+    return (span.from_us is None or row.last_time_us is None or row.last_time_us >= span.from_us) and (
+        span.to_us is None or row.first_time_us is None or row.first_time_us < span.to_us
+    )
+
+
+def _invalid(path: str, why: str) -> RecordingInvalid:
+    return RecordingInvalid(
+        f"recording {path} is not whole: {why}. Take another copy of it, or make it again.", path=path
+    )
+
+
+async def open_recording(files: Incarnation, directory: str) -> Recording:
+    """The recording in `directory`, a name in the root of the disk.
+
+    Raises `RecordingInvalid` when there is none, or a file is missing or has another size than the manifest says;
+    `FormatTooNew`.
+    """
+    path = f"{directory}/{MANIFEST_NAME}"
+    sizes = {entry.name: entry.size_bytes for entry in await files.list(directory)}
+    if sizes.get(MANIFEST_NAME, 0) > MANIFEST_BYTES_MAX:
+        raise RecordingInvalid(
+            f"{path} is larger than {MANIFEST_BYTES_MAX} bytes: it is no manifest.", path=path
+        )
+    data = await read_whole(files, path)
+    if data is None:
+        raise RecordingInvalid(
+            f"{directory} is no recording: it has no {MANIFEST_NAME}. If a command that was to make it was interrupted,"
+            " run that again.",
+            path=directory,
+        )
+    recording = Recording(files, directory, decode_manifest(data, path))
+    await recording.check_files()
+    return recording

@@ -45,7 +45,7 @@ svg { width: 100%; height: auto; display: block; } svg text { font: 11px system-
 """
 
 
-class Shape(enum.Enum):
+class SeriesStyle(enum.Enum):
     """How a series is drawn."""
 
     LINE = "line"
@@ -60,7 +60,7 @@ class Series:
 
     name: str
     points: Sequence[tuple[float, float]]
-    shape: Shape = Shape.LINE
+    style: SeriesStyle = SeriesStyle.LINE
 
 
 @attrs.frozen
@@ -100,9 +100,9 @@ class _Scale:
             )
             step = max(1, math.ceil(len(decades) / TICKS))
             return [10.0**decade for decade in decades[::step]]
-        step = _round_step((self.high - self.low) / TICKS)
-        first = math.ceil(self.low / step - 1e-9)
-        return [number * step for number in range(first, math.floor(self.high / step + 1e-9) + 1)]
+        width = _round_step((self.high - self.low) / TICKS)
+        first = math.ceil(self.low / width - 1e-9)
+        return [number * width for number in range(first, math.floor(self.high / width + 1e-9) + 1)]
 
     def text(self, tick: float) -> str:
         return (self.axis.write or short_number)(tick)
@@ -132,11 +132,11 @@ def plot(series: Sequence[Series], x: Axis, y: Axis, *, title: str) -> str:
         return f'{head}<text x="{WIDTH // 2}" y="{HEIGHT // 2}" text-anchor="middle">nothing to show</text></svg>'
     places = [point[0] for each in shown for point in each.points]
     if not x.is_log:
-        half = max((_bar_width(each) / 2 for each in shown if each.shape is Shape.BARS), default=0.0)
+        half = max((_bar_width(each) / 2 for each in shown if each.style is SeriesStyle.BARS), default=0.0)
         places += [min(places) - half, max(places) + half]
     across = _scale(x, places, LEFT, WIDTH - RIGHT)
     up = _scale(
-        attrs.evolve(y, has_floor=not y.is_log or any(each.shape is Shape.BARS for each in shown)),
+        attrs.evolve(y, has_floor=not y.is_log or any(each.style is SeriesStyle.BARS for each in shown)),
         [point[1] for each in shown for point in each.points],
         HEIGHT - BOTTOM,
         TOP,
@@ -220,7 +220,7 @@ def _axes(x: _Scale, y: _Scale) -> list[str]:
 def _drawn(series: Series, number: int, x: _Scale, y: _Scale) -> list[str]:
     base = HEIGHT - BOTTOM
     colour = number % 2
-    if series.shape is Shape.BARS:
+    if series.style is SeriesStyle.BARS:
         first = series.points[0][0]
         width = max(0.8 * (x(first + _bar_width(series)) - x(first)), 1)
         return [
@@ -228,7 +228,7 @@ def _drawn(series: Series, number: int, x: _Scale, y: _Scale) -> list[str]:
             f' height="{max(base - y(two), 0.5):.1f}"/>'
             for one, two in series.points
         ]
-    if series.shape is Shape.LINE:
+    if series.style is SeriesStyle.LINE:
         path = "L".join(f"{x(one):.1f} {y(two):.1f}" for one, two in series.points)
         return [f'<path class="line series{colour}" d="M{path}"/>']
     steps = [f"M{x(series.points[0][0]):.1f} {y(series.points[0][1]):.1f}"]

@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import Final
 
 from callboard.message import from_us
-from callboard.simulations.workload.plots import STYLE, Axis, Series, Shape, plot
+from callboard.simulations.workload.plots import STYLE, Axis, Series, SeriesStyle, plot
 from callboard.simulations.workload.profile_format import (
     SECOND_US,
     Histogram,
@@ -100,7 +100,7 @@ def rate_plot(profiles: Named) -> str:
         ]
         if points:
             points.append((max(profile.span_us / SECOND_US, 1) / unit_s, points[-1][1]))
-        series.append(Series(name, points, Shape.STEPS))
+        series.append(Series(name, points, SeriesStyle.STEPS))
     return plot(series, Axis(f"{unit} from the start"), Axis("events per second"), title="Rate over time")
 
 
@@ -112,8 +112,8 @@ def _bucket_seconds(profile: WorkloadProfile, number: int) -> float:
 
 def burst_plot(profiles: Named) -> str:
     """How many seconds have so many events."""
-    shape = Shape.BARS if len(profiles) == 1 and len(profiles[0][1].burst) <= 80 else Shape.LINE
-    series = [Series(name, profile.burst, shape) for name, profile in profiles]
+    style = SeriesStyle.BARS if len(profiles) == 1 and len(profiles[0][1].burst) <= 80 else SeriesStyle.LINE
+    series = [Series(name, profile.burst, style) for name, profile in profiles]
     return plot(series, Axis("events in one second"), Axis("seconds", is_log=True), title="Events per second")
 
 
@@ -145,12 +145,14 @@ def key_plot(profiles: Named) -> str:
 
 def value_plot(profiles: Named) -> str:
     """Sizes of values."""
-    shape = Shape.BARS if len(profiles) == 1 and len(profiles[0][1].value_bytes) <= 80 else Shape.LINE
+    style = (
+        SeriesStyle.BARS if len(profiles) == 1 and len(profiles[0][1].value_bytes) <= 80 else SeriesStyle.LINE
+    )
     series = [
         Series(
             name,
             [((size + 0.5) * profile.value_bin_bytes, many) for size, many in profile.value_bytes],
-            shape,
+            style,
         )
         for name, profile in profiles
     ]
@@ -158,9 +160,9 @@ def value_plot(profiles: Named) -> str:
 
 
 def _class_plot(histograms: Sequence[tuple[str, Histogram]], title: str) -> str:
-    shape = Shape.BARS if len(histograms) == 1 else Shape.LINE
+    style = SeriesStyle.BARS if len(histograms) == 1 else SeriesStyle.LINE
     series = [
-        Series(name, [(float(what), many) for what, many in pairs], shape) for name, pairs in histograms
+        Series(name, [(float(what), many) for what, many in pairs], style) for name, pairs in histograms
     ]
     x = Axis("time (0 is at one instant)", write=_class_text, ticks=(0, *_CLASS_TEXTS))
     return plot(series, x, Axis("pairs of events"), title=title)
@@ -180,26 +182,30 @@ def _hours_plot(profile: WorkloadProfile) -> str:
     points = [(float(hour), events[hour] / seconds[hour]) for hour in range(24) if seconds[hour]]
     x = Axis("hour", ticks=tuple(range(0, 24, 2)), write=lambda hour: f"{hour:.0f}")
     return plot(
-        [Series("rate", points, Shape.BARS)], x, Axis("events per second"), title="Rate by hour of day"
+        [Series("rate", points, SeriesStyle.BARS)], x, Axis("events per second"), title="Rate by hour of day"
     )
 
 
 def _session_events_plot(profile: WorkloadProfile) -> str:
     points = [(float(what), many) for what, many in profile.session_events]
     x = Axis("events", write=lambda what: f"{2 ** max(int(what) - 1, 0):,}", ticks=tuple(range(1, 65, 2)))
-    return plot([Series("sessions", points, Shape.BARS)], x, Axis("sessions"), title="Events of sessions")
+    return plot(
+        [Series("sessions", points, SeriesStyle.BARS)], x, Axis("sessions"), title="Events of sessions"
+    )
 
 
 def _session_length_plot(profile: WorkloadProfile) -> str:
     points = [(float(what), many) for what, many in profile.session_log2_us]
     x = Axis("time (0 is one event, or at one instant)", write=_class_text, ticks=(0, *_CLASS_TEXTS))
-    return plot([Series("sessions", points, Shape.BARS)], x, Axis("sessions"), title="Length of sessions")
+    return plot(
+        [Series("sessions", points, SeriesStyle.BARS)], x, Axis("sessions"), title="Length of sessions"
+    )
 
 
 def _key_bytes_plot(profile: WorkloadProfile) -> str:
-    shape = Shape.BARS if len(profile.key_bytes) <= 80 else Shape.LINE
+    style = SeriesStyle.BARS if len(profile.key_bytes) <= 80 else SeriesStyle.LINE
     return plot(
-        [Series("keys", profile.key_bytes, shape)], Axis("bytes"), Axis("keys"), title="Sizes of keys"
+        [Series("keys", profile.key_bytes, style)], Axis("bytes"), Axis("keys"), title="Sizes of keys"
     )
 
 

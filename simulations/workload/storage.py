@@ -18,6 +18,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from urllib.parse import unquote
 
 import attrs
 
@@ -412,6 +413,7 @@ def _damaged(path: str, why: str) -> RecordingInvalid:
 # -- errors of tasks
 
 _OURS = re.compile(r"callboard\.log\.errors\.(\w+): (.+)")
+_UNREAD = re.compile(r"FAILED_READ_FILE\S* Encountered error while reading file (\S+?)\.? ")
 _NO_SPACE = "No space left on device"
 
 
@@ -429,6 +431,12 @@ def told_errors() -> Iterator[None]:
         kind = getattr(errors, ours[1], None) if ours is not None else None
         if ours is not None and isinstance(kind, type) and issubclass(kind, CallboardError):
             raise kind(ours[2]) from error
+        unread = _UNREAD.search(text)
+        if unread is not None:
+            raise InvalidArgument(
+                f"{unquote(unread[1]).removeprefix('file:')} cannot be read: it is not what its name or its --format"
+                " says, or it is damaged. Check the file."
+            ) from error
         if _NO_SPACE in text:
             raise StorageError(
                 "a task could not write: no space is left. Nothing of the result is left. Free space, also where"

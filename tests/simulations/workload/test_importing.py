@@ -143,14 +143,14 @@ def test_bad_and_late_lines_are_accounted_for(spark: Any, tmp_path: pathlib.Path
 @pytest.mark.parametrize(
     ("name", "content", "options"),
     [
-        ("t.csv", b'\xef\xbb\xbfwhen,who,what\r\n3,ann,"a,b"\r\n5,bob,c\r\n', {"time": "when"}),
-        ("t.tsv", b"when\twho\twhat\n3\tann\ta,b\n5\tbob\tc\n", {"time": "when"}),
+        ("t.csv", b'\xef\xbb\xbfwhen,who,what\r\n13,ann,"a,b"\r\n15,bob,c\r\n', {"time": "when"}),
+        ("t.tsv", b"when\twho\twhat\n13\tann\ta,b\n15\tbob\tc\n", {"time": "when"}),
         (
             "t.jsonl",
-            b'{"when":3,"who":"ann","what":"a,b"}\n{"when":5.0,"who":"bob","what":"c"}\n',
+            b'{"when":13,"who":"ann","what":"a,b"}\n{"when":15.0,"who":"bob","what":"c"}\n',
             {"time": "when"},
         ),
-        ("n.csv", b'3,ann,"a,b"\n5,bob,c\n', {"time": "1", "key": "2", "value": "3"}),
+        ("n.csv", b'13,ann,"a,b"\n15,bob,c\n', {"time": "1", "key": "2", "value": "3"}),
     ],
 )
 def test_columns_are_named(
@@ -162,7 +162,7 @@ def test_columns_are_named(
     columns = LineColumns(**({"key": "who", "value": "what"} | options))
     report = import_traffic(spark, [str(tmp_path / f"{name}.gz")], str(tmp_path / "out"), columns=columns)
     assert report.bad == 0
-    assert rows_of(spark, tmp_path / "out") == [(3_000_000, b"ann", b"a,b"), (5_000_000, b"bob", b"c")]
+    assert rows_of(spark, tmp_path / "out") == [(13_000_000, b"ann", b"a,b"), (15_000_000, b"bob", b"c")]
 
 
 def test_parquet_is_imported(spark: Any, tmp_path: pathlib.Path) -> None:
@@ -208,7 +208,9 @@ def test_what_cannot_be_imported_is_told(
     )
     assert "Correct --partitions" in refuse(spark, tmp_path, [azure_code], partitions=0)
     assert "Give --window" in refuse(spark, tmp_path, [azure_code], window_s=float("nan"))
-    assert "not Parquet" in refuse(spark, tmp_path, [tmp_path / "broken.parquet"])
+    (tmp_path / "broken.log.gz").write_bytes(gzip.compress(LINE % (b"h", 1, 1) * 500)[:-20])
+    assert "broken.parquet cannot be read" in refuse(spark, tmp_path, [tmp_path / "broken.parquet"])
+    assert "broken.log.gz cannot be read" in refuse(spark, tmp_path, [tmp_path / "broken.log.gz"])
     (tmp_path / "refused").mkdir()
     assert "is there already" in refuse(spark, tmp_path, [azure_code])
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import attrs
 import pytest
 
-from callboard.simulations.workload.plots import POINTS_MAX, Axis, Series, Shape, plot
+from callboard.simulations.workload.plots import POINTS_MAX, Axis, Series, SeriesStyle, plot
 from callboard.simulations.workload.profile_format import profile_from_json
 from callboard.simulations.workload.report import key_plot, profile_page, rate_plot
 
@@ -60,7 +60,7 @@ def test_two_profiles_share_a_plot(small_profile_text: str) -> None:
         assert {"a<b", "c"} <= set(texts)
 
 
-@pytest.mark.parametrize("shape", list(Shape))
+@pytest.mark.parametrize("style", list(SeriesStyle))
 @pytest.mark.parametrize("is_log", [False, True])
 @pytest.mark.parametrize(
     "points",
@@ -73,9 +73,11 @@ def test_two_profiles_share_a_plot(small_profile_text: str) -> None:
         [(number, number % 7) for number in range(9_999)],
     ],
 )
-def test_every_series_can_be_drawn(points: list[tuple[float, float]], is_log: bool, shape: Shape) -> None:
+def test_every_series_can_be_drawn(
+    points: list[tuple[float, float]], is_log: bool, style: SeriesStyle
+) -> None:
     """No points, one point, flat and steep ones, and very many: the drawing is well-formed and of bounded size."""
-    text = plot([Series("s", points, shape)], Axis("x", is_log), Axis("y", is_log), title="t")
+    text = plot([Series("s", points, style)], Axis("x", is_log), Axis("y", is_log), title="t")
     ElementTree.fromstring(text)
     assert "nan" not in text.lower().replace("<", " ").split()
     assert len(text) < 130 * POINTS_MAX

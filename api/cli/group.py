@@ -45,6 +45,7 @@ COMMANDS = {
     "topic": "callboard.cli.topics:topic",
     "tree": "callboard.cli.inspect:tree",
     "verify": "callboard.cli.maintenance:verify",
+    "workload": "callboard.cli.workload:workload",
 }
 T = TypeVar("T")
 HIDDEN = frozenset({"demo-child", "simulate-worker"})

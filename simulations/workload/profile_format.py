@@ -66,6 +66,7 @@ KEY_TOP_MAX: Final = 2_000
 EVENTS_MAX: Final = 2**53 - 1
 TIME_US_MAX: Final = 253_402_300_799_999_999
 """The last microsecond of the year 9999."""
+TIME_US_MIN: Final = -(2**62)
 LOG2_CLASS_MAX: Final = 64
 KEY_BYTES_MAX: Final = 64 * 1024
 VALUE_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -286,7 +287,7 @@ _EVENTS = _count(0, EVENTS_MAX)
 _CLASSES = _histogram(0, LOG2_CLASS_MAX)
 _READERS: Final[dict[str, Callable[[Any], Any]]] = {
     "events": _EVENTS,
-    "start_us": _count(0, TIME_US_MAX),
+    "start_us": _count(TIME_US_MIN, TIME_US_MAX),
     "span_us": _count(0, TIME_US_MAX),
     "time_step_us": _step,
     "bucket_us": _count(SECOND_US, TIME_US_MAX),

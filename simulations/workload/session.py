@@ -55,7 +55,7 @@ def open_session(master: str | None = None, *, memory: str = "1g") -> Iterator[S
             f"Spark could not be started at {master or MASTER}: {str(error).strip().splitlines()[0]:.200}. Check"
             " --master, and that `java -version` says 17 or later."
         ) from error
-    session.sparkContext.setLogLevel("ERROR")
+    session.sparkContext.setLogLevel("FATAL")
     try:
         yield session
     finally:
@@ -63,6 +63,7 @@ def open_session(master: str | None = None, *, memory: str = "1g") -> Iterator[S
 
 
 _SETTINGS: Final = {
+    "spark.log.level": "FATAL",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",

@@ -1,11 +1,17 @@
-"""A small profile that holds: eight events, three keys, 1.5 seconds beyond one minute."""
+"""A session of Spark, the recorded traffic, and a small profile: eight events, three keys, a minute and 1.5 seconds."""
 
 from __future__ import annotations
 
 import json
+import os
+import pathlib
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
+from callboard.log.errors import InvalidArgument
+from callboard.simulations.workload.session import check_spark, open_session
 
 
 @pytest.fixture
@@ -43,3 +49,29 @@ def small_profile() -> dict[str, Any]:
 def small_profile_text(small_profile: dict[str, Any]) -> str:
     """The same as text."""
     return json.dumps(small_profile)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """One session for all tests of the process; where PySpark or Java is missing, a failure in CI, else a skip."""
+    try:
+        check_spark()
+    except InvalidArgument as error:
+        if os.environ.get("CI") == "true":
+            pytest.fail(str(error))
+        pytest.skip(str(error))
+    with open_session("local[2]") as session:
+        session.conf.set("spark.sql.shuffle.partitions", "2")
+        yield session
+
+
+@pytest.fixture(scope="session")
+def azure_code(nasa_log: pathlib.Path) -> pathlib.Path:
+    """A trace of inference requests, beside the web server's log."""
+    return nasa_log.parents[1] / "azure-llm" / "AzureLLMInferenceTrace_code.csv"
+
+
+@pytest.fixture(scope="session")
+def azure_conv(azure_code: pathlib.Path) -> pathlib.Path:
+    """Another one."""
+    return azure_code.with_name("AzureLLMInferenceTrace_conv.csv")

@@ -1,0 +1,212 @@
+"""`callboard workload`: raw traffic becomes a recording, and a recording a profile. These jobs run on Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import attrs
+import click
+from rich.table import Table
+
+from callboard.cli import files
+from callboard.cli.options import json_option
+from callboard.cli.output import print_json, progress, show
+from callboard.log.errors import InvalidArgument
+from callboard.message import from_us
+from callboard.recordings.lines import LineColumns
+from callboard.recordings.reading import Format
+from callboard.recordings.times import TimeFormat
+from callboard.simulations.workload.importing import PARQUET, WINDOW_S, ImportReport, import_traffic
+from callboard.simulations.workload.measuring import measure_rows
+from callboard.simulations.workload.profile_format import SECOND_US, WorkloadProfile
+from callboard.simulations.workload.session import open_session
+from callboard.simulations.workload.storage import recording_rows, told_errors
+
+FORMATS = [*(form.value for form in Format), PARQUET]
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def spark_options(command: F) -> F:
+    """The options of every job."""
+    command = click.option(
+        "--driver-memory",
+        "memory",
+        default="1g",
+        show_default=True,
+        metavar="SIZE",
+        help="Memory of Spark's driver, where this command starts it.",
+    )(command)
+    return click.option(
+        "--master",
+        metavar="URL",
+        help="Spark's master, for example spark://host:7077.  [default: local[*], or that of spark-submit]",
+    )(command)
+
+
+@click.group()
+def workload() -> None:
+    """Turn raw traffic into recordings, and recordings into profiles, with Spark.
+
+    Needs `pip install 'callboard[spark]'` and Java 17 or later.
+    """
+
+
+@workload.command("import")
+@click.argument("sources", nargs=-1, required=True, metavar="FILE...")
+@click.option("--out", required=True, metavar="RECORDING", help="The recording to make; it must not exist.")
+@click.option("--format", "form", type=click.Choice(FORMATS), help="What the files are.  [default: detected]")
+@click.option("--time-column", metavar="NAME", help="The column, or JSON field, that holds the time.")
+@click.option("--key-column", metavar="NAME", help="The column that holds the key.")
+@click.option(
+    "--value-column", metavar="NAME", help="The column that is the value.  [default: the whole line]"
+)
+@click.option(
+    "--time-format",
+    type=click.Choice([form.value for form in TimeFormat]),
+    default=TimeFormat.AUTO.value,
+    show_default=True,
+    help="How times are written.",
+)
+@click.option("--partitions", default=1, show_default=True, help="Partitions of the recording.")
+@click.option(
+    "--window",
+    "window_s",
+    type=float,
+    default=WINDOW_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="Lines that are late by no more than this are sorted to their place.",
+)
+@click.option("--strict", "is_strict", is_flag=True, help="Fail when any line is bad or late.")
+@click.option(
+    "--bad", metavar="FILE", help="Where lines that are kept aside go.  [default: RECORDING.bad.jsonl]"
+)
+@spark_options
+@json_option
+def import_command(
+    sources: tuple[str, ...],
+    out: str,
+    form: str | None,
+    time_column: str | None,
+    key_column: str | None,
+    value_column: str | None,
+    time_format: str,
+    partitions: int,
+    window_s: float,
+    is_strict: bool,
+    bad: str | None,
+    master: str | None,
+    memory: str,
+    as_json: bool,
+) -> None:
+    """Make a recording of access logs, JSON lines, CSV, TSV or Parquet.
+
+    FILE is a file (gzip or plain), a folder, or a pattern. Lines that cannot be read are kept aside with the reason.
+    """
+    columns = LineColumns(time_column, key_column, value_column, TimeFormat(time_format))
+    with progress("importing", quiet=as_json), open_session(master, memory=memory) as session:
+        report = import_traffic(
+            session,
+            sources,
+            out.rstrip("/"),
+            form=form,
+            columns=columns,
+            partitions=partitions,
+            window_s=window_s,
+            is_strict=is_strict,
+            bad=bad,
+        )
+    if as_json:
+        print_json(attrs.asdict(report))
+    else:
+        show(_import_table(report, out))
+
+
+def _import_table(report: ImportReport, out: str) -> Table:
+    table = _table(f"recording {out}")
+    table.add_row("lines", f"{report.lines:,} in {report.files} files ({report.format})")
+    table.add_row("records", f"{report.records:,}")
+    late = f"{report.late:,}"
+    if report.late:
+        late += f" (sorted; the latest line by {report.latest_late_us / SECOND_US:g} s)"
+    table.add_row("of these late", late)
+    table.add_row("bad", f"{report.bad:,}")
+    table.add_row("later than the window", f"{report.too_late:,}")
+    table.add_row("empty lines and headers", f"{report.skipped:,}")
+    if report.not_utf8:
+        table.add_row("not UTF-8", f"{report.not_utf8:,} (bytes are kept as they are)")
+    if report.empty_files:
+        table.add_row("empty files", f"{report.empty_files:,}")
+    if report.kept_aside is not None:
+        table.add_row("kept aside in", report.kept_aside)
+    table.add_row("digest", report.digest)
+    return table
+
+
+@workload.command()
+@click.argument("recording")
+@click.option("--out", required=True, metavar="PROFILE.json", help="The profile to write.")
+@click.option("--report", "report_path", metavar="HTML", help="Write a page with plots, too.")
+@click.option(
+    "--bucket",
+    "bucket_s",
+    type=click.IntRange(min=1),
+    metavar="SECONDS",
+    help="The length of a bucket of time.  [default: 300, or longer for recordings of more than a week]",
+)
+@spark_options
+@json_option
+def profile(
+    recording: str,
+    out: str,
+    report_path: str | None,
+    bucket_s: int | None,
+    master: str | None,
+    memory: str,
+    as_json: bool,
+) -> None:
+    """Measure a recording: its rates, bursts, keys and sizes, as a small file of integers."""
+    for path in filter(None, (out, report_path)):
+        files.check_target(path)
+    if report_path is not None and report_path == out:
+        raise InvalidArgument("the profile and the report are one file. Name two.")
+    with progress("measuring", quiet=as_json), open_session(master, memory=memory) as session, told_errors():
+        rows, manifest = recording_rows(session, recording)
+        found = measure_rows(
+            rows,
+            bucket_us=None if bucket_s is None else bucket_s * SECOND_US,
+            partitions=len(manifest.partitions),
+            recording=manifest.digest,
+        )
+    files.write_whole(out, found.to_json().encode())
+    if report_path is not None:
+        from callboard.simulations.workload.report import profile_page
+
+        files.write_whole(report_path, profile_page(found, title=f"Profile of {recording}").encode())
+    if as_json:
+        print_json({"events": found.events, "out": out, "report": report_path, "recording": found.recording})
+    else:
+        show(_profile_table(found, out))
+
+
+def _profile_table(found: WorkloadProfile, out: str) -> Table:
+    table = _table(f"profile {out}")
+    table.add_row("events", f"{found.events:,}")
+    if found.events:
+        table.add_row("from", from_us(found.start_us).isoformat())
+        table.add_row("to", from_us(found.start_us + found.span_us).isoformat())
+        table.add_row(
+            "mean rate", f"{found.events * SECOND_US / max(found.span_us, SECOND_US):.3g} per second"
+        )
+        table.add_row("busiest second", f"{found.burst[-1][0]:,}")
+        table.add_row("keys", f"{found.distinct_keys:,}")
+        table.add_row("mean value", f"{found.value_total_bytes / found.events:.0f} B")
+    return table
+
+
+def _table(title: str) -> Table:
+    table = Table(title=title, show_header=False, title_justify="left")
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    return table

@@ -1,0 +1,254 @@
+"""Lines of raw traffic become rows in Spark's tasks, by the parsers of `callboard.recordings`.
+
+Vocabulary
+----------
+block     what one task reads of a file at a time: lines from one position on. A file has one or several
+line      numbered within its block from 1; with the lines of the blocks before it, its number in the file
+kind      of a row: an event, a bad line, or the tally of a block
+ahead_us  the latest time of an event before this one in its block: what is earlier than that is *late*
+
+A block that is not its file's first gets the file's first line told, which may be a header.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote, urlsplit
+
+import attrs
+
+from callboard.log.limits import KEY_BYTES_MAX, MESSAGE_BYTES_DEFAULT
+from callboard.recordings.event import Event
+from callboard.recordings.lines import BadLine, LineColumns, Parse
+from callboard.recordings.reading import LINE_BYTES_MAX, Format, bare_line, parser_of
+from callboard.recordings.times import parse_time
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+EVENT: Final = 0
+BAD: Final = 1
+TALLY: Final = 2
+
+COLUMNS: Final = (
+    "kind int, file int, block bigint, line bigint, timestamp bigint, ahead_us bigint, partition int, key binary,"
+    " value binary, reason string, events bigint, bad bigint, skipped bigint, not_utf8 bigint"
+)
+"""Of the rows made here. An event has `partition` when it has a key. A tally: `line` lines, `timestamp` the latest."""
+
+
+@attrs.frozen
+class InputFile:
+    """A file to import: its number, and its first line, when its format has a header."""
+
+    index: int
+    first_line: bytes | None
+
+
+@attrs.frozen
+class Parsing:
+    """What every task needs to know."""
+
+    form: Format | None
+    """None: the rows have columns `time`, `key` and `value` already (Parquet)."""
+    columns: LineColumns
+    partitions: int
+    files: Mapping[str, InputFile]
+    """By path, as `path_of` writes it."""
+
+
+@lru_cache(maxsize=1024)
+def path_of(address: str) -> str:
+    """The path of a file as Spark addresses it (`file:/a%20b`): for people, and the same in all spellings."""
+    parts = urlsplit(address)
+    path = unquote(parts.path)
+    return path if parts.scheme in ("", "file") else f"{parts.scheme}://{parts.netloc}{path}"
+
+
+@attrs.define
+class _Block:
+    """One block on its way."""
+
+    file: int
+    start: int
+    parse: Parse
+    lines: int = 0
+    events: int = 0
+    bad: int = 0
+    skipped: int = 0
+    not_utf8: int = 0
+    latest_us: int | None = None
+
+
+_NO_COUNTS = (None, None, None, None)
+
+
+class _Rows:
+    """Rows that wait to become a batch."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[Any, ...]] = []
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def event(self, block: _Block, event: Event, partitions: int) -> None:
+        partition = None if event.key is None else zlib.crc32(event.key) % partitions
+        place = (block.file, block.start, block.lines)
+        self._rows.append(
+            (
+                EVENT,
+                *place,
+                event.time_us,
+                block.latest_us,
+                partition,
+                event.key,
+                event.value,
+                None,
+                *_NO_COUNTS,
+            )
+        )
+
+    def bad(self, block: _Block, line: bytes, reason: str) -> None:
+        place = (block.file, block.start, block.lines)
+        kept = line[: LINE_BYTES_MAX + 1]
+        self._rows.append((BAD, *place, None, None, None, None, kept, reason, *_NO_COUNTS))
+
+    def tally(self, block: _Block) -> None:
+        place = (block.file, block.start, block.lines)
+        counts = (block.events, block.bad, block.skipped, block.not_utf8)
+        self._rows.append((TALLY, *place, block.latest_us, None, None, None, None, None, *counts))
+
+    def take(self) -> pa.RecordBatch:
+        """The batch of all rows."""
+        import pyarrow as pa
+
+        columns = list(zip(*self._rows, strict=True)) if self._rows else [()] * len(_types())
+        self._rows = []
+        arrays = [pa.array(column, kind) for column, kind in zip(columns, _types().values(), strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, names=list(_types()))
+
+
+@lru_cache(maxsize=1)
+def _types() -> dict[str, Any]:
+    import pyarrow as pa
+
+    kinds = {"int": pa.int32(), "bigint": pa.int64(), "binary": pa.binary(), "string": pa.string()}
+    return {name: kinds[kind] for name, kind in (column.split() for column in COLUMNS.split(","))}
+
+
+def parse_lines(parsing: Parsing, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """In a task: rows of `path`, `block` and `line` (bytes), the lines of a block in order."""
+    block: _Block | None = None
+    place: tuple[str, int] | None = None
+    rows = _Rows()
+    for batch in batches:
+        columns = (batch.column(name).to_pylist() for name in ("path", "block", "line"))
+        for path, start, raw in zip(*columns, strict=True):
+            if place != (path, start):
+                if block is not None:
+                    rows.tally(block)
+                place = (path, start)
+                block = _new_block(parsing, path, start)
+            if block is not None:
+                _parse_line(parsing, block, raw, rows)
+        if len(rows):
+            yield rows.take()
+    if block is not None:
+        rows.tally(block)
+        yield rows.take()
+
+
+def _new_block(parsing: Parsing, path: str, start: int) -> _Block:
+    found = parsing.files[path_of(path)]
+    if parsing.form is None:
+        return _Block(found.index, start, _no_parse)
+    parse = parser_of(parsing.form, parsing.columns)
+    if start and found.first_line is not None:
+        parse(found.first_line)
+    return _Block(found.index, start, parse)
+
+
+def _no_parse(line: bytes) -> None:
+    return None
+
+
+def _parse_line(parsing: Parsing, block: _Block, raw: bytes, rows: _Rows) -> None:
+    block.lines += 1
+    line = bare_line(raw)
+    if not line.isascii() and not _is_utf8(line):
+        block.not_utf8 += 1
+    if not line:
+        block.skipped += 1
+        return
+    try:
+        if len(raw) > LINE_BYTES_MAX:
+            raise BadLine(f"longer than {LINE_BYTES_MAX} bytes")
+        event = block.parse(line)
+    except BadLine as error:
+        block.bad += 1
+        rows.bad(block, line, str(error))
+        return
+    if event is None:
+        block.skipped += 1
+    else:
+        _add(parsing, block, event, rows)
+
+
+def _add(parsing: Parsing, block: _Block, event: Event, rows: _Rows) -> None:
+    block.events += 1
+    rows.event(block, event, parsing.partitions)
+    block.latest_us = event.time_us if block.latest_us is None else max(block.latest_us, event.time_us)
+
+
+def _is_utf8(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def parse_columns(parsing: Parsing, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """In a task: rows of `path`, `line` (its number in the file), `time` (text), `key` and `value` (bytes)."""
+    block: _Block | None = None
+    place = ""
+    rows = _Rows()
+    for batch in batches:
+        columns = (batch.column(name).to_pylist() for name in ("path", "line", "time", "key", "value"))
+        for path, number, time, key, value in zip(*columns, strict=True):
+            if block is None or place != path or number != block.lines + 1:
+                if block is not None:
+                    rows.tally(block)
+                place, block = path, _new_block(parsing, path, number)
+            block.lines = number
+            try:
+                event = _event_of(parsing, time, key, value)
+            except BadLine as error:
+                block.bad += 1
+                rows.bad(block, value or b"", str(error))
+            else:
+                _add(parsing, block, event, rows)
+        if len(rows):
+            yield rows.take()
+    if block is not None:
+        rows.tally(block)
+        yield rows.take()
+
+
+def _event_of(parsing: Parsing, time: str | None, key: bytes | None, value: bytes | None) -> Event:
+    if time is None:
+        raise BadLine("the time is null")
+    if value is None:
+        raise BadLine("the value is null")
+    if key is not None and len(key) > KEY_BYTES_MAX:
+        raise BadLine(f"the key has {len(key)} bytes, more than {KEY_BYTES_MAX}")
+    if len(value) > MESSAGE_BYTES_DEFAULT:
+        raise BadLine(f"the value has {len(value)} bytes, more than {MESSAGE_BYTES_DEFAULT}")
+    try:
+        return Event(parse_time(time, parsing.columns.time_format), key, value)
+    except ValueError as error:
+        raise BadLine(str(error)) from None

@@ -1,0 +1,234 @@
+"""Raw traffic becomes a recording: every line is accounted for. Counts of real traffic were taken with awk and wc."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import pathlib
+from typing import Any
+
+import pytest
+
+from callboard.log.errors import InvalidArgument, RecordingInvalid
+from callboard.recordings.lines import LineColumns
+from callboard.simulations.workload.importing import import_traffic
+from callboard.simulations.workload.storage import read_manifest, recording_rows
+
+NASA_EVENTS = 30_969  # tail -n +2 nasa_19950801.tsv | wc -l
+NASA_KEYS = 2_365  # ... | cut -f1 | sort -u | wc -l
+NASA_FIRST_US, NASA_LAST_US = 807_256_800_000_000, 807_303_121_000_000  # ... | cut -f3 | sort -n
+NASA_VALUE_BYTES = 2_308_189  # ... | tr -d '\n' | wc -c
+CODE_EVENTS = 8_819  # grep -c ^2023 AzureLLMInferenceTrace_code.csv
+CODE_FIRST_US = 1_700_158_623_979_960  # date -u -d '2023-11-16 18:17:03.979960 UTC' +%s%6N
+CONV_EVENTS = 19_366
+
+LINE = b'%b - - [01/Aug/1995:00:00:%02d +0000] "GET /%d HTTP/1.0" 200 7'
+
+
+def rows_of(spark: Any, recording: pathlib.Path) -> list[tuple[int, bytes | None, bytes]]:
+    """Times, keys and values by partition and offset."""
+    rows, _ = recording_rows(spark, str(recording))
+    found = rows.orderBy("partition", "offset").collect()
+    return [(row["timestamp"], row["key"] and bytes(row["key"]), bytes(row["value"])) for row in found]
+
+
+def files_of(folder: pathlib.Path) -> dict[str, bytes]:
+    """All files below a folder."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+    }
+
+
+def refuse(spark: Any, folder: pathlib.Path, files: list[pathlib.Path], **options: Any) -> str:
+    """The message of an import that fails, and leaves nothing."""
+    before = sorted(folder.iterdir())
+    with pytest.raises(InvalidArgument) as caught:
+        import_traffic(spark, list(map(str, files)), str(folder / "refused"), **options)
+    assert sorted(folder.iterdir()) == before
+    return str(caught.value)
+
+
+def test_a_web_servers_day_is_imported_whole(
+    spark: Any, nasa_log: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """Every request of the recorded log is a record, in the order of time, in the partition of its key."""
+    out = tmp_path / "nasa"
+    report = import_traffic(spark, [str(nasa_log)], str(out), partitions=3)
+    assert (report.lines, report.records, report.skipped) == (NASA_EVENTS + 1, NASA_EVENTS, 1)
+    assert (report.bad, report.late, report.too_late, report.kept_aside) == (0, 0, 0, None)
+    assert report.format == "tsv"
+    manifest = read_manifest(str(out))
+    assert manifest.records == NASA_EVENTS
+    assert manifest.keys == (NASA_KEYS, True)
+    assert (manifest.first_time_us, manifest.last_time_us) == (NASA_FIRST_US, NASA_LAST_US)
+    assert [row.is_ordered for row in manifest.partitions] == [True] * 3
+    assert manifest.digest == report.digest
+    lines = nasa_log.read_bytes().splitlines()[1:]
+    rows = rows_of(spark, out)
+    assert sorted(value for _, _, value in rows) == sorted(lines)
+    assert sum(len(value) for _, _, value in rows) == NASA_VALUE_BYTES
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_the_division_among_tasks_leaves_no_trace(
+    spark: Any, nasa_log: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """The bytes of a recording are the same whether a file is read by one task or by twenty."""
+    columns = LineColumns(key="referer")
+    import_traffic(spark, [str(nasa_log)], str(tmp_path / "one"), partitions=2, columns=columns)
+    split = "spark.sql.files.maxPartitionBytes"
+    before = spark.conf.get(split)
+    spark.conf.set(split, "120000")
+    try:
+        import_traffic(spark, [str(nasa_log)], str(tmp_path / "two"), partitions=2, columns=columns)
+    finally:
+        spark.conf.set(split, before)
+    assert files_of(tmp_path / "one") == files_of(tmp_path / "two")
+
+
+def test_events_without_keys_are_spread(spark: Any, azure_code: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """Of traffic without keys every partition gets a share, and the last line counts although it has no end."""
+    report = import_traffic(spark, [str(azure_code)], str(tmp_path / "code"), partitions=4)
+    manifest = read_manifest(str(tmp_path / "code"))
+    assert (report.records, report.format) == (CODE_EVENTS, "csv")
+    assert manifest.first_time_us == CODE_FIRST_US
+    assert manifest.keys == (0, True)
+    assert all(row.records > CODE_EVENTS // 8 for row in manifest.partitions)
+
+
+def test_several_files_are_merged_by_time(
+    spark: Any, azure_code: pathlib.Path, azure_conv: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """Files whose times overlap make one recording in the order of time; none of their lines is late."""
+    report = import_traffic(spark, [str(azure_conv), str(azure_code)], str(tmp_path / "both"), window_s=0)
+    assert (report.records, report.late, report.too_late) == (CODE_EVENTS + CONV_EVENTS, 0, 0)
+    manifest = read_manifest(str(tmp_path / "both"))
+    assert [row.is_ordered for row in manifest.partitions] == [True]
+
+
+def test_bad_and_late_lines_are_accounted_for(spark: Any, tmp_path: pathlib.Path) -> None:
+    """Each line is a record, kept aside with its number and a reason, or skipped; bytes stay as they were."""
+    lines = [
+        LINE % (b"h1", 1, 1),
+        b"a broken line",
+        b"",
+        LINE % (b"h2", 30, 2) + b"\r",
+        LINE % (b"h3", 25, 3),
+        LINE % (b"h4", 2, 4),
+        b"\xff\xfe is no UTF-8",
+        LINE.replace(b"GET", b"GET\xe9") % (b"h5", 31, 5),
+        b"x" * 70_000,
+    ]
+    (tmp_path / "odd [1].log").write_bytes(b"\n".join(lines))
+    (tmp_path / "empty.log").write_bytes(b"")
+    out = tmp_path / "out"
+    files = [str(tmp_path / "odd [1].log"), str(tmp_path / "empty.log")]
+    report = import_traffic(spark, files, str(out), window_s=10)
+    assert (report.lines, report.records, report.skipped) == (9, 4, 1)
+    assert (report.bad, report.too_late, report.late, report.latest_late_us) == (3, 1, 1, 28_000_000)
+    assert (report.not_utf8, report.files, report.empty_files) == (2, 2, 1)
+    assert [value for _, _, value in rows_of(spark, out)] == [lines[0], lines[4], lines[3][:-1], lines[7]]
+    aside = [json.loads(line) for line in (tmp_path / "out.bad.jsonl").read_text().splitlines()]
+    assert report.kept_aside == str(tmp_path / "out.bad.jsonl")
+    assert [line["line"] for line in aside] == [2, 6, 7, 9]
+    assert {line["file"] for line in aside} == {files[0]}
+    assert aside[0]["text"] == "a broken line"
+    assert aside[1]["reason"].startswith("28.000 s later than")
+    assert aside[2]["base64"] == "//4gaXMgbm8gVVRGLTg="
+    assert aside[3]["reason"] == "longer than 65536 bytes"
+    message = refuse(spark, tmp_path, [tmp_path / "odd [1].log"], is_strict=True)
+    assert "3 are bad and 2 are late" in message
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options"),
+    [
+        ("t.csv", b'\xef\xbb\xbfwhen,who,what\r\n13,ann,"a,b"\r\n15,bob,c\r\n', {"time": "when"}),
+        ("t.tsv", b"when\twho\twhat\n13\tann\ta,b\n15\tbob\tc\n", {"time": "when"}),
+        (
+            "t.jsonl",
+            b'{"when":13,"who":"ann","what":"a,b"}\n{"when":15.0,"who":"bob","what":"c"}\n',
+            {"time": "when"},
+        ),
+        ("n.csv", b'13,ann,"a,b"\n15,bob,c\n', {"time": "1", "key": "2", "value": "3"}),
+    ],
+)
+def test_columns_are_named(
+    spark: Any, tmp_path: pathlib.Path, name: str, content: bytes, options: dict[str, str]
+) -> None:
+    """Time, key and value come from the columns named, by name or by number, in plain and in packed files."""
+    with gzip.open(tmp_path / f"{name}.gz", "wb") as file:
+        file.write(content)
+    columns = LineColumns(**({"key": "who", "value": "what"} | options))
+    report = import_traffic(spark, [str(tmp_path / f"{name}.gz")], str(tmp_path / "out"), columns=columns)
+    assert report.bad == 0
+    assert rows_of(spark, tmp_path / "out") == [(13_000_000, b"ann", b"a,b"), (15_000_000, b"bob", b"c")]
+
+
+def test_parquet_is_imported(spark: Any, tmp_path: pathlib.Path) -> None:
+    """Rows of Parquet are imported by columns; a row without a time or with too large a key is kept aside."""
+    table = [(2.5, "ann", b"\x00\x01"), (None, "bob", b"x"), (1.25, None, b"y"), (3.0, "k" * 1_000_000, b"z")]
+    frame = spark.createDataFrame(table, "ts double, user string, body binary").coalesce(1)
+    frame.write.parquet(str(tmp_path / "in.parquet"))
+    columns = LineColumns(value="Body")
+    report = import_traffic(spark, [str(tmp_path / "in.parquet")], str(tmp_path / "out"), columns=columns)
+    assert (report.format, report.lines, report.records, report.bad, report.late) == ("parquet", 4, 2, 2, 1)
+    assert rows_of(spark, tmp_path / "out") == [
+        (1_250_000, None, b"y"),
+        (2_500_000, b"ann", b"\x00\x01"),
+    ]
+    aside = [json.loads(line) for line in (tmp_path / "out.bad.jsonl").read_text().splitlines()]
+    assert [(line["line"], line["reason"]) for line in aside] == [
+        (2, "the time is null"),
+        (4, "the key has 1000000 bytes, more than 65536"),
+    ]
+    message = refuse(spark, tmp_path, [tmp_path / "in.parquet"], columns=LineColumns(key="host"))
+    assert "no column 'host'; there are: ts, user, body" in message
+
+
+def test_what_cannot_be_imported_is_told(
+    spark: Any, azure_code: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """Each mistake has its own message, and leaves nothing behind."""
+    (tmp_path / "empty.log").write_bytes(b"")
+    (tmp_path / "header.csv").write_bytes(b"time,key\n\n")
+    (tmp_path / "utf16.csv").write_bytes("time,key\n1,a\n".encode("utf-16"))
+    (tmp_path / "text.log").write_bytes(b"once upon a time\n")
+    (tmp_path / "_hidden.log").write_bytes(b"x\n")
+    (tmp_path / "broken.parquet").write_bytes(b"no parquet")
+    assert "holds no lines" in refuse(spark, tmp_path, [tmp_path / "empty.log"])
+    assert "only 2 empty lines and headers" in refuse(spark, tmp_path, [tmp_path / "header.csv"])
+    assert "zero bytes" in refuse(spark, tmp_path, [tmp_path / "utf16.csv"])
+    assert "not recognised" in refuse(spark, tmp_path, [tmp_path / "text.log"])
+    assert "rename them" in refuse(spark, tmp_path, [tmp_path / "_hidden.log"])
+    assert "there is none" in refuse(spark, tmp_path, [tmp_path / "nothing.log"])
+    assert "None of 1 lines" in refuse(spark, tmp_path, [tmp_path / "text.log"], form="common")
+    assert "There is no column 'host'" in refuse(
+        spark, tmp_path, [azure_code], columns=LineColumns(key="host")
+    )
+    assert "Correct --partitions" in refuse(spark, tmp_path, [azure_code], partitions=0)
+    assert "Give --window" in refuse(spark, tmp_path, [azure_code], window_s=float("nan"))
+    (tmp_path / "broken.log.gz").write_bytes(gzip.compress(LINE % (b"h", 1, 1) * 500)[:-20])
+    assert "broken.parquet cannot be read" in refuse(spark, tmp_path, [tmp_path / "broken.parquet"])
+    assert "broken.log.gz cannot be read" in refuse(spark, tmp_path, [tmp_path / "broken.log.gz"])
+    (tmp_path / "refused").mkdir()
+    assert "is there already" in refuse(spark, tmp_path, [azure_code])
+
+
+def test_a_damaged_recording_is_not_read(spark: Any, tmp_path: pathlib.Path) -> None:
+    """A segment that is missing, shorter, or damaged inside is told by an error of ours, never read as less."""
+    (tmp_path / "a.log").write_bytes(b"\n".join(LINE % (b"h", second, second) for second in range(60)))
+    out = tmp_path / "out"
+    import_traffic(spark, [str(tmp_path / "a.log")], str(out))
+    segment = next((out / "0").glob("*.log"))
+    content = segment.read_bytes()
+    with pytest.raises(RecordingInvalid, match="no recording"):
+        read_manifest(str(tmp_path))
+    segment.write_bytes(content[:-1])
+    with pytest.raises(RecordingInvalid, match="bytes"):
+        recording_rows(spark, str(out))
+    segment.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    from callboard.simulations.workload.storage import told_errors
+
+    with pytest.raises(RecordingInvalid, match="the frame at offset 0"), told_errors():
+        rows_of(spark, out)

@@ -1,0 +1,142 @@
+"""A recording becomes a profile. Every count of real traffic was taken with cut, sort, uniq and awk."""
+
+from __future__ import annotations
+
+import itertools
+import pathlib
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from callboard.log.errors import InvalidArgument
+from callboard.recordings.reading import read_events
+from callboard.simulations.workload.measuring import measure_rows
+from callboard.simulations.workload.profile_format import (
+    WorkloadProfile,
+    log2_class,
+    profile_from_json,
+    total,
+)
+
+SCHEMA = "timestamp bigint, key binary, value binary"
+Rows = list[tuple[int, bytes | None, bytes]]
+
+
+def read_rows(path: pathlib.Path) -> Rows:
+    """The events of a file."""
+    with path.open("rb") as file:
+        return [(event.time_us, event.key, event.value) for event in read_events(file)]
+
+
+def measure(spark: Any, rows: Rows, tasks: int = 1, **options: Any) -> WorkloadProfile:
+    """The profile of rows that lie in `tasks` parts."""
+    frame = spark.createDataFrame(rows, SCHEMA).repartition(tasks)
+    return measure_rows(frame, partitions=1, **options)
+
+
+def test_a_web_servers_day_has_its_known_profile(spark: Any, nasa_log: pathlib.Path) -> None:
+    """Each number of the profile is the one that shell tools find."""
+    profile = measure(spark, read_rows(nasa_log))
+    assert (profile.events, profile.keyless) == (30_969, 0)
+    assert (profile.start_us, profile.span_us) == (807_256_800_000_000, 46_321_000_000)
+    assert profile.time_step_us == 1_000_000
+    assert (len(profile.bucket_counts), profile.bucket_counts[:2], profile.bucket_counts[-1]) == (
+        155,
+        (54, 76),
+        1,
+    )
+    assert profile.key_top[:3] == (364, 338, 301)
+    assert (sum(profile.key_top), len(profile.key_top)) == (30_480, 2_000)
+    assert (profile.key_tail.keys, profile.key_tail.events) == (365, 489)
+    assert dict(profile.burst) == {
+        1: 11_009,
+        2: 4_179,
+        3: 1_767,
+        4: 791,
+        5: 337,
+        6: 146,
+        7: 37,
+        8: 25,
+        9: 5,
+        10: 2,
+        11: 1,
+        12: 2,
+        17: 1,
+    }
+    assert profile.arrival_log2_us[0] == (0, 12_667)
+    assert dict(profile.value_bytes) == {2: 421, 3: 4_399, 4: 16_559, 5: 7_494, 6: 2_070, 7: 26}
+    assert profile.value_total_bytes == 2_308_189
+    assert (profile.gap_log2_us[0], total(profile.gap_log2_us)) == ((0, 5_581), 28_604)
+    assert total(profile.session_events) == 2_989
+    assert profile_from_json(profile.to_json()) == profile
+
+
+def test_a_profile_is_the_same_however_the_rows_are_divided(spark: Any, azure_code: pathlib.Path) -> None:
+    """One part or seven, one shuffle partition or five: the file is the same, byte for byte."""
+    rows = [(time, value[-1:], value) for time, _, value in read_rows(azure_code)]
+    one = measure(spark, rows)
+    random.Random(7).shuffle(rows)
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    spark.conf.set("spark.sql.shuffle.partitions", "5")
+    try:
+        assert measure(spark, rows, 7).to_json() == one.to_json()
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", before)
+    assert one.events == 8_819
+    assert one.burst[-1] == (67, 1)
+    assert one.time_step_us == 1
+    assert (one.value_total_bytes, one.span_us) == (302_440, 3_435_948_056)
+
+
+def test_measuring_agrees_with_a_plain_count(spark: Any) -> None:
+    """What Spark counts is what a loop over all events counts, sessions and gaps over buckets' borders included."""
+    draw = random.Random(11)
+    rows: Rows = []
+    time = -5_000_000_000
+    for number in range(2_000):
+        time += draw.choice([0, 0, 1, 700, 40_000, 2_000_000, 900_000_000]) if number else 0
+        rows.append((time, draw.choice([None, b"", b"a", b"bb", b"cc"]), bytes(draw.randrange(100))))
+    found = measure(spark, rows, 3, bucket_us=7_000_000_000)
+    times = [time for time, _, _ in rows]
+    assert found.start_us == times[0]
+    assert Counter(dict(found.arrival_log2_us)) == Counter(
+        log2_class(two - one) for one, two in itertools.pairwise(times)
+    )
+    gaps: Counter[int] = Counter()
+    sessions: list[list[int]] = []
+    for key in (b"", b"a", b"bb", b"cc"):
+        of_key = [time for time, other, _ in rows if other == key]
+        sessions.append([of_key[0]])
+        for one, two in itertools.pairwise(of_key):
+            gaps[log2_class(two - one)] += 1
+            if two - one > 1_800_000_000:
+                sessions.append([])
+            sessions[-1].append(two)
+    assert Counter(dict(found.gap_log2_us)) == gaps
+    assert Counter(dict(found.session_events)) == Counter(log2_class(len(one)) for one in sessions)
+    assert Counter(dict(found.session_log2_us)) == Counter(log2_class(one[-1] - one[0]) for one in sessions)
+    assert Counter(dict(found.value_bytes)) == Counter(len(value) // 16 for _, _, value in rows)
+    assert found.keyless == sum(key is None for _, key, _ in rows)
+    assert found.key_bytes == ((0, 1), (1, 1), (2, 2))
+    buckets = Counter((time - times[0]) // 7_000_000_000 for time in times)
+    assert found.bucket_counts == tuple(buckets[bucket] for bucket in range(max(buckets) + 1))
+
+
+def test_nothing_has_a_profile_too(spark: Any) -> None:
+    """The profile of no rows is that of an empty recording."""
+    found = measure(spark, [])
+    assert (found.events, found.bucket_counts, found.span_us) == (0, (), 0)
+
+
+def test_buckets_are_of_a_sensible_length(spark: Any) -> None:
+    """A long recording gets longer buckets by itself; too many buckets, and parts of seconds, are refused."""
+    year = [(0, None, b""), (366 * 86_400_000_000, None, b"")]
+    found = measure(spark, year)
+    assert found.bucket_us % 300_000_000 == 0
+    assert 1_000 < len(found.bucket_counts) <= 2_016
+    with pytest.raises(InvalidArgument, match="longer --bucket"):
+        measure(spark, year, bucket_us=1_000_000)
+    with pytest.raises(InvalidArgument, match="whole seconds"):
+        measure(spark, year, bucket_us=1_500_000)

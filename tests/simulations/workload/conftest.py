@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import pathlib
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-
-from callboard.log.errors import InvalidArgument
-from callboard.simulations.workload.session import check_spark, open_session
 
 
 @pytest.fixture
@@ -49,20 +44,6 @@ def small_profile() -> dict[str, Any]:
 def small_profile_text(small_profile: dict[str, Any]) -> str:
     """The same as text."""
     return json.dumps(small_profile)
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
-    """One session for all tests of the process; where PySpark or Java is missing, a failure in CI, else a skip."""
-    try:
-        check_spark()
-    except InvalidArgument as error:
-        if os.environ.get("CI") == "true":
-            pytest.fail(str(error))
-        pytest.skip(str(error))
-    with open_session("local[2]") as session:
-        session.conf.set("spark.sql.shuffle.partitions", "2")
-        yield session
 
 
 @pytest.fixture(scope="session")

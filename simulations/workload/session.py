@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -48,6 +49,7 @@ def open_session(master: str | None = None, *, memory: str = "1g") -> Iterator[S
         builder = builder.config("spark.driver.memory", memory).config("spark.ui.enabled", "false")
     for name, value in _SETTINGS.items():
         builder = builder.config(name, value)
+    interrupts = signal.getsignal(signal.SIGINT)
     try:
         session = builder.getOrCreate()
     except (PySparkException, RuntimeError) as error:
@@ -55,6 +57,9 @@ def open_session(master: str | None = None, *, memory: str = "1g") -> Iterator[S
             f"Spark could not be started at {master or MASTER}: {str(error).strip().splitlines()[0]:.200}. Check"
             " --master, and that `java -version` says 17 or later."
         ) from error
+    # Spark takes Ctrl-C for itself, and trio leaves a handler alone that is not Python's own.
+    with contextlib.suppress(ValueError):  # in another thread Spark takes nothing
+        signal.signal(signal.SIGINT, interrupts)
     session.sparkContext.setLogLevel("FATAL")
     try:
         yield session

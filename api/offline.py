@@ -1,4 +1,4 @@
-"""Reading a directory's topics without its lock, whether or not a process has it open.
+"""Reading a directory's topics without its lock, whether or not a process has it open; and recordings, by path.
 
 The catalog's journal is replayed from the files as they lie, as far as it makes sense: this changes nothing,
 waits for nobody and never makes a runtime's opening fail. Of each partition it sees what its process has committed.
@@ -9,7 +9,8 @@ from __future__ import annotations
 import difflib
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from types import TracebackType
 from typing import Final, NamedTuple, Self
@@ -28,6 +29,8 @@ from callboard.log.journal.journal_reading import JournalReading
 from callboard.log.journal.journal_recovery import Owner
 from callboard.log.offline.reader import LogReader
 from callboard.log.seams.disk import Incarnation
+from callboard.recordings.manifest import MANIFEST_NAME
+from callboard.recordings.reader import Recording, open_recording
 
 OURS: Final = frozenset({"catalog", "topics"})
 TRIES: Final = 3
@@ -170,3 +173,39 @@ def require_directory(path: str) -> None:
             " `callboard topic create`.",
             path=path,
         )
+
+
+# -- recordings
+
+
+def folder_and_name(path: str) -> tuple[str, str]:
+    """The folder that holds `path`, and its name there. Raises `InvalidArgument` when that cannot be."""
+    folder, name = os.path.split(os.path.abspath(path)) if path and "\0" not in path else ("", "")
+    if not name:
+        raise InvalidArgument(f"{path!r:.80} is no name of a recording. Nothing was written.")
+    if not os.path.isdir(folder):
+        raise InvalidArgument(f"there is no folder {folder}. Nothing was written. Make it, or name another.")
+    return folder, name
+
+
+def is_recording(path: str) -> bool:
+    """Whether there is a recording of that name, whole or not."""
+    return "\0" not in path and os.path.lexists(os.path.join(path, MANIFEST_NAME))
+
+
+@asynccontextmanager
+async def files_below(folder: str, *, writable: bool = False) -> AsyncIterator[Incarnation]:
+    """The files below a folder, by names from there on."""
+    disk = HostDisk(folder, read_only=not writable)
+    try:
+        yield await disk.incarnate("files")
+    finally:
+        await disk.aclose()
+
+
+@asynccontextmanager
+async def recording_at(path: str) -> AsyncIterator[Recording]:
+    """The recording at `path`, to be read. Raises `RecordingInvalid`, `FormatTooNew`, `InvalidArgument`."""
+    folder, name = folder_and_name(path)
+    async with files_below(folder) as files:
+        yield await open_recording(files, name)

@@ -228,6 +228,9 @@ class PartialPublish(CallboardError):
 class LogCorrupt(StorageError):
     """Bytes that were stored are damaged (`path`, `offsets`: first and last offset lost, where known)."""
 
+    path: str | None = None
+    offsets: tuple[int, int] | None = None
+
 
 class JournalInvalid(StorageError):
     """A journal's bytes are whole, but what they say makes no sense (`path`, `group`: its id, or None).

@@ -23,7 +23,7 @@ from callboard.simulations.clock import VirtualClock
 from callboard.simulations.disk.inodes import Choose, lose_unsynced
 from callboard.simulations.disk.memory_disk import MemoryDisk
 from callboard.simulations.entropy import SeededEntropy
-from callboard.simulations.workload.session import check_spark, open_session
+from callboard.simulations.workload.session import check_packages, check_spark, open_session
 from callboard.supervision import ChildSpec, SupervisorSpec, open_system
 
 hypothesis.settings.register_profile("callboard", deadline=None, print_blob=True)
@@ -68,15 +68,26 @@ def nasa_log() -> pathlib.Path:
     pytest.skip(message)
 
 
-@pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
-    """One Spark session for all tests of the process. Without PySpark or Java: a failure in CI, else a skip."""
+def _need(check: Callable[[], None]) -> None:
+    """What a test needs of Spark is missing: a failure in CI, else a skip."""
     try:
-        check_spark()
+        check()
     except callboard.InvalidArgument as error:
         if os.environ.get("CI") == "true":
             pytest.fail(str(error))
         pytest.skip(f"SPARK IS MISSING: {error}")
+
+
+@pytest.fixture(scope="session")
+def spark_packages() -> None:
+    """PySpark and what it needs of Python; no Java."""
+    _need(check_packages)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """One Spark session for all tests of the process."""
+    _need(check_spark)
     with open_session("local[2]") as session:
         session.conf.set("spark.sql.shuffle.partitions", "2")
         yield session

@@ -54,16 +54,6 @@ def read_lines(path: str, *, line_bytes_max: int) -> Iterator[bytes]:
             raise StorageError(f"{path} could not be read to its end: {error}. Check the file.") from error
 
 
-def folder_and_name(path: str) -> tuple[str, str]:
-    """The folder that holds `path`, and its name there. Raises `InvalidArgument` when that cannot be."""
-    folder, name = os.path.split(os.path.abspath(path)) if path and "\0" not in path else ("", "")
-    if not name:
-        raise InvalidArgument(f"{path!r:.80} is no name of a recording. Nothing was written.")
-    if not os.path.isdir(folder):
-        raise InvalidArgument(f"there is no folder {folder}. Nothing was written. Make it, or name another.")
-    return folder, name
-
-
 @contextlib.contextmanager
 def _opened(path: str) -> Iterator[BinaryIO]:
     with contextlib.ExitStack() as stack:

@@ -12,21 +12,18 @@ import click
 from rich.table import Table
 
 from callboard.cli import exits
-from callboard.cli.files import folder_and_name
 from callboard.cli.group import run
 from callboard.cli.messages import record_to_json
 from callboard.cli.options import bytes_of, directory_option, json_option, parse_start
 from callboard.cli.output import print_json, say, show, to_json
 from callboard.cli.streams import write_out
 from callboard.log.errors import InvalidArgument, RecordingInvalid
-from callboard.log.host.disk import HostDisk
 from callboard.log.offline.reader import LogReader
-from callboard.log.seams.disk import Incarnation
 from callboard.message import Record, from_us, to_us
-from callboard.offline import OfflineDirectory
+from callboard.offline import OfflineDirectory, files_below, folder_and_name, recording_at
 from callboard.recordings.copying import KeyFilter, Merged, Picked, Privacy, check_alike
 from callboard.recordings.manifest import Manifest
-from callboard.recordings.reader import LogBatches, Recording, Span, open_recording
+from callboard.recordings.reader import LogBatches, Recording, Span
 from callboard.recordings.writer import new_recording
 
 HEAD_RECORDS: Final = 10
@@ -34,27 +31,6 @@ HEAD_RECORDS: Final = 10
 from_option = click.option("--from", "start", default=None, help="Records from this instant on.")
 to_option = click.option("--to", "stop", default=None, help="Records before this instant.")
 out_option = click.option("--out", required=True, help="The recording to make; nothing may have that name.")
-
-
-# -- places ------------------------------------------------------------------------------------------------------------
-
-
-@asynccontextmanager
-async def disk_at(folder: str, *, writable: bool = False) -> AsyncIterator[Incarnation]:
-    """Files below `folder`."""
-    disk = HostDisk(folder, read_only=not writable)
-    try:
-        yield await disk.incarnate("recording")
-    finally:
-        await disk.aclose()
-
-
-@asynccontextmanager
-async def recording_at(path: str) -> AsyncIterator[Recording]:
-    """The recording at `path`, to be read."""
-    folder, name = folder_and_name(path)
-    async with disk_at(folder) as files:
-        yield await open_recording(files, name)
 
 
 # -- one recording -----------------------------------------------------------------------------------------------------
@@ -227,7 +203,7 @@ def merge(paths: tuple[str, ...], out: str) -> None:
 async def made_at(out: str, partitions: int, source: dict[str, str]) -> AsyncIterator[Any]:
     """A new recording at `out`."""
     folder, name = folder_and_name(out)
-    async with disk_at(folder, writable=True) as files:
+    async with files_below(folder, writable=True) as files:
         async with new_recording(files, name, partitions=partitions, source=source) as writer:
             yield writer
 

@@ -167,7 +167,7 @@ class Recording:
         def lost(first: int, last: int) -> None:
             raise self._invalid(f"offsets {first} to {last} of partition {partition} are damaged")
 
-        return LogBatches(reader, start, row.records if _overlaps(row, span) else start, lost, span)
+        return LogBatches(reader, start, row.records if overlaps(row, span) else start, lost, span)
 
     async def faults(self) -> list[RecordingInvalid]:
         """Compare every segment with the manifest: what is wrong, segment by segment."""
@@ -210,7 +210,8 @@ class Recording:
                 raise self._invalid(f"{directory} holds a segment at offset {min(found)} that is none of it")
 
 
-def _overlaps(row: PartitionRow, span: Span) -> bool:
+def overlaps(row: PartitionRow, span: Span) -> bool:
+    """Whether a record of the partition may lie in the span."""
     return (span.from_us is None or row.last_time_us is None or row.last_time_us >= span.from_us) and (
         span.to_us is None or row.first_time_us is None or row.first_time_us < span.to_us
     )

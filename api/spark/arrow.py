@@ -147,11 +147,14 @@ class _Arrays:
         runs = self._columns.producers
         if runs is None:
             return pa.nulls(self._count, pa.from_numpy_dtype(kind))
-        parts: list[Any] = [
-            np.full(run[0], run[column]) + (np.arange(run[0]) if column == 3 else 0) for run in runs
-        ]
-        missing = np.concatenate([np.full(run[0], not run[1]) for run in runs])
-        return pa.array(np.concatenate(parts).astype(kind), mask=missing)
+        counts = [run[0] for run in runs]
+        found: Any = np.repeat(np.array([run[column] for run in runs], dtype=np.uint64), counts)
+        if column == 3:
+            firsts: Any = np.repeat(np.cumsum([0, *counts[:-1]]), counts)
+            found += (np.arange(self._count) - firsts).astype(np.uint64)
+        missing: Any = np.repeat([not run[1] for run in runs], counts)
+        # Spark has no unsigned numbers: from 2**63 on they come out negative, with the same 64 bits.
+        return pa.array(found.view(np.int64).astype(kind), mask=missing)
 
     def _optional(self, data: Buffer | None, ends: Ends | None, nulls: Buffer | None, kind: Any) -> Any:
         if data is None or ends is None:

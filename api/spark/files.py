@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 import pathlib
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from types import TracebackType
+from typing import Final, Self
 
-from callboard.log.errors import NO_SPACE, DiskFull, OffsetOutOfRange, StorageError
+from callboard.log.errors import NO_SPACE, DiskFull, InvalidArgument, StorageError
+from callboard.log.limits import MIB
 from callboard.log.seams.disk import Buffer
+
+BUFFER_BYTES: Final = 1 * MIB
 
 
 class OpenFile:
@@ -30,16 +35,13 @@ class OpenFile:
 
 
 @contextmanager
-def opened(path: str) -> Iterator[OpenFile]:
-    """Open a segment. Raises `OffsetOutOfRange` when retention has removed it, `StorageError`."""
+def opened(path: str) -> Iterator[OpenFile | None]:
+    """Open a file; None when it is not there. Raises `StorageError`."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError as error:
-        raise OffsetOutOfRange(
-            f"{path} is there no more: retention removed it after the read was planned, or the topic was deleted. Load"
-            " again, and read what is left.",
-            path=path,
-        ) from error
+    except FileNotFoundError:
+        yield None
+        return
     except OSError as error:
         raise StorageError(f"{path} cannot be opened: {error.strerror}.", path=path) from error
     try:
@@ -49,24 +51,61 @@ def opened(path: str) -> Iterator[OpenFile]:
 
 
 class NewFile:
-    """A file that is written from its beginning to its end, and synced."""
+    """A file that is written from its beginning to its end; when its block has ended it is synced."""
+
+    def __init__(self, path: str) -> None:
+        self._file = open(path, "xb", buffering=BUFFER_BYTES)  # noqa: SIM115 - closed when the block ends
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        with self._file:
+            if kind is None:
+                self._file.flush()
+                os.fsync(self._file.fileno())
+
+    def append(self, buffers: Iterable[Buffer]) -> None:
+        """Write the buffers behind what is there."""
+        self._file.writelines(buffers)
+
+
+class NewFolder:
+    """A folder in which one file after the other is written; when its block raises, it is removed with all of them."""
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        self._files = ExitStack()
+        self._file: NewFile | None = None
 
-    def append(self, buffers: list[Buffer]) -> None:
-        """Write the buffers behind what is there."""
-        data = memoryview(b"".join(buffers))
-        while data:
-            data = data[os.write(self._descriptor, data) :]
+    def __enter__(self) -> Self:
+        os.mkdir(self._path)
+        return self
 
-    def close(self) -> None:
-        """Sync and close it."""
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         try:
-            os.fsync(self._descriptor)
-        finally:
-            os.close(self._descriptor)
+            self._files.__exit__(kind, error, traceback)
+            if kind is None:
+                sync_folder(self._path)
+                return
+        except BaseException:
+            remove(self._path)
+            raise
+        remove(self._path)
+
+    def begin(self, name: str) -> None:
+        """Begin a file; the one before it is whole, and synced."""
+        self._files.close()
+        self._file = self._files.enter_context(NewFile(f"{self._path}/{name}"))
+
+    def append(self, buffers: Iterable[Buffer]) -> None:
+        """Write into the file begun last."""
+        if self._file is not None:
+            self._file.append(buffers)
 
 
 @contextmanager
@@ -89,6 +128,17 @@ def split(path: str) -> tuple[str, str]:
     return os.path.split(os.path.abspath(path))
 
 
+def check_new(path: str) -> None:
+    """Raise `InvalidArgument` unless a recording could be made at `path`."""
+    folder, _ = split(path)
+    if is_there(path):
+        raise InvalidArgument(f"{path} is there already. Nothing was written. Choose another name.")
+    if not is_there(folder):
+        raise InvalidArgument(
+            f"There is no folder {folder} in which to make {path}. Make it, or choose another name."
+        )
+
+
 def make_folders(path: str) -> None:
     """Make a folder and its parents."""
     os.makedirs(path, exist_ok=True)
@@ -99,10 +149,20 @@ def remove(path: str) -> None:
     shutil.rmtree(path, ignore_errors=True)
 
 
+def rename_to(source: str, target: str) -> None:
+    """Rename a folder. It is durable when the folder that holds it has been synced."""
+    os.rename(source, target)
+
+
 def rename(source: str, target: str) -> None:
     """Rename a folder, durably."""
     os.rename(source, target)
     sync_folder(os.path.dirname(target))
+
+
+def remove_file(path: str) -> None:
+    """Remove a file, if it is there."""
+    pathlib.Path(path).unlink(missing_ok=True)
 
 
 def sync_folder(path: str) -> None:

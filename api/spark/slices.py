@@ -3,31 +3,36 @@
 A slice is a segment, or the part of it that is wanted: the unit of one Spark task, planned once and then read anywhere
 that has the files. It ends at the partition's visible end as it was when the read was planned, so a half-written batch
 of a live topic is never seen.
+
+A recording never changes. The segment of a topic may be replaced between planning and reading, or removed by
+retention: what is not found where the plan says is looked for once more, as every reader of the log does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from contextlib import asynccontextmanager, closing
 from typing import Final
 
 import attrs
+import trio
 
-from callboard.log.errors import InvalidArgument, LogCorrupt
+from callboard.log.errors import InvalidArgument, LogCorrupt, OffsetOutOfRange, RecordingInvalid
 from callboard.log.format.columns import Columns
-from callboard.log.format.faults import SegmentHeaderInvalid
+from callboard.log.format.faults import FrameInvalid, SegmentHeaderInvalid
 from callboard.log.format.frame import FrameFields, FrameHeader, decode_body
 from callboard.log.format.frame_walk import FrameWalk, run_walk
-from callboard.log.format.segment import SEGMENT_HEADER_BYTES, decode_segment_header
-from callboard.log.host.disk import HostDisk
-from callboard.log.journal.journal_disk import segment_bases
+from callboard.log.format.segment import SEGMENT_HEADER_BYTES, belongs_to, decode_segment_header
 from callboard.log.limits import MIB
 from callboard.log.offline.reader import LogReader
 from callboard.log.seams.disk import Incarnation
+from callboard.log.segments.reading import Reading
 from callboard.log.segments.segment_file import segment_path
-from callboard.offline import OfflineDirectory
-from callboard.recordings.manifest import MANIFEST_NAME
-from callboard.recordings.reader import open_recording
-from callboard.spark.files import is_there, opened, split
+from callboard.offline import OfflineDirectory, files_below, is_recording, recording_at
+from callboard.recordings.manifest import Manifest, PartitionRow
+from callboard.recordings.reader import EVER, Span, overlaps
+from callboard.spark.files import opened, split
 
 CHUNK_BYTES: Final = 1 * MIB
 Lost = Callable[[int, int], object]
@@ -40,17 +45,27 @@ class Slice:
 
     topic: str
     partition: int
-    path: str
+    root: str
+    """The absolute folder that `directory` is below."""
+    directory: str
+    """The partition's."""
     base_offset: int
     end_offset: int
     """Where the segment ends, or the partition when the read was planned."""
     start: int
     stop: int
+    is_recorded: bool
+    """Whether it is part of a recording, which never changes."""
 
     @property
     def label(self) -> str:
         """How messages name the partition."""
         return f"{self.topic}/{self.partition}"
+
+    @property
+    def path(self) -> str:
+        """The segment's file."""
+        return f"{self.root}/{segment_path(self.directory, self.base_offset)}"
 
 
 @attrs.frozen(kw_only=True)
@@ -65,101 +80,168 @@ class Wanted:
     """Whether `partitions` come from a filter, which may name some that are not there."""
     start_offset: int = 0
     stop_offset: int | None = None
+    span: Span = EVER
+    """Of the records' times. Partitions of a recording that lie outside are passed over; others are read in full."""
+    appended: Span = EVER
+    """Of append times: offsets before its beginning are passed over; what lies behind its end is read."""
 
     def takes(self, partition: int) -> bool:
         """Whether records of that partition are wanted."""
         return self.partitions is None or partition in self.partitions
 
+    def check_partitions(self, count: int) -> None:
+        """Raise `InvalidArgument` when one of `partitions` is not there, unless a filter named it."""
+        for partition in () if self.is_filtered else sorted(self.partitions or ()):
+            if not 0 <= partition < count:
+                raise InvalidArgument(
+                    f"{self.path} has no partition {partition}. Its partitions are 0 to {count - 1}."
+                )
 
-async def plan(wanted: Wanted) -> list[Slice]:
-    """The slices of all segments that hold something wanted, by partition and offset.
+
+@attrs.frozen
+class Origin:
+    """A recording or a topic whose partitions are to be read."""
+
+    files: Incarnation
+    root: str
+    topic: str
+    identity: str
+    """A topic's id or a recording's digest: what has the same name later may be another."""
+    directories: tuple[str, ...]
+    """Of the partitions, below `root`."""
+    rows: tuple[PartitionRow, ...] | None
+    """Of a recording's manifest."""
+
+
+@asynccontextmanager
+async def origin_of(wanted: Wanted) -> AsyncIterator[Origin]:
+    """What `wanted` names.
 
     Raises `TopicNotFound`, `RecordingInvalid`, `StorageError`, `LogCorrupt`; `InvalidArgument` for a partition that is
     not there, and for a topic that is not named.
     """
-    if is_there(f"{wanted.path}/{MANIFEST_NAME}"):
-        folder, name = split(wanted.path)
-        disk = HostDisk(folder, read_only=True)
-        try:
-            files = await disk.incarnate("spark")
-            recording = await open_recording(files, name)
-            _check_partitions(wanted, len(recording.manifest.partitions))
+    if is_recording(wanted.path):
+        async with recording_at(wanted.path) as recording:
+            rows = recording.manifest.partitions
+            wanted.check_partitions(len(rows))
+            root, name = split(wanted.path)
             topic = wanted.topic or recording.manifest.source.get("topic", name)
-            return [
-                piece
-                for partition in range(len(recording.manifest.partitions))
-                if wanted.takes(partition)
-                for piece in await _of_partition(
-                    files, folder, topic, partition, f"{name}/{partition}", wanted
-                )
-            ]
-        finally:
-            await disk.aclose()
+            directories = tuple(f"{name}/{partition}" for partition in range(len(rows)))
+            yield Origin(recording.files, root, topic, recording.manifest.digest, directories, rows)
+        return
     if wanted.topic is None:
         raise InvalidArgument(
             f"{wanted.path} is no recording. To read a topic of a runtime's directory, name it: .option('topic', ...)."
         )
     async with OfflineDirectory(wanted.path) as offline:
         record = await offline.topic(wanted.topic)
-        _check_partitions(wanted, record.settings.partitions)
+        wanted.check_partitions(record.settings.partitions)
+        directories = tuple(
+            f"topics/{record.topic_id}/{partition}" for partition in range(record.settings.partitions)
+        )
         root = "/".join(split(wanted.path))
-        return [
-            piece
-            for partition in range(record.settings.partitions)
-            if wanted.takes(partition)
-            for piece in await _of_partition(
-                offline.files, root, wanted.topic, partition, f"topics/{record.topic_id}/{partition}", wanted
-            )
-        ]
+        yield Origin(offline.files, root, wanted.topic, str(record.topic_id), directories, None)
 
 
-def _check_partitions(wanted: Wanted, count: int) -> None:
-    for partition in () if wanted.is_filtered else sorted(wanted.partitions or ()):
-        if not 0 <= partition < count:
-            raise InvalidArgument(
-                f"{wanted.path} has no partition {partition}. Its partitions are 0 to {count - 1}."
-            )
+def read_manifest(path: str) -> Manifest:
+    """The manifest of the recording `path`, whose segments are there with the sizes that it names.
+
+    To be called where no trio program runs. Raises `RecordingInvalid`, `FormatTooNew`, `InvalidArgument`.
+    """
+
+    async def read() -> Manifest:
+        async with recording_at(path) as recording:
+            return recording.manifest
+
+    return trio.run(read)
 
 
-async def _of_partition(
-    files: Incarnation, root: str, topic: str, partition: int, directory: str, wanted: Wanted
-) -> list[Slice]:
-    reader = await LogReader.open(files, directory)
-    await reader.close()
-    bases = [base for base in await segment_bases(files, directory) if base < reader.visible_end]
-    ends = [*bases[1:], reader.visible_end][: len(bases)]
-    slices = []
-    for base, end in zip(bases, ends, strict=True):
-        start = max(base, wanted.start_offset)
-        stop = end if wanted.stop_offset is None else min(end, wanted.stop_offset)
-        if start < stop:
-            path = f"{root}/{segment_path(directory, base)}"
-            slices.append(Slice(topic, partition, path, base, end, start, stop))
-    return slices
+async def plan(wanted: Wanted) -> list[Slice]:
+    """The slices of all segments that hold something wanted, by partition and offset. Raises as `origin_of`."""
+    async with origin_of(wanted) as origin:
+        slices: list[Slice] = []
+        for partition, directory in enumerate(origin.directories):
+            row = None if origin.rows is None else origin.rows[partition]
+            if wanted.takes(partition) and (row is None or overlaps(row, wanted.span)):
+                slices += await _of_partition(origin, partition, directory, wanted)
+        return slices
+
+
+async def _of_partition(origin: Origin, partition: int, directory: str, wanted: Wanted) -> list[Slice]:
+    reader = await LogReader.open(origin.files, directory)
+    try:
+        least = wanted.start_offset
+        if wanted.appended.from_us is not None:
+            least = max(least, await reader.offset_at(wanted.appended.from_us))
+        slices = []
+        for base, end in await reader.extents():
+            start = max(base, least)
+            stop = end if wanted.stop_offset is None else min(end, wanted.stop_offset)
+            if start < stop:
+                is_recorded = origin.rows is not None
+                slices.append(
+                    Slice(
+                        origin.topic, partition, origin.root, directory, base, end, start, stop, is_recorded
+                    )
+                )
+        return slices
+    finally:
+        await reader.close()
+
+
+# -- reading one slice -------------------------------------------------------------------------------------------------
 
 
 def read_slice(piece: Slice, lost: Lost | None = None) -> Iterator[Columns]:
-    """The batches of a slice, in order; memory is bounded by the largest.
+    """The batches of a slice, in order; memory is bounded by the largest, and `CHUNK_BYTES` of the file.
 
-    What is damaged is named to `lost`; without it, `LogCorrupt` is raised. Raises `OffsetOutOfRange` when the segment
-    is there no more, `StorageError`.
+    What is damaged is named to `lost`; without it, `LogCorrupt` is raised. Raises `OffsetOutOfRange` when retention
+    has removed the segment, `RecordingInvalid` when a recording lacks it, `StorageError`.
     """
-    if lost is None:
-        lost = _refuse(piece)
+    lost = lost or _refuse(piece)
+    offset = piece.start
+    with closing(_frames(piece)) as frames:
+        for columns in frames:
+            if columns.base_offset > offset:
+                lost(offset, min(columns.base_offset, piece.stop) - 1)
+            part = _between(columns, offset, piece.stop)
+            offset = max(offset, columns.last_offset + 1)
+            if part.count:
+                yield part
+            if offset >= piece.stop:
+                return
+    if piece.is_recorded:
+        lost(offset, piece.stop - 1)
+    else:
+        yield from _moved(piece, offset, lost)
+
+
+def _between(columns: Columns, start: int, stop: int) -> Columns:
+    first, last = columns.index_at(start), columns.index_at(stop)
+    return columns if (first, last) == (0, columns.count) else columns.select(first, max(first, last))
+
+
+def _frames(piece: Slice) -> Generator[Columns, None, None]:
+    """The batches in the segment's file from `start` on; none when it is not the file that was planned."""
     with opened(piece.path) as file:
+        if file is None:
+            if piece.is_recorded:
+                raise RecordingInvalid(
+                    f"{piece.path} is missing: the recording is not whole. Take another copy of it, or make it again.",
+                    path=piece.path,
+                )
+            return
         try:
             header = decode_segment_header(file.read(0, SEGMENT_HEADER_BYTES))
         except SegmentHeaderInvalid:
-            lost(piece.start, piece.stop - 1)
             return
-        if header.base_offset != piece.base_offset:
-            lost(piece.start, piece.stop - 1)
+        if header.base_offset != piece.base_offset or not belongs_to(header, piece.directory):
             return
-        found: list[Columns] = []
+        found: deque[tuple[FrameFields, memoryview]] = deque()
 
         def visit(position: int, fields: FrameFields, body: memoryview) -> bool:
             del position
-            found.append(decode_body(FrameHeader(*fields), body))
+            found.append((fields, body))
             return False
 
         walk = FrameWalk(
@@ -172,30 +254,72 @@ def read_slice(piece: Slice, lost: Lost | None = None) -> Iterator[Columns]:
             chunk_bytes=CHUNK_BYTES,
             first_bytes=CHUNK_BYTES,
         )
-        offset, is_over = piece.start, False
-        while not is_over and offset < piece.stop:
+        is_over = False
+        while not is_over:
             is_over = run_walk(walk, file.read)
-            for columns in found:
-                if offset >= piece.stop:
-                    break
-                if columns.base_offset > offset:
-                    lost(offset, min(columns.base_offset, piece.stop) - 1)
-                following = min(columns.last_offset + 1, piece.stop)
-                first = columns.index_at(max(offset, piece.start))
-                last = columns.index_at(piece.stop)
-                if first < last:
-                    yield columns.select(first, last)
-                offset = max(offset, following)
-            found.clear()
-        if offset < piece.stop:
+            while found:
+                # Decoded one by one: a chunk of the file may be a thousand times as large without its compression.
+                columns = _decoded(*found.popleft())
+                if columns is not None:
+                    yield columns
+
+
+def _decoded(fields: FrameFields, body: memoryview) -> Columns | None:
+    """None when the frame's checksums hold and its columns make no sense: its offsets are then missing."""
+    try:
+        return decode_body(FrameHeader(*fields), body)
+    except FrameInvalid:
+        return None
+
+
+def _moved(piece: Slice, offset: int, lost: Lost) -> Iterator[Columns]:
+    """The rest of a topic's slice, from where the log has it by now."""
+    while offset < piece.stop:
+        try:
+            reading = trio.run(_read_again, piece, offset)
+        except LogCorrupt as damage:
+            if damage.offsets is None:
+                raise
+            # A segment whose header is damaged: none of its records can be read.
+            reading = Reading([], damage.offsets[1] + 1, ((offset, damage.offsets[1]),))
+        except OffsetOutOfRange as error:
+            raise OffsetOutOfRange(
+                f"{piece.label}: offset {offset} is there no more: retention removed it after the read was planned, or"
+                f" the topic was deleted ({piece.path}). Load again, and read what is left.",
+                offset=offset,
+                **{name: error.fields.get(name) for name in ("start", "end")},
+            ) from error
+        for first, last in reading.lost:
+            if first < piece.stop:
+                lost(first, min(last, piece.stop - 1))
+        for columns in reading.batches:
+            part = _between(columns, offset, piece.stop)
+            if part.count:
+                yield part
+        if reading.next_offset <= offset:
             lost(offset, piece.stop - 1)
+            return
+        offset = reading.next_offset
+
+
+async def _read_again(piece: Slice, offset: int) -> Reading:
+    async with files_below(piece.root) as files:
+        reader = await LogReader.open(files, piece.directory)
+        try:
+            return await reader.read(offset, max_records=piece.stop - offset, max_bytes=CHUNK_BYTES)
+        finally:
+            await reader.close()
 
 
 def _refuse(piece: Slice) -> Lost:
     def refuse(first: int, last: int) -> None:
+        what = f"{piece.label}: offsets {first} to {last} are damaged or missing, in {piece.path}."
+        if piece.is_recorded:
+            advice = "Take another copy of the recording"
+        else:
+            advice = "Run `callboard verify`, then `callboard repair`; what it gives up stays missing"
         raise LogCorrupt(
-            f"{piece.label}: offsets {first} to {last} are damaged or missing, in {piece.path}. Run `callboard verify`,"
-            " then `callboard repair`, or read with .option('mode', 'permissive').",
+            f"{what} {advice}, or read what is left with .option('mode', 'permissive').",
             path=piece.path,
             offsets=(first, last),
         )

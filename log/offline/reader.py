@@ -152,6 +152,16 @@ class LogReader:
         if views:
             await self._files.submit([Close(view.opened.handle) for view in views])
 
+    async def extents(self) -> list[tuple[int, int]]:
+        """Each segment below the visible end: its first offset, and where it ends (L2)."""
+        found: list[tuple[int, int]] = []
+        base = self.start_offset
+        while base < self.visible_end:
+            end = await self._end_of(base)
+            found.append((base, end))
+            base = end
+        return found
+
     # -- where things are ---------------------------------------------------------------------------------------
 
     async def _committed_end(self) -> int:

@@ -21,7 +21,7 @@ import attrs
 
 from callboard.log.errors import InvalidArgument
 from callboard.recordings.lines import KEY_COLUMNS, TIME_COLUMNS, LineColumns
-from callboard.recordings.manifest import PARTITIONS_MAX, Manifest
+from callboard.recordings.manifest import Manifest
 from callboard.recordings.reading import LINE_BYTES_MAX, Format, detect, read_events
 from callboard.recordings.times import TimeFormat
 from callboard.simulations.workload import parsing
@@ -29,11 +29,12 @@ from callboard.simulations.workload.parsing import InputFile, Parsing, path_of
 from callboard.simulations.workload.storage import (
     BadLinesFile,
     absolute,
-    check_new,
+    check_partitions,
     is_there,
     told_errors,
     write_recording,
 )
+from callboard.spark.files import check_new
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -93,10 +94,7 @@ def import_traffic(
     single event, and in a strict import for bad and late lines. What fails leaves nothing behind.
     """
     columns = columns or LineColumns()
-    if not 1 <= partitions <= PARTITIONS_MAX:
-        raise InvalidArgument(
-            f"{partitions} partitions: a recording has 1 to {PARTITIONS_MAX}. Correct --partitions."
-        )
+    check_partitions(partitions)
     if not 0 <= window_s < float("inf"):
         raise InvalidArgument(f"The window is {window_s} s. Give --window seconds from 0 on.")
     check_new(out)

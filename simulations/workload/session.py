@@ -75,12 +75,17 @@ _SETTINGS: Final = {
 }
 
 
-def check_spark() -> None:
-    """Raise `InvalidArgument` unless PySpark and a Java to run it are there."""
+def check_packages() -> None:
+    """Raise `InvalidArgument` unless PySpark is there."""
     if find_spec("pyspark") is None or find_spec("pyarrow") is None:
         raise InvalidArgument(
             "PySpark is not installed, and this job runs on Spark. Install it: pip install 'callboard[spark]'."
         )
+
+
+def check_spark() -> None:
+    """Raise `InvalidArgument` unless PySpark and a Java to run it are there."""
+    check_packages()
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         return
     home = os.environ.get("JAVA_HOME")

@@ -22,9 +22,9 @@ def test_the_jobs_are_listed(command: Any) -> None:
     }
 
 
+@pytest.mark.usefixtures("spark_packages")
 def test_without_java_the_command_says_what_to_install(command: Any) -> None:
     """A job without a Java ends at once, with advice, and writes nothing."""
-    pytest.importorskip("pyspark")
     (command.folder / "a.log").write_bytes(b"x\n")
     environment = {"PATH": str(command.folder), "HOME": str(command.folder)}
     for more, advice in (({}, "Install Java 17"), ({"JAVA_HOME": "/nowhere"}, "Correct or unset JAVA_HOME")):
@@ -49,9 +49,9 @@ def test_places_are_checked_before_spark_starts(command: Any) -> None:
     assert "Name two" in found.err
 
 
+@pytest.mark.usefixtures("spark_packages")
 def test_a_log_becomes_a_recording_and_a_profile(command: Any) -> None:
     """The two jobs run from the command line, one after the other, and say what they did as JSON."""
-    pytest.importorskip("pyspark")
     lines = [
         b'h%d - - [01/Aug/1995:00:00:%02d +0000] "GET / HTTP/1.0" 200 7' % (second % 3, second)
         for second in range(60)

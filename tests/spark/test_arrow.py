@@ -11,15 +11,12 @@ from hypothesis import strategies as st
 from callboard.log.errors import InvalidArgument
 from callboard.log.format.columns import Columns
 
-arrow = pytest.importorskip(
-    "callboard.spark.arrow", reason="PYARROW IS MISSING: pip install 'callboard[spark]'"
-)
 ITEMS = st.none() | st.binary(max_size=5)
 TIMES = st.none() | st.integers(-(2**40), 2**50)
 
 
 @given(data=st.data(), count=st.integers(1, 20))
-def test_arrow_says_what_the_records_say(data: Any, count: int) -> None:
+def test_arrow_says_what_the_records_say(arrow: Any, data: Any, count: int) -> None:
     """For whole batches and for parts of them."""
 
     def some(items: Any) -> list[Any]:
@@ -64,7 +61,7 @@ def test_arrow_says_what_the_records_say(data: Any, count: int) -> None:
         }
 
 
-def test_columns_are_shared_not_copied() -> None:
+def test_columns_are_shared_not_copied(arrow: Any) -> None:
     """The values of a batch are the bytes that were read."""
     data = bytes(1_000_000)
     columns = Columns.build([data])
@@ -73,7 +70,15 @@ def test_columns_are_shared_not_copied() -> None:
     assert batch.column("value").buffers()[2].address == arrow.pa.py_buffer(data).address
 
 
-def test_a_column_that_is_none_is_refused() -> None:
+def test_a_column_that_is_none_is_refused(arrow: Any) -> None:
     """The error names those that there are."""
     with pytest.raises(InvalidArgument, match=r"no column 'colour'. There are topic, partition"):
         arrow.arrow_schema(["value", "colour"])
+
+
+def test_numbers_from_2_to_the_63_on_keep_their_bits(arrow: Any) -> None:
+    """Spark has no unsigned numbers."""
+    columns = Columns.build([b"a", b"b"], producers=[(2, 2**64 - 2, 3, 2**63 - 1)])
+    names = ["producer_id", "producer_epoch", "producer_sequence"]
+    batch = arrow.to_arrow(columns, ("web", 0), arrow.arrow_schema(names))
+    assert [tuple(row.values()) for row in batch.to_pylist()] == [(-2, 3, 2**63 - 1), (-2, 3, -(2**63))]

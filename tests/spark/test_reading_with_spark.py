@@ -10,56 +10,11 @@ import pytest
 import trio
 
 import callboard
-from callboard.log.format.columns import Columns
-from callboard.log.host.disk import HostDisk
-from callboard.recordings.writer import new_recording
-from callboard.spark import register
 
 RECORDS = 1_000
-START_US = 1_700_000_000_000_000
 
 
-@pytest.fixture(scope="module")
-def recording(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Two partitions of a thousand records each, a second apart, several segments."""
-    folder = tmp_path_factory.mktemp("recordings")
-
-    async def make() -> None:
-        disk = HostDisk(str(folder))
-        files = await disk.incarnate("makes")
-        async with new_recording(files, "day", partitions=2, segment_bytes=65_536) as writer:
-            for partition in range(2):
-                for first in range(0, RECORDS, 100):
-                    numbers = range(first, first + 100)
-                    columns = Columns.build(
-                        [b"%d" % number + bytes(200) for number in numbers],
-                        [b"key-%d" % (number % 7) if number % 10 else None for number in numbers],
-                        [{"number": b"%d" % number} for number in numbers],
-                        [START_US + 1_000_000 * number for number in numbers],
-                    )
-                    columns.append_time_us = START_US + 1_000_000 * first
-                    await writer.append(partition, columns)
-        await disk.aclose()
-
-    trio.run(make)
-    return str(folder / "day")
-
-
-@pytest.fixture(scope="module")
-def reads(spark: Any) -> Any:
-    """Reads with options, in a session that knows the format."""
-    register(spark)
-
-    def read(path: str, **options: str) -> Any:
-        reader = spark.read.format("callboard")
-        for name, value in options.items():
-            reader = reader.option(name, value)
-        return reader.load(path)
-
-    return read
-
-
-def test_a_recording_is_read_whole(reads: Any, recording: str) -> None:
+def test_a_recording_is_read_whole(reads: Any, recording: str, start_us: int) -> None:
     """One task a segment; counts and sums are those of what was written."""
     frame = reads(recording)
     assert frame.rdd.getNumPartitions() > 4
@@ -77,8 +32,8 @@ def test_a_recording_is_read_whole(reads: Any, recording: str) -> None:
         "keyed": 2 * RECORDS * 9 // 10,
         "keys": 7,
         "bytes": 2 * sum(len(str(number)) + 200 for number in range(RECORDS)),
-        "first": START_US,
-        "last": START_US + 1_000_000 * (RECORDS - 1),
+        "first": start_us,
+        "last": start_us + 1_000_000 * (RECORDS - 1),
         "numbers": RECORDS * (RECORDS - 1),
     }
 
@@ -144,6 +99,9 @@ def test_damage_fails_the_read_or_is_reported(reads: Any, recording: str, tmp_pa
         ({"startOffset": "-1"}, "no number from 0"),
         ({"from": "noon"}, "no instant"),
         ({"partitions": "2"}, "no partition 2"),
+        ({"startOffset": "7", "endOffset": "7"}, "nothing lies between"),
+        ({"from": "2023-11-15", "to": "2023-11-14"}, "the span of time is empty"),
+        ({"pushdown": "yes"}, "neither true nor false"),
     ],
 )
 def test_an_option_that_cannot_be_is_refused(

@@ -40,7 +40,7 @@ ROOT_RANK = RANKS["callboard"]
 
 # The real seams are chosen at the top; everybody else is given them.
 HOST = "callboard.log.host"
-HOST_IMPORTERS = ("callboard.runtime", "callboard.cli", "callboard.offline", "callboard.spark", HOST)
+HOST_IMPORTERS = ("callboard.runtime", "callboard.cli", "callboard.offline", HOST)
 
 
 def _within(module: str, package: str) -> bool:

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from callboard.log.errors import InvalidArgument, RecordingInvalid
+from callboard.log.errors import InvalidArgument, LogCorrupt, RecordingInvalid
 from callboard.recordings.lines import LineColumns
 from callboard.simulations.workload.importing import import_traffic
-from callboard.simulations.workload.storage import read_manifest, recording_rows
+from callboard.simulations.workload.storage import recording_rows, told_errors
+from callboard.spark.slices import read_manifest
 
 NASA_EVENTS = 30_969  # tail -n +2 nasa_19950801.tsv | wc -l
 NASA_KEYS = 2_365  # ... | cut -f1 | sort -u | wc -l
@@ -228,7 +229,5 @@ def test_a_damaged_recording_is_not_read(spark: Any, tmp_path: pathlib.Path) -> 
     with pytest.raises(RecordingInvalid, match="bytes"):
         recording_rows(spark, str(out))
     segment.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    from callboard.simulations.workload.storage import told_errors
-
-    with pytest.raises(RecordingInvalid, match="the frame at offset 0"), told_errors():
+    with pytest.raises(LogCorrupt, match="out/0: offsets 0 to 59 are damaged"), told_errors():
         rows_of(spark, out)

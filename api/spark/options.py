@@ -1,0 +1,170 @@
+"""What `.option(...)` asks of a read, checked before anything is planned. Needs no Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+import attrs
+
+from callboard.log.errors import InvalidArgument
+from callboard.message import to_us
+from callboard.recordings.reader import Span
+from callboard.spark.arrow import FIELDS
+from callboard.spark.slices import Wanted
+
+OPTIONS: Final = frozenset(
+    {"path", "topic", "columns", "partitions", "startOffset", "endOffset", "from", "to", "appendedFrom"}
+    | {"appendedTo", "mode", "report", "pushdown"}
+)
+STREAM_OPTIONS: Final = frozenset(
+    {"path", "topic", "columns", "partitions", "startOffset", "mode", "report", "maxRecordsPerTrigger"}
+)
+BEGINNING: Final = 0
+END: Final = -1
+"""As `start_offset` of a stream: what comes from now on."""
+
+
+class Options:
+    """Spark's options by name; the case of names does not matter. Raises `InvalidArgument` for what is not `known`."""
+
+    def __init__(self, options: Mapping[str, str], known: frozenset[str]) -> None:
+        self._found = {name.lower(): value for name, value in options.items()}
+        unknown = sorted(self._found.keys() - {name.lower() for name in known})
+        if unknown:
+            raise InvalidArgument(
+                f"there is no option {unknown[0]!r} here. There are {', '.join(sorted(known))}."
+            )
+
+    def text(self, name: str) -> str | None:
+        """As it is; None when it is not given."""
+        return self._found.get(name.lower())
+
+    def number(self, name: str) -> int | None:
+        """A whole number from 0 on."""
+        text = self.text(name)
+        if text is None:
+            return None
+        if not (text.strip().isascii() and text.strip().isdecimal() and len(text) < 20):
+            raise InvalidArgument(f"option {name}: {text!r:.40} is no number from 0 on.")
+        return int(text)
+
+    def flag(self, name: str) -> bool:
+        """`true` or `false`; false when it is not given."""
+        text = (self.text(name) or "false").strip().lower()
+        if text not in ("true", "false"):
+            raise InvalidArgument(f"option {name}: {text!r:.40} is neither true nor false.")
+        return text == "true"
+
+    def span(self, start: str, stop: str) -> Span:
+        """Between two instants in ISO 8601, each perhaps not given; UTC unless they say otherwise."""
+        return Span(self._instant(start), self._instant(stop))
+
+    def _instant(self, name: str) -> int | None:
+        text = self.text(name)
+        if text is None:
+            return None
+        try:
+            instant = datetime.fromisoformat(text)
+        except ValueError:
+            raise InvalidArgument(
+                f"option {name}: {text!r:.40} is no instant such as 2026-11-21T12:00:00+00:00."
+            ) from None
+        return to_us(instant if instant.tzinfo is not None else instant.replace(tzinfo=UTC))
+
+    def path(self) -> str:
+        """The recording or the directory."""
+        path = self.text("path")
+        if not path:
+            raise InvalidArgument("name the recording, or the runtime's directory: .load(path).")
+        return path.removeprefix("file://")
+
+    def names(self) -> tuple[str, ...]:
+        """The columns wanted; all when none is named."""
+        return tuple(name.strip() for name in (self.text("columns") or ",".join(FIELDS)).split(","))
+
+    def partitions(self) -> frozenset[int] | None:
+        """The partitions wanted; None is all."""
+        text = self.text("partitions")
+        if text is None:
+            return None
+        numbers = [Options({"partitions": each}, OPTIONS).number("partitions") for each in text.split(",")]
+        return frozenset(number for number in numbers if number is not None)
+
+    def report(self) -> str | None:
+        """The folder for reports of damage: named if, and only if, the mode is permissive."""
+        mode, report = self.text("mode") or "strict", self.text("report")
+        if mode not in ("strict", "permissive"):
+            raise InvalidArgument(f"mode is {mode!r:.40}: it is strict (the default) or permissive.")
+        if (report is not None) != (mode == "permissive"):
+            raise InvalidArgument(
+                "mode permissive passes over what is damaged, and names it in files: give it a folder for them,"
+                " .option('report', ...); in mode strict there is no report."
+            )
+        return report
+
+
+@attrs.frozen(kw_only=True)
+class ReadOptions:
+    """A batch read."""
+
+    wanted: Wanted
+    names: tuple[str, ...]
+    report: str | None = None
+    """In permissive mode: the folder in which each task names what it could not read."""
+    is_pushing: bool = False
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> ReadOptions:
+        """From Spark's options. Raises `InvalidArgument`."""
+        found = Options(options, OPTIONS)
+        start, stop = found.number("startOffset") or 0, found.number("endOffset")
+        if stop is not None and stop <= start:
+            raise InvalidArgument(
+                f"endOffset {stop} is not above startOffset {start}: nothing lies between them."
+            )
+        return cls(
+            wanted=Wanted(
+                path=found.path(),
+                topic=found.text("topic"),
+                partitions=found.partitions(),
+                start_offset=start,
+                stop_offset=stop,
+                span=found.span("from", "to"),
+                appended=found.span("appendedFrom", "appendedTo"),
+            ),
+            names=found.names(),
+            report=found.report(),
+            is_pushing=found.flag("pushdown"),
+        )
+
+
+@attrs.frozen(kw_only=True)
+class StreamOptions:
+    """A stream's reads. `reads` is what each of them wants, but for the offsets."""
+
+    reads: ReadOptions
+    start_offset: int = BEGINNING
+    """Of a new query, in every partition; `END` is what comes from now on."""
+    records_max: int | None = None
+    """In one micro-batch."""
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> StreamOptions:
+        """From Spark's options. Raises `InvalidArgument`."""
+        found = Options(options, STREAM_OPTIONS)
+        places = {"beginning": BEGINNING, "end": END}
+        place = found.text("startOffset") or "beginning"
+        start = places[place] if place in places else found.number("startOffset") or 0
+        records_max = found.number("maxRecordsPerTrigger")
+        if records_max == 0:
+            raise InvalidArgument(
+                "maxRecordsPerTrigger is 0, and the stream would stand still. Give a number from 1."
+            )
+        reads = ReadOptions(
+            wanted=Wanted(path=found.path(), topic=found.text("topic"), partitions=found.partitions()),
+            names=found.names(),
+            report=found.report(),
+        )
+        return cls(reads=reads, start_offset=start, records_max=records_max)

@@ -1,0 +1,113 @@
+"""From slices to record batches: how much is held, and what is reported. Without Spark."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from callboard.log.format.columns import Columns
+from callboard.log.format.compression import Compression
+from callboard.log.limits import MIB
+from callboard.offline import files_below
+from callboard.recordings.writer import new_recording
+from callboard.spark.slices import Slice, Wanted, plan
+
+LARGE = 1 * MIB
+
+
+def recording(folder: Path, frames: int, value: bytes, **source: str) -> list[Slice]:
+    """A compressed recording of so many frames of one record; its slices."""
+
+    async def make() -> list[Slice]:
+        zstd = Compression("zstd")
+        async with (
+            files_below(str(folder), writable=True) as files,
+            new_recording(files, "day", partitions=1, compression=zstd, source=source) as writer,
+        ):
+            for number in range(frames):
+                await writer.append(0, Columns.build([value], [b"%d" % number], event_times=[number]))
+        return await plan(Wanted(path=str(folder / "day")))
+
+    return trio.run(make)
+
+
+@pytest.fixture
+def read(options: Any, batches: Any) -> Any:
+    """Reads a slice with options."""
+
+    def read_with(piece: Slice, **found: str) -> Any:
+        return batches.read_batches(options.ReadOptions.parse({"path": "day", **found}), piece)
+
+    return read_with
+
+
+@pytest.mark.parametrize("columns", ["key,value", "key"])
+def test_a_task_holds_some_frames_however_well_they_are_compressed(
+    read: Any, tmp_path: Path, columns: str
+) -> None:
+    """A hundred MiB lie in some KiB of the file; a few of them are in memory, also when they are not wanted."""
+    (piece,) = recording(tmp_path, 100, bytes(LARGE))
+    assert Path(piece.path).stat().st_size < 100_000
+    keys = []
+    tracemalloc.start()
+    try:
+        for batch in read(piece, columns=columns):
+            keys += batch.column("key").to_pylist()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert keys == [b"%d" % number for number in range(100)]
+    assert peak < 12 * LARGE
+
+
+def test_small_frames_are_put_together(read: Any, tmp_path: Path) -> None:
+    """For what Spark does for each batch."""
+    (piece,) = recording(tmp_path, 5_000, b"x")
+    assert [batch.num_rows for batch in read(piece)] == [4_096, 904]
+
+
+def damage(piece: Slice) -> None:
+    """Flip a bit of the slice's first frame."""
+    data = bytearray(Path(piece.path).read_bytes())
+    data[200] ^= 1
+    Path(piece.path).write_bytes(data)
+
+
+def test_a_report_stays_in_its_folder(read: Any, tmp_path: Path) -> None:
+    """Whatever a recording says that its topic was called."""
+    (piece,) = recording(tmp_path, 3, b"x", topic="../../../escaped")
+    damage(piece)
+    report = tmp_path / "reports" / "deep"
+    assert sum(batch.num_rows for batch in read(piece, mode="permissive", report=str(report))) == 2
+    (found,) = report.iterdir()
+    assert json.loads(found.read_text())["topic"] == "../../../escaped"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["day", "reports"]
+
+
+def test_what_was_found_is_reported_when_the_task_is_cut_short(read: Any, tmp_path: Path) -> None:
+    """By a limit, for example."""
+    (piece,) = recording(tmp_path, 10_000, b"x")
+    damage(piece)
+    rows = read(piece, mode="permissive", report=str(tmp_path / "report"))
+    next(rows)
+    rows.close()
+    (found,) = (tmp_path / "report").iterdir()
+    assert json.loads(found.read_text())["lost"] == [[0, 0]]
+
+
+def test_a_report_of_damage_that_is_gone_is_removed(read: Any, tmp_path: Path) -> None:
+    """When the same slice is read whole later."""
+    (piece,) = recording(tmp_path, 3, b"x")
+    whole = Path(piece.path).read_bytes()
+    damage(piece)
+    options = {"mode": "permissive", "report": str(tmp_path / "report")}
+    list(read(piece, **options))
+    assert len(list((tmp_path / "report").iterdir())) == 1
+    Path(piece.path).write_bytes(whole)
+    list(read(piece, **options))
+    assert not list((tmp_path / "report").iterdir())

@@ -199,10 +199,10 @@ def read_whole(path: str, bytes_max: int) -> bytes:
             content = file.read(bytes_max + 1)
     except OSError as error:
         raise InvalidArgument(
-            f"{path} cannot be read: {error.strerror}. Name a file that a sweep wrote."
+            f"{path} cannot be read: {error.strerror}. Name another file, or correct its permissions."
         ) from None
     if len(content) > bytes_max:
-        raise InvalidArgument(f"{path} is larger than {bytes_max} bytes. Name a file that a sweep wrote.")
+        raise InvalidArgument(f"{path} is larger than {bytes_max} bytes. Name another file.")
     return content
 
 

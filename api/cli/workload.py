@@ -1,4 +1,4 @@
-"""`callboard workload`: raw traffic becomes a recording, and a recording a profile. These jobs run on Spark."""
+"""`callboard workload`: traffic becomes a recording, that a profile, and that larger recordings. Jobs run on Spark."""
 
 from __future__ import annotations
 
@@ -17,9 +17,16 @@ from callboard.message import from_us
 from callboard.recordings.lines import LineColumns
 from callboard.recordings.reading import Format
 from callboard.recordings.times import TimeFormat
+from callboard.simulations.workload.generating import generate as generate_recording
 from callboard.simulations.workload.importing import PARQUET, WINDOW_S, ImportReport, import_traffic
 from callboard.simulations.workload.measuring import measure_rows
-from callboard.simulations.workload.profile_format import SECOND_US, WorkloadProfile
+from callboard.simulations.workload.profile_format import (
+    PROFILE_BYTES_MAX,
+    SECOND_US,
+    WorkloadProfile,
+    profile_from_json,
+)
+from callboard.simulations.workload.scaling import Scaling, exact
 from callboard.simulations.workload.session import open_session
 from callboard.simulations.workload.storage import recording_rows, told_errors
 
@@ -46,7 +53,7 @@ def spark_options(command: F) -> F:
 
 @click.group()
 def workload() -> None:
-    """Turn raw traffic into recordings, and recordings into profiles, with Spark.
+    """Turn raw traffic into recordings, those into profiles, and profiles into larger recordings, with Spark.
 
     Needs `pip install 'callboard[spark]'` and Java 17 or later.
     """
@@ -188,6 +195,74 @@ def profile(
         print_json({"events": found.events, "out": out, "report": report_path, "recording": found.recording})
     else:
         show(_profile_table(found, out))
+
+
+@workload.command()
+@click.argument("profiles", nargs=-1, required=True, metavar="PROFILE.json...")
+@click.option("--out", required=True, metavar="RECORDING", help="The recording to make; it must not exist.")
+@click.option("--scale", default="1", show_default=True, metavar="N", help="The volume: so many times the events.")
+@click.option("--seed", default="0", show_default=True, help="Another seed, another recording of the same character.")
+@click.option("--duration", default="1", show_default=True, metavar="N", help="The time, so many times over.")
+@click.option("--keys", default="1", show_default=True, metavar="N", help="How many keys for each of the profile.")
+@click.option("--skew", default="1", show_default=True, metavar="N", help="0: keys are equally frequent; 2: squared.")
+@click.option("--burst", default="1", show_default=True, metavar="N", help="Events of so many seconds come in one.")
+@click.option("--partitions", type=int, help="Partitions of the recording.  [default: the first profile's]")
+@click.option("--weight", "weights", multiple=True, metavar="N", help="For each profile: its share of the scale.")
+@click.option(
+    "--event",
+    "events",
+    multiple=True,
+    metavar="KIND@TIME,for=SECONDS,...",
+    help="What if: flash-crowd (times=), hot-key (share=), retry-storm (times=, after=) or silence.",
+)
+@spark_options
+@json_option
+def generate(
+    profiles: tuple[str, ...],
+    out: str,
+    scale: str,
+    seed: str,
+    duration: str,
+    keys: str,
+    skew: str,
+    burst: str,
+    partitions: int | None,
+    weights: tuple[str, ...],
+    events: tuple[str, ...],
+    master: str | None,
+    memory: str,
+    as_json: bool,
+) -> None:
+    """Generate a recording from a profile, or from a mixture of several. Numbers are such as 10, 0.25 or 1/3."""
+    scaling = Scaling(
+        volume=exact(scale, "--scale"),
+        duration=exact(duration, "--duration"),
+        keys=exact(keys, "--keys"),
+        skew=exact(skew, "--skew", is_above=False),
+        burst=exact(burst, "--burst"),
+    )
+    shares = [exact(weight, "--weight") for weight in weights]
+    read = [profile_from_json(files.read_whole(path, PROFILE_BYTES_MAX)) for path in profiles]
+    with progress("generating", quiet=as_json), open_session(master, memory=memory) as session:
+        manifest = generate_recording(
+            session,
+            read,
+            out.rstrip("/"),
+            scaling=scaling,
+            weights=shares,
+            events=events,
+            partitions=partitions,
+            seed=seed,
+        )
+    if as_json:
+        print_json({"records": manifest.records, "out": out, "digest": manifest.digest})
+    else:
+        table = _table(f"recording {out}")
+        table.add_row("records", f"{manifest.records:,}")
+        table.add_row("keys", f"{'' if manifest.keys[1] else 'about '}{manifest.keys[0]:,}")
+        table.add_row("partitions", f"{len(manifest.partitions):,}")
+        table.add_row("digest", manifest.digest)
+        show(table)
 
 
 def _profile_table(found: WorkloadProfile, out: str) -> Table:

@@ -33,13 +33,20 @@ def check_partitions(partitions: int) -> None:
 
 
 def write_recording(
-    rows: DataFrame, out: str, *, partitions: int, source: Mapping[str, str], order: Iterable[str] = ()
+    rows: DataFrame,
+    out: str,
+    *,
+    partitions: int,
+    source: Mapping[str, str],
+    order: Iterable[str] = (),
+    seed: str = "",
 ) -> Manifest:
     """Write `rows` as the recording `out`, a folder that is not there yet.
 
     The columns are `partition` (0 to `partitions` - 1), `timestamp` (microseconds since 1970), `key`, `value`, perhaps
     others of a recording, and those that `order` names: within a partition rows lie in the order of `timestamp`, then
-    of these. Raises `InvalidArgument` and `StorageError`; then nothing of the recording is left.
+    of these. `seed` tells recordings of the same rows apart. Raises `InvalidArgument` and `StorageError`; then nothing
+    of the recording is left.
     """
     from callboard.spark.arrow import FIELDS
 
@@ -51,7 +58,7 @@ def write_recording(
     with told_errors():
         kept = sorted_rows.select(*[name for name in FIELDS if name in rows.columns])
         writer = kept.write.format("callboard").mode("append").option("partitions", str(partitions))
-        writer.option("source", json.dumps(dict(source))).save(absolute(out))
+        writer.option("source", json.dumps(dict(source))).option("seed", seed).save(absolute(out))
     return read_manifest(out)
 
 

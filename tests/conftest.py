@@ -85,6 +85,12 @@ def spark_packages() -> None:
 
 
 @pytest.fixture(scope="session")
+def java() -> None:
+    """What a session of Spark needs, for tests that start one in another process."""
+    _need(check_spark)
+
+
+@pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """One Spark session for all tests of the process."""
     _need(check_spark)

@@ -200,14 +200,26 @@ def profile(
 @workload.command()
 @click.argument("profiles", nargs=-1, required=True, metavar="PROFILE.json...")
 @click.option("--out", required=True, metavar="RECORDING", help="The recording to make; it must not exist.")
-@click.option("--scale", default="1", show_default=True, metavar="N", help="The volume: so many times the events.")
-@click.option("--seed", default="0", show_default=True, help="Another seed, another recording of the same character.")
+@click.option(
+    "--scale", default="1", show_default=True, metavar="N", help="The volume: so many times the events."
+)
+@click.option(
+    "--seed", default="0", show_default=True, help="Another seed, another recording of the same character."
+)
 @click.option("--duration", default="1", show_default=True, metavar="N", help="The time, so many times over.")
-@click.option("--keys", default="1", show_default=True, metavar="N", help="How many keys for each of the profile.")
-@click.option("--skew", default="1", show_default=True, metavar="N", help="0: keys are equally frequent; 2: squared.")
-@click.option("--burst", default="1", show_default=True, metavar="N", help="Events of so many seconds come in one.")
+@click.option(
+    "--keys", default="1", show_default=True, metavar="N", help="How many keys for each of the profile."
+)
+@click.option(
+    "--skew", default="1", show_default=True, metavar="N", help="0: keys are equally frequent; 2: squared."
+)
+@click.option(
+    "--burst", default="1", show_default=True, metavar="N", help="Events of so many seconds come in one."
+)
 @click.option("--partitions", type=int, help="Partitions of the recording.  [default: the first profile's]")
-@click.option("--weight", "weights", multiple=True, metavar="N", help="For each profile: its share of the scale.")
+@click.option(
+    "--weight", "weights", multiple=True, metavar="N", help="For each profile: its share of the scale."
+)
 @click.option(
     "--event",
     "events",

@@ -17,7 +17,7 @@ COMMAND = str(Path(sys.executable).with_name("callboard"))
 
 def test_the_jobs_are_listed(command: Any) -> None:
     """The group names its jobs without starting Spark."""
-    assert {b"import", b"profile"} <= {
+    assert {b"import", b"profile", b"generate"} <= {
         line.split()[0] for line in command.run("workload", "--help").lines if line.strip()
     }
 
@@ -50,8 +50,8 @@ def test_places_are_checked_before_spark_starts(command: Any) -> None:
 
 
 @pytest.mark.usefixtures("spark_packages")
-def test_a_log_becomes_a_recording_and_a_profile(command: Any) -> None:
-    """The two jobs run from the command line, one after the other, and say what they did as JSON."""
+def test_a_log_becomes_a_recording_a_profile_and_a_larger_recording(command: Any) -> None:
+    """The jobs run from the command line, one after the other, and say what they did as JSON."""
     lines = [
         b'h%d - - [01/Aug/1995:00:00:%02d +0000] "GET / HTTP/1.0" 200 7' % (second % 3, second)
         for second in range(60)
@@ -67,3 +67,28 @@ def test_a_log_becomes_a_recording_and_a_profile(command: Any) -> None:
     assert (measured["events"], measured["recording"]) == (60, imported["digest"])
     assert json.loads((command.folder / "p.json").read_bytes())["key_top"] == [20, 20, 20]
     assert b"<svg" in (command.folder / "p.html").read_bytes()
+    scaled = ("--scale", "3", "--seed", "7", "--event", "silence@00:00:30,for=10")
+    made = command.run("workload", "generate", "p.json", "--out", "g", *scaled, *job).json
+    assert made["records"] == 3 * 50
+    info = command.run("recording", "info", "g", "--json").json
+    assert (info["id"], info["keys"], info["partitions"]) == (made["digest"], 3, 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--scale", "0"), "--scale is '0', and is to be a number above 0"),
+        (("--scale", "-1"), "--scale is '-1'"),
+        (("--scale", "nan"), "--scale is 'nan'"),
+        (("--burst", "2/3"), "whole number, or 1/2"),
+        (("--weight", "x"), "--weight is 'x'"),
+        ((), "p.json cannot be read"),
+    ],
+)
+def test_a_generation_that_cannot_be_is_refused_before_spark_starts(
+    command: Any, options: tuple[str, ...], words: str
+) -> None:
+    """In one message, and nothing is written."""
+    found = command.run("workload", "generate", "p.json", "--out", "g", *options, code=exits.USAGE)
+    assert words in " ".join(found.err.split())
+    assert not list(command.folder.iterdir())

@@ -4,9 +4,34 @@ from __future__ import annotations
 
 import json
 import pathlib
+from importlib import import_module
 from typing import Any
 
 import pytest
+
+
+@pytest.fixture(scope="session")
+def drawing(spark_packages: None) -> Any:
+    """`callboard.simulations.workload.drawing`, which needs numpy."""
+    return import_module("callboard.simulations.workload.drawing")
+
+
+@pytest.fixture(scope="session")
+def pieces(spark_packages: None) -> Any:
+    """`callboard.simulations.workload.pieces`."""
+    return import_module("callboard.simulations.workload.pieces")
+
+
+@pytest.fixture(scope="session")
+def content(spark_packages: None) -> Any:
+    """`callboard.simulations.workload.content`."""
+    return import_module("callboard.simulations.workload.content")
+
+
+@pytest.fixture(scope="session")
+def what_if(spark_packages: None) -> Any:
+    """`callboard.simulations.workload.what_if`."""
+    return import_module("callboard.simulations.workload.what_if")
 
 
 @pytest.fixture

@@ -1,0 +1,35 @@
+"""Generates a recording in a process of its own: MASTER SHUFFLE_PARTITIONS PROFILE OUT. Prints its digest."""
+
+from __future__ import annotations
+
+import sys
+from fractions import Fraction
+from pathlib import Path
+
+from callboard.simulations.workload.generating import generate
+from callboard.simulations.workload.profile_format import profile_from_json
+from callboard.simulations.workload.scaling import Scaling
+from callboard.simulations.workload.session import open_session
+
+EVENTS = ("retry-storm@00:17,for=3,times=2",)
+
+
+def main() -> None:
+    """Generate 160,000 events and some retries, in three partitions; they are made in several pieces."""
+    master, shuffles, profile, out = sys.argv[1:]
+    with open_session(master) as session:
+        session.conf.set("spark.sql.shuffle.partitions", shuffles)
+        manifest = generate(
+            session,
+            [profile_from_json(Path(profile).read_bytes())],
+            out,
+            scaling=Scaling(volume=Fraction(20_000)),
+            events=EVENTS,
+            partitions=3,
+            seed=7,
+        )
+    print(manifest.digest)
+
+
+if __name__ == "__main__":
+    main()

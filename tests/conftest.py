@@ -85,15 +85,14 @@ def spark_packages() -> None:
 
 
 @pytest.fixture(scope="session")
-def java() -> None:
-    """What a session of Spark needs, for tests that start one in another process."""
+def spark_and_java() -> None:
+    """PySpark, and a Java to run it."""
     _need(check_spark)
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
+def spark(spark_and_java: None) -> Iterator[Any]:
     """One Spark session for all tests of the process."""
-    _need(check_spark)
     with open_session("local[2]") as session:
         session.conf.set("spark.sql.shuffle.partitions", "2")
         yield session

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 from callboard.log.errors import InvalidArgument
+from callboard.simulations.workload.shipping import shipped
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,8 +25,8 @@ _LOOPBACK: Final = "127.0.0.1"
 def open_session(master: str | None = None, *, memory: str = "1g") -> Iterator[SparkSession]:
     """A session for the body. One that is already active is used as it is, and left running.
 
-    `master` is Spark's master URL; without one, all cores of this machine. Raises `InvalidArgument` when PySpark or
-    Java is missing, or when the session cannot be started.
+    `master` is Spark's master URL; without one, all cores of this machine. The workers of a cluster get Callboard's
+    code from here. Raises `InvalidArgument` when PySpark or Java is missing, or when the session cannot be started.
     """
     check_spark()
     from pyspark.errors import PySparkException
@@ -61,8 +62,10 @@ def open_session(master: str | None = None, *, memory: str = "1g") -> Iterator[S
     with contextlib.suppress(ValueError):  # in another thread Spark takes nothing
         signal.signal(signal.SIGINT, interrupts)
     session.sparkContext.setLogLevel("FATAL")
+    is_local = session.sparkContext.master.startswith("local")
     try:
-        yield session
+        with contextlib.nullcontext() if is_local else shipped(session):
+            yield session
     finally:
         session.stop()
 

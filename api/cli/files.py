@@ -64,6 +64,11 @@ def folder_and_name(path: str) -> tuple[str, str]:
     return folder, name
 
 
+def exists(path: str) -> bool:
+    """Whether anything has that name."""
+    return os.path.lexists(path)
+
+
 @contextlib.contextmanager
 def _opened(path: str) -> Iterator[BinaryIO]:
     with contextlib.ExitStack() as stack:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 import attrs
@@ -9,8 +10,8 @@ import click
 from rich.table import Table
 
 from callboard.actors.names import check_name
-from callboard.actors.settings import TOPIC_FIELDS, topic_settings
-from callboard.cli.files import folder_and_name
+from callboard.actors.settings import TOPIC_FIELDS, TopicSettings, topic_settings
+from callboard.cli.files import exists
 from callboard.cli.group import run
 from callboard.cli.options import json_option, parse_settings
 from callboard.cli.output import Advance, print_json, progress, say, show
@@ -18,27 +19,20 @@ from callboard.cli.recording import from_option, parse_span, recording_at, to_op
 from callboard.cli.streams import check_directory
 from callboard.log.errors import CallboardError, InvalidArgument
 from callboard.message import from_us
-from callboard.replay import ReplayProgress, ReplayReport, check_speed, replay
+from callboard.offline import OfflineDirectory
+from callboard.replay import ReplayProgress, ReplayReport, check_recording, check_speed, replay
+from callboard.replay.positions import Selection
 from callboard.runtime import open_runtime
 
 PARTS: Final = 1_000
 """Of a progress bar."""
 
 
-class SpeedOption(click.ParamType):
-    """A speed: a number, or max."""
-
-    name = "N|max"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The speed as a number."""
-        return check_speed(value)
-
-
 speed_option = click.option(
     "--speed",
-    type=SpeedOption(),
     default="1",
+    metavar="N|max",
+    callback=lambda _context, _option, given: check_speed(given),
     show_default=True,
     help="1: as recorded; 10: ten times that; max: without waiting.",
 )
@@ -84,38 +78,53 @@ def replay_command(
     check_name(topic, "topic")
     check_directory(directory)
     given = parse_settings(settings, TOPIC_FIELDS)
-    topic_settings(given, f"topic {topic!r}")
+    made = topic_settings(given, f"topic {topic!r}")
     span = parse_span(start, stop)
-    folder_and_name(path)
     bounds = [None if us is None else from_us(us) for us in (span.from_us, span.to_us)]
     stored: list[int] = []
 
-    async def work() -> ReplayReport:
+    async def work(advance: Advance) -> ReplayReport:
         async with recording_at(path) as recording:
+            # Before the directory is opened, which would make it.
+            advance("checking the recording", 0, None)
+            limit_bytes = await _max_message_bytes(directory, topic, made)
+            checked = await check_recording(
+                recording, Selection(span=span, keys=keys), max_message_bytes=limit_bytes
+            )
             async with open_runtime(directory) as runtime:
-                with progress("replaying", quiet=as_json) as advance:
-                    advance("checking the recording", 0, None)
-                    return await replay(
-                        recording,
-                        runtime,
-                        topic,
-                        speed=speed,
-                        start=bounds[0],
-                        stop=bounds[1],
-                        keys=keys,
-                        passes=None if loop else passes or 1,
-                        acks=acks,
-                        settings=given,
-                        on_progress=lambda found: _advance(advance, found, stored),
-                    )
+                report = await replay(
+                    recording,
+                    runtime,
+                    topic,
+                    speed=speed,
+                    start=bounds[0],
+                    stop=bounds[1],
+                    keys=keys,
+                    passes=None if loop else passes or 1,
+                    acks=acks,
+                    settings=given,
+                    checked=checked,
+                    on_progress=lambda found: _advance(advance, found, stored),
+                )
+        return report
 
     try:
-        report = run(work)
+        with progress("replaying", quiet=as_json) as advance:
+            report = run(partial(work, advance))
     except (CallboardError, SystemExit):
         if stored:
             say(f"{stored[-1]:,} records were stored by then. The same command continues there.")
         raise
     _show(report, path, as_json)
+
+
+async def _max_message_bytes(directory: str, topic: str, made: TopicSettings) -> int:
+    """The limit of the topic that is there, or would be made."""
+    if not exists(directory):
+        return made.max_message_bytes
+    async with OfflineDirectory(directory) as offline:
+        found = (await offline.catalog()).state.topic(topic)
+    return (made if found is None else found.settings).max_message_bytes
 
 
 def _advance(advance: Advance, found: ReplayProgress, stored: list[int]) -> None:
@@ -162,7 +171,6 @@ def report_lines(report: ReplayReport) -> list[tuple[str, str]]:
     lines = [
         ("records", f"{report.records:,}" + (" (continued)" if report.is_resumed else "")),
         ("rate", f"{report.rate:,.0f}/s in {report.elapsed_s:,.2f} s"),
-        ("check of the recording", f"{report.checked_s:,.2f} s"),
         ("partitions", "copied one to one" if report.is_raw else "chosen by key"),
     ]
     if late.records:

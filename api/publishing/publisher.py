@@ -270,17 +270,13 @@ class Publisher:
 
     # -- batches
 
-    async def publish_columns(self, index: int, columns: Columns) -> int:
+    async def publish_columns(self, index: int, columns: Columns, level: Level) -> None:
         """Publish a batch whose columns somebody else has built; they are the partition's from now on.
 
-        They are within all limits, which nobody checks again. Returns the first offset, once everything is synced.
-        Otherwise as `publish_batch`.
+        They are within all limits, which nobody checks again. Otherwise as `publish_batch`.
         """
         size = columns.size_bytes
-        offset = await self._send(
-            self.live.ports[index], PublishMany(columns, Level.ALL, size), columns.count
-        )
-        return offset or 0
+        await self._send(self.live.ports[index], PublishMany(columns, level, size), columns.count)
 
     async def publish_batch(
         self,

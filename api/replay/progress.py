@@ -41,8 +41,6 @@ class ReplayReport:
     passed_over: int
     """Records that this run read and did not publish, because they were there."""
     elapsed_s: float
-    checked_s: float
-    """How long the check of the recording took, before that."""
     rate: float
     lateness: Lateness
     held_s: float

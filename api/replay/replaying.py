@@ -26,6 +26,7 @@ import attrs
 import trio
 
 from callboard.actors.names import check_name
+from callboard.actors.partition.commands import LEVELS, Level
 from callboard.actors.settings import topic_settings
 from callboard.log.errors import CallboardError, InvalidArgument, TopicNotFound
 from callboard.message import to_us
@@ -57,7 +58,9 @@ async def replay(
     stop: datetime | None = None,
     keys: Sequence[str] = (),
     passes: int | None = 1,
+    acks: str = "all",
     settings: Mapping[str, Any] | None = None,
+    checked: int | None = None,
     on_progress: Heard | None = None,
     progress_every: float = 0.5,
 ) -> ReplayReport:
@@ -65,8 +68,10 @@ async def replay(
 
     `speed` is 1 for the recorded pace, N for N times that, "max" for no waiting. Only records whose time lies in
     [`start`, `stop`) and whose key matches one of the patterns `keys` are published. `passes` is how often, in all;
-    None: for ever. The topic is made with `settings`, by default with as many partitions as the recording has; one that is
-    there must have the settings that are named. `on_progress` is called every so many seconds.
+    None: for ever. With `acks` "leader" a record is handed to the operating system in time, and its sync is not waited
+    for; everything is synced in the end. The topic is made with `settings`, by default with as many partitions as the
+    recording has; one that is there must have the settings that are named. `checked` is what `check_recording` returned
+    where it was called before. `on_progress` is called every so many seconds.
 
     The same recording, topic and selection are the same replay: called again after a crash or an error, it publishes
     what is missing, and nothing twice. Raises, before anything is written, `InvalidArgument`, `RecordingInvalid`,
@@ -75,21 +80,20 @@ async def replay(
     wanted = _Wanted(
         speed=check_speed(speed),
         passes=check_passes(passes),
+        level=_level(acks),
         selection=Selection(span=_span(start, stop), keys=_patterns(keys)),
         settings={"partitions": len(recording.manifest.partitions)} | dict(settings or {}),
         named=dict(settings or {}),
     )
     check_name(topic, "topic")
     runtime.check_open()
-    clock = runtime.clock
-    before = clock.monotonic()
     limit_bytes = wanted.max_message_bytes(runtime, topic)
-    selected = await check_recording(recording, wanted.selection, max_message_bytes=limit_bytes)
-    checked_s = clock.monotonic() - before
+    if checked is None:
+        checked = await check_recording(recording, wanted.selection, max_message_bytes=limit_bytes)
     target = await wanted.topic(runtime, topic)
-    running = _Replaying(recording, runtime, target, wanted, selected)
+    running = _Replaying(recording, runtime, target, wanted, checked)
     with _Once(target, running.id):
-        return await running.run(checked_s, on_progress, progress_every)
+        return await running.run(on_progress, progress_every)
 
 
 @attrs.frozen(kw_only=True)
@@ -98,6 +102,7 @@ class _Wanted:
 
     speed: float
     passes: int | None
+    level: Level
     selection: Selection
     settings: Mapping[str, Any]
     """Of a topic that is made."""
@@ -168,7 +173,7 @@ class _Replaying:
         self._tally = Tally(held_s=[0.0] * target.partitions)
         self._failure: CallboardError | None = None
 
-    async def run(self, checked_s: float, on_progress: Heard | None, every_s: float) -> ReplayReport:
+    async def run(self, on_progress: Heard | None, every_s: float) -> ReplayReport:
         clock = self._runtime.clock
         source_of = {producer: index for index, producer in enumerate(self._source.producer_ids)}
         lasts = await last_positions(self._target.publisher.live, source_of)
@@ -190,9 +195,11 @@ class _Replaying:
                     await feed.aclose()
         if self._failure is not None:
             raise self._failure
+        if self._wanted.level is not Level.ALL:
+            await self._target.flush()
         if on_progress is not None:
             on_progress(self._progress(pace))
-        return self._report(pace, lasts, feeds, checked_s)
+        return self._report(pace, lasts, feeds)
 
     # -- readers and senders
 
@@ -208,6 +215,7 @@ class _Replaying:
                 index,
                 batches,
                 publish=self._target.publisher.publish_columns,
+                level=self._wanted.level,
                 pace=pace,
                 clock=self._runtime.clock,
                 tally=self._tally,
@@ -245,7 +253,6 @@ class _Replaying:
         pace: Pace,
         lasts: Sequence[Position | None],
         feeds: Sequence[_LaneFeed | _MergedFeed],
-        checked_s: float,
     ) -> ReplayReport:
         tally = self._tally
         elapsed_s = self._runtime.clock.monotonic() - pace.began
@@ -257,7 +264,6 @@ class _Replaying:
             is_resumed=any(last is not None for last in lasts),
             passed_over=sum(feed.passed_over for feed in feeds),
             elapsed_s=elapsed_s,
-            checked_s=checked_s,
             rate=tally.records / max(elapsed_s, 1e-9),
             lateness=tally.lateness.found(),
             held_s=max(tally.held_s),
@@ -344,6 +350,12 @@ def _span(start: datetime | None, stop: datetime | None) -> Span:
         None if start is None else to_us(start, "start"),
         None if stop is None else to_us(stop, "stop"),
     )
+
+
+def _level(acks: str) -> Level:
+    if acks not in ("leader", "all"):
+        raise InvalidArgument(f'acks is {acks!r:.40}, not "leader" or "all". Nothing was written.')
+    return LEVELS[acks]
 
 
 def _patterns(keys: Sequence[str]) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from typing import Final
 
 import trio
 
+from callboard.actors.partition.commands import Level
 from callboard.log.format.columns import Columns
 from callboard.log.seams.clock import Clock
 from callboard.replay.pacing import MAX_SPEED, Pace, due_count
@@ -22,14 +23,15 @@ NOTED_MAX: Final = 64
 
 
 class Sender:
-    """Sends what comes through a channel to one partition. `publish(index, columns)` returns when it is stored."""
+    """Sends what comes through a channel to one partition. `publish(index, columns, level)` returns when it has."""
 
     def __init__(
         self,
         index: int,
         batches: trio.MemoryReceiveChannel[Timed],
         *,
-        publish: Callable[[int, Columns], Awaitable[object]],
+        publish: Callable[[int, Columns, Level], Awaitable[object]],
+        level: Level,
         pace: Pace,
         clock: Clock,
         tally: Tally,
@@ -37,6 +39,7 @@ class Sender:
         self._index = index
         self._batches = batches
         self._publish = publish
+        self._level = level
         self._pace = pace
         self._clock = clock
         self._tally = tally
@@ -78,7 +81,7 @@ class Sender:
         records, size_bytes = columns.count, columns.size_bytes
         if pace.speed != MAX_SPEED:
             self._note_lateness(hand, start, stop, now)
-        await self._publish(self._index, columns)
+        await self._publish(self._index, columns, self._level)
         self._at = stop
         tally.records += records
         tally.payload_bytes += size_bytes

@@ -213,6 +213,24 @@ async def test_a_crash_of_a_partition_ends_the_run_and_the_next_goes_on(
         await recorded.check_whole(runtime.topic("orders"))
 
 
+@pytest.mark.parametrize("partitions", PARTITIONS)
+async def test_cancelled_with_a_batch_on_its_way_it_goes_on(
+    world: Any, make_recording: Any, autojump_clock: Any, partitions: int
+) -> None:
+    """The batch is waited for: it is stored, and not published again."""
+    recorded = await make_recording()
+    world.disk.sleep = trio.sleep
+    async with world.open() as runtime:
+        await runtime.create_topic("orders", partitions=partitions)
+        world.disk.latency_s = 0.3
+        for _ in range(6):
+            with trio.move_on_after(7.15):
+                await replay(recorded.recording, runtime, "orders")
+        world.disk.latency_s = 0.0
+        await replay(recorded.recording, runtime, "orders", speed="max")
+        await recorded.check_whole(runtime.topic("orders"))
+
+
 async def test_a_full_disk_ends_the_run_and_nothing_is_lost(
     world: Any, make_recording: Any, autojump_clock: Any
 ) -> None:

@@ -145,6 +145,21 @@ class _Once:
         self._running.discard(self._id)
 
 
+def source_of(recording: Recording, selection: Selection, passes: int | None, topic_id: str) -> Source:
+    """What is replayed into the topic of that id."""
+    manifest, span = recording.manifest, selection.span
+    first, last = manifest.first_time_us or 0, manifest.last_time_us or 0
+    first = first if span.from_us is None else max(first, span.from_us)
+    last = last if span.to_us is None else min(last, span.to_us)
+    return Source(
+        recording=recording,
+        selection=selection,
+        line=TimeLine(first, max(1, last - first)),
+        passes=passes,
+        producer_ids=ReplayId(manifest.digest, topic_id, selection).producer_ids(len(manifest.partitions)),
+    )
+
+
 class _Replaying:
     """One run of a replay."""
 
@@ -152,23 +167,13 @@ class _Replaying:
         self, recording: Recording, runtime: Runtime, target: Topic, wanted: _Wanted, selected: int
     ) -> None:
         manifest = recording.manifest
+        self._source = source_of(recording, wanted.selection, wanted.passes, target.topic_id)
         self.id = ReplayId(manifest.digest, target.topic_id, wanted.selection)
         self._runtime = runtime
         self._target = target
         self._wanted = wanted
         self._selected = selected
         self._digest = manifest.digest
-        span = wanted.selection.span
-        first, last = manifest.first_time_us or 0, manifest.last_time_us or 0
-        first = first if span.from_us is None else max(first, span.from_us)
-        last = last if span.to_us is None else min(last, span.to_us)
-        self._source = Source(
-            recording=recording,
-            selection=wanted.selection,
-            line=TimeLine(first, max(1, last - first)),
-            passes=wanted.passes,
-            producer_ids=self.id.producer_ids(len(manifest.partitions)),
-        )
         self.is_raw = target.partitions == len(manifest.partitions)
         self._tally = Tally(held_s=[0.0] * target.partitions)
         self._failure: CallboardError | None = None

@@ -1,4 +1,4 @@
-"""SIGKILL at random moments of `callboard replay`: run again until it is done, it has lost nothing and doubled nothing."""
+"""SIGKILL at random moments of `callboard replay`: run again until it is done, it lost nothing and doubled nothing."""
 
 from __future__ import annotations
 

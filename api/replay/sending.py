@@ -76,7 +76,7 @@ class Sender:
         await trio.sleep_until(due)
         now = max(due, self._clock.monotonic())
         stop = start + due_count(hand.positions, start, pace, now)
-        columns = hand.columns.select(start, stop)
+        columns = hand.select(start, stop)
         # Publishing gives the batch its place in the log: these numbers are not to be read from it afterwards.
         records, size_bytes = columns.count, columns.size_bytes
         if pace.speed != MAX_SPEED:

@@ -24,7 +24,7 @@ from typing import Any, Final
 import attrs
 
 from callboard.log.errors import RecordingInvalid
-from callboard.log.format.columns import Columns
+from callboard.log.format.columns import Columns, ProducerRun
 from callboard.log.limits import KIB, MIB
 from callboard.publishing.partitioning import STICKY_RECORDS, Partitioner, checked, consistent
 from callboard.recordings.encoder import times_of
@@ -46,6 +46,15 @@ class Timed:
 
     columns: Columns
     positions: Sequence[int]
+    producers: Sequence[ProducerRun] | None = None
+    """One for each record, where the columns have none: cutting those would look at all of them."""
+
+    def select(self, start: int, stop: int) -> Columns:
+        """Records start to stop, to be published."""
+        columns = self.columns.select(start, stop)
+        if self.producers is not None:
+            columns.producers = self.producers[start:stop]
+        return columns
 
 
 @attrs.frozen(kw_only=True)
@@ -414,8 +423,7 @@ class Merger:
     def _timed(self, window: _Window, group: list[int], rows: Mapping[str, list[Any]]) -> Timed:
         columns = Columns.build(**{name: [column[index] for index in group] for name, column in rows.items()})
         ids = self._source.producer_ids
-        columns.producers = [
-            (1, ids[window.sources[index]], self._number, window.offsets[index]) for index in group
-        ]
+        number, sources, offsets = self._number, window.sources, window.offsets
+        producers = [(1, ids[sources[index]], number, offsets[index]) for index in group]
         origin = self._source.line.origin(self._number)
-        return Timed(columns, [window.order[index] + origin for index in group])
+        return Timed(columns, [window.order[index] + origin for index in group], producers)

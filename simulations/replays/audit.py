@@ -11,11 +11,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
-import attrs
-
-from callboard.message import RecordBatch
+from callboard.message import ColumnBatch, RecordBatch
 from callboard.replay.sources import Lane, Merger, Source, Timed
 from callboard.simulations.violations import Violation
 
@@ -24,20 +22,50 @@ LOST_TOGETHER_MAX: Final = 100_000
 """So many records may be missing in one place; more are looked for in vain."""
 
 
-@attrs.define(eq=False)
+class _Rows:
+    """What there is of each record in a batch, column by column."""
+
+    def __init__(self, batch: ColumnBatch) -> None:
+        self._columns: Sequence[Sequence[object]] = (
+            batch.values(),
+            batch.keys(),
+            batch.headers(),
+            batch.timestamps(),
+        )
+
+    def __len__(self) -> int:
+        return len(self._columns[0])
+
+    def are_alike(self, at: int, others: _Rows, other_at: int, count: int) -> bool:
+        """Whether `count` records from `at` on are those of the other batch from `other_at` on."""
+        return all(
+            mine[at : at + count] == theirs[other_at : other_at + count]
+            for mine, theirs in zip(self._columns, others._columns, strict=True)
+        )
+
+
+NOTHING: Final = _Rows(ColumnBatch("", 0, ()))
+
+
 class _Expected:
     """What is to come in one partition."""
 
-    batches: deque[Timed] = attrs.Factory(deque)
-    at: int = 0
-    """In the first batch."""
+    def __init__(self) -> None:
+        self.batches: deque[Timed] = deque()
+        self.rows = NOTHING
+        """Of the first batch."""
+        self.at = 0
+
+    def has_rows(self) -> bool:
+        """Whether a record is in hand."""
+        while self.at >= len(self.rows) and self.batches:
+            columns = self.batches.popleft().columns
+            self.rows, self.at = _Rows(RecordBatch("", 0, columns)), 0
+        return self.at < len(self.rows)
 
     def take(self, count: int) -> None:
         """So many records have come."""
         self.at += count
-        if self.at >= self.batches[0].columns.count:
-            self.batches.popleft()
-            self.at = 0
 
 
 class Audit:
@@ -55,51 +83,48 @@ class Audit:
         self._merger = None if is_raw else Merger(source, [None] * partitions)
         self._is_over = [False] * partitions
 
-    async def take(self, batch: RecordBatch) -> None:
+    async def take(self, batch: ColumnBatch) -> None:
         """The records of a partition from `offsets` on, as its log holds them."""
-        rows = _rows(batch)
-        done = 0
-        while done < len(rows):
+        found = _Rows(batch)
+        done, total = 0, len(batch)
+        while done < total:
             expected = await self._ahead(batch.partition)
             if expected is None:
                 raise self._wrong(batch, done, "and the recording has no more for this partition")
-            timed, at = expected.batches[0], expected.at
-            count = min(len(rows) - done, timed.columns.count - at)
-            if _rows_of(timed, at, at + count) == rows[done : done + count]:
+            count = min(total - done, len(expected.rows) - expected.at)
+            if expected.rows.are_alike(expected.at, found, done, count):
                 expected.take(count)
                 done += count
             else:
-                done += await self._take_slowly(batch, rows, done)
-        self.records += len(rows)
+                done += await self._take_slowly(batch, found, done)
+        self.records += total
         self.offsets[batch.partition] = batch.offsets()[-1] + 1
 
-    async def _take_slowly(self, batch: RecordBatch, rows: Sequence[Any], done: int) -> int:
+    async def _take_slowly(self, batch: ColumnBatch, found: _Rows, done: int) -> int:
         """Take one record, and note as missing what should have come before it."""
         missing = 0
         while missing <= LOST_TOGETHER_MAX:
             expected = await self._ahead(batch.partition)
             if expected is None:
                 break
-            (row,) = _rows_of(expected.batches[0], expected.at, expected.at + 1)
+            is_it = expected.rows.are_alike(expected.at, found, done, 1)
             expected.take(1)
-            if row == rows[done]:
+            if is_it:
                 self.missing += missing
                 return 1
             missing += 1
         raise self._wrong(batch, done, "which is altered, comes twice, or out of turn")
 
-    def _wrong(self, batch: RecordBatch, done: int, words: str) -> Violation:
-        record = batch[done]
-        return Violation(
-            PROMISE, f"{batch.topic}/{batch.partition}@{record.offset} is {record.value!r:.80}, {words}"
-        )
+    def _wrong(self, batch: ColumnBatch, done: int, words: str) -> Violation:
+        place = f"{batch.topic}/{batch.partition}@{batch.offsets()[done]}"
+        return Violation(PROMISE, f"{place} is {batch.values()[done]!r:.80}, {words}")
 
     async def remaining(self) -> int:
         """How many records have not come; none are left then."""
         left = 0
         for index, _ in enumerate(self._expected):
             while (expected := await self._ahead(index)) is not None:
-                count = expected.batches[0].columns.count - expected.at
+                count = len(expected.rows) - expected.at
                 left += count
                 expected.take(count)
         return left
@@ -114,7 +139,7 @@ class Audit:
     async def _ahead(self, index: int) -> _Expected | None:
         """What is to come next in a partition; None when nothing is."""
         expected = self._expected[index]
-        while not expected.batches and not self._is_over[index]:
+        while not expected.has_rows() and not self._is_over[index]:
             if self._merger is None:
                 timed = await self._lanes[index].next()
                 self._is_over[index] = timed is None
@@ -126,15 +151,4 @@ class Audit:
                 self._is_over = [True] * len(self._is_over)
             for target, timed in found or ():
                 self._expected[target].batches.append(timed)
-        return expected if expected.batches else None
-
-
-def _rows(batch: RecordBatch) -> list[Any]:
-    """Each record's row, as the log has it."""
-    return list(zip(batch.values(), batch.keys(), batch.headers(), batch.timestamps(), strict=True))
-
-
-def _rows_of(timed: Timed, start: int, stop: int) -> list[Any]:
-    """Each record's row, as it should be."""
-    columns = timed.columns.select(start, stop)
-    return _rows(RecordBatch("", 0, columns))
+        return expected if expected.has_rows() else None

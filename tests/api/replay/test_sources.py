@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 import callboard.replay.sources as sources
 from callboard.log.errors import RecordingInvalid
-from callboard.log.format.columns import Columns
 from callboard.recordings.reader import Span
 from callboard.replay.pacing import TimeLine
 from callboard.replay.positions import Position, Selection
-from callboard.replay.sources import Lane, Merger, Source
+from callboard.replay.sources import Lane, Merger, Source, Timed
 
 START_US = 1_700_000_000_000_000
 IDS = (11, 22, 33)
@@ -34,9 +33,10 @@ def source_of(recorded: Any, selection: Selection = Selection(), passes: int | N
     )
 
 
-def origins(columns: Columns) -> list[Position]:
+def origins(timed: Timed) -> list[Position]:
     """Where the records come from."""
-    found = []
+    found: list[Position] = []
+    columns = timed.select(0, timed.columns.count)
     for count, producer, number, offset in columns.producers or ():
         found += [Position(IDS.index(producer), number, offset + index) for index in range(count)]
     return found
@@ -49,7 +49,7 @@ async def merged(source: Source, lasts: list[Position | None]) -> list[list[tupl
     while (sent := await merger.next()) is not None:
         for index, timed in sent:
             values = timed.columns.value_list()
-            found[index] += zip(origins(timed.columns), values, timed.positions, strict=True)
+            found[index] += zip(origins(timed), values, timed.positions, strict=True)
     await merger.aclose()
     return found
 
@@ -113,7 +113,7 @@ async def all_of(lane: Lane) -> list[tuple[Position, bytes | None, int]]:
     """All that a lane has: origin, value and position in time."""
     found: list[tuple[Position, bytes | None, int]] = []
     while (timed := await lane.next()) is not None:
-        found += zip(origins(timed.columns), timed.columns.value_list(), timed.positions, strict=True)
+        found += zip(origins(timed), timed.columns.value_list(), timed.positions, strict=True)
     await lane.aclose()
     return found
 

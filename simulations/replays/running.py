@@ -27,7 +27,8 @@ from callboard.replay import Lateness, ReplayReport, check_speed, replay
 from callboard.replay.pacing import MAX_SPEED
 from callboard.replay.positions import Selection
 from callboard.replay.replaying import source_of
-from callboard.simulations.faults import NO_FAULTS, Plan
+from callboard.simulations.entropy import SeededEntropy
+from callboard.simulations.faults import NO_FAULTS, FaultSpace, Plan, draw_plan
 from callboard.simulations.replays.audit import PROMISE, Audit
 from callboard.simulations.scenarios.operator import OPERATOR_S, is_passing, leaves, restart_failed
 from callboard.simulations.violations import Violation
@@ -42,6 +43,8 @@ CONSUMED_MAX: Final = 5_000
 CONSUMED: Final = 500
 """At a pace, the group consumes about so many records at a time, or those of so many seconds."""
 PAUSE_S: Final = 1.0
+ANSWERING: Final = frozenset({"running", "full"})
+"""States in which a partition's numbers are known. One that was full stays so until somebody publishes."""
 HEAL_AFTER_S: Final = 60.0
 """Faults end so long after the last record was due,"""
 PATIENCE_S: Final = 3_600.0
@@ -105,6 +108,18 @@ def simulate_replay(
         still_ticks=500_000 + TICKS_PER_RECORD * selected,
     )
     return replaying.result(run(replaying.main, seed=seed, plan=plan, settings=settings), trace=trace)
+
+
+def random_plan(seed: int, partitions: int, horizon_s: float) -> Plan:
+    """A plan drawn from the seed: faults of every kind that a log survives, within so many virtual seconds."""
+    actors = tuple(f"topics/{TOPIC}/{index}" for index in range(partitions))
+    space = FaultSpace(
+        actors=(*actors, "catalog", "renewals", f"groups/{GROUP}"),
+        messages=("", "PublishMany", "Read", "Flush", "Fetch", "Settle"),
+        faults=(1, 8),
+        horizon_s=horizon_s,
+    )
+    return draw_plan(SeededEntropy(seed).fork("plan"), space, horizon_s)
 
 
 class _Replaying:
@@ -256,7 +271,7 @@ class _Replaying:
         while True:
             statistics = await topic.describe()
             if all(
-                partition.state == "running"
+                partition.state in ANSWERING
                 and all(group.floor >= partition.visible_end for group in partition.groups)
                 and (partition.groups or not partition.visible_end)
                 for partition in statistics

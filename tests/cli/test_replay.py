@@ -158,3 +158,29 @@ def test_wrong_settings_and_topics_are_refused(day: Any) -> None:
     found = day.run("replay", "day", "partitions=4", *arguments, code=1)
     assert "TopicExists" in found.err
     assert held(day) == []
+
+
+def test_a_recording_is_replayed_in_the_simulator(day: Any) -> None:
+    """Ten minutes at their own pace, with faults; the same seed is the same run."""
+    plan = {"callboard_plan": 1, "faults": [{"kind": "PowerCut", "when": {"at": 100.0}}]}
+    (day.folder / "plan.json").write_text(json.dumps(plan))
+    arguments = ("simulate", "replay", "day", "--faults", "plan.json", "--digest", "--json")
+    found, again = (day.run(*arguments).json for _ in range(2))
+    assert (found["records"], found["lives"], found["failure"]) == (RECORDS, 2, None)
+    assert found["virtual_s"] > 599
+    assert found == again
+    shown = day.run("simulate", "replay", "day", "--random-faults", "--speed", "max", "--partitions", "3")
+    assert b"600 as recorded, once each" in shown.out
+    assert [path.name for path in day.folder.iterdir() if path.is_dir()] == ["day"]
+
+
+def test_what_the_simulator_cannot_replay_is_refused(day: Any) -> None:
+    """A wrong speed, no recording, a damaged one, a plan that is none, two plans."""
+    (day.folder / "plan.json").write_text("{}")
+    simulate = ("simulate", "replay")
+    assert "speed" in day.run(*simulate, "day", "--speed", "nan", code=2).err
+    assert "no recording" in day.run(*simulate, "nowhere", code=1).err
+    assert "callboard_plan" in day.run(*simulate, "day", "--faults", "plan.json", code=2).err
+    assert "exclude" in day.run(*simulate, "day", "--faults", "plan.json", "--random-faults", code=2).err
+    _flip(next((day.folder / "day").glob("1/*.log")))
+    assert "not those that the manifest names" in day.run(*simulate, "day", code=1).err

@@ -13,7 +13,7 @@ from callboard.consumer import Consumer
 from callboard.log.errors import PublishFailed, StorageError
 from callboard.message import Headers, Message, Receipt, Receipts
 from callboard.publishing.partitioning import Partitioner
-from callboard.publishing.publisher import publisher_of
+from callboard.publishing.publisher import Publisher, publisher_of
 from callboard.reading import BatchReader, RecordReader, Start
 
 if TYPE_CHECKING:
@@ -47,6 +47,11 @@ class Topic:
     def settings(self) -> TopicSettings:
         """Its settings now."""
         return self._live.settings
+
+    @property
+    def publisher(self) -> Publisher:
+        """What publishes to it: for the other modules of the package."""
+        return self._publisher
 
     def __repr__(self) -> str:
         return f"<Topic {self.name!r} with {self.partitions} partitions>"

@@ -54,6 +54,11 @@ def read_lines(path: str, *, line_bytes_max: int) -> Iterator[bytes]:
             raise StorageError(f"{path} could not be read to its end: {error}. Check the file.") from error
 
 
+def exists(path: str) -> bool:
+    """Whether anything has that name."""
+    return os.path.lexists(path)
+
+
 @contextlib.contextmanager
 def _opened(path: str) -> Iterator[BinaryIO]:
     with contextlib.ExitStack() as stack:

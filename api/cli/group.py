@@ -39,6 +39,7 @@ COMMANDS = {
     "record": "callboard.cli.recording:record",
     "recording": "callboard.cli.recording:recording",
     "repair": "callboard.cli.maintenance:repair",
+    "replay": "callboard.cli.replay:replay_command",
     "simulate": "callboard.cli.simulate:simulate",
     "simulate-worker": "callboard.cli.simulate_worker:simulate_worker",
     "stats": "callboard.cli.inspect:stats",

@@ -43,6 +43,7 @@ VERDICTS: Final = {
     Verdict.STALE: exits.STALE,
     Verdict.FIXED: exits.OK,
 }
+REPLAY: Final = "replay"
 MODES: Final = ("check_determinism", "prove", "exhaustive", "machines", "repro", "listed")
 
 
@@ -53,7 +54,21 @@ def _number(_context: click.Context, _option: click.Parameter, given: float | No
     return given
 
 
-@click.command()
+class _Simulate(click.Command):
+    """The command, and one below it: `replay` takes a recording and options of its own."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """As click's; a first argument that is the name of the other command hands over to it."""
+        if args and args[0] == REPLAY:
+            from callboard.cli.simulate_replay import simulate_replay_command
+
+            return simulate_replay_command.make_context(f"{info_name} {REPLAY}", args[1:], parent, **extra)
+        return super().make_context(info_name, args, parent, **extra)
+
+
+@click.command(cls=_Simulate)
 @click.argument("scenarios", nargs=-1, metavar="[SCENARIO]...")
 @click.option("--seeds", type=click.IntRange(1, 1 << 40), help=f"How many runs in all. [default: {SEEDS}]")
 @click.option("--first-seed", type=click.IntRange(0, 1 << 40), default=0, show_default=True)
@@ -90,6 +105,8 @@ def simulate(scenarios: tuple[str, ...], as_json: bool, **given: Any) -> int:
     Without SCENARIO all are swept, in shares by their weights; one of your own is named package.module:Scenario. A
     sweep stops at its first broken promise, stores and shrinks it, tells its story, and names the one command that runs
     it again. Interrupted, it continues where it was.
+
+    `callboard simulate replay RECORDING` replays a recording in the simulated world: see its own --help.
 
     Exits with 6 when a promise was broken, 7 when a sweep of standard size left a fault or a point unmet, 8 for a
     stored failure that no longer fits, 9 when runs of one seed differ, 10 when a safeguard is not missed, 11 when

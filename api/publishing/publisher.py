@@ -84,6 +84,8 @@ class Publisher:
         self._tells = 0
         """Publishes that nobody waited for, since the last one that let other tasks run."""
         self._sticky = StickyRoundRobin(len(live.ports))
+        self.replays: set[object] = set()
+        """Which replays into the topic run now: each runs once."""
 
     def choose_by(self, partitioner: Partitioner) -> None:
         """Let `partitioner` choose from now on. Raises `InvalidArgument` when it cannot, or another does already."""
@@ -267,6 +269,14 @@ class Publisher:
         )
 
     # -- batches
+
+    async def publish_columns(self, index: int, columns: Columns, level: Level) -> None:
+        """Publish a batch whose columns somebody else has built; they are the partition's from now on.
+
+        They are within all limits, which nobody checks again. Otherwise as `publish_batch`.
+        """
+        size = columns.size_bytes
+        await self._send(self.live.ports[index], PublishMany(columns, level, size), columns.count)
 
     async def publish_batch(
         self,

@@ -102,12 +102,14 @@ class LogBatches(Batches):
         stop: int,
         lost: Callable[[int, int], object],
         span: Span = EVER,
+        read_bytes: int = READ_BYTES,
     ) -> None:
         self._reader = reader
         self._offset = start
         self._stop = stop
         self._lost = lost
         self._span = span
+        self._read_bytes = read_bytes
         self._ready: deque[Columns] = deque()
 
     async def __anext__(self) -> Columns:
@@ -124,7 +126,7 @@ class LogBatches(Batches):
 
     async def _read(self) -> None:
         records = min(READ_RECORDS, self._stop - self._offset)
-        reading = await self._reader.read(self._offset, max_records=records, max_bytes=READ_BYTES)
+        reading = await self._reader.read(self._offset, max_records=records, max_bytes=self._read_bytes)
         for first, last in reading.lost:
             self._lost(first, min(last, self._stop - 1))
         for columns in reading.batches:
@@ -151,10 +153,13 @@ class Recording:
             )
         return self.manifest.partitions[partition]
 
-    async def read(self, partition: int, *, start: int = 0, span: Span = EVER) -> Batches:
+    async def read(
+        self, partition: int, *, start: int = 0, span: Span = EVER, read_bytes: int = READ_BYTES
+    ) -> Batches:
         """The batches of a partition from the offset `start` on, in order; of each what lies in `span`.
 
-        A few MiB are in memory at a time. Raises `RecordingInvalid` where something is damaged or missing.
+        A few times `read_bytes` are in memory at a time. Raises `RecordingInvalid` where something is damaged or
+        missing.
         """
         row = self.check_partition(partition)
         reader = await LogReader.open(self.files, f"{self.directory}/{partition}")
@@ -167,7 +172,8 @@ class Recording:
         def lost(first: int, last: int) -> None:
             raise self._invalid(f"offsets {first} to {last} of partition {partition} are damaged")
 
-        return LogBatches(reader, start, row.records if overlaps(row, span) else start, lost, span)
+        stop = row.records if overlaps(row, span) else start
+        return LogBatches(reader, start, stop, lost, span, read_bytes)
 
     async def faults(self) -> list[RecordingInvalid]:
         """Compare every segment with the manifest: what is wrong, segment by segment."""

@@ -30,6 +30,7 @@ RANKS = {
     "callboard.publishing": 10,
     "callboard.recordings": 10,
     "callboard": 10,
+    "callboard.replay": 11,
     "callboard.spark": 11,
     "callboard.simulations": 12,
     "callboard.cli": 13,

@@ -1,0 +1,371 @@
+"""Replaying a recording into a runtime; `replay` is what programs call.
+
+Theory of operation
+-------------------
+First everything is checked: arguments, every byte of the recording, every size. Then the topic is made or found, and
+the end of each of its partitions tells where an earlier run of the same replay was interrupted (`resuming`). Readers
+(`sources`) fill a short channel for each target partition, a sender for each (`sending`) hands over what is due.
+
+Invariants
+----------
+R1  A target partition holds a prefix of what the replay brings it, in order and once, at every moment and after any
+    crash: one batch is on its way at a time, and its place in the recording is stored in the same frame.
+R2  Nothing is written before everything was checked that can be checked.
+R3  Memory is bounded by `sources.READ_BYTES_ALL`, a few times over, however large the recording is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from functools import partial
+from typing import Any, Final
+
+import attrs
+import trio
+
+from callboard.actors.names import check_name
+from callboard.actors.partition.commands import LEVELS, Level
+from callboard.actors.settings import topic_settings
+from callboard.log.errors import CallboardError, InvalidArgument, TopicNotFound
+from callboard.message import to_us
+from callboard.recordings.reader import Recording, Span
+from callboard.replay.checking import check_recording
+from callboard.replay.pacing import MAX_SPEED, Pace, TimeLine, check_speed
+from callboard.replay.positions import Position, ReplayId, Selection, check_passes
+from callboard.replay.progress import ReplayProgress, ReplayReport, Tally
+from callboard.replay.resuming import last_positions
+from callboard.replay.sending import Sender
+from callboard.replay.sources import Lane, Merger, Source, Timed
+from callboard.runtime import Runtime
+from callboard.topic import Topic
+
+CHANNEL_BATCHES: Final = 2
+"""Read ahead for each target partition."""
+
+Heard = Callable[[ReplayProgress], object]
+Emit = Callable[[int, Timed], Awaitable[object]]
+
+
+async def replay(
+    recording: Recording,
+    runtime: Runtime,
+    topic: str,
+    *,
+    speed: float | str = 1,
+    start: datetime | None = None,
+    stop: datetime | None = None,
+    keys: Sequence[str] = (),
+    passes: int | None = 1,
+    acks: str = "all",
+    settings: Mapping[str, Any] | None = None,
+    checked: int | None = None,
+    on_progress: Heard | None = None,
+    progress_every: float = 0.5,
+) -> ReplayReport:
+    """Publish the records of `recording` into a topic, each when its time comes, and go on where it was interrupted.
+
+    `speed` is 1 for the recorded pace, N for N times that, "max" for no waiting. Only records whose time lies in
+    [`start`, `stop`) and whose key matches one of the patterns `keys` are published. `passes` is how often, in all;
+    None: for ever. With `acks` "leader" a record is handed to the operating system in time, and its sync is not waited
+    for; everything is synced in the end. The topic is made with `settings`, by default with as many partitions as the
+    recording has; one that is there must have the settings that are named. `checked` is what `check_recording` returned
+    where it was called before. `on_progress` is called every so many seconds.
+
+    The same recording, topic and selection are the same replay: called again after a crash or an error, it publishes
+    what is missing, and nothing twice. Raises, before anything is written, `InvalidArgument`, `RecordingInvalid`,
+    `MessageTooLarge`, `TopicExists`; and whatever `publish` raises.
+    """
+    wanted = _Wanted(
+        speed=check_speed(speed),
+        passes=check_passes(passes),
+        level=_level(acks),
+        selection=Selection(span=_span(start, stop), keys=_patterns(keys)),
+        settings={"partitions": len(recording.manifest.partitions)} | dict(settings or {}),
+        named=dict(settings or {}),
+    )
+    check_name(topic, "topic")
+    runtime.check_open()
+    limit_bytes = wanted.max_message_bytes(runtime, topic)
+    if checked is None:
+        checked = await check_recording(recording, wanted.selection, max_message_bytes=limit_bytes)
+    target = await wanted.topic(runtime, topic)
+    running = _Replaying(recording, runtime, target, wanted, checked)
+    with _Once(target, running.id):
+        return await running.run(on_progress, progress_every)
+
+
+@attrs.frozen(kw_only=True)
+class _Wanted:
+    """What was asked for, checked."""
+
+    speed: float
+    passes: int | None
+    level: Level
+    selection: Selection
+    settings: Mapping[str, Any]
+    """Of a topic that is made."""
+    named: Mapping[str, Any]
+    """Settings that a topic must have that is there."""
+
+    def max_message_bytes(self, runtime: Runtime, name: str) -> int:
+        """The limit of the topic that is there, or would be made."""
+        made = topic_settings(dict(self.settings), f"topic {name!r}")
+        try:
+            return runtime.topic(name).settings.max_message_bytes
+        except TopicNotFound:
+            return made.max_message_bytes
+
+    async def topic(self, runtime: Runtime, name: str) -> Topic:
+        """Find the topic, or make it."""
+        try:
+            runtime.topic(name)
+        except TopicNotFound:
+            return await runtime.create_topic(name, **self.settings)
+        return await runtime.create_topic(name, **self.named)
+
+
+class _Once:
+    """Two runs of one replay at a time would not see each other's records."""
+
+    def __init__(self, topic: Topic, replay_id: ReplayId) -> None:
+        self._running, self._topic, self._id = topic.publisher.replays, topic, replay_id
+
+    def __enter__(self) -> None:
+        if self._id in self._running:
+            raise InvalidArgument(
+                f"this recording is being replayed into topic {self._topic.name!r} already. Nothing was written. Wait"
+                " until that has ended.",
+                topic=self._topic.name,
+            )
+        self._running.add(self._id)
+
+    def __exit__(self, *_: object) -> None:
+        self._running.discard(self._id)
+
+
+def source_of(recording: Recording, selection: Selection, passes: int | None, topic_id: str) -> Source:
+    """What is replayed into the topic of that id."""
+    manifest, span = recording.manifest, selection.span
+    first, last = manifest.first_time_us or 0, manifest.last_time_us or 0
+    first = first if span.from_us is None else max(first, span.from_us)
+    last = last if span.to_us is None else min(last, span.to_us)
+    return Source(
+        recording=recording,
+        selection=selection,
+        line=TimeLine(first, max(1, last - first)),
+        passes=passes,
+        producer_ids=ReplayId(manifest.digest, topic_id, selection).producer_ids(len(manifest.partitions)),
+    )
+
+
+class _Replaying:
+    """One run of a replay."""
+
+    def __init__(
+        self, recording: Recording, runtime: Runtime, target: Topic, wanted: _Wanted, selected: int
+    ) -> None:
+        manifest = recording.manifest
+        self._source = source_of(recording, wanted.selection, wanted.passes, target.topic_id)
+        self.id = ReplayId(manifest.digest, target.topic_id, wanted.selection)
+        self._runtime = runtime
+        self._target = target
+        self._wanted = wanted
+        self._selected = selected
+        self._digest = manifest.digest
+        self.is_raw = target.partitions == len(manifest.partitions)
+        self._tally = Tally(held_s=[0.0] * target.partitions)
+        self._failure: CallboardError | None = None
+
+    async def run(self, on_progress: Heard | None, every_s: float) -> ReplayReport:
+        clock = self._runtime.clock
+        source_of = {producer: index for index, producer in enumerate(self._source.producer_ids)}
+        lasts = await last_positions(self._target.publisher.live, source_of)
+        feeds = self._feeds(lasts)
+        pace = Pace(self._wanted.speed, clock.monotonic(), 0)
+        try:
+            origins = [await feed.prime() for feed in feeds]
+            origin = min((origin for origin in origins if origin is not None), default=0)
+            pace = Pace(self._wanted.speed, clock.monotonic(), origin)
+            async with trio.open_nursery() as nursery:
+                if on_progress is not None:
+                    nursery.start_soon(self._tell, pace, on_progress, every_s)
+                async with trio.open_nursery() as working:
+                    self._start(working, feeds, pace)
+                nursery.cancel_scope.cancel()
+        finally:
+            with trio.CancelScope(shield=True):
+                for feed in feeds:
+                    await feed.aclose()
+        if self._failure is not None:
+            raise self._failure
+        if self._wanted.level is not Level.ALL:
+            await self._target.flush()
+        if on_progress is not None:
+            on_progress(self._progress(pace))
+        return self._report(pace, lasts, feeds)
+
+    # -- readers and senders
+
+    def _feeds(self, lasts: Sequence[Position | None]) -> Sequence[_LaneFeed | _MergedFeed]:
+        if self.is_raw:
+            return [_LaneFeed(index, Lane(self._source, index, last)) for index, last in enumerate(lasts)]
+        return [_MergedFeed(Merger(self._source, lasts, self._target.publisher.partitioner))]
+
+    def _start(self, nursery: trio.Nursery, feeds: Sequence[_LaneFeed | _MergedFeed], pace: Pace) -> None:
+        channels = [trio.open_memory_channel[Timed](CHANNEL_BATCHES) for _ in range(self._target.partitions)]
+        for index, (_, batches) in enumerate(channels):
+            sender = Sender(
+                index,
+                batches,
+                publish=self._target.publisher.publish_columns,
+                level=self._wanted.level,
+                pace=pace,
+                clock=self._runtime.clock,
+                tally=self._tally,
+            )
+            nursery.start_soon(self._attempt, nursery, sender.run)
+        for feed in feeds:
+            indexes = range(len(channels)) if isinstance(feed, _MergedFeed) else (feed.index,)
+            outlets = {index: channels[index][0] for index in indexes}
+            nursery.start_soon(self._attempt, nursery, partial(_feed_all, feed, outlets))
+
+    async def _attempt(self, nursery: trio.Nursery, work: Callable[[], Awaitable[object]]) -> None:
+        """Do the work. Its first error ends the run, and is raised as itself."""
+        try:
+            await work()
+        except CallboardError as error:
+            self._failure = self._failure or error
+            nursery.cancel_scope.cancel()
+
+    # -- what is told
+
+    async def _tell(self, pace: Pace, heard: Heard, every_s: float) -> None:
+        while True:
+            heard(self._progress(pace))
+            await trio.sleep(every_s)
+
+    def _progress(self, pace: Pace) -> ReplayProgress:
+        passes, line, end = self._wanted.passes, self._source.line, None
+        if passes is not None and pace.speed != MAX_SPEED:
+            end = pace.due(passes * line.period_us)
+        total = None if passes is None else max(0, passes * self._selected)
+        return self._tally.progress(self._runtime.clock.monotonic(), pace, total=total, end=end)
+
+    def _report(
+        self,
+        pace: Pace,
+        lasts: Sequence[Position | None],
+        feeds: Sequence[_LaneFeed | _MergedFeed],
+    ) -> ReplayReport:
+        tally = self._tally
+        elapsed_s = self._runtime.clock.monotonic() - pace.began
+        return ReplayReport(
+            topic=self._target.name,
+            recording=self._digest,
+            records=tally.records,
+            payload_bytes=tally.payload_bytes,
+            is_resumed=any(last is not None for last in lasts),
+            passed_over=sum(feed.passed_over for feed in feeds),
+            elapsed_s=elapsed_s,
+            rate=tally.records / max(elapsed_s, 1e-9),
+            lateness=tally.lateness.found(),
+            held_s=max(tally.held_s),
+            held_batches=tally.held_batches,
+            is_raw=self.is_raw,
+        )
+
+
+class _LaneFeed:
+    """A lane, whose first records are read before the clock starts."""
+
+    passed_over = 0
+
+    def __init__(self, index: int, lane: Lane) -> None:
+        self.index = index
+        self._lane = lane
+        self._primed: Timed | None = None
+
+    async def prime(self) -> int | None:
+        """Read the first records; their first position."""
+        self._primed = await self._lane.next()
+        return None if self._primed is None else self._primed.positions[0]
+
+    async def run(self, emit: Emit) -> None:
+        """Emit everything."""
+        timed, self._primed = self._primed, None
+        while timed is not None:
+            await emit(self.index, timed)
+            timed = await self._lane.next()
+
+    async def aclose(self) -> None:
+        """Close the files."""
+        await self._lane.aclose()
+
+
+class _MergedFeed:
+    """All source partitions together, whose first records are read before the clock starts."""
+
+    def __init__(self, merger: Merger) -> None:
+        self._merger = merger
+        self._primed: list[tuple[int, Timed]] | None = None
+
+    @property
+    def passed_over(self) -> int:
+        """Records that were there already."""
+        return self._merger.passed_over
+
+    async def prime(self) -> int | None:
+        """Read the first records; their first position."""
+        self._primed = await self._merger.next()
+        return None if self._primed is None else min(timed.positions[0] for _, timed in self._primed)
+
+    async def run(self, emit: Emit) -> None:
+        """Emit everything."""
+        found, self._primed = self._primed, None
+        while found is not None:
+            for index, timed in found:
+                await emit(index, timed)
+            found = await self._merger.next()
+
+    async def aclose(self) -> None:
+        """Close the files."""
+        await self._merger.aclose()
+
+
+async def _feed_all(
+    feed: _LaneFeed | _MergedFeed, outlets: Mapping[int, trio.MemorySendChannel[Timed]]
+) -> None:
+    """Send what the feed emits to the senders, and end their channels with it."""
+
+    async def emit(index: int, timed: Timed) -> None:
+        await outlets[index].send(timed)
+
+    try:
+        with suppress(trio.BrokenResourceError):  # a sender failed, and says why
+            await feed.run(emit)
+    finally:
+        for outlet in outlets.values():
+            outlet.close()
+
+
+def _span(start: datetime | None, stop: datetime | None) -> Span:
+    return Span(
+        None if start is None else to_us(start, "start"),
+        None if stop is None else to_us(stop, "stop"),
+    )
+
+
+def _level(acks: str) -> Level:
+    if acks not in ("leader", "all"):
+        raise InvalidArgument(f'acks is {acks!r:.40}, not "leader" or "all". Nothing was written.')
+    return LEVELS[acks]
+
+
+def _patterns(keys: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(keys, str) or not all(isinstance(pattern, str) for pattern in keys):
+        raise InvalidArgument(
+            f'keys are {keys!r:.60}, not a list of patterns such as ["user-*"]. Nothing was written.'
+        )
+    return tuple(keys)

@@ -1,0 +1,69 @@
+"""Where a replay goes on: the last record of it in each partition of its topic, found by reading backwards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from callboard.actors.catalog.directory import LiveTopic
+from callboard.actors.kernel import ActorRef
+from callboard.actors.partition.commands import Describe, Flush, PartitionStatistics, Read
+from callboard.log.errors import ActorCrashed, ActorStopped, RuntimeClosed
+from callboard.log.limits import READ_BYTES_DEFAULT
+from callboard.replay.positions import Position, last_position
+
+FIRST_SPAN: Final = 1
+"""Records in the span that is read first: nearly always the last record is one of the replay's."""
+SPAN_GROWTH: Final = 8
+SPAN_MAX: Final = 65_536
+
+
+async def last_positions(live: LiveTopic, source_of: dict[int, int]) -> list[Position | None]:
+    """The last record of a replay in each partition; None where there is none.
+
+    `source_of` maps its producer ids to source partitions. What was sent before is waited for: it is stored then, or
+    will never be.
+    """
+    return [await _last_in(port.label, port.ref, source_of) for port in live.ports]
+
+
+async def _last_in(label: str, ref: ActorRef[Any], source_of: dict[int, int]) -> Position | None:
+    await _ask(label, ref, Flush())
+    statistics: PartitionStatistics = await _ask(label, ref, Describe())
+    stop, span = statistics.visible_end, FIRST_SPAN
+    while stop > statistics.start_offset:
+        start = max(statistics.start_offset, stop - span)
+        found = await _last_between(label, ref, start, stop, source_of)
+        if found is not None:
+            return found
+        stop, span = start, min(SPAN_MAX, span * SPAN_GROWTH)
+    return None
+
+
+async def _last_between(
+    label: str, ref: ActorRef[Any], start: int, stop: int, source_of: dict[int, int]
+) -> Position | None:
+    found: Position | None = None
+    while start < stop:
+        answer: tuple[Sequence[Any], int] | None = await _ask(
+            label, ref, Read(start, stop - start, READ_BYTES_DEFAULT)
+        )
+        if answer is None:
+            break
+        batches, start = answer
+        for columns in batches:
+            found = last_position(columns, source_of) or found
+    return found
+
+
+async def _ask(label: str, ref: ActorRef[Any], command: Flush | Describe | Read) -> Any:
+    while True:
+        try:
+            return await ref.ask(command)
+        except ActorCrashed:
+            continue
+        except ActorStopped as error:
+            raise RuntimeClosed(
+                f"looking for the end of the replay in {label}: the runtime is closed or the topic was deleted. Open"
+                " it again."
+            ) from error

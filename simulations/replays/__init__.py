@@ -1,0 +1,1 @@
+"""Replaying recordings under the simulator: production code, virtual time, faults, and an account of every record."""

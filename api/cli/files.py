@@ -155,6 +155,11 @@ def prepare_folder(path: str) -> None:
         ) from error
 
 
+def is_folder(path: str) -> bool:
+    """Whether there is a folder of that name."""
+    return os.path.isdir(path)
+
+
 def check_target(path: str) -> None:
     """Raise `StorageError` unless a file could be put there: the user named it, and it is written after long work."""
     folder = os.path.dirname(_target(path)) or "."
@@ -209,10 +214,10 @@ def read_whole(path: str, bytes_max: int) -> bytes:
             content = file.read(bytes_max + 1)
     except OSError as error:
         raise InvalidArgument(
-            f"{path} cannot be read: {error.strerror}. Name a file that a sweep wrote."
+            f"{path} cannot be read: {error.strerror}. Name another file, or correct its permissions."
         ) from None
     if len(content) > bytes_max:
-        raise InvalidArgument(f"{path} is larger than {bytes_max} bytes. Name a file that a sweep wrote.")
+        raise InvalidArgument(f"{path} is larger than {bytes_max} bytes. Name another file.")
     return content
 
 

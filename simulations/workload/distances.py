@@ -272,14 +272,21 @@ class _Judge:
         curves_of, count_of = DISTANCES[name]
         counts = [count_of(profile) for profile in self.pair]
         if not all(counts):
-            if any(counts):
-                which = "first" if counts[1] == 0 else "second"
-                return Distance(name, Verdict.DIFFERENT, f"only the {which} recording has any")
-            return Distance(name, Verdict.NOT_JUDGED, "neither recording has any")
+            return Distance(name, *self._lacking(name, counts))
         one, two = curves_of(self.pair)
         value, where = largest_difference(one, two)
         verdict, note = self._judged(name, value, counts)
         return Distance(name, verdict, note, value, where, (one, two))
+
+    def _lacking(self, name: str, counts: list[int]) -> tuple[Verdict, str]:
+        if name in self.unjudged:
+            return Verdict.NOT_JUDGED, self.unjudged[name]
+        if not any(counts):
+            return Verdict.NOT_JUDGED, "neither recording has any"
+        which = "first" if counts[0] else "second"
+        chances = [count or profile.events for count, profile in zip(counts, self.pair, strict=True)]
+        verdict = Verdict.TOO_FEW if _is_chance(Fraction(1), chances) else Verdict.DIFFERENT
+        return verdict, f"only the {which} recording has any"
 
     def _judged(self, name: str, value: Fraction, counts: list[int]) -> tuple[Verdict, str]:
         if name in self.unjudged:
@@ -291,9 +298,13 @@ class _Judge:
             return Verdict.ALIKE, ""
         if reason := _hindrance(name, self.pair):
             return Verdict.NOT_JUDGED, reason
-        if value * value <= CHANCE * CHANCE * sum(Fraction(1, count) for count in counts):
+        if _is_chance(value, counts):
             return Verdict.TOO_FEW, f"of {counts[0]:,} and {counts[1]:,}, chance alone may make as much"
         return Verdict.DIFFERENT, ""
+
+
+def _is_chance(value: Fraction, counts: list[int]) -> bool:
+    return value * value <= CHANCE * CHANCE * sum(Fraction(1, count) for count in counts)
 
 
 def _hindrance(name: str, pair: Pair) -> str | None:

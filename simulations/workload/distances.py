@@ -43,6 +43,8 @@ THRESHOLD: Final = Fraction(1, 10)
 STEPS_MIN: Final = 8
 """Of the clock, in a unit of times, for the clock not to matter."""
 BUCKETS_MIN: Final = 8
+SAME: Final = Fraction(1, 100)
+"""A scale that differs by less is not told."""
 RATIO_MAX: Final = Fraction(3, 2)
 """Rates that differ by less are about the same."""
 CHANCE: Final = Fraction(163, 100)
@@ -330,19 +332,15 @@ def _is_near(one: Fraction, two: Fraction) -> bool:
 
 def _notes(pair: Pair) -> list[str]:
     notes = []
-    events, spans = [profile.events for profile in pair], [profile.span_us for profile in pair]
     facts: dict[str, Sequence[Fraction | int]] = {
-        "the events": events,
-        "the time": spans,
+        "the events": [profile.events for profile in pair],
+        "the time": [profile.span_us for profile in pair],
         "the keys": [profile.distinct_keys for profile in pair],
-        "the rate": [Fraction(many, span + 1) for many, span in zip(events, spans, strict=True)],
+        "the rate": [Fraction(profile.events, _seconds(profile)) for profile in pair],
     }
     for what, (one, two) in facts.items():
-        if (
-            one
-            and two
-            and not Fraction(99, 100) < (ratio := Fraction(two) / Fraction(one)) < Fraction(101, 100)
-        ):
+        ratio = Fraction(two) / Fraction(one) if one and two else Fraction(1)
+        if abs(ratio - 1) > SAME:
             notes.append(f"The second has {float(ratio):.3g} times {what} of the first.")
     if notes:
         notes.append("Scale is taken out of all distances.")

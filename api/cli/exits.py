@@ -16,6 +16,7 @@ STALE: Final = 8
 NONDETERMINISTIC: Final = 9
 UNPROVED: Final = 10
 UNFINISHED: Final = 11
+DIFFERENT: Final = 12
 INTERRUPTED: Final = 130
 PIPE_CLOSED: Final = 141
 TERMINATED: Final = 143
@@ -35,6 +36,7 @@ MEANINGS: Final = {
     NONDETERMINISTIC: "`simulate --check-determinism`: two runs of one seed differ; the first line that does is shown",
     UNPROVED: "`simulate --prove`: a safeguard was disabled and no seed failed without it",
     UNFINISHED: "`simulate --time-limit`: the time limit came before any seed had ended",
+    DIFFERENT: "`workload compare`: the recordings are not alike; the table names the distances above the threshold",
     INTERRUPTED: "interrupted from the keyboard; the directory was closed cleanly",
     PIPE_CLOSED: "the reader of standard output closed it, as `head` does",
     TERMINATED: "ended by SIGTERM; the directory was closed cleanly",

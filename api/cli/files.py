@@ -150,6 +150,11 @@ def prepare_folder(path: str) -> None:
         ) from error
 
 
+def is_folder(path: str) -> bool:
+    """Whether there is a folder of that name."""
+    return os.path.isdir(path)
+
+
 def check_target(path: str) -> None:
     """Raise `StorageError` unless a file could be put there: the user named it, and it is written after long work."""
     folder = os.path.dirname(_target(path)) or "."

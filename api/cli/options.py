@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -23,7 +23,25 @@ directory_option = click.option(
     callback=lambda _context, _option, given: check_directory(given),
     help="The runtime's directory.",
 )
+F = TypeVar("F", bound=Callable[..., Any])
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
+
+
+def spark_options(command: F) -> F:
+    """The options of every job that runs on Spark."""
+    command = click.option(
+        "--driver-memory",
+        "memory",
+        default="1g",
+        show_default=True,
+        metavar="SIZE",
+        help="Memory of Spark's driver, where this command starts it.",
+    )(command)
+    return click.option(
+        "--master",
+        metavar="URL",
+        help="Spark's master, for example spark://host:7077.  [default: local[*], or that of spark-submit]",
+    )(command)
 
 
 def parse_start(text: str) -> int | str | datetime:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
-
 import attrs
 import click
 from rich.table import Table
 
 from callboard.cli import files
-from callboard.cli.options import json_option
+from callboard.cli.options import json_option, spark_options
 from callboard.cli.output import print_json, progress, show
+from callboard.cli.workload_compare import compare
 from callboard.log.errors import InvalidArgument
 from callboard.message import from_us
 from callboard.recordings.lines import LineColumns
@@ -31,24 +29,6 @@ from callboard.simulations.workload.session import open_session
 from callboard.simulations.workload.storage import recording_rows, told_errors
 
 FORMATS = [*(form.value for form in Format), PARQUET]
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def spark_options(command: F) -> F:
-    """The options of every job."""
-    command = click.option(
-        "--driver-memory",
-        "memory",
-        default="1g",
-        show_default=True,
-        metavar="SIZE",
-        help="Memory of Spark's driver, where this command starts it.",
-    )(command)
-    return click.option(
-        "--master",
-        metavar="URL",
-        help="Spark's master, for example spark://host:7077.  [default: local[*], or that of spark-submit]",
-    )(command)
 
 
 @click.group()
@@ -57,6 +37,9 @@ def workload() -> None:
 
     Needs `pip install 'callboard[spark]'` and Java 17 or later.
     """
+
+
+workload.add_command(compare)
 
 
 @workload.command("import")

@@ -121,8 +121,11 @@ def short_number(number: float) -> str:
     return f"{number:.3g}"
 
 
-def plot(series: Sequence[Series], x: Axis, y: Axis, *, title: str) -> str:
-    """One plot. `title` is what it says to who cannot see it; a series without points is left out."""
+def plot(series: Sequence[Series], x: Axis, y: Axis, *, title: str, names_below: bool = False) -> str:
+    """One plot. `title` is what it says to who cannot see it; a series without points is left out.
+
+    Several series are named in the upper right corner, or with `names_below` in the lower.
+    """
     shown = [
         attrs.evolve(each, points=_thinned(_drawable(each.points, x, y))) for each in series if each.points
     ]
@@ -146,7 +149,7 @@ def plot(series: Sequence[Series], x: Axis, y: Axis, *, title: str) -> str:
         parts += _drawn(each, number, across, up)
     if len(shown) > 1:
         for number, each in enumerate(shown):
-            top = TOP + 4 + number * 15
+            top = (HEIGHT - BOTTOM - 4 - 15 * len(shown) if names_below else TOP + 4) + number * 15
             parts.append(
                 f'<rect x="{WIDTH - 150}" y="{top}" width="10" height="10" class="fill{number % 2}"/>'
             )

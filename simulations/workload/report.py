@@ -55,15 +55,19 @@ def page(title: str, body: str) -> str:
     )
 
 
-def table(rows: Sequence[tuple[str, str]]) -> str:
-    """A table of names and values."""
-    lines = [f"<tr><td>{escape(name)}</td><td>{escape(value)}</td></tr>" for name, value in rows]
-    return f"<table>{''.join(lines)}</table>"
+def table(rows: Sequence[Sequence[str]], heads: Sequence[str] = ()) -> str:
+    """A table of names and values, perhaps with a line of heads."""
+    lines = ["".join(f"<th>{escape(head)}</th>" for head in heads)] if heads else []
+    lines += ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows]
+    return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
 
 
 def _summary(profile: WorkloadProfile) -> str:
-    if not profile.events:
-        return "<p>The recording holds no events.</p>"
+    return table(facts_of(profile)) if profile.events else "<p>The recording holds no events.</p>"
+
+
+def facts_of(profile: WorkloadProfile) -> list[tuple[str, str]]:
+    """The numbers of a profile that has events, by name."""
     seconds = max(profile.span_us / SECOND_US, 1)
     rows = [
         ("events", f"{profile.events:,}"),
@@ -77,9 +81,8 @@ def _summary(profile: WorkloadProfile) -> str:
         ("bytes of values", f"{profile.value_total_bytes:,}"),
         ("partitions", f"{profile.partitions:,}"),
     ]
-    if profile.recording is not None:
-        rows.append(("recording", profile.recording[:16]))
-    return table(rows)
+    rows.append(("recording", (profile.recording or "unknown")[:16]))
+    return rows
 
 
 # -- plots, of one profile or of several to compare

@@ -1,0 +1,137 @@
+"""`callboard workload compare`: are two recordings alike?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from fractions import Fraction
+from typing import Any
+
+import click
+from rich.table import Table
+
+from callboard.cli import exits, files
+from callboard.cli.options import json_option, spark_options
+from callboard.cli.output import print_json, progress, show
+from callboard.log.errors import InvalidArgument
+from callboard.simulations.workload.comparing import Side, compare_sides, measure_side, side_of_profile
+from callboard.simulations.workload.distances import DISTANCES, THRESHOLD, Comparison
+from callboard.simulations.workload.profile_format import PROFILE_BYTES_MAX, SECOND_US
+from callboard.simulations.workload.session import open_session
+
+
+@click.command()
+@click.argument("first", metavar="A")
+@click.argument("second", metavar="B")
+@click.option("--report", "report_path", metavar="HTML", help="Write a page with both curves in each plot.")
+@click.option(
+    "--threshold",
+    type=float,
+    default=float(THRESHOLD),
+    show_default=True,
+    help="Distances above it are differences.",
+)
+@click.option(
+    "--ignore",
+    "ignored",
+    multiple=True,
+    type=click.Choice(list(DISTANCES)),
+    help="A distance not to judge; may be repeated.",
+)
+@click.option(
+    "--bucket",
+    "bucket_s",
+    type=click.IntRange(min=1),
+    metavar="SECONDS",
+    help="The length of a bucket of time where a recording is measured.  [default: 1/200 of it]",
+)
+@spark_options
+@json_option
+def compare(
+    first: str,
+    second: str,
+    report_path: str | None,
+    threshold: float,
+    ignored: tuple[str, ...],
+    bucket_s: int | None,
+    master: str | None,
+    memory: str,
+    as_json: bool,
+) -> int:
+    """Tell whether two recordings are alike, whatever their scale. A and B are recordings or profiles.
+
+    Exits with 12 when they are different.
+    """
+    limit = Fraction(str(threshold)) if math.isfinite(threshold) else Fraction(-1)
+    if report_path is not None:
+        files.check_target(report_path)
+    if report_path in (first, second):
+        raise InvalidArgument(f"the report would replace {report_path}. Name another file.")
+    sides = _sides((first, second), lambda: open_session(master, memory=memory), bucket_s, as_json)
+    found = compare_sides(sides[0], sides[1], threshold=limit, ignored=ignored)
+    if report_path is not None:
+        from callboard.simulations.workload.comparison_page import comparison_page
+
+        named = [
+            (path.rstrip("/").rpartition("/")[2], side.profile)
+            for path, side in zip((first, second), sides, strict=True)
+        ]
+        files.write_whole(report_path, comparison_page(named, found).encode())
+    if as_json:
+        print_json(_document(found, (first, second)))
+    else:
+        show(*_shown(found, (first, second)))
+    return exits.OK if found.is_alike else exits.DIFFERENT
+
+
+def _sides(
+    paths: tuple[str, str],
+    opened: Callable[[], AbstractContextManager[Any]],
+    bucket_s: int | None,
+    as_json: bool,
+) -> list[Side]:
+    """A folder is a recording, and a file a profile. Spark is started for recordings only."""
+    found = {
+        path: side_of_profile(files.read_whole(path, PROFILE_BYTES_MAX))
+        for path in paths
+        if not files.is_folder(path)
+    }
+    folders = sorted({*paths} - {*found})
+    if folders:
+        bucket_us = None if bucket_s is None else bucket_s * SECOND_US
+        with progress("measuring", quiet=as_json), opened() as session:
+            for path in folders:
+                found[path] = measure_side(session, path.rstrip("/"), bucket_us=bucket_us)
+    return [found[path] for path in paths]
+
+
+def _document(found: Comparison, names: tuple[str, str]) -> dict[str, Any]:
+    return {
+        "is_alike": found.is_alike,
+        "verdict": found.words,
+        "threshold": float(found.threshold),
+        "recordings": names,
+        "notes": found.notes,
+        "distances": [
+            {
+                "name": each.name,
+                "distance": None if each.value is None else float(each.value),
+                "verdict": each.verdict.value,
+                "note": each.note,
+            }
+            for each in found.distances
+        ],
+    }
+
+
+def _shown(found: Comparison, names: tuple[str, str]) -> list[Any]:
+    table = Table(title=f"{names[0]} and {names[1]}", title_justify="left")
+    table.add_column("distance", no_wrap=True)
+    table.add_column("", justify="right")
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("note", overflow="fold")
+    for each in found.distances:
+        value = "" if each.value is None else f"{float(each.value):.3f}"
+        table.add_row(each.name, value, each.verdict.value, each.note)
+    return [table, *found.notes, found.words]

@@ -1,0 +1,107 @@
+"""The page that shows how two recordings differ, in one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import Final
+
+from callboard.simulations.workload.distances import Comparison, Distance
+from callboard.simulations.workload.plots import Axis, Series, plot
+from callboard.simulations.workload.report import (
+    Named,
+    arrival_plot,
+    burst_plot,
+    facts_of,
+    gap_plot,
+    key_plot,
+    page,
+    rate_plot,
+    table,
+    value_plot,
+)
+
+NAME_MAX: Final = 24
+_HEAD: Final = "<h2 style='font-size: 1.25rem; margin: 2.5rem 0 1rem'>"
+_X: Final = {
+    "rate": ("Rate over time", "part of the time", False),
+    "burst": ("Events per second", "events in one second, at the mean of the one with the lower rate", False),
+    "arrivals": ("Time between events", "time, in units of its mean", True),
+    "value_bytes": ("Value sizes", "bytes", False),
+    "key_skew": ("Key skew", "part of the keys, the most frequent first", True),
+    "key_gaps": ("Time between events of one key", "time, in units of its median", True),
+    "session_events": ("Sessions: events", "events", False),
+    "session_length": ("Sessions: length", "seconds", True),
+}
+"""By distance: what its plot is called, what is on its x axis, and whether that is in powers of ten."""
+_RAW: Final = (
+    ("Rate over time", rate_plot),
+    ("Events per second", burst_plot),
+    ("Time between events", arrival_plot),
+    ("Keys by rank", key_plot),
+    ("Time between events of one key", gap_plot),
+    ("Value sizes", value_plot),
+)
+
+
+def comparison_page(profiles: Named, comparison: Comparison) -> str:
+    """The whole page, for two profiles with their names, which are cut to what a plot has room for."""
+    title = " and ".join(name for name, _ in profiles)
+    profiles = [
+        (f"{letter}: {name}"[:NAME_MAX], profile)
+        for letter, (name, profile) in zip("AB", profiles, strict=True)
+    ]
+    names = [name for name, _ in profiles]
+    body = [
+        f"<p><strong>{escape(comparison.words)}</strong></p>",
+        f"<p>{escape(' '.join(comparison.notes))}</p>",
+        _summary(profiles, comparison),
+        f"{_HEAD}What is compared</h2><p>A distance is the largest difference in height.</p>",
+        _grid([(_X[each.name][0], _note(each), _curves(each, names)) for each in comparison.distances]),
+        f"{_HEAD}The recordings as they are</h2>",
+        _grid([(heading, "", draw(profiles)) for heading, draw in _RAW]),
+    ]
+    return page(title, "".join(body))
+
+
+def _grid(sections: Sequence[tuple[str, str, str]]) -> str:
+    shown = [
+        f"<section><h2>{escape(heading)}</h2><p>{escape(note)}</p>{drawing}</section>"
+        for heading, note, drawing in sections
+    ]
+    return f"<div class='grid'>{''.join(shown)}</div>"
+
+
+def _note(distance: Distance) -> str:
+    value = "" if distance.value is None else f"Distance {float(distance.value):.3f}: "
+    return f"{value}{distance.verdict.value}.{f' {distance.note.capitalize()}.' if distance.note else ''}"
+
+
+def _summary(profiles: Named, comparison: Comparison) -> str:
+    distances = [
+        (
+            _X[each.name][0],
+            "" if each.value is None else f"{float(each.value):.3f}",
+            each.verdict.value,
+        )
+        for each in comparison.distances
+    ]
+    first, second = (facts_of(profile) for _, profile in profiles)
+    facts = [(name, value, other) for (name, value), (_, other) in zip(first, second, strict=True)]
+    return table(distances, ("", "distance", "verdict")) + table(facts, ("", *(name for name, _ in profiles)))
+
+
+def _curves(distance: Distance, names: Sequence[str]) -> str:
+    heading, label, is_log = _X[distance.name]
+    unit = 1_000_000 if distance.name == "session_length" else 1
+    curves = distance.curves or ()
+    series = [
+        Series(name, [(float(x) / unit, float(y)) for x, y in curve.points])
+        for name, curve in zip(names, curves, strict=False)
+    ]
+    if distance.name == "session_events":
+        ticks = range(1, 65, 2)
+        x = Axis(label, write=lambda what: f"{2 ** max(int(what) - 1, 0):,}", ticks=tuple(ticks))
+    else:
+        x = Axis(label, is_log=is_log)
+    return plot(series, x, Axis("part of the whole", has_floor=True), title=heading, names_below=True)

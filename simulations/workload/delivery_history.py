@@ -1,0 +1,192 @@
+"""What a delivery journal tells of a partition's past, as facts about ranges of offsets. Pure.
+
+A journal holds events in the order in which they were written, and the time of each commit: what happened lies up to a
+commit's length before that. It begins with the group's first event, or, where its beginning was pruned, with a snapshot
+of what had been settled until then. Snapshots in between equal what was replayed, unless events before them are lost.
+
+Vocabulary
+----------
+fact      a range of offsets to which something happened at one time: `Kind`.
+opening   a group's time in a partition, from when it was opened there, or from a snapshot on, until it was closed.
+          A group that was opened again, or set back by repair, has several, numbered from 0.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import attrs
+
+from callboard.actors.delivery.delivery import Delivery
+from callboard.actors.delivery.events import EVENTS, Event
+from callboard.actors.delivery.state import COUNTERS
+from callboard.actors.partition.group_states import CLOSE, OPEN, GroupStates
+
+NO_ATTEMPT: Final = 0
+
+
+class Kind(enum.IntEnum):
+    """What happened to the offsets of a fact."""
+
+    LEASED = 1
+    """Delivered to a consumer; the fact has the attempt, from 1."""
+    ACKED = 2
+    SKIPPED = 3
+    """Settled without delivery, or rejected."""
+    UNTIMED = 4
+    """Settled before the time of the fact: a snapshot says so, and no event."""
+
+
+class Fact(NamedTuple):
+    """Something that happened to the offsets from `start` below `stop`."""
+
+    group_id: int
+    opening: int
+    kind: Kind
+    start: int
+    stop: int
+    time_us: int
+    attempt: int = NO_ATTEMPT
+
+
+@attrs.define(kw_only=True)
+class Opening:
+    """A group's time in a partition. Times are those of the journal's commits."""
+
+    group_id: int
+    number: int
+    start: int
+    """Offsets below it were settled before, or do not concern the group."""
+    since_us: int
+    is_whole: bool
+    """Whether the journal tells of it from its beginning; else `since_us` is the time of a snapshot."""
+    closed_us: int | None = None
+    counts: dict[str, int] = attrs.Factory(dict)
+    """How many offsets met each fate, also before `since_us`: see `COUNTERS`."""
+    leased: int = 0
+    delayed: int = 0
+
+
+class DeliveryHistory:
+    """Replays a journal. Hand it what the journal holds, in order; `openings` is complete after `end`.
+
+    Raises `JournalInvalid` for what makes no sense, `FormatTooNew`.
+    """
+
+    def __init__(self) -> None:
+        self.openings: list[Opening] = []
+        self._states = GroupStates()
+        self._current: dict[int, Opening] = {}
+
+    def versioned(self, version: int) -> None:
+        """In which form the records that follow are."""
+        self._states.versioned(version)
+
+    def lost(self, first: int, last: int) -> None:
+        """These records are lost: what follows may not fit, and is believed as far as it settles something."""
+        self._states.lost(first, last)
+
+    def record(self, record: bytes, time_us: int) -> Iterator[Fact]:
+        """The facts of one record of the journal, written at that time."""
+        states = self._states
+        kind, group_id, body, unknown = states.parsed(record)
+        if kind == EVENTS:
+            # Each event on its own: what one settles is told by the state before it.
+            for event in body:
+                group = states.groups.get(group_id)
+                facts = list(self._facts(group_id, event, None if group is None else group.delivery))
+                states.replay(kind, group_id, [event], unknown)
+                opening = self._opening(group_id, time_us)
+                yield from (
+                    Fact(group_id, opening.number, what, start, stop, time_us, attempt)
+                    for what, start, stop, attempt in facts
+                )
+            return
+        if kind == CLOSE:
+            self._close(group_id, time_us)
+        states.replay(kind, group_id, body, unknown)
+        if kind == OPEN and group_id not in self._current:
+            self._begin(group_id, time_us, is_whole=True)
+
+    def snapshot(self, data: bytes, time_us: int) -> Iterator[Fact]:
+        """The facts that only a snapshot tells: it equals what was replayed, unless something is lost."""
+        states = self._states
+        before = {group.group_id: group.delivery for group in states}
+        states.restore(data)
+        for group_id in [*before]:
+            if group_id not in states.groups or _is_set_back(
+                before[group_id], states.groups[group_id].delivery
+            ):
+                self._close(group_id, time_us, before[group_id])
+        for group in states:
+            delivery = group.delivery
+            known = before.get(group.group_id) if group.group_id in self._current else None
+            if known is None:
+                opening = self._begin(group.group_id, time_us, is_whole=False)
+                known = Delivery(delivery.floor)
+            else:
+                opening = self._current[group.group_id]
+            for start, stop in ((known.floor, delivery.floor), *delivery.settled_ranges()):
+                for first, end in _unsettled(known, start, stop):
+                    yield Fact(group.group_id, opening.number, Kind.UNTIMED, first, end, time_us)
+
+    def end(self) -> None:
+        """The journal ends here."""
+        for group_id, opening in self._current.items():
+            _note_state(opening, self._states.groups[group_id].delivery)
+
+    # -- openings
+
+    def _opening(self, group_id: int, time_us: int) -> Opening:
+        """The current one; after a loss a group may be met that nobody saw opened."""
+        return self._current.get(group_id) or self._begin(group_id, time_us, is_whole=False)
+
+    def _begin(self, group_id: int, time_us: int, *, is_whole: bool) -> Opening:
+        number = sum(opening.group_id == group_id for opening in self.openings)
+        start = self._states.groups[group_id].delivery.floor
+        opening = Opening(group_id=group_id, number=number, start=start, since_us=time_us, is_whole=is_whole)
+        self.openings.append(opening)
+        self._current[group_id] = opening
+        return opening
+
+    def _close(self, group_id: int, time_us: int, delivery: Delivery | None = None) -> None:
+        opening = self._current.pop(group_id, None)
+        if opening is not None:
+            opening.closed_us = time_us
+            _note_state(opening, delivery or self._states.groups[group_id].delivery)
+
+    # -- facts
+
+    def _facts(
+        self, group_id: int, event: Event, delivery: Delivery | None
+    ) -> Iterator[tuple[Kind, int, int, int]]:
+        """What an event says, by the state before it."""
+        kind = event[0]
+        if kind == "L":
+            ranges = event[3]
+            for start, stop, attempt in zip(ranges[::3], ranges[1::3], ranges[2::3], strict=True):
+                yield Kind.LEASED, start, stop, attempt
+        elif kind in ("A", "S"):
+            bounds: Sequence[Any] = event[2] if kind == "A" else event[1:3]
+            what = Kind.ACKED if kind == "A" else Kind.SKIPPED
+            for start, stop in zip(bounds[::2], bounds[1::2], strict=True):
+                parts = [(start, stop)] if delivery is None else _unsettled(delivery, start, stop)
+                for first, end in parts:
+                    yield what, first, end, NO_ATTEMPT
+
+
+def _note_state(opening: Opening, delivery: Delivery) -> None:
+    opening.counts = {name: getattr(delivery, name) for name in COUNTERS}
+    opening.leased, opening.delayed = delivery.leased, delivery.delayed
+
+
+def _is_set_back(before: Delivery, after: Delivery) -> bool:
+    """Whether something that was settled is not any more: a repair has set the group back."""
+    settled = [(after.floor, before.floor), *before.settled_ranges()]
+    return any(_unsettled(after, start, stop) for start, stop in settled)
+
+
+def _unsettled(delivery: Delivery, start: int, stop: int) -> list[tuple[int, int]]:
+    return delivery.unsettled_ranges(start, stop) if max(start, delivery.floor) < stop else []

@@ -15,11 +15,11 @@ from callboard.cli.files import exists
 from callboard.cli.group import run
 from callboard.cli.options import json_option, parse_settings
 from callboard.cli.output import Advance, print_json, progress, say, show
-from callboard.cli.recording import from_option, parse_span, recording_at, to_option
+from callboard.cli.recording import from_option, parse_span, to_option
 from callboard.cli.streams import check_directory
 from callboard.log.errors import CallboardError, InvalidArgument
 from callboard.message import from_us
-from callboard.offline import OfflineDirectory
+from callboard.offline import OfflineDirectory, recording_at
 from callboard.replay import ReplayProgress, ReplayReport, check_recording, check_speed, replay
 from callboard.replay.positions import Selection
 from callboard.runtime import open_runtime

@@ -18,6 +18,7 @@ from callboard.cli.recording import from_option, parse_span, to_option
 from callboard.cli.replay import keys_option, speed_option
 from callboard.log.errors import CallboardError, InvalidArgument
 from callboard.log.limits import MESSAGE_BYTES_MAX, PARTITIONS_MAX
+from callboard.offline import folder_and_name
 from callboard.recordings.reader import Recording, open_recording
 from callboard.replay import check_recording
 from callboard.replay.pacing import MAX_SPEED

@@ -150,6 +150,22 @@ def prepare_folder(path: str) -> None:
         ) from error
 
 
+def new_folder(path: str) -> str:
+    """Make a folder that is not there yet; its absolute path. Raises `InvalidArgument`, `StorageError`."""
+    if not path or "\0" in path or os.path.lexists(path):
+        raise InvalidArgument(
+            f"{path!r:.200} is there already, or is no name. Nothing was made. Name another."
+        )
+    try:
+        os.mkdir(path)
+    except OSError as error:
+        raise StorageError(
+            f"{path} cannot be made: {error.strerror}. Make the folder above it, or name another.",
+            error=error,
+        ) from error
+    return os.path.abspath(path)
+
+
 def is_folder(path: str) -> bool:
     """Whether there is a folder of that name."""
     return os.path.isdir(path)

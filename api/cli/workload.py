@@ -10,6 +10,7 @@ from callboard.cli import files
 from callboard.cli.options import json_option, spark_options
 from callboard.cli.output import print_json, progress, show
 from callboard.cli.workload_compare import compare
+from callboard.cli.workload_pipeline import pipeline
 from callboard.log.errors import InvalidArgument
 from callboard.message import from_us
 from callboard.recordings.lines import LineColumns
@@ -40,6 +41,7 @@ def workload() -> None:
 
 
 workload.add_command(compare)
+workload.add_command(pipeline)
 
 
 @workload.command("import")

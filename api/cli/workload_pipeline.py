@@ -1,0 +1,150 @@
+"""`callboard workload pipeline`: all jobs, one after the other, and a test of what they made."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any, Final
+
+import click
+from rich.table import Table
+
+from callboard.cli import exits, files
+from callboard.cli.options import json_option, spark_options
+from callboard.cli.output import print_json, progress, say, show
+from callboard.cli.replay import report_lines
+from callboard.recordings import load_profile, synthesise
+from callboard.simulations.entropy import SeededEntropy
+from callboard.simulations.workload.comparison_page import comparison_page
+from callboard.simulations.workload.pipeline import DATA, GENERATED, RECORDED, PipelineReport, run_pipeline
+from callboard.simulations.workload.report import profile_page
+from callboard.simulations.workload.scaling import exact
+from callboard.simulations.workload.session import check_spark, open_session
+
+TRAFFIC: Final = "traffic.log"
+EVENTS_MAX: Final = 1_000_000
+
+
+@click.command()
+@click.argument("sources", nargs=-1, metavar="[FILE]...")
+@click.option("--out", required=True, metavar="DIR", help="The folder to make, for everything that is made.")
+@click.option("--scale", default="10", show_default=True, metavar="N", help="The volume that is generated.")
+@click.option("--partitions", type=click.IntRange(1, 1_024), default=4, show_default=True)
+@click.option("--consumers", type=click.IntRange(1, 64), default=2, show_default=True)
+@click.option("--seed", type=click.IntRange(0, 1 << 40), default=0, show_default=True)
+@click.option(
+    "--events",
+    type=click.IntRange(2, EVENTS_MAX),
+    default=30_000,
+    show_default=True,
+    help="Of the synthetic day that is taken without a FILE.",
+)
+@spark_options
+@json_option
+def pipeline(
+    sources: tuple[str, ...],
+    out: str,
+    scale: str,
+    partitions: int,
+    consumers: int,
+    seed: int,
+    events: int,
+    master: str | None,
+    memory: str,
+    as_json: bool,
+) -> int:
+    """Import traffic, profile it, generate more of it, and test with that.
+
+    What was generated is compared with what was imported, replayed into a runtime whose consumers account for every
+    record, and replayed in the simulator under faults. Exits with 3 when the account does not balance, with 6 when the
+    simulator found a promise broken, with 12 when what was generated is not alike.
+    """
+    volume = exact(scale, "--scale")
+    check_spark()
+    folder = files.new_folder(out)
+    with progress("pipeline", quiet=as_json) as advance:
+        if not sources:
+            advance("making a synthetic day", 0, None)
+            sources = (_synthetic(f"{folder}/{TRAFFIC}", events, seed),)
+        report = run_pipeline(
+            lambda: open_session(master, memory=memory),
+            sources,
+            folder,
+            scale=volume,
+            partitions=partitions,
+            consumers=consumers,
+            seed=seed,
+            tell=lambda what: advance(what, 0, None),
+        )
+    _write(report, folder)
+    if as_json:
+        print_json(_document(report))
+    else:
+        show(_table(report), report.comparison.words)
+        say(f"everything is in {out}: look at profile.html and comparison.html")
+    return _code(report)
+
+
+def _code(report: PipelineReport) -> int:
+    if report.simulated.failure is not None:
+        return exits.VIOLATED
+    if not report.is_balanced:
+        return exits.UNBALANCED
+    return exits.OK if report.comparison.is_alike else exits.DIFFERENT
+
+
+def _synthetic(path: str, events: int, seed: int) -> str:
+    """A log of a made-up day."""
+    made = synthesise(load_profile(), events, SeededEntropy(seed).fork("traffic"))
+    files.write_whole(path, b"".join(event.value + b"\n" for event in islice(made, events)))
+    return path
+
+
+def _write(report: PipelineReport, folder: str) -> None:
+    files.write_whole(f"{folder}/profile.json", report.profile.to_json().encode())
+    files.write_whole(f"{folder}/profile.html", profile_page(report.profile, title="Profile").encode())
+    sides = [(RECORDED, report.profile), (GENERATED, report.generated_profile)]
+    files.write_whole(f"{folder}/comparison.html", comparison_page(sides, report.comparison).encode())
+
+
+def _document(report: PipelineReport) -> dict[str, Any]:
+    failure = report.simulated.failure
+    return {
+        "lines": report.imported.lines,
+        "bad": report.imported.bad,
+        "imported": report.imported.records,
+        "keys": report.profile.distinct_keys,
+        "generated": report.generated.records,
+        "digest": report.generated.digest,
+        "is_alike": report.comparison.is_alike,
+        "verdict": report.comparison.words,
+        "replayed": report.replayed.records,
+        "delivered": report.delivered,
+        "delivered_bytes": report.delivered_bytes,
+        "simulated": report.simulated.records,
+        "lost_by_the_disk": report.simulated.missing,
+        "faults": dict(report.simulated.faults),
+        "failure": None if failure is None else f"{type(failure).__name__}: {failure}",
+        "is_balanced": report.is_balanced,
+    }
+
+
+def _table(report: PipelineReport) -> Table:
+    table = Table("what", "", show_header=False)
+    imported, simulated = report.imported, report.simulated
+    table.add_row("imported", f"{imported.records:,} of {imported.lines:,} lines, into {RECORDED}")
+    table.add_row("keys", f"{report.profile.distinct_keys:,}")
+    table.add_row("generated", f"{report.generated.records:,} records, into {GENERATED}")
+    for name, value in report_lines(report.replayed):
+        table.add_row(f"replayed: {name}", value)
+    sign = "as generated" if report.delivered == report.generated.records else "NOT AS GENERATED"
+    table.add_row(
+        "delivered", f"{report.delivered:,} records, {report.delivered_bytes:,} B, {sign} (in {DATA})"
+    )
+    hit = ", ".join(f"{kind} {count}" for kind, count in sorted(simulated.faults.items())) or "none"
+    table.add_row(
+        "simulated", f"{simulated.records:,} records, once each; {simulated.missing:,} lost by the disk"
+    )
+    table.add_row("faults that hit", hit)
+    if simulated.failure is not None:
+        table.add_row("BROKEN", f"{type(simulated.failure).__name__}: {simulated.failure}")
+    return table

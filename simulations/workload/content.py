@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Final
 from zlib import crc32
 
@@ -21,8 +22,12 @@ VOCABULARY: Final = 4_096
 LETTERS_MAX: Final = 10
 
 
+@lru_cache(maxsize=1)
 def text_pool(seed: str) -> bytes:
-    """A text of made-up words, which values are parts of. Where it ends, it begins again."""
+    """A text of made-up words, which values are parts of. Where it ends, it begins again.
+
+    The process of a task has another task next, and it is slow to make: so the last one is kept.
+    """
     stream = stream_of(seed, "text")
     lengths = 2 + below(words(stream, np.arange(VOCABULARY)), LETTERS_MAX - 1)
     letters = np.frombuffer(b"etaoinshrdlucmfwypvbgkjqxz", dtype=np.uint8)

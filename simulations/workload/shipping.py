@@ -21,10 +21,10 @@ def shipped(session: SparkSession) -> Iterator[None]:
 
     It is for a session that ends with the block: workers that start later do not find the file any more.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        path = f"{folder}/{PACKAGE}.zip"
-        write_package(path)
-        session.sparkContext.addPyFile(path)
+    # A session takes each name once, and may have been given a file of ours before.
+    with tempfile.NamedTemporaryFile(prefix=f"{PACKAGE}-", suffix=".zip") as file:
+        write_package(file.name)
+        session.sparkContext.addPyFile(file.name)
         yield
 
 

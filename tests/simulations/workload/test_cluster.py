@@ -12,10 +12,20 @@ from typing import Any
 import pytest
 
 import callboard
+from callboard.simulations.workload.shipping import write_package
 
 pytestmark = pytest.mark.slow
 
 COMMAND = str(Path(sys.executable).with_name("callboard"))
+
+OWN_SESSION = """
+from pyspark.sql import SparkSession
+from callboard.cli import main
+
+with SparkSession.builder.getOrCreate():
+    main()
+"""
+"""A program that starts Spark before Callboard does, which then ships nothing."""
 
 
 @pytest.fixture(scope="module")
@@ -74,17 +84,21 @@ def test_the_workers_do_not_have_callboard(cluster: Any) -> None:
 def test_a_cluster_makes_the_bytes_that_one_core_makes(
     cluster: Any, profile_path: str, tmp_path: Path, on_one_core: dict[str, bytes]
 ) -> None:
-    """Another master is the only difference; both workers had their part in it, also with spark-submit."""
+    """By a change of the master alone; with spark-submit; in a session of one's own. Both workers take part."""
     import pyspark
 
+    submit = (str(Path(pyspark.__path__[0]) / "bin" / "spark-submit"), "--master", cluster.url)
     program = str(Path(callboard.__path__[0]) / "__main__.py")
-    submit = str(Path(pyspark.__path__[0]) / "bin" / "spark-submit")
+    own, package = tmp_path / "own.py", str(tmp_path / "callboard.zip")
+    own.write_text(OWN_SESSION)
+    write_package(package)
     for name, command in {
         "command": (COMMAND, *generate(profile_path, tmp_path / "command"), "--master", cluster.url),
-        "submit": (submit, "--master", cluster.url, program, *generate(profile_path, tmp_path / "submit")),
+        "submit": (*submit, program, *generate(profile_path, tmp_path / "submit")),
+        "own": (*submit, "--py-files", package, str(own), *generate(profile_path, tmp_path / "own")),
     }.items():
         before = cluster.finished_tasks()
         assert run(cluster.environment, *command)["records"] == 160_000
-        assert bytes_of(tmp_path / name) == on_one_core
+        assert bytes_of(tmp_path / name) == on_one_core, name
         did = [now - earlier for now, earlier in zip(cluster.finished_tasks(), before, strict=True)]
-        assert min(did) > 0, did
+        assert min(did) > 0, (name, did)

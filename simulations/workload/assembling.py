@@ -191,9 +191,9 @@ def _notes(plan: Plan, journals: Mapping[int, JournalRead]) -> list[str]:
     for place in plan.places:
         read = journals[place.index]
         found = []
-        if read.first_us is None:
-            found.append("No group was ever there.")
-        elif not _is_whole(place):
+        if not read.openings:
+            found.append("No group was ever there, as far as the journal reaches back.")
+        if read.first_us is not None and not _is_whole(place):
             since = instant_of(read.first_us).isoformat(sep=" ", timespec="seconds")
             found.append(
                 f"The journal reaches back to {since}; when earlier records were settled is not known."

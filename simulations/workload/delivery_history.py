@@ -115,11 +115,11 @@ class DeliveryHistory:
         states = self._states
         before = {group.group_id: group.delivery for group in states}
         states.restore(data)
-        for group_id in [*before]:
-            if group_id not in states.groups or _is_set_back(
-                before[group_id], states.groups[group_id].delivery
-            ):
-                self._close(group_id, time_us, before[group_id])
+        for group_id, known in before.items():
+            if group_id not in states.groups:
+                self._close(group_id, time_us, known)
+            elif _is_set_back(known, states.groups[group_id].delivery):
+                self._close(group_id, time_us, known, is_counted_on=True)
         for group in states:
             delivery = group.delivery
             opening = self._current.get(group.group_id)

@@ -49,7 +49,8 @@ def check(each: Deliveries, found: Any, story: Any, partitions: set[int]) -> Non
     assert each.wait is not None
     assert (each.latency.count, each.latency.most_us) == (len(latencies), max(latencies))
     assert each.latency.mean_us == sum(latencies) // len(latencies)
-    assert each.wait.mean_us == sum(waits) // len(waits)
+    # A consumer leases up to so much ahead of what it hands out.
+    assert sum(waits) // len(waits) - 3 * SECOND <= each.wait.mean_us <= sum(waits) // len(waits)
     for percent in (50, 90, 99):
         exact = sorted(latencies)[-(-len(latencies) * percent // 100) - 1]
         assert each.latency.quantile(percent, 100) == min(bin_top(bin_of(exact)), max(latencies))
@@ -110,9 +111,9 @@ def test_topics_and_groups_can_be_chosen(spark: Any, story: Any) -> None:
     assert told() == [("orders", "billing"), ("orders", "stock"), ("refunds", "billing")]
     assert told(topic="orders", group="stock") == [("orders", "stock")]
     assert told(topic="refunds", group="stock") == []
-    with pytest.raises(TopicNotFound, match="there is no topic 'order' .* Did you mean 'orders'"):
+    with pytest.raises(TopicNotFound, match=r"there is no topic 'order' .* Did you mean 'orders'"):
         told(topic="order")
-    with pytest.raises(GroupNotFound, match="no group 'bill'. There are billing, stock"):
+    with pytest.raises(GroupNotFound, match=r"no group 'bill'\. There are billing, stock"):
         told(group="bill")
     for bucket_us in (0, 1_500_000):
         with pytest.raises(InvalidArgument, match="whole seconds"):
@@ -175,8 +176,8 @@ def test_damage_is_named(spark: Any, known: Any) -> None:
     """A journal with a hole tells how far it can be read; a damaged log is refused; a folder without topics, too."""
     (journal,) = pathlib.Path(known.directory).glob("topics/*/0/delivery/*.log")
     data = bytearray(journal.read_bytes())
-    used = len(bytes(data).rstrip(b"\0"))
-    data[used // 2] ^= 0xFF
+    middle = len(bytes(data).rstrip(b"\0")) // 2
+    data[middle : middle + 400] = b"\xff" * 400
     journal.write_bytes(data)
     found = analyse(spark, known.directory)
     assert len(found.journals[0]["lost"]) == 1
@@ -185,7 +186,8 @@ def test_damage_is_named(spark: Any, known: Any) -> None:
         f"orders/0: The journal's records {first} to {last} cannot be read; what they settled has no time.",
     )
     damaged, whole = found.partitions
-    assert damaged.fates["acked"] < 30
+    assert 20 <= damaged.fates["acked"] < 30
+    assert damaged.fates["acked"] + damaged.fates["pending"] == 30
     assert whole.fates["acked"] == 30
     (log,) = pathlib.Path(known.directory).glob("topics/*/1/*.log")
     log.write_bytes(log.read_bytes()[:200] + b"\xff" + log.read_bytes()[201:])
@@ -205,4 +207,5 @@ def test_a_topic_without_groups_has_no_deliveries(spark: Any, story: Any) -> Non
     story.run(client)
     found = analyse(spark, story.directory)
     assert (found.topics, found.partitions) == ((), ())
-    assert found.notes == ("empty/0: No group was ever there.", "orders/0: No group was ever there.")
+    never = "No group was ever there, as far as the journal reaches back."
+    assert found.notes == (f"empty/0: {never}", f"orders/0: {never}")

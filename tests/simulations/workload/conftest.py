@@ -76,11 +76,11 @@ class Story:
     nacks: int = 0
     opened_us: int = 0
 
-    def run(self, client: Callable[[Story, Any], Awaitable[object]]) -> None:
+    def run(self, client: Callable[[Story, Any], Awaitable[object]], **settings: Any) -> None:
         """Let a client use the runtime, on a clock that jumps, and put its files where other processes see them."""
 
         async def live() -> None:
-            async with self.world.open() as runtime:
+            async with self.world.open(**settings) as runtime:
                 await client(self, runtime)
 
         trio.run(live, clock=trio.testing.MockClock(autojump_threshold=0))
@@ -88,6 +88,10 @@ class Story:
             file = pathlib.Path(self.directory, path)
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(data)
+
+    async def wait(self, seconds: float) -> None:
+        """Let that much of the virtual time pass."""
+        await trio.sleep(seconds)
 
     async def publish(self, topic: Any, partition: int, value: bytes = b"value") -> None:
         """Publish, and write down when."""

@@ -8,7 +8,6 @@ from collections import Counter
 from typing import Any
 
 import pytest
-import trio
 
 from callboard.log.errors import (
     GroupNotFound,
@@ -129,7 +128,7 @@ def test_expired_released_and_abandoned_leases_are_told_apart(spark: Any, story:
             await story.publish(topic, 0)
         async with topic.subscribe("billing", visibility_timeout=5, max_in_flight=1) as consumer:
             message = await consumer.get(timeout=1)
-            await trio.sleep(7)
+            await story.wait(7)
             while (message := await consumer.get(timeout=6)) is not None and message.offset < 3:
                 await story.ack(message)
         # The last one is given back as the consumer leaves.
@@ -156,10 +155,10 @@ def test_what_retention_removed_is_told(spark: Any, story: Any) -> None:
             for number in range(6):
                 await topic.publish(b"x" * 600_000)
                 if number == 3:
-                    await trio.sleep(200)
+                    await story.wait(200)
                 await story.ack(await consumer.get(timeout=1))
-                await trio.sleep(10)
-            await trio.sleep(60)
+                await story.wait(10)
+            await story.wait(60)
 
     story.run(client)
     found = analyse(spark, story.directory)

@@ -19,8 +19,8 @@ BUCKETS: Final = 200
 """A recording's time is cut into about so many buckets."""
 GENERATED: Final = "callboard workload generate"
 """What made a recording, as its manifest says."""
-NOT_KEPT: Final = ("key_gaps", "session_events", "session_length")
-NOT_KEPT_NOTE: Final = "a generated recording does not keep the order of a key's events"
+NOT_KEPT: Final = ("arrivals", "key_gaps", "session_events", "session_length")
+NOT_KEPT_NOTE: Final = "not kept by generating: times within a second, and the order of a key's events"
 
 
 @attrs.frozen

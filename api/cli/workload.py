@@ -9,6 +9,7 @@ from rich.table import Table
 from callboard.cli import files
 from callboard.cli.options import json_option, spark_options
 from callboard.cli.output import print_json, progress, show
+from callboard.cli.workload_analyse import analyse
 from callboard.cli.workload_compare import compare
 from callboard.cli.workload_pipeline import pipeline
 from callboard.log.errors import InvalidArgument
@@ -41,6 +42,7 @@ def workload() -> None:
 
 
 workload.add_command(compare)
+workload.add_command(analyse)
 workload.add_command(pipeline)
 
 

@@ -25,11 +25,10 @@ from callboard.simulations.workload.analysis import (
     Analysis,
     Counted,
     JournalRead,
-    assemble,
     bucket_for,
-    known_since,
 )
 from callboard.simulations.workload.analysis_plan import Place, Plan, plan_analysis
+from callboard.simulations.workload.assembling import assemble, known_since
 from callboard.simulations.workload.delivery_history import Fact, Kind
 from callboard.simulations.workload.journal_walk import JournalWalk
 from callboard.simulations.workload.profile_format import SECOND_US
@@ -69,7 +68,9 @@ def analyse(
         raise InvalidArgument(f"A bucket has whole seconds, and {bucket_us} microseconds are not.")
     plan = trio.run(plan_analysis, absolute(directory), topic, group)
     tasks = max(1, len(plan.places))
-    facts = session.range(0, len(plan.places), 1, tasks).mapInArrow(partial(_read_journals, plan.places), COLUMNS)
+    facts = session.range(0, len(plan.places), 1, tasks).mapInArrow(
+        partial(_read_journals, plan.places), COLUMNS
+    )
     facts = facts.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         with told_errors():
@@ -92,7 +93,10 @@ def _read_journals(places: tuple[Place, ...], batches: Iterable[pa.RecordBatch])
 
 def _told(walk: JournalWalk) -> JournalRead:
     return JournalRead(
-        first_us=walk.first_us, last_us=walk.last_us, lost=tuple(walk.lost), openings=tuple(walk.history.openings)
+        first_us=walk.first_us,
+        last_us=walk.last_us,
+        lost=tuple(walk.lost),
+        openings=tuple(walk.history.openings),
     )
 
 
@@ -191,18 +195,26 @@ class _Job:
         logs = {
             row["place"]: (row["records"], row["first"], row["last"])
             for row in records.groupBy("place")
-            .agg(f.count("*").alias("records"), f.min("append_time").alias("first"), f.max("append_time").alias("last"))
+            .agg(
+                f.count("*").alias("records"),
+                f.min("append_time").alias("first"),
+                f.max("append_time").alias("last"),
+            )
             .collect()
         }
         times = [time for _, first, last in logs.values() for time in (first, last)]
-        times += [time for read in journals.values() for time in (read.first_us, read.last_us) if time is not None]
+        times += [
+            time for read in journals.values() for time in (read.first_us, read.last_us) if time is not None
+        ]
         origin_us, end_us = min(times, default=0), max(times, default=0)
         bucket_us = bucket_us or bucket_for(end_us - origin_us)
         if (end_us - origin_us) // bucket_us >= BUCKETS_MAX:
             raise InvalidArgument(
                 f"Buckets of {bucket_us // SECOND_US} s are more than {BUCKETS_MAX}. Give a longer --bucket."
             )
-        fates = self._fates(records, journals, logs, origin_us, bucket_us).persist(StorageLevel.MEMORY_AND_DISK)
+        fates = self._fates(records, journals, logs, origin_us, bucket_us).persist(
+            StorageLevel.MEMORY_AND_DISK
+        )
         try:
             counted = self._counted(fates)
         finally:
@@ -250,7 +262,14 @@ class _Job:
                 if self.plan.takes(opening.group_id):
                     since_us = known_since(place, opening, logs.get(place.index))
                     openings.append(
-                        (place.index, opening.group_id, opening.number, opening.start, since_us, opening.closed_us)
+                        (
+                            place.index,
+                            opening.group_id,
+                            opening.number,
+                            opening.start,
+                            since_us,
+                            opening.closed_us,
+                        )
                     )
         schema = "place int, group bigint, opening int, start bigint, since_us bigint, closed_us bigint"
         table = self.session.createDataFrame(openings, schema)
@@ -281,13 +300,18 @@ class _Job:
         """All histograms and sums, in one query."""
         from pyspark.sql import functions as f
 
-        def counted(name: str, *, bucket: str | None = None, what: str | None = None, us: str | None = None) -> DataFrame:
+        def counted(
+            name: str, *, bucket: str | None = None, what: str | None = None, us: str | None = None
+        ) -> DataFrame:
             wanted = what or bucket or "true"
             columns = [f.expr(column or "null").cast("bigint") for column in (bucket, what, us)]
             named = fates.where(f"{us or wanted} IS NOT NULL").select(
                 f.lit(name).alias("name"),
                 *_KEYS,
-                *[column.alias(alias) for column, alias in zip(columns, ("bucket", "what", "us"), strict=True)],
+                *[
+                    column.alias(alias)
+                    for column, alias in zip(columns, ("bucket", "what", "us"), strict=True)
+                ],
                 "many",
             )
             us_sum = f.sum(f.col("us").cast("decimal(38,0)"))
@@ -343,14 +367,27 @@ def _fated(rows: DataFrame, origin_us: int, bucket_us: int) -> DataFrame:
             "published": bucket("append_time"),
             "settled": f"CASE WHEN is_timed THEN {bucket('settled_us')} END",
             "entered": bucket("entered_us"),
-            "left_in": bucket("greatest(coalesce(settled_us, closed_us), entered_us)"),
+            # `greatest` passes over nulls, and what nothing ends does not leave.
+            "left_in": "CASE WHEN coalesce(settled_us, closed_us) IS NOT NULL THEN "
+            + bucket("greatest(coalesce(settled_us, closed_us), entered_us)")
+            + " END",
             "latency_bin": _bin("latency_us"),
             "wait_bin": _bin("wait_us"),
         },
     ]
     for columns in steps:
         rows = rows.selectExpr("*", *[f"{expression} AS {name}" for name, expression in columns.items()])
-    kept = ("published", "settled", "entered", "left_in", "fate", "attempts", "deliveries", "latency_us", "latency_bin")
+    kept = (
+        "published",
+        "settled",
+        "entered",
+        "left_in",
+        "fate",
+        "attempts",
+        "deliveries",
+        "latency_us",
+        "latency_bin",
+    )
     return rows.select(*_KEYS, "many", *kept, "wait_us", "wait_bin", "backwards")
 
 

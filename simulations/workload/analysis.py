@@ -1,4 +1,4 @@
-"""An analysis of deliveries: its numbers, how they are put together from counts, and its JSON. Pure.
+"""An analysis of deliveries: its numbers, and its JSON. Pure.
 
 Latencies are counted in *bins*: up to 63 microseconds one each, from there on 32 in each power of two, so a quantile is
 too high by 1/32 at most. The least of a bin's numbers is its bottom, the greatest its top.
@@ -7,17 +7,13 @@ too high by 1/32 at most. The least of a bin's numbers is its bottom, the greate
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
 
 import attrs
 
 from callboard.simulations.workload.delivery_history import Kind, Opening
 from callboard.simulations.workload.profile_format import SECOND_US
-
-if TYPE_CHECKING:
-    from callboard.simulations.workload.analysis_plan import Place, Plan
 
 FORMAT: Final = "callboard-analysis"
 VERSION: Final = 1
@@ -185,9 +181,9 @@ class Analysis:
     notes: tuple[str, ...]
     """What cannot be told, and why."""
 
-    def to_json(self) -> str:
-        """A document for scripts."""
-        found = {
+    def document(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
             "format": FORMAT,
             "version": VERSION,
             "directory": self.directory,
@@ -199,18 +195,21 @@ class Analysis:
             "partitions": [each.document() for each in self.partitions],
             "notes": self.notes,
         }
-        return json.dumps(found, sort_keys=True) + "\n"
+
+    def to_json(self) -> str:
+        """The text of the file, a newline at the end."""
+        return json.dumps(self.document(), sort_keys=True) + "\n"
 
 
 def bin_of(number: int) -> int:
     """The bin of a number from 0 on."""
     shift = max(number.bit_length() - BIN_BITS, 0)
-    return shift * 2 ** (BIN_BITS - 1) + (number >> shift)
+    return shift * (1 << BIN_BITS - 1) + (number >> shift)
 
 
 def bin_top(number: int) -> int:
     """The greatest number in a bin."""
-    half = 2 ** (BIN_BITS - 1)
+    half = 1 << BIN_BITS - 1
     if number < 2 * half:
         return number
     shift = number // half - 1
@@ -223,55 +222,3 @@ def bucket_for(span_us: int) -> int:
         if span_us // (seconds * SECOND_US) < BUCKETS:
             return seconds * SECOND_US
     return (span_us // (BUCKETS * ROUND_S[-1] * SECOND_US) + 1) * ROUND_S[-1] * SECOND_US
-
-
-def known_since(place: Place, opening: Opening, log: tuple[int, int, int] | None) -> int:
-    """From when on the lag is known: what was published and dropped before has no time any more."""
-    if place.log_start == 0 or log is None:
-        return opening.since_us
-    return max(opening.since_us, log[1])
-
-
-# -- putting counts together
-
-
-def assemble(
-    plan: Plan,
-    journals: Mapping[int, JournalRead],
-    logs: Mapping[int, tuple[int, int, int]],
-    counted: Sequence[Counted],
-    from_us: int,
-    to_us: int,
-    bucket_us: int,
-) -> Analysis:
-    """The analysis. `logs` has records, first and last append time by place, where there are records."""
-    span = _Span(from_us, to_us, bucket_us)
-    by_group: dict[tuple[int, int], list[Opening]] = {}
-    for index, read in journals.items():
-        for opening in read.openings:
-            if plan.takes(opening.group_id):
-                by_group.setdefault((index, opening.group_id), []).append(opening)
-    rows: dict[tuple[int, int], list[Counted]] = {}
-    for row in counted:
-        rows.setdefault(row.key[:2], []).append(row)
-    partitions: list[Deliveries] = []
-    together: dict[tuple[str, str], list[tuple[Opening, int, list[Counted]]]] = {}
-    for (index, group_id), openings in sorted(by_group.items()):
-        place, name = plan.places[index], plan.name_of(group_id)
-        theirs = rows.get((index, group_id), [])
-        since_us = known_since(place, openings[0], logs.get(index))
-        part = (openings, since_us, theirs)
-        partitions.append(_deliveries(place.topic, place.partition, name, [part], span))
-        together.setdefault((place.topic, name), []).append(part)
-    return Analysis(
-        directory=plan.directory,
-        from_us=from_us,
-        to_us=to_us,
-        bucket_us=bucket_us,
-        journals=tuple(_journal(place, journals[place.index], logs.get(place.index)) for place in plan.places),
-        topics=tuple(
-            _deliveries(topic, None, name, parts, span) for (topic, name), parts in sorted(together.items())
-        ),
-        partitions=tuple(sorted(partitions, key=lambda each: (each.topic, each.group, each.partition))),
-        notes=tuple(_notes(plan, journals)),
-    )

@@ -80,7 +80,11 @@ async def plan_analysis(directory: str, topic: str | None, group: str | None) ->
                 )
     names = {record.group_id: record.name for record in replay.state.groups.values()}
     return Plan(
-        directory=directory, places=tuple(places), group_names=names, groups=groups, notes=tuple(replay.faults)
+        directory=directory,
+        places=tuple(places),
+        group_names=names,
+        groups=groups,
+        notes=tuple(replay.faults),
     )
 
 

@@ -14,6 +14,7 @@ from callboard.simulations.workload.report import (
     burst_plot,
     facts_of,
     gap_plot,
+    grid,
     key_plot,
     page,
     rate_plot,
@@ -57,19 +58,11 @@ def comparison_page(profiles: Named, comparison: Comparison) -> str:
         f"<p>{escape(' '.join(comparison.notes))}</p>",
         _summary(profiles, comparison),
         f"{_HEAD}What is compared</h2><p>A distance is the largest difference in height.</p>",
-        _grid([(_X[each.name][0], _note(each), _curves(each, names)) for each in comparison.distances]),
+        grid([(_X[each.name][0], _note(each), _curves(each, names)) for each in comparison.distances]),
         f"{_HEAD}The recordings as they are</h2>",
-        _grid([(heading, "", draw(profiles)) for heading, draw in _RAW]),
+        grid([(heading, "", draw(profiles)) for heading, draw in _RAW]),
     ]
     return page(title, "".join(body))
-
-
-def _grid(sections: Sequence[tuple[str, str, str]]) -> str:
-    shown = [
-        f"<section><h2>{escape(heading)}</h2><p>{escape(note)}</p>{drawing}</section>"
-        for heading, note, drawing in sections
-    ]
-    return f"<div class='grid'>{''.join(shown)}</div>"
 
 
 def _note(distance: Distance) -> str:

@@ -115,19 +115,19 @@ class DeliveryHistory:
         states = self._states
         before = {group.group_id: group.delivery for group in states}
         states.restore(data)
-        for group_id in [*before]:
-            if group_id not in states.groups or _is_set_back(
-                before[group_id], states.groups[group_id].delivery
-            ):
-                self._close(group_id, time_us, before[group_id])
+        for group_id, known in before.items():
+            if group_id not in states.groups:
+                self._close(group_id, time_us, known)
+            elif _is_set_back(known, states.groups[group_id].delivery):
+                self._close(group_id, time_us, known, is_counted_on=True)
         for group in states:
             delivery = group.delivery
-            known = before.get(group.group_id) if group.group_id in self._current else None
-            if known is None:
+            opening = self._current.get(group.group_id)
+            if opening is None:
                 opening = self._begin(group.group_id, time_us, is_whole=False)
                 known = Delivery(delivery.floor)
             else:
-                opening = self._current[group.group_id]
+                known = before[group.group_id]
             for start, stop in ((known.floor, delivery.floor), *delivery.settled_ranges()):
                 for first, end in _unsettled(known, start, stop):
                     yield Fact(group.group_id, opening.number, Kind.UNTIMED, first, end, time_us)
@@ -151,11 +151,20 @@ class DeliveryHistory:
         self._current[group_id] = opening
         return opening
 
-    def _close(self, group_id: int, time_us: int, delivery: Delivery | None = None) -> None:
+    def _close(
+        self,
+        group_id: int,
+        time_us: int,
+        delivery: Delivery | None = None,
+        *,
+        is_counted_on: bool = False,
+    ) -> None:
+        """End the current opening. With `is_counted_on` the next one's counts continue its own."""
         opening = self._current.pop(group_id, None)
         if opening is not None:
             opening.closed_us = time_us
-            _note_state(opening, delivery or self._states.groups[group_id].delivery)
+            if not is_counted_on:
+                _note_state(opening, delivery or self._states.groups[group_id].delivery)
 
     # -- facts
 

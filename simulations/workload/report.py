@@ -38,11 +38,7 @@ def profile_page(profile: WorkloadProfile, *, title: str) -> str:
         ("Value sizes", _value_note(profile), value_plot([("events", profile)])),
         ("Key sizes", f"Of {profile.distinct_keys:,} distinct keys.", _key_bytes_plot(profile)),
     ]
-    shown = [
-        f"<section><h2>{escape(heading)}</h2><p>{escape(note)}</p>{drawing}</section>"
-        for heading, note, drawing in sections
-    ]
-    return page(title, f"{_summary(profile)}<div class='grid'>{''.join(shown)}</div>")
+    return page(title, f"{_summary(profile)}{grid(sections)}")
 
 
 def page(title: str, body: str) -> str:
@@ -53,6 +49,15 @@ def page(title: str, body: str) -> str:
         "<meta http-equiv='Content-Security-Policy' content=\"default-src 'none'; style-src 'unsafe-inline'\">"
         f"<style>{STYLE}</style></head><body><h1>{escape(title)}</h1>{body}</body></html>\n"
     )
+
+
+def grid(sections: Sequence[tuple[str, str, str]]) -> str:
+    """Plots beside each other: a heading, a note and a drawing each."""
+    shown = [
+        f"<section><h2>{escape(heading)}</h2><p>{escape(note)}</p>{drawing}</section>"
+        for heading, note, drawing in sections
+    ]
+    return f"<div class='grid'>{''.join(shown)}</div>"
 
 
 def table(rows: Sequence[Sequence[str]], heads: Sequence[str] = ()) -> str:

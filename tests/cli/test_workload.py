@@ -12,12 +12,39 @@ import pytest
 
 from callboard.cli import exits
 
+PROFILE: dict[str, Any] = {
+    "format": "callboard-profile",
+    "version": 1,
+    "events": 8,
+    "start_us": 1_000_000_000,
+    "span_us": 7_000_000,
+    "time_step_us": 1_000_000,
+    "bucket_us": 1_000_000,
+    "bucket_counts": [1] * 8,
+    "sub_buckets": [[[1, 1]]] * 8,
+    "burst": [[1, 8]],
+    "arrival_log2_us": [[20, 7]],
+    "key_top": [],
+    "key_tail": {"keys": 0, "events": 0},
+    "keyless": 8,
+    "key_bytes": [],
+    "gap_log2_us": [],
+    "session_idle_us": 1_800_000_000,
+    "session_events": [],
+    "session_log2_us": [],
+    "value_bin_bytes": 16,
+    "value_bytes": [[2, 8]],
+    "value_total_bytes": 300,
+    "partitions": 1,
+    "recording": None,
+}
+"""An event a second, without keys."""
 COMMAND = str(Path(sys.executable).with_name("callboard"))
 
 
 def test_the_jobs_are_listed(command: Any) -> None:
     """The group names its jobs without starting Spark."""
-    assert {b"import", b"profile", b"generate"} <= {
+    assert {b"import", b"profile", b"generate", b"compare", b"analyse", b"pipeline"} <= {
         line.split()[0] for line in command.run("workload", "--help").lines if line.strip()
     }
 
@@ -92,3 +119,84 @@ def test_a_generation_that_cannot_be_is_refused_before_spark_starts(
     found = command.run("workload", "generate", "p.json", "--out", "g", *options, code=exits.USAGE)
     assert words in " ".join(found.err.split())
     assert not list(command.folder.iterdir())
+
+
+def test_profiles_are_compared_without_spark(command: Any) -> None:
+    """Two profiles need no Java; the exit code says whether they are alike, and JSON says how far they are apart."""
+    (command.folder / "a.json").write_text(json.dumps(PROFILE))
+    same = command.run("workload", "compare", "a.json", "a.json", "--json").json
+    assert (same["is_alike"], {each["distance"] for each in same["distances"]}) == (True, {0.0, None})
+    other = PROFILE | {"value_bytes": [[9, 8]], "value_total_bytes": 8 * 150}
+    (command.folder / "b.json").write_text(json.dumps(other))
+    arguments = ("workload", "compare", "a.json", "b.json")
+    found = command.run(*arguments, "--json", "--report", "c.html", code=exits.DIFFERENT).json
+    assert found["verdict"].startswith("Different in value bytes: a distance is above 0.1. Alike in rate")
+    assert [each["name"] for each in found["distances"] if each["verdict"] == "different"] == ["value_bytes"]
+    assert (command.folder / "c.html").read_bytes().count(b"<svg") == 14
+    shown = command.run(*arguments, code=exits.DIFFERENT)
+    assert b"Different in value bytes" in shown.out
+    assert command.run(*arguments, "--ignore", "value_bytes", "--json").json["is_alike"]
+    assert command.run(*arguments, "--threshold", "1", "--json").json["is_alike"]
+
+
+def test_what_cannot_be_compared_is_refused(command: Any) -> None:
+    """Missing and wrong files, an empty recording, and a report in the place of a profile end with one message."""
+    (command.folder / "a.json").write_text(json.dumps(PROFILE))
+    (command.folder / "log").write_text("no profile")
+    lists = {name: [] for name, value in PROFILE.items() if isinstance(value, list)}
+    numbers = dict.fromkeys(("events", "start_us", "span_us", "keyless", "value_total_bytes"), 0)
+    empty = PROFILE | lists | numbers | {"key_tail": {"keys": 0, "events": 0}}
+    (command.folder / "empty.json").write_text(json.dumps(empty))
+    for other, words in (
+        (("missing.json",), "missing.json cannot be read: No such file"),
+        (("log",), "not JSON"),
+        (("empty.json",), "second recording holds no events"),
+        (("a.json", "--report", "a.json"), "report would replace a.json"),
+        (("a.json", "--threshold", "2"), "from 0 to 1"),
+        (("a.json", "--threshold", "nan"), "from 0 to 1"),
+        (("a.json", "--ignore", "speed"), "speed"),
+    ):
+        found = command.run("workload", "compare", "a.json", *other, code=exits.USAGE)
+        assert words in found.err
+
+
+def test_a_recording_is_compared_with_its_profile_and_deliveries_are_analysed(orders: Any) -> None:
+    """Both jobs run from the command line on what other commands made."""
+    pytest.importorskip("pyspark")
+    lines = b"".join(b"%d\n" % number for number in range(40))
+    orders.run("publish", "orders", stdin=lines)
+    orders.run("consume", "orders", "--group", "billing", "--durable", "--max", "30")
+    orders.run("record", "--topic", "orders", "--out", "r")
+    job = ("--master", "local[1]", "--json")
+    orders.run("workload", "profile", "r", "--out", "p.json", "--bucket", "1", *job)
+    found = orders.run("workload", "compare", "r", "p.json", "--bucket", "1", *job).json
+    assert {each["distance"] for each in found["distances"]} <= {0.0, None}
+    assert found["is_alike"]
+    analysed = orders.run("workload", "analyse", "data", "--out", "a.json", "--report", "a.html", *job).json
+    assert analysed == json.loads((orders.folder / "a.json").read_bytes())
+    (billing,) = analysed["topics"]
+    assert (billing["topic"], billing["group"], billing["redelivered"]) == ("orders", "billing", 0)
+    assert (billing["records"]["acked"], billing["records"]["pending"]) == (30, 10)
+    assert (orders.folder / "a.html").read_bytes().count(b"<svg") == 5
+    table = orders.run("workload", "analyse", "data", "--group", "billing", "--master", "local[1]")
+    assert b"orders/1" in table.out
+
+
+def test_what_cannot_be_analysed_is_refused(orders: Any) -> None:
+    """A folder that is none, or no runtime's, is told before Spark starts; so is a place that cannot be written."""
+    for arguments, code, words in (
+        (("nowhere",), exits.FAILED, "there is no directory nowhere"),
+        ((".",), exits.FAILED, "holds no topics"),
+        (("data", "--out", "no/such/file"), exits.FAILED, "cannot be written"),
+        (("data", "--out", "x", "--report", "x"), exits.USAGE, "Name two"),
+    ):
+        assert words in orders.run("workload", "analyse", *arguments, code=code).err
+    pytest.importorskip("pyspark")
+    for arguments, words in (
+        (("--topic", "order"), "Did you mean 'orders'"),
+        (("--group", "bill"), "no group 'bill'"),
+    ):
+        found = orders.run(
+            "workload", "analyse", "data", *arguments, "--master", "local[1]", code=exits.FAILED
+        )
+        assert words in found.err

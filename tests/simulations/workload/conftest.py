@@ -1,13 +1,17 @@
-"""A session of Spark, the recorded traffic, and a small profile: eight events, three keys, a minute and 1.5 seconds."""
+"""The recorded traffic, a small profile of eight events, and runtimes whose deliveries are known."""
 
 from __future__ import annotations
 
 import json
 import pathlib
+from collections.abc import Awaitable, Callable
 from importlib import import_module
 from typing import Any
 
+import attrs
 import pytest
+import trio
+import trio.testing
 
 
 @pytest.fixture(scope="session")
@@ -81,3 +85,88 @@ def azure_code(nasa_log: pathlib.Path) -> pathlib.Path:
 def azure_conv(azure_code: pathlib.Path) -> pathlib.Path:
     """Another one."""
     return azure_code.with_name("AzureLLMInferenceTrace_conv.csv")
+
+
+@attrs.define
+class Story:
+    """What a client did, and when: by partition and offset, times in microseconds."""
+
+    directory: str
+    """The files of its runtime."""
+    world: Any
+    published: dict[tuple[int, int], int] = attrs.Factory(dict)
+    acked: dict[tuple[int, int], int] = attrs.Factory(dict)
+    first_came: dict[tuple[int, int], int] = attrs.Factory(dict)
+    deliveries: dict[tuple[int, int], int] = attrs.Factory(dict)
+    nacks: int = 0
+    opened_us: int = 0
+
+    def run(self, client: Callable[[Story, Any], Awaitable[object]], **settings: Any) -> None:
+        """Let a client use the runtime, on a clock that jumps, and put its files where other processes see them."""
+
+        async def live() -> None:
+            async with self.world.open(**settings) as runtime:
+                await client(self, runtime)
+
+        trio.run(live, clock=trio.testing.MockClock(autojump_threshold=0))
+        for path, data in self.world.disk.files().items():
+            file = pathlib.Path(self.directory, path)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(data)
+
+    async def wait(self, seconds: float) -> None:
+        """Let that much of the virtual time pass."""
+        await trio.sleep(seconds)
+
+    async def publish(self, topic: Any, partition: int, value: bytes = b"value") -> None:
+        """Publish, and write down when."""
+        receipt = await topic.publish(value, partition=partition)
+        self.published[receipt.partition, receipt.offset] = self.world.clock.wall_us()
+
+    def came(self, message: Any) -> tuple[int, int]:
+        """Write down that a message came."""
+        place = message.partition, message.offset
+        self.deliveries[place] = self.deliveries.get(place, 0) + 1
+        self.first_came.setdefault(place, self.world.clock.wall_us())
+        return place
+
+    async def ack(self, message: Any) -> None:
+        """Acknowledge, and write down when."""
+        await message.ack()
+        self.acked[message.partition, message.offset] = self.world.clock.wall_us()
+
+
+@pytest.fixture
+def story(world: Any, tmp_path: pathlib.Path) -> Story:
+    """A client that has done nothing yet."""
+    return Story(str(tmp_path / "data"), world)
+
+
+async def _nack_and_ack(story: Story, runtime: Any) -> None:
+    topic = await runtime.create_topic("orders", partitions=2)
+    async with topic.subscribe("billing", visibility_timeout=600) as consumer:
+        story.opened_us = story.world.clock.wall_us()
+        for number in range(60):
+            await story.publish(topic, number % 2)
+            await trio.sleep(1)
+        while (message := await consumer.get(timeout=1.0)) is not None:
+            tried = story.deliveries[story.came(message)]
+            if (message.offset % 7 == 0 and tried == 1) or (message.offset % 14 == 0 and tried == 2):
+                await message.nack(delay=0)
+                story.nacks += 1
+            else:
+                await trio.sleep(3)
+                await story.ack(message)
+    await trio.sleep(1)
+    await story.publish(topic, 1)
+
+
+@pytest.fixture
+def known(story: Story) -> Story:
+    """Sixty records in two partitions, one a second, and one more that nobody took.
+
+    Of each partition's thirty, offsets 0, 7, 14, 21 and 28 are nacked when they come, and 0, 14 and 28 once more. All
+    are acked, one every three seconds.
+    """
+    story.run(_nack_and_ack)
+    return story

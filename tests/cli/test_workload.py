@@ -160,9 +160,9 @@ def test_what_cannot_be_compared_is_refused(command: Any) -> None:
         assert words in found.err
 
 
+@pytest.mark.usefixtures("spark_and_java")
 def test_a_recording_is_compared_with_its_profile_and_deliveries_are_analysed(orders: Any) -> None:
     """Both jobs run from the command line on what other commands made."""
-    pytest.importorskip("pyspark")
     lines = b"".join(b"%d\n" % number for number in range(40))
     orders.run("publish", "orders", stdin=lines)
     orders.run("consume", "orders", "--group", "billing", "--durable", "--max", "30")
@@ -182,6 +182,7 @@ def test_a_recording_is_compared_with_its_profile_and_deliveries_are_analysed(or
     assert b"orders/1" in table.out
 
 
+@pytest.mark.usefixtures("spark_and_java")
 def test_what_cannot_be_analysed_is_refused(orders: Any) -> None:
     """A folder that is none, or no runtime's, is told before Spark starts; so is a place that cannot be written."""
     for arguments, code, words in (
@@ -191,7 +192,6 @@ def test_what_cannot_be_analysed_is_refused(orders: Any) -> None:
         (("data", "--out", "x", "--report", "x"), exits.USAGE, "Name two"),
     ):
         assert words in orders.run("workload", "analyse", *arguments, code=code).err
-    pytest.importorskip("pyspark")
     for arguments, words in (
         (("--topic", "order"), "Did you mean 'orders'"),
         (("--group", "bill"), "no group 'bill'"),

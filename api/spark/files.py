@@ -114,8 +114,11 @@ def told(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        kind = DiskFull if error.errno in NO_SPACE else StorageError
-        raise kind(f"{what} failed: {error.strerror} ({error.filename}). Nothing was made.") from error
+        where = "" if error.filename is None else f" ({error.filename})"
+        is_full = error.errno in NO_SPACE
+        advice = "Free space, or choose another place." if is_full else "Check the disk, and permissions."
+        kind = DiskFull if is_full else StorageError
+        raise kind(f"{what} failed: {error.strerror}{where}. Nothing was made. {advice}") from error
 
 
 def is_there(path: str) -> bool:

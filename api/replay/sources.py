@@ -24,7 +24,7 @@ from typing import Any, Final
 import attrs
 
 from callboard.log.errors import RecordingInvalid
-from callboard.log.format.columns import Columns, ProducerRun
+from callboard.log.format.columns import NO_TIME, Columns, ProducerRun
 from callboard.log.limits import KIB, MIB
 from callboard.publishing.partitioning import STICKY_RECORDS, Partitioner, checked, consistent
 from callboard.recordings.encoder import times_of
@@ -150,41 +150,54 @@ class Lane:
             await parts.aclose()
 
     def _timed(self, batches: list[Columns]) -> Timed | None:
-        marked = [self._marked(part) for batch in batches for part in self._picked(batch)]
-        if not marked:
+        parts = batches
+        if self._filter is not None:
+            parts = [part for batch in batches for part in self._picked(batch)]
+        if not parts:
             return None
         # What is picked is copied: a view would keep all of what was read.
-        is_view = len(marked) == 1 and self._filter is None
-        columns = marked[0] if is_view else joined(marked)
+        is_view = len(parts) == 1 and self._filter is None
+        columns = attrs.evolve(parts[0], base_offset=0) if is_view else joined(parts)
+        times = times_in(parts)
+        columns.event_times = array("q", times)
+        columns.producers = self._runs(parts)
+        columns.span, columns.offset_deltas, columns.append_times = columns.count - 1, None, None
         origin = self._source.line.origin(self._number)
-        times = columns.event_times or ()
-        positions = list(accumulate([time + origin for time in times], max, initial=self._latest))[1:]
+        positions = list(accumulate(map(origin.__add__, times), max, initial=self._latest))
         self._latest = positions[-1]
-        return Timed(columns, positions)
+        return Timed(columns, positions[1:])
 
     def _picked(self, batch: Columns) -> list[Columns]:
         if self._filter is None:
             return [batch]
         return [batch.select(start, stop) for start, stop in self._filter.parts(batch)]
 
-    def _marked(self, columns: Columns) -> Columns:
-        """The batch as it is published: a new one, with its times and where it comes from."""
+    def _runs(self, parts: Sequence[Columns]) -> list[ProducerRun]:
+        """Where the records come from; offsets that follow each other are one run."""
         producer, number = self._source.producer_ids[self._index], self._number
-        if columns.offset_deltas is None:
-            runs = [(columns.count, producer, number, columns.base_offset)]
-        else:
-            runs = [(1, producer, number, offset) for offset in columns.offset_list()]
-        times = times_of(columns)
-        return attrs.evolve(
-            columns,
-            span=columns.count - 1,
-            offset_deltas=None,
-            append_times=None,
-            event_times=array("q", times) if isinstance(times, list) else times,
-            producers=runs,
-            base_offset=0,
-            append_time_us=0,
-        )
+        runs: list[ProducerRun] = []
+        count, following = 0, -1
+        for part in parts:
+            dense = part.offset_deltas is None
+            for first, records in (
+                ((part.base_offset, part.count),) if dense else ((o, 1) for o in part.offset_list())
+            ):
+                if first != following and count:
+                    runs.append((count, producer, number, following - count))
+                    count = 0
+                count += records
+                following = first + records
+        return [*runs, (count, producer, number, following - count)]
+
+
+def times_in(parts: Sequence[Columns]) -> list[int]:
+    """The time of every record: of most recordings a list that is there already."""
+    found: list[int] = []
+    for part in parts:
+        events = part.event_times
+        times = events.tolist() if isinstance(events, memoryview) else times_of(part)
+        found += times_of(part) if NO_TIME in times else times
+    return found
 
 
 # -- other numbers of partitions
@@ -225,7 +238,7 @@ class _Head:
         if not batches:
             return False
         latest = self.order[-1] if self.order else -(2**63)
-        self.times = list(chain.from_iterable(map(times_of, batches)))
+        self.times = times_in(batches)
         self.offsets = list(chain.from_iterable(batch.offset_list() for batch in batches))
         self.columns = batches[0] if len(batches) == 1 else joined(batches)
         self.order = list(accumulate(self.times, max, initial=latest))[1:]

@@ -32,12 +32,13 @@ from callboard.log.errors import CallboardError, InvalidArgument, TopicNotFound
 from callboard.message import to_us
 from callboard.recordings.reader import Recording, Span
 from callboard.replay.checking import check_recording
+from callboard.replay.merging import Merger
 from callboard.replay.pacing import MAX_SPEED, Pace, TimeLine, check_speed
 from callboard.replay.positions import Position, ReplayId, Selection, check_passes
 from callboard.replay.progress import ReplayProgress, ReplayReport, Tally
 from callboard.replay.resuming import last_positions
 from callboard.replay.sending import Sender
-from callboard.replay.sources import Lane, Merger, Source, Timed
+from callboard.replay.sources import Lane, Source, Timed
 from callboard.runtime import Runtime
 from callboard.topic import Topic
 

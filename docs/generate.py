@@ -154,6 +154,8 @@ def _commands(command: click.Command, name: str, above: click.Context | None = N
             child = command.get_command(context, inner)
             if child is not None and not child.hidden:
                 found += _commands(child, f"{name} {inner}", context)
+    for inner, child in getattr(command, "below", dict)().items():
+        found += _commands(child, f"{name} {inner}", context)
     return found
 
 

@@ -19,6 +19,7 @@ from callboard.cli.output import print_json, say, show
 from callboard.cli.scenarios import find_scenario, packages_of, weight_of
 from callboard.cli.simulate_checks import check_determinism, explore, prove
 from callboard.cli.simulate_pool import one_worker
+from callboard.cli.simulate_replay import simulate_replay_command
 from callboard.cli.simulate_show import scenario_table, searched_lines, searched_to_dict
 from callboard.cli.simulate_sweep import Search
 from callboard.cli.streams import check_directory
@@ -43,7 +44,6 @@ VERDICTS: Final = {
     Verdict.STALE: exits.STALE,
     Verdict.FIXED: exits.OK,
 }
-REPLAY: Final = "replay"
 MODES: Final = ("check_determinism", "prove", "exhaustive", "machines", "repro", "listed")
 
 
@@ -61,11 +61,14 @@ class _Simulate(click.Command):
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
         """As click's; a first argument that is the name of the other command hands over to it."""
-        if args and args[0] == REPLAY:
-            from callboard.cli.simulate_replay import simulate_replay_command
+        other = self.below().get(args[0]) if args else None
+        if other is None:
+            return super().make_context(info_name, args, parent, **extra)
+        return other.make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
 
-            return simulate_replay_command.make_context(f"{info_name} {REPLAY}", args[1:], parent, **extra)
-        return super().make_context(info_name, args, parent, **extra)
+    def below(self) -> dict[str, click.Command]:
+        """The other command, by its name."""
+        return {"replay": simulate_replay_command}
 
 
 @click.command(cls=_Simulate)

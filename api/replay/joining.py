@@ -26,7 +26,10 @@ class _Part(NamedTuple):
 
 
 def joined(parts: Sequence[Columns]) -> Columns:
-    """One dense batch of all records, in order, with nothing left of where they stood. Bytes are copied."""
+    """One dense batch of all records, in order; bytes are copied.
+
+    Event times and producers are left out: whoever replays a record writes others.
+    """
     count = sum([part.count for part in parts])
     data, ends, nulls = _bytes([_Part(p.count, p.values, p.value_ends, p.value_nulls) for p in parts])
     columns = Columns(count, count - 1, data, ends, nulls)
@@ -40,16 +43,12 @@ def joined(parts: Sequence[Columns]) -> Columns:
         )
     if any(part.header_ends is not None for part in parts):
         _join_headers(columns, parts)
-    if any(part.event_times is not None for part in parts):
-        columns.event_times = _times([(part.count, part.event_times) for part in parts])
     if any(part.expiries is not None for part in parts):
         columns.expiries = _times([(part.count, part.expiries) for part in parts])
     if any(part.priorities is not None for part in parts):
         columns.priorities = b"".join(
             [bytes(part.count) if part.priorities is None else bytes(part.priorities) for part in parts]
         )
-    if any(part.producers is not None for part in parts):
-        columns.producers = [run for part in parts for run in part.producers or ((part.count, 0, 0, 0),)]
     return columns
 
 

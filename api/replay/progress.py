@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from callboard.replay.pacing import Lateness, LatenessMeter, Pace
+from callboard.replay.pacing import MAX_SPEED, Lateness, LatenessMeter, Pace
 
 __all__ = ["Lateness", "ReplayProgress", "ReplayReport", "Tally"]
 
@@ -69,7 +69,8 @@ class Tally:
         """Where the run stands. `total` records are expected; the last one is due at `end`."""
         elapsed = max(now - pace.began, 1e-9)
         rate = self.records / elapsed
-        behind = max(0.0, now - min(self.waiting.values(), default=now))
+        is_paced = pace.speed != MAX_SPEED
+        behind = max(0.0, now - min(self.waiting.values(), default=now)) if is_paced else 0.0
         part, eta = None, None
         if end is not None and end > pace.began:
             eta = max(0.0, end - now) + behind

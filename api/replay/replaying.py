@@ -32,12 +32,13 @@ from callboard.log.errors import CallboardError, InvalidArgument, TopicNotFound
 from callboard.message import to_us
 from callboard.recordings.reader import Recording, Span
 from callboard.replay.checking import check_recording
+from callboard.replay.merging import Merger
 from callboard.replay.pacing import MAX_SPEED, Pace, TimeLine, check_speed
 from callboard.replay.positions import Position, ReplayId, Selection, check_passes
 from callboard.replay.progress import ReplayProgress, ReplayReport, Tally
 from callboard.replay.resuming import last_positions
 from callboard.replay.sending import Sender
-from callboard.replay.sources import Lane, Merger, Source, Timed
+from callboard.replay.sources import Lane, Source, Timed
 from callboard.runtime import Runtime
 from callboard.topic import Topic
 
@@ -176,6 +177,7 @@ class _Replaying:
         self._digest = manifest.digest
         self.is_raw = target.partitions == len(manifest.partitions)
         self._tally = Tally(held_s=[0.0] * target.partitions)
+        self._stored: int | None = None
         self._failure: CallboardError | None = None
 
     async def run(self, on_progress: Heard | None, every_s: float) -> ReplayReport:
@@ -183,6 +185,7 @@ class _Replaying:
         source_of = {producer: index for index, producer in enumerate(self._source.producer_ids)}
         lasts = await last_positions(self._target.publisher.live, source_of)
         feeds = self._feeds(lasts)
+        self._stored = self._stored_before(lasts)
         pace = Pace(self._wanted.speed, clock.monotonic(), 0)
         try:
             origins = [await feed.prime() for feed in feeds]
@@ -198,13 +201,26 @@ class _Replaying:
             with trio.CancelScope(shield=True):
                 for feed in feeds:
                     await feed.aclose()
+            if on_progress is not None:  # however it ended
+                on_progress(self._progress(pace))
         if self._failure is not None:
             raise self._failure
         if self._wanted.level is not Level.ALL:
             await self._target.flush()
-        if on_progress is not None:
-            on_progress(self._progress(pace))
         return self._report(pace, lasts, feeds)
+
+    def _stored_before(self, lasts: Sequence[Position | None]) -> int | None:
+        """How many records earlier runs stored; None when that is not known without counting them."""
+        if not any(lasts):
+            return 0
+        if not (self.is_raw and self._wanted.selection.is_whole):
+            return None
+        rows = self._source.recording.manifest.partitions
+        return sum(
+            last.number * row.records + last.offset + 1
+            for last, row in zip(lasts, rows, strict=True)
+            if last is not None
+        )
 
     # -- readers and senders
 
@@ -250,7 +266,7 @@ class _Replaying:
         passes, line, end = self._wanted.passes, self._source.line, None
         if passes is not None and pace.speed != MAX_SPEED:
             end = pace.due(passes * line.period_us)
-        total = None if passes is None else max(0, passes * self._selected)
+        total = None if passes is None or self._stored is None else passes * self._selected - self._stored
         return self._tally.progress(self._runtime.clock.monotonic(), pace, total=total, end=end)
 
     def _report(

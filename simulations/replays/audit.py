@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from callboard.message import ColumnBatch, RecordBatch
-from callboard.replay.sources import Lane, Merger, Source, Timed
+from callboard.replay.merging import Merger
+from callboard.replay.sources import Lane, Source, Timed
 from callboard.simulations.violations import Violation
 
 PROMISE: Final = "a replayed topic holds the recording"

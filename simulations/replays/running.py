@@ -36,13 +36,15 @@ from callboard.simulations.world import Machine, Run, Settings, World, run
 
 TOPIC: Final = "replayed"
 GROUP: Final = "audit"
-SEGMENT_BYTES: Final = 1 * MIB
-RETENTION_BYTES: Final = 16 * MIB
-"""Of each partition; a batch fits in several times."""
+RETENTION_BYTES_ALL: Final = 32 * MIB
+"""Of all partitions together, but for the least of each, in which a batch fits several times."""
+RETENTION_BYTES_LEAST: Final = 4 * MIB
+SEGMENTS: Final = 8
+"""In a partition that is full."""
 CONSUMED_MAX: Final = 5_000
 CONSUMED: Final = 500
 """At a pace, the group consumes about so many records at a time, or those of so many seconds."""
-PAUSE_S: Final = 1.0
+PAUSE_S: Final = 30.0
 ANSWERING: Final = frozenset({"running", "full"})
 """States in which a partition's numbers are known. One that was full stays so until somebody publishes."""
 HEAL_AFTER_S: Final = 60.0
@@ -188,11 +190,12 @@ class _Replaying:
                 await trio.sleep(OPERATOR_S)
 
     async def _session(self, world: World, runtime: callboard.Runtime) -> int:
+        retention_bytes = max(RETENTION_BYTES_LEAST, RETENTION_BYTES_ALL // self._partitions)
         topic = await runtime.create_topic(
             TOPIC,
             partitions=self._partitions,
-            segment_bytes=SEGMENT_BYTES,
-            retention_bytes=RETENTION_BYTES,
+            segment_bytes=retention_bytes // SEGMENTS,
+            retention_bytes=retention_bytes,
             max_message_bytes=MESSAGE_BYTES_MAX,
         )
         async with trio.open_nursery() as nursery:

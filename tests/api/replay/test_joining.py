@@ -45,11 +45,9 @@ def rows(columns: Columns) -> list[tuple[Any, ...]]:
             columns.value(index),
             columns.key(index),
             columns.headers(index),
-            columns.event_time(index),
             columns.priority(index),
             columns.expiry(index),
             columns.dedup_id(index),
-            columns.producer(index),
         )
         for index in range(columns.count)
     ]

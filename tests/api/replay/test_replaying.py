@@ -238,9 +238,11 @@ async def test_a_full_disk_ends_the_run_and_nothing_is_lost(
     recorded = await make_recording((400, 300), frame=10)
     async with world.open() as runtime:
         await runtime.create_topic("orders", partitions=2)
-        world.disk.capacity_bytes = world.disk.used_bytes + 300
+        world.disk.capacity_bytes = world.disk.used_bytes + 24_000
+        heard: list[ReplayProgress] = []
         with pytest.raises(DiskFull):
-            await replay(recorded.recording, runtime, "orders", speed=10)
+            await replay(recorded.recording, runtime, "orders", speed=10, on_progress=heard.append)
+        assert heard[-1].records == sum(map(len, await recorded.held(runtime.topic("orders")))) > 0
         world.disk.capacity_bytes = None
         await replay(recorded.recording, runtime, "orders", speed="max")
         await recorded.check_whole(runtime.topic("orders"))
@@ -287,7 +289,9 @@ async def test_progress_is_told(world: Any, make_recording: Any, autojump_clock:
         assert all(found.behind_s == 0 for found in heard)
         heard.clear()
         await replay(recorded.recording, runtime, "fast", speed="max", on_progress=heard.append)
-        assert heard[-1].part == 1.0
+        assert (heard[-1].part, heard[-1].behind_s) == (1.0, 0.0)
+        await replay(recorded.recording, runtime, "fast", speed="max", passes=2, on_progress=heard.append)
+        assert (heard[-1].part, heard[-1].eta_s) == (1.0, 0.0)
 
 
 async def test_a_log_that_cannot_keep_the_pace_shows(

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 import callboard.replay.sources as sources
 from callboard.log.errors import RecordingInvalid
 from callboard.recordings.reader import Span
+from callboard.replay.merging import Merger
 from callboard.replay.pacing import TimeLine
 from callboard.replay.positions import Position, Selection
-from callboard.replay.sources import Lane, Merger, Source, Timed
+from callboard.replay.sources import Lane, Source, Timed
 
 START_US = 1_700_000_000_000_000
 IDS = (11, 22, 33)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import attrs
 
 from callboard.actors.partition.group_states import RECORDS_VERSION
-from callboard.log.errors import JournalInvalid
+from callboard.log.errors import JournalInvalid, OffsetOutOfRange
 from callboard.log.format.columns import Columns
 from callboard.log.format.faults import FrameInvalid, SegmentHeaderInvalid
 from callboard.log.format.fields import too_new
@@ -100,6 +100,11 @@ class JournalWalk:
 
         path = f"{self._place.root}/{segment_path(self._place.directory, base)}"
         with opened(path) as file:
+            if file is None:
+                raise OffsetOutOfRange(
+                    f"{path} is there no more: the runtime has removed it since the reading was planned. Analyse again.",
+                    path=path,
+                )
             header = self._header(file.read(0, SEGMENT_HEADER_BYTES), base, path)
             if header is None:
                 return

@@ -102,7 +102,7 @@ class JournalWalk:
         with opened(path) as file:
             if file is None:
                 raise OffsetOutOfRange(
-                    f"{path} is there no more: the runtime has removed it since the reading was planned. Analyse again.",
+                    f"{path} is there no more: the runtime removed it after the reading was planned. Try again.",
                     path=path,
                 )
             header = self._header(file.read(0, SEGMENT_HEADER_BYTES), base, path)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import attrs
 
 from callboard.actors.partition.group_states import RECORDS_VERSION
-from callboard.log.errors import JournalInvalid, StorageError
+from callboard.log.errors import JournalInvalid, OffsetOutOfRange
 from callboard.log.format.columns import Columns
 from callboard.log.format.faults import FrameInvalid, SegmentHeaderInvalid
 from callboard.log.format.fields import too_new
@@ -101,8 +101,8 @@ class JournalWalk:
         path = f"{self._place.root}/{segment_path(self._place.directory, base)}"
         with opened(path) as file:
             if file is None:
-                raise StorageError(
-                    f"{path} is there no more: the journal was written anew while it was read. Try again.",
+                raise OffsetOutOfRange(
+                    f"{path} is there no more: the runtime removed it after the reading was planned. Try again.",
                     path=path,
                 )
             header = self._header(file.read(0, SEGMENT_HEADER_BYTES), base, path)

@@ -10,7 +10,7 @@ import attrs
 import pytest
 import trio
 
-from callboard.log.errors import StorageError
+from callboard.log.errors import OffsetOutOfRange
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
 from callboard.log.limits import KIB, Limits
 from callboard.simulations.workload.analysis_plan import Plan, plan_analysis
@@ -103,5 +103,5 @@ def test_a_segment_that_is_gone_is_told(plan: Plan, story: Any) -> None:
     """Pruned between planning and reading: the error says to load again."""
     (place,) = plan.places
     pathlib.Path(story.directory, place.journal.directory, f"{place.journal.bases[0]:020d}.log").unlink()
-    with pytest.raises(StorageError, match="there no more"):
+    with pytest.raises(OffsetOutOfRange, match="there no more"):
         walked(place.journal)

@@ -22,6 +22,7 @@ from callboard.simulations.scenarios.draws import (
     WINDOW_LIMITS,
     between,
     draw_limits,
+    few,
     one_of,
     sized,
 )
@@ -105,7 +106,7 @@ class PublishOnly(BrokerRun):
     def workload(self, entropy: SeededEntropy) -> Traffic:
         """Many publishers of several levels, whose records meet in commits, and a power cut at the end."""
         return attrs.evolve(
-            draw_traffic(entropy, messages=(4, 60)),
+            draw_traffic(entropy, messages=(3, 60)),
             publishers=between(entropy, 3, 12),
             partitions=one_of(entropy, (1, 1, 2)),
             batch=one_of(entropy, (1, 1, 3)),
@@ -180,8 +181,8 @@ class ManyGroups(BrokerRun):
     def workload(self, entropy: SeededEntropy) -> Traffic:
         """Few messages, many groups, leases that are shorter than some handlers take, and shortened under way."""
         traffic = attrs.evolve(
-            draw_traffic(entropy, messages=(4, 60)),
-            styles=tuple(one_of(entropy, STYLES) for _ in range(sized(entropy, 2, 5))),
+            draw_traffic(entropy, messages=(3, 60)),
+            styles=tuple(one_of(entropy, STYLES) for _ in range(few(entropy, 2, 5))),
             consumers=between(entropy, 1, 2),
             visibility_s=one_of(entropy, (0.2, 1.0, 5.0)),
             handling_s=one_of(entropy, (0.02, 0.1, 0.3)),
@@ -217,7 +218,7 @@ class OrderPerKey(BrokerRun):
     def workload(self, entropy: SeededEntropy) -> Traffic:
         """Few keys and many, groups of several consumers that nack, forget and take long."""
         return attrs.evolve(
-            draw_traffic(entropy, messages=(4, 80)),
+            draw_traffic(entropy, messages=(3, 80)),
             ordering="key",
             keys=one_of(entropy, (1, 3, 7, 30)),
             partitions=one_of(entropy, (1, 1, 2)),
@@ -358,7 +359,7 @@ class EveryFeature(BrokerRun):
         topics = one_of(entropy, (1, 1, 2))
         visibility_s = one_of(entropy, (0.5, 2.0))
         return attrs.evolve(
-            draw_traffic(entropy, messages=(4, 90)),
+            draw_traffic(entropy, messages=(3, 90)),
             topics=topics,
             partitions=between(entropy, 1, 2),
             annotate_every=one_of(entropy, (0, 1, 3)),

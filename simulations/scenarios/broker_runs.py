@@ -259,7 +259,7 @@ class SeveralTopics(BrokerRun):
         return attrs.evolve(
             draw_traffic(entropy),
             topics=between(entropy, 2, 3),
-            partitions=between(entropy, 1, 2),
+            partitions=one_of(entropy, (1, 1, 2)),
             styles=tuple(one_of(entropy, STYLES) for _ in range(between(entropy, 1, 2))),
             visibility_s=one_of(entropy, (0.5, 2.0, 10.0)),
         )
@@ -361,7 +361,7 @@ class EveryFeature(BrokerRun):
         return attrs.evolve(
             draw_traffic(entropy, messages=(3, 90)),
             topics=topics,
-            partitions=between(entropy, 1, 2),
+            partitions=one_of(entropy, (1, 1, 2)),
             annotate_every=one_of(entropy, (0, 1, 3)),
             compression=one_of(entropy, ("none", "gzip", "zstd")),
             styles=tuple(one_of(entropy, (*STYLES, IMPATIENT)) for _ in range(between(entropy, 1, 2))),

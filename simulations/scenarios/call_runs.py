@@ -167,10 +167,10 @@ class EveryCall:
 
     def workload(self, entropy: SeededEntropy) -> CallTraffic:
         """A few messages, which come all the time, few consumers, and leases of all lengths."""
-        drawn = draw_traffic(entropy, messages=(20, 50))
+        drawn = draw_traffic(entropy, messages=(10, 50))
         given = {field.name: getattr(drawn, field.name) for field in attrs.fields(Traffic)}
         given |= {
-            "partitions": between(entropy, 1, 2),
+            "partitions": one_of(entropy, (1, 1, 2)),
             "publishers": between(entropy, 1, 3),
             "batch": one_of(entropy, (1, 2, 5)),
             "value_bytes": one_of(entropy, (20, 600)),
@@ -236,7 +236,7 @@ class PartsOfBatches:
 
     def workload(self, entropy: SeededEntropy) -> RetentionTraffic:
         """Batches of a few messages for longer than it takes a disk to be given up, or until partitions are full."""
-        drawn = draw_traffic(entropy, messages=(80, 140))
+        drawn = draw_traffic(entropy, messages=(40, 140))
         given = {field.name: getattr(drawn, field.name) for field in attrs.fields(Traffic)}
         is_full = entropy.random() < 0.25
         given |= {
@@ -244,14 +244,14 @@ class PartsOfBatches:
             "partitions": between(entropy, 2, 3),
             "batch": one_of(entropy, (2, 3)),
             "keys": one_of(entropy, (2, 3, 7)),
-            "pause_s": one_of(entropy, (0.05, 0.5, 1.0, 1.0)),
+            "pause_s": one_of(entropy, (0.05, 0.5, 1.0, 2.0)),
             "patience_s": one_of(entropy, (0.0, 0.02, 0.3, 0.3)),
             "styles": ("batches",) if is_full else one_of(entropy, ((), (), ("batches",))),
             "lag_s": 1.5 if is_full else 0.0,
             "retries": one_of(entropy, (0, 0, 10)),
             "kept_segments": 1 if is_full else 0,
             "segment_bytes": SEGMENT_BYTES_MIN,
-            "value_bytes": one_of(entropy, (4000, 8000)) if is_full else one_of(entropy, (20, 600)),
+            "value_bytes": one_of(entropy, (8000, 16000)) if is_full else one_of(entropy, (20, 600)),
             "handling_s": 0.0,
         }
         return RetentionTraffic(**given)

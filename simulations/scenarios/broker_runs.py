@@ -24,7 +24,6 @@ from callboard.simulations.scenarios.draws import (
     draw_limits,
     few,
     one_of,
-    sized,
 )
 from callboard.simulations.scenarios.traffic import IMPATIENT, LEVELS, STYLES, Traffic, draw_traffic
 from callboard.simulations.world import World
@@ -136,7 +135,7 @@ class CrashStorms(BrokerRun):
         },
         verbs=("write", "sync"),
         errnos=("EIO",),
-        faults=(3, 12),
+        faults=(2, 8),
         horizon_s=1.0,
         down_s=(0.01, 0.5),
     )
@@ -145,7 +144,7 @@ class CrashStorms(BrokerRun):
         """Publishers that hardly pause."""
         return attrs.evolve(
             draw_traffic(entropy),
-            publishers=sized(entropy, 4, 20),
+            publishers=few(entropy, 4, 20),
             pause_s=one_of(entropy, (0.0, 0.002, 0.05)),
             batch=one_of(entropy, (1, 2)),
             styles=(one_of(entropy, STYLES),),
@@ -260,7 +259,7 @@ class SeveralTopics(BrokerRun):
             draw_traffic(entropy),
             topics=between(entropy, 2, 3),
             partitions=one_of(entropy, (1, 1, 2)),
-            styles=tuple(one_of(entropy, STYLES) for _ in range(between(entropy, 1, 2))),
+            styles=tuple(one_of(entropy, STYLES) for _ in range(one_of(entropy, (1, 1, 2)))),
             visibility_s=one_of(entropy, (0.5, 2.0, 10.0)),
         )
 
@@ -324,7 +323,7 @@ class DiskFullAndHealed:
                     latency_s=one_of(entropy, (0.0, 0.002, 0.01)),
                     refused_s=one_of(entropy, (0.05, 1.0)),
                     handling_s=one_of(entropy, (0.0, 0.01, 0.05)),
-                    styles=tuple(one_of(entropy, STYLES) for _ in range(between(entropy, 1, 3))),
+                    styles=tuple(one_of(entropy, STYLES) for _ in range(few(entropy, 1, 3))),
                     lag_s=0.0,
                     limits=tuple(limits.items()),
                 ),
@@ -364,7 +363,7 @@ class EveryFeature(BrokerRun):
             partitions=one_of(entropy, (1, 1, 2)),
             annotate_every=one_of(entropy, (0, 1, 3)),
             compression=one_of(entropy, ("none", "gzip", "zstd")),
-            styles=tuple(one_of(entropy, (*STYLES, IMPATIENT)) for _ in range(between(entropy, 1, 2))),
+            styles=tuple(one_of(entropy, (*STYLES, IMPATIENT)) for _ in range(one_of(entropy, (1, 1, 2)))),
             patience_s=one_of(entropy, (0.0, 0.0, 0.001, 0.02)),
             ordering=one_of(entropy, ("none", "none", "key")),
             visibility_s=visibility_s,

@@ -176,7 +176,7 @@ class EveryCall:
             "value_bytes": one_of(entropy, (20, 600)),
             "pause_s": one_of(entropy, (0.0, 0.05, 0.2)),
             "patience_s": one_of(entropy, (0.0, 0.0, 0.002)),
-            "styles": tuple([FREE] * between(entropy, 1, 2)),
+            "styles": (FREE,) * one_of(entropy, (1, 1, 2)),
             "consumers": between(entropy, 1, 3),
             "ordering": one_of(entropy, ("none", "none", "none", "key")),
             "visibility_s": one_of(entropy, (0.3, 1.0, 8.0)),

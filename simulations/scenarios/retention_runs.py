@@ -134,7 +134,7 @@ class RetentionAgainstReaders:
             value_bytes=one_of(entropy, (6000, 12000)),
             pause_s=one_of(entropy, (0.02, 0.1)),
             segment_bytes=SEGMENT_BYTES_MIN,
-            styles=tuple(one_of(entropy, STYLES) for _ in range(between(entropy, 1, 2))),
+            styles=tuple(one_of(entropy, STYLES) for _ in range(one_of(entropy, (1, 1, 2)))),
             consumers=between(entropy, 1, 2),
             visibility_s=one_of(entropy, (1.0, 5.0)),
             handling_s=one_of(entropy, (0.0, 0.02)),

@@ -26,7 +26,7 @@ from callboard.simulations.scenarios.broker_workload import (
     MAX_BACKOFF_S,
     BrokerWorkload,
 )
-from callboard.simulations.scenarios.draws import COUNT_MAX, between, one_of
+from callboard.simulations.scenarios.draws import COUNT_MAX, between, one_of, sized
 from callboard.simulations.scenarios.free_consumer import BodyFailed, FreeConsumer
 from callboard.simulations.scenarios.retention_runs import RetentionTraffic, RetentionWorkload
 from callboard.simulations.scenarios.traffic import FIRST_TIMESTAMP, Traffic, draw_traffic
@@ -167,16 +167,17 @@ class EveryCall:
 
     def workload(self, entropy: SeededEntropy) -> CallTraffic:
         """A few messages, which come all the time, few consumers, and leases of all lengths."""
-        drawn = draw_traffic(entropy, messages=(10, 50))
+        drawn = draw_traffic(entropy)
         given = {field.name: getattr(drawn, field.name) for field in attrs.fields(Traffic)}
         given |= {
-            "partitions": one_of(entropy, (1, 1, 2)),
+            "messages": sized(entropy, 20, 50),
+            "partitions": between(entropy, 1, 2),
             "publishers": between(entropy, 1, 3),
             "batch": one_of(entropy, (1, 2, 5)),
             "value_bytes": one_of(entropy, (20, 600)),
             "pause_s": one_of(entropy, (0.0, 0.05, 0.2)),
             "patience_s": one_of(entropy, (0.0, 0.0, 0.002)),
-            "styles": (FREE,) * one_of(entropy, (1, 1, 2)),
+            "styles": (FREE,) * between(entropy, 1, 2),
             "consumers": between(entropy, 1, 3),
             "ordering": one_of(entropy, ("none", "none", "none", "key")),
             "visibility_s": one_of(entropy, (0.3, 1.0, 8.0)),

@@ -144,7 +144,7 @@ class RetentionAgainstReaders:
             readers=between(entropy, 0, 2),
             acks=one_of(entropy, (("all",), ("all",), ("all", "none"), ("none",))),
             moments=one_of(stored, (0, 0, 0, 1)),
-            closings=one_of(stored, (0, 0, 1)),
+            closings=one_of(stored, (0, 0, 0, 1, 1, 2)),
             close_after_s=one_of(stored, (0.1, 0.5)),
             flush_every=one_of(stored, (0, 3)),
             limits=draw_limits(entropy.fork("limits")),

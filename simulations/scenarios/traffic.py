@@ -269,7 +269,7 @@ def draw_traffic(entropy: SeededEntropy, *, messages: tuple[int, int] = (3, 120)
         noise_every=one_of(stored, (0, 0, 1, 3)),
         keyless_every=one_of(stored, (0, 0, 2, 3)),
         flush_every=one_of(stored, (0, 0, 1, 3)),
-        closings=one_of(stored, (0, 0, 1)),
+        closings=one_of(stored, (0, 0, 0, 1, 1, 2)),
         close_after_s=one_of(stored, (0.02, 0.1, 0.5)),
         limits=draw_limits(entropy.fork("limits")),
     )

@@ -269,6 +269,16 @@ def test_what_a_power_cut_may_have_taken_was_not_dropped_unread(script, left):
     assert "offset 1 was dropped unread" in found.words
 
 
+def test_what_a_failing_disk_may_have_taken_was_not_dropped_unread(script, left):
+    """A record at level `leader` that no sync took may be gone with the runtime; one at level `all` was there."""
+    script.member("joined", 900).publish(0, 0, acks="leader").publish(1, 1)
+    dropped = left({2: 2}, start=2, group={"floor": 2, "pending": 1})
+    (found,) = conservation.check(script.history, dropped)
+    assert "offset 0 was dropped unread" in found.words
+    (found,) = conservation.check(script.history, dropped, Terms(leader_may_vanish=True))
+    assert "offset 1 was dropped unread" in found.words
+
+
 def test_a_partition_that_fails_to_recover_is_found(script, left):
     """Nothing can be summed up of it; beyond the promise that is fine where verify says what is damaged."""
     failed = left({}, state="failed")

@@ -1,10 +1,11 @@
 """Attempts are numbered and bounded.
 
 The number that a consumer sees starts at 1, when the message is published, and never falls; after a nack that counted
-it has risen, after a release it has not. It rises by at most one per delivery, but for leases that nobody saw: those
-that ran out before they were handed on, one per visibility timeout at most, and one per lease that was shortened; and
-those that opening the runtime voided, one per boot, and one per time that it ended, or was closed on a disk that
-refuses or with a partition that crashed, and was opened again: nobody can write there that a lease was released.
+it has risen, after a release it has not, unless a nack was begun before, which may have happened. It rises by at most
+one per delivery, but for leases that nobody saw: those that ran out before they were handed on, one per visibility
+timeout at most, and one per lease that was shortened; and those that opening the runtime voided, one per boot, and one
+per time that it ended, or was closed on a disk that refuses or with a partition that
+crashed, and was opened again: nobody can write there that a lease was released.
 Leases and nacks are given to the system and not synced, so a power cut may take them, and the number starts where the
 disk says; so may a sync that failed, for whoever reads the disk afterwards.
 """
@@ -39,6 +40,8 @@ class _Last(NamedTuple):
     """How many leases in the group's partition had been shortened."""
     is_nacked: bool = False
     is_released: bool = False
+    is_nack_begun: bool = False
+    """Somebody nacked it: that may have happened, whatever was told, before it was given back."""
     least: int = 0
 
 
@@ -59,6 +62,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
         "publish",
         "delivered",
         "extend",
+        "nack",
         "nacked",
         "released",
         "power cut",
@@ -82,7 +86,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
                 where = entry.group, entry.topic, entry.partition
                 shortened[where] = shortened.get(where, 0) + 1
             continue
-        if entry.kind not in ("delivered", "nacked", "released"):
+        if entry.kind not in ("delivered", "nack", "nacked", "released"):
             opening += entry.kind in ("booted", "note") or (
                 entry.kind == CLOSED and entry.detail in (REFUSED, CRASHED)
             )
@@ -100,10 +104,9 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
             for offset in entry.offsets:
                 place = (group, topic, partition, offset)
                 known = last.get(place, _NEVER)
-                if known.number > begun[entry.operation]:
+                if entry.kind != "nack" and known.number > begun[entry.operation]:
                     continue  # others were handed the message before this was told
-                is_nacked = entry.kind == "nacked"
-                last[place] = known._replace(is_nacked=is_nacked, is_released=not is_nacked)
+                last[place] = _settled(known, entry.kind)
             continue
         visibility_s = terms.visibility_s.get(group, VISIBILITY_S)
         for index, (offset, attempt) in enumerate(zip(entry.offsets, entry.attempts, strict=True)):
@@ -120,6 +123,14 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
                 words = f"{group} was handed {topic}/{partition}@{offset} as attempt {attempt}: {problem}"
                 found.append(Violation(PROMISE, words, entry))
     return found
+
+
+def _settled(known: _Last, kind: str) -> _Last:
+    """What is known of a message that is nacked, or was told to be nacked or released."""
+    if kind == "nack":
+        return known._replace(is_nack_begun=True)
+    is_nacked = kind == "nacked"
+    return known._replace(is_nacked=is_nacked, is_released=not is_nacked and not known.is_nack_begun)
 
 
 def _problem(before: _Last, now: _Last, entry: HistoryEntry, visibility_s: float) -> str | None:

@@ -40,7 +40,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
         told = _told_lost(history, left) if terms.beyond else set()
         for group in left.groups:
             place = (group.name, left.topic, left.index)
-            gone = _dropped(history, left, since=known_since(history, group.name))
+            gone = _dropped(history, left, terms, since=known_since(history, group.name))
             unread = gone - maybe.get(place, set())
             if terms.beyond:
                 unread = {offset for offset in unread if left.reports(offset) is None}
@@ -70,16 +70,19 @@ def known_since(history: History, group: str) -> int:
     return next((entry.number for entry in history.of("joined") if entry.group == group), len(history))
 
 
-def _dropped(history: History, left: PartitionLeft, since: int) -> set[int]:
-    """Acknowledged offsets below what is kept, of what was published since; but for what a power cut may have taken."""
+def _dropped(history: History, left: PartitionLeft, terms: Terms, since: int) -> set[int]:
+    """Acknowledged offsets below what is kept, of what was published since; but for what may have vanished before.
+
+    A power cut may have taken records at level `leader`. Where a disk failed, so may any end of a runtime or an actor.
+    """
     if not left.start:
         return set()
-    cut = history.last("power cut")
+    safe_since = len(history) if terms.leader_may_vanish else history.last("power cut")
     return {
         offset
         for entry in history.of("published")
         if entry.number >= since and entry.partition == left.index and entry.topic == left.topic
-        if entry.detail != "leader" or entry.number > cut
+        if entry.detail != "leader" or entry.number > safe_since
         for offset in entry.offsets
         if offset < left.start
     }

@@ -56,7 +56,7 @@ class Terms:
     retention_age_s: float | None = None
     """None: nothing is dropped for its age."""
     leader_may_vanish: bool = False
-    """A disk that failed may not have synced records at level `leader` before the power is lost at the very end."""
+    """Where a disk failed, records at level `leader` may be gone with an actor, a runtime or the power."""
     beyond: bool = False
     """More is damaged than the promise covers: what is lost must be reported, not there."""
 

@@ -22,8 +22,8 @@ from callboard.simulations.scenarios.draws import (
     WINDOW_LIMITS,
     between,
     draw_limits,
+    few,
     one_of,
-    sized,
 )
 from callboard.simulations.scenarios.traffic import IMPATIENT, LEVELS, STYLES, Traffic, draw_traffic
 from callboard.simulations.world import World
@@ -105,7 +105,7 @@ class PublishOnly(BrokerRun):
     def workload(self, entropy: SeededEntropy) -> Traffic:
         """Many publishers of several levels, whose records meet in commits, and a power cut at the end."""
         return attrs.evolve(
-            draw_traffic(entropy, messages=(4, 60)),
+            draw_traffic(entropy, messages=(3, 60)),
             publishers=between(entropy, 3, 12),
             partitions=one_of(entropy, (1, 1, 2)),
             batch=one_of(entropy, (1, 1, 3)),
@@ -135,7 +135,7 @@ class CrashStorms(BrokerRun):
         },
         verbs=("write", "sync"),
         errnos=("EIO",),
-        faults=(3, 12),
+        faults=(2, 8),
         horizon_s=1.0,
         down_s=(0.01, 0.5),
     )
@@ -144,7 +144,7 @@ class CrashStorms(BrokerRun):
         """Publishers that hardly pause."""
         return attrs.evolve(
             draw_traffic(entropy),
-            publishers=sized(entropy, 4, 20),
+            publishers=few(entropy, 4, 20),
             pause_s=one_of(entropy, (0.0, 0.002, 0.05)),
             batch=one_of(entropy, (1, 2)),
             styles=(one_of(entropy, STYLES),),
@@ -180,8 +180,8 @@ class ManyGroups(BrokerRun):
     def workload(self, entropy: SeededEntropy) -> Traffic:
         """Few messages, many groups, leases that are shorter than some handlers take, and shortened under way."""
         traffic = attrs.evolve(
-            draw_traffic(entropy, messages=(4, 60)),
-            styles=tuple(one_of(entropy, STYLES) for _ in range(sized(entropy, 2, 5))),
+            draw_traffic(entropy, messages=(3, 60)),
+            styles=tuple(one_of(entropy, STYLES) for _ in range(few(entropy, 2, 5))),
             consumers=between(entropy, 1, 2),
             visibility_s=one_of(entropy, (0.2, 1.0, 5.0)),
             handling_s=one_of(entropy, (0.02, 0.1, 0.3)),
@@ -217,7 +217,7 @@ class OrderPerKey(BrokerRun):
     def workload(self, entropy: SeededEntropy) -> Traffic:
         """Few keys and many, groups of several consumers that nack, forget and take long."""
         return attrs.evolve(
-            draw_traffic(entropy, messages=(4, 80)),
+            draw_traffic(entropy, messages=(3, 80)),
             ordering="key",
             keys=one_of(entropy, (1, 3, 7, 30)),
             partitions=one_of(entropy, (1, 1, 2)),
@@ -258,8 +258,8 @@ class SeveralTopics(BrokerRun):
         return attrs.evolve(
             draw_traffic(entropy),
             topics=between(entropy, 2, 3),
-            partitions=between(entropy, 1, 2),
-            styles=tuple(one_of(entropy, STYLES) for _ in range(between(entropy, 1, 2))),
+            partitions=one_of(entropy, (1, 1, 2)),
+            styles=tuple(one_of(entropy, STYLES) for _ in range(one_of(entropy, (1, 1, 2)))),
             visibility_s=one_of(entropy, (0.5, 2.0, 10.0)),
         )
 
@@ -323,7 +323,7 @@ class DiskFullAndHealed:
                     latency_s=one_of(entropy, (0.0, 0.002, 0.01)),
                     refused_s=one_of(entropy, (0.05, 1.0)),
                     handling_s=one_of(entropy, (0.0, 0.01, 0.05)),
-                    styles=tuple(one_of(entropy, STYLES) for _ in range(between(entropy, 1, 3))),
+                    styles=tuple(one_of(entropy, STYLES) for _ in range(few(entropy, 1, 3))),
                     lag_s=0.0,
                     limits=tuple(limits.items()),
                 ),
@@ -358,12 +358,12 @@ class EveryFeature(BrokerRun):
         topics = one_of(entropy, (1, 1, 2))
         visibility_s = one_of(entropy, (0.5, 2.0))
         return attrs.evolve(
-            draw_traffic(entropy, messages=(4, 90)),
+            draw_traffic(entropy, messages=(3, 90)),
             topics=topics,
-            partitions=between(entropy, 1, 2),
+            partitions=one_of(entropy, (1, 1, 2)),
             annotate_every=one_of(entropy, (0, 1, 3)),
             compression=one_of(entropy, ("none", "gzip", "zstd")),
-            styles=tuple(one_of(entropy, (*STYLES, IMPATIENT)) for _ in range(between(entropy, 1, 2))),
+            styles=tuple(one_of(entropy, (*STYLES, IMPATIENT)) for _ in range(one_of(entropy, (1, 1, 2)))),
             patience_s=one_of(entropy, (0.0, 0.0, 0.001, 0.02)),
             ordering=one_of(entropy, ("none", "none", "key")),
             visibility_s=visibility_s,

@@ -26,7 +26,7 @@ from callboard.simulations.scenarios.broker_workload import (
     MAX_BACKOFF_S,
     BrokerWorkload,
 )
-from callboard.simulations.scenarios.draws import COUNT_MAX, between, one_of
+from callboard.simulations.scenarios.draws import COUNT_MAX, between, one_of, sized
 from callboard.simulations.scenarios.free_consumer import BodyFailed, FreeConsumer
 from callboard.simulations.scenarios.retention_runs import RetentionTraffic, RetentionWorkload
 from callboard.simulations.scenarios.traffic import FIRST_TIMESTAMP, Traffic, draw_traffic
@@ -167,16 +167,17 @@ class EveryCall:
 
     def workload(self, entropy: SeededEntropy) -> CallTraffic:
         """A few messages, which come all the time, few consumers, and leases of all lengths."""
-        drawn = draw_traffic(entropy, messages=(20, 50))
+        drawn = draw_traffic(entropy)
         given = {field.name: getattr(drawn, field.name) for field in attrs.fields(Traffic)}
         given |= {
+            "messages": sized(entropy, 20, 50),
             "partitions": between(entropy, 1, 2),
             "publishers": between(entropy, 1, 3),
             "batch": one_of(entropy, (1, 2, 5)),
             "value_bytes": one_of(entropy, (20, 600)),
             "pause_s": one_of(entropy, (0.0, 0.05, 0.2)),
             "patience_s": one_of(entropy, (0.0, 0.0, 0.002)),
-            "styles": tuple([FREE] * between(entropy, 1, 2)),
+            "styles": (FREE,) * between(entropy, 1, 2),
             "consumers": between(entropy, 1, 3),
             "ordering": one_of(entropy, ("none", "none", "none", "key")),
             "visibility_s": one_of(entropy, (0.3, 1.0, 8.0)),
@@ -236,7 +237,7 @@ class PartsOfBatches:
 
     def workload(self, entropy: SeededEntropy) -> RetentionTraffic:
         """Batches of a few messages for longer than it takes a disk to be given up, or until partitions are full."""
-        drawn = draw_traffic(entropy, messages=(80, 140))
+        drawn = draw_traffic(entropy, messages=(40, 140))
         given = {field.name: getattr(drawn, field.name) for field in attrs.fields(Traffic)}
         is_full = entropy.random() < 0.25
         given |= {
@@ -244,14 +245,14 @@ class PartsOfBatches:
             "partitions": between(entropy, 2, 3),
             "batch": one_of(entropy, (2, 3)),
             "keys": one_of(entropy, (2, 3, 7)),
-            "pause_s": one_of(entropy, (0.05, 0.5, 1.0, 1.0)),
+            "pause_s": one_of(entropy, (0.05, 0.5, 1.0, 2.0)),
             "patience_s": one_of(entropy, (0.0, 0.02, 0.3, 0.3)),
             "styles": ("batches",) if is_full else one_of(entropy, ((), (), ("batches",))),
             "lag_s": 1.5 if is_full else 0.0,
             "retries": one_of(entropy, (0, 0, 10)),
             "kept_segments": 1 if is_full else 0,
             "segment_bytes": SEGMENT_BYTES_MIN,
-            "value_bytes": one_of(entropy, (4000, 8000)) if is_full else one_of(entropy, (20, 600)),
+            "value_bytes": one_of(entropy, (8000, 16000)) if is_full else one_of(entropy, (20, 600)),
             "handling_s": 0.0,
         }
         return RetentionTraffic(**given)

@@ -36,6 +36,7 @@ from callboard.simulations.scenarios.draws import (
     between,
     draw_limits,
     one_of,
+    sized,
 )
 from callboard.simulations.scenarios.traffic import TOPIC, Traffic
 from callboard.simulations.world import World
@@ -310,7 +311,7 @@ class Deliveries:
         if one_of(entropy, (False, True)):
             limits["snapshot_every_bytes"] = between(entropy, 200, 1_000)
         return DeliveryTraffic(
-            messages=between(entropy, 10, 40),
+            messages=sized(entropy, 5, 40),
             partitions=one_of(entropy, (1, 1, 2)),
             publishers=between(entropy, 1, 2),
             batch=one_of(entropy, (1, 1, 4)),

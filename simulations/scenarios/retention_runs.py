@@ -126,15 +126,15 @@ class RetentionAgainstReaders:
         """Some 100 to 400 KiB a partition, of which 128 or 256 are kept."""
         stored, aged = entropy.fork("stored"), entropy.fork("aged")
         traffic = RetentionTraffic(
-            messages=between(entropy, 100, 160),
-            partitions=between(entropy, 1, 2),
+            messages=between(entropy, 30, 70),
+            partitions=one_of(entropy, (1, 1, 2)),
             publishers=between(entropy, 1, 3),
             batch=one_of(entropy, (1, 4)),
             keys=one_of(entropy, (0, 5)),
-            value_bytes=one_of(entropy, (3000, 6000)),
-            pause_s=one_of(entropy, (0.01, 0.05)),
+            value_bytes=one_of(entropy, (6000, 12000)),
+            pause_s=one_of(entropy, (0.02, 0.1)),
             segment_bytes=SEGMENT_BYTES_MIN,
-            styles=tuple(one_of(entropy, STYLES) for _ in range(between(entropy, 1, 2))),
+            styles=tuple(one_of(entropy, STYLES) for _ in range(one_of(entropy, (1, 1, 2)))),
             consumers=between(entropy, 1, 2),
             visibility_s=one_of(entropy, (1.0, 5.0)),
             handling_s=one_of(entropy, (0.0, 0.02)),
@@ -143,8 +143,8 @@ class RetentionAgainstReaders:
             drop_unread=one_of(entropy, (False, True)),
             readers=between(entropy, 0, 2),
             acks=one_of(entropy, (("all",), ("all",), ("all", "none"), ("none",))),
-            moments=one_of(stored, (0, 0, 1, 2)),
-            closings=one_of(stored, (0, 0, 1, 2)),
+            moments=one_of(stored, (0, 0, 0, 1)),
+            closings=one_of(stored, (0, 0, 0, 1, 1, 2)),
             close_after_s=one_of(stored, (0.1, 0.5)),
             flush_every=one_of(stored, (0, 3)),
             limits=draw_limits(entropy.fork("limits")),
@@ -154,10 +154,10 @@ class RetentionAgainstReaders:
         # Few messages over some seconds, so that segments hold young ones and old ones, and go by their age alone.
         return attrs.evolve(
             traffic,
-            messages=between(aged, 50, 80),
+            messages=between(aged, 25, 40),
             publishers=1,
             batch=1,
-            pause_s=one_of(aged, (0.05, 0.1, 0.2)),
+            pause_s=one_of(aged, (0.1, 0.2, 0.4)),
             kept_segments=0,
             kept_s=one_of(aged, (1.0, 2.0)),
         )

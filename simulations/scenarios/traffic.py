@@ -18,6 +18,7 @@ from callboard.simulations.scenarios.draws import (
     between,
     check_counts,
     draw_limits,
+    few,
     limits_of,
     one_of,
     sized,
@@ -237,14 +238,14 @@ def _is_nth(number: int, every: int) -> bool:
     return every > 0 and number % every == 0
 
 
-def draw_traffic(entropy: SeededEntropy, *, messages: tuple[int, int] = (4, 120)) -> Traffic:
+def draw_traffic(entropy: SeededEntropy, *, messages: tuple[int, int] = (3, 120)) -> Traffic:
     """Some traffic for a broker: a few publishers, one to three groups, short leases now and then."""
     levels = one_of(entropy, LEVELS)
     partitioning = entropy.fork("partitioning")
     stored = entropy.fork("stored")
     return Traffic(
-        messages=sized(entropy, *messages),
-        partitions=sized(entropy, 1, 3),
+        messages=few(entropy, *messages),
+        partitions=few(entropy, 1, 3),
         publishers=between(entropy, 1, 5),
         batch=one_of(entropy, (1, 2, 5, 20)),
         keys=one_of(entropy, (0, 1, 7)),
@@ -253,22 +254,22 @@ def draw_traffic(entropy: SeededEntropy, *, messages: tuple[int, int] = (4, 120)
         pause_s=one_of(entropy, (0.0, 0.01, 0.05)),
         acks=levels,
         segment_bytes=one_of(entropy, (SEGMENT_BYTES_MIN, 1024 * KIB)),
-        styles=tuple(one_of(entropy, STYLES) for _ in range(one_of(entropy, (0, 1, 1, 1, 1, 2, 3)))),
+        styles=tuple(one_of(entropy, STYLES) for _ in range(one_of(entropy, (0, 1, 1, 1, 1, 1, 2, 3)))),
         consumers=sized(entropy, 1, 3),
         visibility_s=one_of(entropy, (0.5, 2.0, 10.0)),
         handling_s=one_of(entropy, (0.0, 0.0, 0.01, 0.05)),
         lag_s=one_of(entropy, (0.0, 0.0, 0.5, 2.0)),
-        cut_at_end=one_of(entropy, (False, True)),
+        cut_at_end=one_of(entropy, (False, False, True)),
         nack_every=one_of(entropy, (0, 0, 13)),
         forget_every=one_of(entropy, (0, 0, 29)),
         poll_s=uniform(entropy, 0.05, 0.5),
         compression=one_of(stored, ("none", "none", "gzip", "zstd")),
         retries=one_of(entropy, (0, 0, 5)),
-        moments=one_of(stored, (0, 0, 1, 2)),
+        moments=one_of(stored, (0, 0, 0, 1)),
         noise_every=one_of(stored, (0, 0, 1, 3)),
         keyless_every=one_of(stored, (0, 0, 2, 3)),
         flush_every=one_of(stored, (0, 0, 1, 3)),
-        closings=one_of(stored, (0, 0, 1, 2)),
+        closings=one_of(stored, (0, 0, 0, 1, 1, 2)),
         close_after_s=one_of(stored, (0.02, 0.1, 0.5)),
         limits=draw_limits(entropy.fork("limits")),
     )

@@ -65,6 +65,10 @@ def test_retention_that_errs_is_noticed(bug: str, monkeypatch: pytest.MonkeyPatc
     scenario = SCENARIOS["retention-against-readers"]
     traffic = attrs.evolve(
         scenario.workload(SeededEntropy(1)),
+        messages=120,
+        partitions=1,
+        value_bytes=6_000,
+        pause_s=0.02,
         kept_segments=2 if bug == "counts on" else 0,
         kept_s=0.0 if bug == "counts on" else 2.0,
         styles=("one by one",),

@@ -72,6 +72,16 @@ def test_a_runtime_that_ended_may_have_voided_a_lease(script, left):
     assert len(attempts.check(script.history, left())) == 2
 
 
+def test_a_nack_of_which_nobody_was_told_may_count_though_the_message_is_given_back(script, left):
+    """A nack that was cancelled may be handled before the release that follows it; a release alone never counts."""
+    script.deliver(0, 0).settle(0, "nack", None).settle(0, "release", "released").deliver(0, 0, attempt=2)
+    assert attempts.check(script.history, left()) == []
+    script.deliver(0, 0, attempt=1)
+    assert len(attempts.check(script.history, left())) == 1
+    script.deliver(1, 1).settle(1, "release", "released").deliver(1, 1, attempt=2)
+    assert len(attempts.check(script.history, left())) == 2
+
+
 @pytest.mark.parametrize(
     ("detail", "may_be"), [("", False), (closed_well.REFUSED, True), (closed_well.CRASHED, True)]
 )
@@ -266,6 +276,16 @@ def test_what_a_power_cut_may_have_taken_was_not_dropped_unread(script, left):
     script.member("joined", 900).publish(0, 0, acks="leader").publish(1, 1).cut()
     dropped = left({2: 2}, start=2, group={"floor": 2, "pending": 1})
     (found,) = conservation.check(script.history, dropped)
+    assert "offset 1 was dropped unread" in found.words
+
+
+def test_what_a_failing_disk_may_have_taken_was_not_dropped_unread(script, left):
+    """A record at level `leader` that no sync took may be gone with the runtime; one at level `all` was there."""
+    script.member("joined", 900).publish(0, 0, acks="leader").publish(1, 1)
+    dropped = left({2: 2}, start=2, group={"floor": 2, "pending": 1})
+    (found,) = conservation.check(script.history, dropped)
+    assert "offset 0 was dropped unread" in found.words
+    (found,) = conservation.check(script.history, dropped, Terms(leader_may_vanish=True))
     assert "offset 1 was dropped unread" in found.words
 
 

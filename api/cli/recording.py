@@ -21,15 +21,33 @@ from callboard.log.errors import InvalidArgument, RecordingInvalid
 from callboard.log.offline.reader import LogReader
 from callboard.message import Record, from_us, to_us
 from callboard.offline import OfflineDirectory, files_below, folder_and_name, recording_at
-from callboard.recordings.copying import KeyFilter, Merged, Picked, Privacy, check_alike
+from callboard.recordings.copying import (
+    HeaderFilter,
+    KeyFilter,
+    Merged,
+    Picked,
+    Privacy,
+    RecordFilter,
+    check_alike,
+)
 from callboard.recordings.manifest import Manifest
-from callboard.recordings.reader import LogBatches, Recording, Span
+from callboard.recordings.reader import Batches, LogBatches, Recording, Span
 from callboard.recordings.writer import new_recording
 
 HEAD_RECORDS: Final = 10
 
 from_option = click.option("--from", "start", default=None, help="Records from this instant on.")
 to_option = click.option("--to", "stop", default=None, help="Records before this instant.")
+key_option = click.option(
+    "--key", "keys", multiple=True, help="Only keys that match this pattern, such as 'user-*'."
+)
+header_option = click.option(
+    "--header",
+    "headers",
+    multiple=True,
+    metavar="NAME=PATTERN",
+    help="Only records with such a header, such as 'type=order*'.",
+)
 out_option = click.option("--out", required=True, help="The recording to make; nothing may have that name.")
 
 
@@ -154,11 +172,19 @@ def parse_span(start: str | None, stop: str | None) -> Span:
 @out_option
 @from_option
 @to_option
-@click.option("--key", "keys", multiple=True, help="Only keys that match this pattern, such as 'user-*'.")
-def cut(path: str, out: str, start: str | None, stop: str | None, keys: tuple[str, ...]) -> None:
-    """Copy the part of a recording that lies in a span of time, or has certain keys."""
-    span, chosen = parse_span(start, stop), KeyFilter(keys) if keys else None
-    is_whole = span.is_open and chosen is None
+@key_option
+@header_option
+def cut(
+    path: str,
+    out: str,
+    start: str | None,
+    stop: str | None,
+    keys: tuple[str, ...],
+    headers: tuple[str, ...],
+) -> None:
+    """Copy the part of a recording that lies in a span of time, or has certain keys or headers."""
+    span, filters = parse_span(start, stop), _filters(keys, headers)
+    is_whole = span.is_open and not filters
 
     async def work() -> None:
         async with recording_at(path) as opened:
@@ -167,12 +193,29 @@ def cut(path: str, out: str, start: str | None, stop: str | None, keys: tuple[st
             async with made_at(out, len(manifest.partitions), source) as writer:
                 for index in range(len(manifest.partitions)):
                     whole = await opened.read(index, span=span)
-                    async with aclosing(whole if is_whole else Picked(whole, chosen)) as batches:
+                    async with aclosing(whole if is_whole else _picked(whole, filters)) as batches:
                         async for columns in batches:
                             await writer.append(index, columns)
 
     run(work)
     say(f"{out} holds the cut")
+
+
+def _filters(keys: tuple[str, ...], headers: tuple[str, ...]) -> list[RecordFilter]:
+    """A record is copied that every one of them keeps."""
+    found: list[RecordFilter] = []
+    if keys:
+        found.append(KeyFilter(keys))
+    if headers:
+        found.append(HeaderFilter(headers))
+    return found
+
+
+def _picked(batches: Batches, filters: Sequence[RecordFilter]) -> Batches:
+    """What all filters keep, in batches of one size."""
+    for chosen in filters or (None,):
+        batches = Picked(batches, chosen)
+    return batches
 
 
 @recording.command()
@@ -217,7 +260,8 @@ async def made_at(out: str, partitions: int, source: dict[str, str]) -> AsyncIte
 @out_option
 @click.option("--from", "start", default="beginning", help="beginning, end, an offset or an instant.")
 @click.option("--to", "stop", default="end", help="end, an offset or an instant.")
-@click.option("--key", "keys", multiple=True, help="Only keys that match this pattern, such as 'user-*'.")
+@key_option
+@header_option
 @click.option("--hash-keys", "salt", default=None, help="Replace keys by hashes; the salt keeps them secret.")
 @click.option("--scrub-payloads", is_flag=True, help="Replace values, and those of headers, by zeros.")
 @directory_option
@@ -228,6 +272,7 @@ def record(
     start: str,
     stop: str,
     keys: tuple[str, ...],
+    headers: tuple[str, ...],
     salt: str | None,
     scrub_payloads: bool,
     directory: str,
@@ -241,7 +286,7 @@ def record(
             "--hash-keys needs a salt: any text that others do not know. Nothing was written."
         )
     privacy = Privacy(salt=None if salt is None else bytes_of(salt), scrub_payloads=scrub_payloads)
-    chosen = KeyFilter(keys) if keys else None
+    chosen = _filters(keys, headers)
     places = parse_start(start), parse_start(stop)
     run(partial(_record, directory_argument or directory, topic, out, places, chosen, privacy))
 
@@ -251,7 +296,7 @@ async def _record(
     topic_name: str,
     out: str,
     places: tuple[int | str | datetime, int | str | datetime],
-    keys: KeyFilter | None,
+    chosen: Sequence[RecordFilter],
     privacy: Privacy,
 ) -> None:
     async with OfflineDirectory(directory) as offline:
@@ -267,7 +312,7 @@ async def _record(
                     lost.append(f"{topic_name}/{index}: {first} to {last}")
 
                 whole = LogBatches(reader, max(begin, reader.start_offset), end, note)
-                async with aclosing(whole if keys is None else Picked(whole, keys)) as batches:
+                async with aclosing(_picked(whole, chosen) if chosen else whole) as batches:
                     async for columns in batches:
                         await writer.append(index, privacy.hide(columns))
             if lost:

@@ -10,8 +10,8 @@ import fnmatch
 import hashlib
 import re
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, Protocol
 
 import attrs
 
@@ -59,32 +59,73 @@ class Privacy:
         return hashlib.blake2b(key, digest_size=HASH_BYTES, key=self.salt or b"").hexdigest().encode()
 
 
+class RecordFilter(Protocol):
+    """Says which records of a batch are kept."""
+
+    def parts(self, columns: Columns) -> list[tuple[int, int]]:
+        """The runs of records that are kept, as (start, stop)."""
+
+
 class KeyFilter:
     """Keeps the records whose key matches one of the patterns (`*`, `?`, `[...]`), as UTF-8 text."""
 
     def __init__(self, patterns: Sequence[str]) -> None:
-        joined = "|".join(fnmatch.translate(pattern) for pattern in patterns)
-        self._matches = re.compile(joined.encode("utf-8", "surrogateescape"), re.DOTALL).match
+        self._matches = _matcher(patterns)
         self._known: dict[bytes, bool] = {}
 
     def parts(self, columns: Columns) -> list[tuple[int, int]]:
         """The runs of records that are kept, as (start, stop)."""
-        runs: list[tuple[int, int]] = []
-        for index, key in enumerate(columns.key_list()):
-            if key is not None and self._keeps(key):
-                if runs and runs[-1][1] == index:
-                    runs[-1] = runs[-1][0], index + 1
-                else:
-                    runs.append((index, index + 1))
-        return runs
+        return _runs(key is not None and self._keeps(key) for key in columns.key_list())
 
     def _keeps(self, key: bytes) -> bool:
         found = self._known.get(key)
         if found is None:
             if len(self._known) >= READ_RECORDS:
                 self._known.clear()
-            found = self._known[key] = self._matches(key) is not None
+            found = self._known[key] = self._matches(key)
         return found
+
+
+class HeaderFilter:
+    """Keeps the records with a header whose value matches one of its patterns, given as `NAME=PATTERN`.
+
+    Raises `InvalidArgument` for anything else.
+    """
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        by_name: dict[str, list[str]] = {}
+        for text in patterns:
+            name, equals, pattern = text.partition("=")
+            if not name or not equals:
+                raise InvalidArgument(
+                    f"header {text!r:.80} is to be NAME=PATTERN, such as 'type=order*'. Nothing was written."
+                )
+            by_name.setdefault(name, []).append(pattern)
+        self._matches = {name: _matcher(found) for name, found in by_name.items()}
+
+    def parts(self, columns: Columns) -> list[tuple[int, int]]:
+        """The runs of records that are kept, as (start, stop)."""
+        return _runs(
+            any(name in headers and matches(headers[name]) for name, matches in self._matches.items())
+            for headers in columns.header_list()
+        )
+
+
+def _matcher(patterns: Sequence[str]) -> Callable[[bytes], bool]:
+    joined = "|".join(fnmatch.translate(pattern) for pattern in patterns)
+    match = re.compile(joined.encode("utf-8", "surrogateescape"), re.DOTALL).match
+    return lambda text: match(text) is not None
+
+
+def _runs(kept: Iterable[bool]) -> list[tuple[int, int]]:
+    """The runs of True, as (start, stop)."""
+    runs: list[tuple[int, int]] = []
+    for index, is_kept in enumerate(kept):
+        if is_kept and runs and runs[-1][1] == index:
+            runs[-1] = runs[-1][0], index + 1
+        elif is_kept:
+            runs.append((index, index + 1))
+    return runs
 
 
 class Gathering:
@@ -142,11 +183,11 @@ def joined(parts: Sequence[Columns]) -> Columns:
 
 
 class Picked(Batches):
-    """What of `batches` has one of the keys (None: all), in batches of one size."""
+    """What of `batches` the filter keeps (None: all), in batches of one size."""
 
-    def __init__(self, batches: Batches, keys: KeyFilter | None) -> None:
+    def __init__(self, batches: Batches, chosen: RecordFilter | None) -> None:
         self._batches = batches
-        self._keys = keys
+        self._chosen = chosen
         self._gathering = Gathering()
         self._ready: deque[Columns] = deque()
         self._is_over = False
@@ -161,7 +202,7 @@ class Picked(Batches):
                 self._is_over = True
                 self._ready += self._gathering.rest()
             else:
-                runs = [(0, columns.count)] if self._keys is None else self._keys.parts(columns)
+                runs = [(0, columns.count)] if self._chosen is None else self._chosen.parts(columns)
                 for start, stop in runs:
                     self._ready += self._gathering.add(columns.select(start, stop))
         return self._ready.popleft()

@@ -20,6 +20,7 @@ def topic(command: Any) -> Any:
             {
                 "value": f"line {number}",
                 "key": f"user-{number % 50}",
+                "headers": {"type": "even" if number % 2 == 0 else "odd"},
                 "timestamp": f"2026-11-21T00:{number // 60:02}:{number % 60:02}+00:00",
             }
         )
@@ -46,6 +47,16 @@ def test_a_topic_is_recorded_looked_at_and_verified(topic: Any) -> None:
     assert topic.run("recording", "verify", "day", "--json").json["is_sound"]
     values = head(topic, "day", "0") + head(topic, "day", "1")
     assert sorted(values) == sorted(f"line {number}" for number in range(RECORDS))
+
+
+def test_records_are_chosen_by_their_headers(topic: Any) -> None:
+    """Alone, and together with the key."""
+    topic.run("record", "data", "--topic", "web", "--out", "even", "--header", "type=ev*")
+    assert topic.run("recording", "info", "even", "--json").json["records"] == RECORDS // 2
+    topic.run("recording", "cut", "even", "--out", "two", "--key", "user-2", "--header", "type=even")
+    assert topic.run("recording", "info", "two", "--json").json["records"] == RECORDS // 50
+    refused = topic.run("recording", "cut", "even", "--out", "none", "--header", "type", code=2)
+    assert "NAME=PATTERN" in refused.err
 
 
 def test_a_live_topic_is_recorded_beside_its_owner(topic: Any) -> None:

@@ -15,6 +15,7 @@ from callboard.log.format.columns import Columns
 from callboard.recordings.copying import (
     GATHERED_RECORDS,
     Gathering,
+    HeaderFilter,
     KeyFilter,
     Merged,
     Privacy,
@@ -148,3 +149,20 @@ def test_keys_are_chosen_by_pattern() -> None:
     keys = [b"user-1", b"user-2", None, b"other", b"admin", b"\xff", b"user-3"]
     columns = Columns.build([b""] * len(keys), keys)
     assert KeyFilter(["user-*", "adm?n"]).parts(columns) == [(0, 2), (4, 5), (6, 7)]
+
+
+def test_headers_are_chosen_by_name_and_pattern() -> None:
+    """A record is kept when one of its headers matches; a name without a value to match is refused."""
+    headers = [
+        {"type": b"order"},
+        {},
+        {"kind": b"order"},
+        {"type": b"orders", "kind": b"x"},
+        {"type": b"refund"},
+    ]
+    columns = Columns.build([b""] * 5, headers=headers)
+    assert HeaderFilter(["type=order*"]).parts(columns) == [(0, 1), (3, 4)]
+    assert HeaderFilter(["type=refund", "kind=?"]).parts(columns) == [(3, 5)]
+    for text in ("type", "=x", ""):
+        with pytest.raises(InvalidArgument, match="NAME=PATTERN"):
+            HeaderFilter([text])

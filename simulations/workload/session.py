@@ -29,6 +29,7 @@ def open_session(master: str | None = None, *, memory: str = "1g") -> Iterator[S
     code from here. Raises `InvalidArgument` when PySpark or Java is missing, or when the session cannot be started.
     """
     check_spark()
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
@@ -53,9 +54,9 @@ def open_session(master: str | None = None, *, memory: str = "1g") -> Iterator[S
     interrupts = signal.getsignal(signal.SIGINT)
     try:
         session = builder.getOrCreate()
-    except (PySparkException, RuntimeError) as error:
+    except (PySparkException, Py4JError, RuntimeError) as error:
         raise InvalidArgument(
-            f"Spark could not be started at {master or MASTER}: {str(error).strip().splitlines()[0]:.200}. Check"
+            f"Spark could not be started at {master or MASTER}: {_reason(error):.200}. Check"
             " --master, and that `java -version` says 17 or later."
         ) from error
     # Spark takes Ctrl-C for itself, and trio leaves a handler alone that is not Python's own.
@@ -68,6 +69,12 @@ def open_session(master: str | None = None, *, memory: str = "1g") -> Iterator[S
             yield session
     finally:
         session.stop()
+
+
+def _reason(error: Exception) -> str:
+    """One line of it: the exception of Java, where there is one."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return next((line[2:] for line in lines if line.startswith(": ")), lines[0]).rstrip(".")
 
 
 _SETTINGS: Final = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from functools import partial
 from typing import Any, Final
 
@@ -92,6 +93,9 @@ def replay_command(
                 recording, Selection(span=span, keys=keys), max_message_bytes=limit_bytes
             )
             async with open_runtime(directory) as runtime:
+                # Python would look through all that was imported while records are due: up to 50 ms at a time.
+                gc.collect()
+                gc.freeze()
                 report = await replay(
                     recording,
                     runtime,

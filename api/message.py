@@ -114,6 +114,12 @@ def timestamp_of(columns: Columns, index: int) -> datetime:
     return from_us(columns.append_time(index) if event_us is None else event_us)
 
 
+def parse_instant(text: str) -> datetime:
+    """An instant in ISO 8601; UTC unless it says otherwise. Raises `ValueError`."""
+    instant = datetime.fromisoformat(text)
+    return instant if instant.tzinfo is not None else instant.replace(tzinfo=UTC)
+
+
 def to_us(instant: datetime, what: str = "timestamp") -> int:
     """Microseconds since the epoch. Raises `InvalidArgument` without a time zone, and where UTC has no such year."""
     if not isinstance(instant, datetime):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, TypeVar
 
 import click
@@ -11,6 +11,7 @@ import click
 from callboard.actors.settings import SettingField
 from callboard.cli.streams import check_directory
 from callboard.log.errors import InvalidArgument
+from callboard.message import parse_instant
 from callboard.reading import check_start
 
 directory_option = click.option(
@@ -52,13 +53,12 @@ def parse_start(text: str) -> int | str | datetime:
         check_start("the place to start", int(text))
         return int(text)
     try:
-        instant = datetime.fromisoformat(text)
+        return parse_instant(text)
     except ValueError:
         raise InvalidArgument(
             f'{text!r:.60} is no place to start: use "beginning", "end", an offset, or an instant such as'
             " 2026-11-21T12:00:00+00:00."
         ) from None
-    return instant if instant.tzinfo is not None else instant.replace(tzinfo=UTC)
 
 
 def parse_settings(given: tuple[str, ...], fields: Mapping[str, SettingField]) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from typing import Final
 
 import attrs
 import click
-import trio
 from rich.table import Table
 
 from callboard.cli import exits
@@ -17,15 +16,13 @@ from callboard.cli.output import print_json, progress, show
 from callboard.cli.recording import from_option, parse_span, to_option
 from callboard.cli.replay import keys_option, speed_option
 from callboard.log.errors import CallboardError, InvalidArgument
-from callboard.log.limits import MESSAGE_BYTES_MAX, PARTITIONS_MAX
-from callboard.offline import folder_and_name
-from callboard.recordings.reader import Recording, open_recording
-from callboard.replay import check_recording
+from callboard.log.limits import PARTITIONS_MAX
+from callboard.recordings.reader import Recording
 from callboard.replay.pacing import MAX_SPEED
 from callboard.replay.positions import Selection
 from callboard.simulations.faults import NO_FAULTS, Plan
 from callboard.simulations.faults.plan import PLAN_BYTES_MAX
-from callboard.simulations.replays.files import RecordedFiles
+from callboard.simulations.replays.files import checked_recording
 from callboard.simulations.replays.running import SimulatedReplay, random_plan, simulate_replay
 from callboard.simulations.violations import Violation
 
@@ -69,12 +66,9 @@ def simulate_replay_command(
         raise InvalidArgument("--faults and --random-faults exclude each other. Nothing was run.")
     plan = NO_FAULTS if file is None else Plan.from_json(read_whole(file, PLAN_BYTES_MAX))
     selection = Selection(span=parse_span(start, stop), keys=keys)
-    folder, name = folder_and_name(path)
-    files = RecordedFiles(folder)
-    try:
-        with progress("simulating", quiet=as_json) as advance:
-            advance("checking the recording", 0, None)
-            recording, selected = trio.run(_opened, files, name, selection)
+    with progress("simulating", quiet=as_json) as advance:
+        advance("checking the recording", 0, None)
+        with checked_recording(path, selection) as (recording, selected):
             if random_faults:
                 plan = random_plan(
                     seed, partitions or len(recording.manifest.partitions), _horizon(recording, speed)
@@ -93,15 +87,8 @@ def simulate_replay_command(
                     f"{records:,} of {selected:,} records, virtual second {now:,.0f}", records, selected
                 ),
             )
-    finally:
-        files.close()
     _show(found, plan, as_json)
     return exits.OK if found.failure is None else exits.VIOLATED
-
-
-async def _opened(files: RecordedFiles, name: str, selection: Selection) -> tuple[Recording, int]:
-    recording = await open_recording(files, name)
-    return recording, await check_recording(recording, selection, max_message_bytes=MESSAGE_BYTES_MAX)
 
 
 def _horizon(recording: Recording, speed: float) -> float:

@@ -19,7 +19,7 @@ from callboard.recordings.reading import Format
 from callboard.recordings.times import TimeFormat
 from callboard.simulations.workload.generating import generate as generate_recording
 from callboard.simulations.workload.importing import PARQUET, WINDOW_S, ImportReport, import_traffic
-from callboard.simulations.workload.measuring import measure_rows
+from callboard.simulations.workload.measuring import measure_recording
 from callboard.simulations.workload.profile_format import (
     PROFILE_BYTES_MAX,
     SECOND_US,
@@ -28,7 +28,6 @@ from callboard.simulations.workload.profile_format import (
 )
 from callboard.simulations.workload.scaling import Scaling, exact
 from callboard.simulations.workload.session import open_session
-from callboard.simulations.workload.storage import recording_rows, told_errors
 
 FORMATS = [*(form.value for form in Format), PARQUET]
 
@@ -165,14 +164,9 @@ def profile(
         files.check_target(path)
     if report_path is not None and report_path == out:
         raise InvalidArgument("the profile and the report are one file. Name two.")
-    with progress("measuring", quiet=as_json), open_session(master, memory=memory) as session, told_errors():
-        rows, manifest = recording_rows(session, recording)
-        found = measure_rows(
-            rows,
-            bucket_us=None if bucket_s is None else bucket_s * SECOND_US,
-            partitions=len(manifest.partitions),
-            recording=manifest.digest,
-        )
+    bucket_us = None if bucket_s is None else bucket_s * SECOND_US
+    with progress("measuring", quiet=as_json), open_session(master, memory=memory) as session:
+        found = measure_recording(session, recording, bucket_us=bucket_us)
     files.write_whole(out, found.to_json().encode())
     if report_path is not None:
         from callboard.simulations.workload.report import profile_page

@@ -28,7 +28,7 @@ class ReplayProgress:
 
 @attrs.frozen(kw_only=True)
 class ReplayReport:
-    """How a replay went. What an earlier run of it had stored is counted in `earlier_records`, where it is known."""
+    """How a replay went: one run of it, perhaps after others that were cut short."""
 
     topic: str
     recording: str
@@ -57,7 +57,6 @@ class Tally:
 
     records: int = 0
     payload_bytes: int = 0
-    passed_over: int = 0
     lateness: LatenessMeter = attrs.Factory(LatenessMeter)
     held_s: list[float] = attrs.Factory(list)
     """By target partition."""

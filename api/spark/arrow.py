@@ -52,6 +52,14 @@ def to_arrow(columns: Columns, place: Place, schema: pa.Schema) -> pa.RecordBatc
     return pa.RecordBatch.from_arrays([getattr(arrays, field.name)() for field in schema], schema=schema)
 
 
+def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """One batch with the rows of all; below 2 GiB of bytes in each column."""
+    if len(batches) == 1:
+        return batches[0]
+    (whole,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return whole
+
+
 class _Arrays:
     """Makes each column of one batch; the methods have the columns' names."""
 

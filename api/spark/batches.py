@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from callboard.log.limits import MIB
 from callboard.recordings.reader import Span
-from callboard.spark.arrow import arrow_schema, to_arrow
+from callboard.spark.arrow import arrow_schema, joined, to_arrow
 from callboard.spark.files import make_folders, remove_file, told, write_text
 from callboard.spark.options import ReadOptions
 from callboard.spark.slices import Slice, read_slice
@@ -52,7 +52,7 @@ def _read(options: ReadOptions, piece: Slice, lost: list[tuple[int, int]] | None
         # A batch keeps the whole frame in memory, even if only a small column of it is wanted.
         frame_bytes = columns.size_bytes
         if gathered and (rows >= ROWS or size_bytes + frame_bytes > GATHERED_BYTES):
-            yield _joined(gathered)
+            yield joined(gathered)
             gathered, rows, size_bytes = [], 0, 0
         batch = to_arrow(columns, (piece.topic, piece.partition), schema)
         for name, span in spans.items():
@@ -62,7 +62,7 @@ def _read(options: ReadOptions, piece: Slice, lost: list[tuple[int, int]] | None
             rows += batch.num_rows
             size_bytes += frame_bytes
     if gathered:
-        yield _joined(gathered)
+        yield joined(gathered)
 
 
 def _within(batch: pa.RecordBatch, name: str, span: Span) -> pa.RecordBatch:
@@ -73,13 +73,6 @@ def _within(batch: pa.RecordBatch, name: str, span: Span) -> pa.RecordBatch:
     if span.to_us is not None:
         mask &= times < span.to_us
     return batch if mask.all() else batch.filter(pa.array(mask))
-
-
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    if len(batches) == 1:
-        return batches[0]
-    (joined,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
-    return joined
 
 
 def _report(folder: str, piece: Slice, lost: list[tuple[int, int]]) -> None:

@@ -20,7 +20,7 @@ from callboard.log.limits import HEADERS_BYTES_MAX, KEY_BYTES_MAX, MESSAGE_BYTES
 from callboard.log.seams.disk import Buffer
 from callboard.recordings.event import TIME_US_MAX
 from callboard.recordings.manifest import TIME_US_MIN
-from callboard.spark.arrow import FIELDS
+from callboard.spark.arrow import FIELDS, joined
 
 BATCH_RECORDS: Final = 4_096
 BATCH_BYTES: Final = 1 * MIB
@@ -79,17 +79,10 @@ def cut(pieces: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             records, size_bytes = records + count, int(totals[count - 1])
             start += count
             if records >= BATCH_RECORDS or size_bytes >= BATCH_BYTES:
-                yield _joined(held)
+                yield joined(held)
                 held, records, size_bytes = [], 0, 0
     if held:
-        yield _joined(held)
-
-
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    if len(batches) == 1:
-        return batches[0]
-    (joined,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
-    return joined
+        yield joined(held)
 
 
 def _row_bytes(batch: pa.RecordBatch) -> Any:

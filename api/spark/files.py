@@ -121,6 +121,11 @@ def told(what: str) -> Iterator[None]:
         raise kind(f"{what} failed: {error.strerror}{where}. Nothing was made. {advice}") from error
 
 
+def absolute(path: str) -> str:
+    """The path from the root, which does not depend on where a task runs."""
+    return os.path.abspath(path)
+
+
 def is_there(path: str) -> bool:
     """Whether a file or folder has that name."""
     return os.path.lexists(path)
@@ -128,7 +133,7 @@ def is_there(path: str) -> bool:
 
 def split(path: str) -> tuple[str, str]:
     """The absolute folder of `path`, and its name there."""
-    return os.path.split(os.path.abspath(path))
+    return os.path.split(absolute(path))
 
 
 def check_new(path: str) -> None:
@@ -159,7 +164,7 @@ def rename_to(source: str, target: str) -> None:
 
 def rename(source: str, target: str) -> None:
     """Rename a folder, durably."""
-    os.rename(source, target)
+    rename_to(source, target)
     sync_folder(os.path.dirname(target))
 
 

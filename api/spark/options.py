@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Final
 
 import attrs
 
 from callboard.log.errors import InvalidArgument
-from callboard.message import to_us
+from callboard.message import parse_instant, to_us
 from callboard.recordings.reader import Span
 from callboard.spark.arrow import FIELDS
 from callboard.spark.slices import Wanted
@@ -44,11 +43,7 @@ class Options:
     def number(self, name: str) -> int | None:
         """A whole number from 0 on."""
         text = self.text(name)
-        if text is None:
-            return None
-        if not (text.strip().isascii() and text.strip().isdecimal() and len(text) < 20):
-            raise InvalidArgument(f"option {name}: {text!r:.40} is no number from 0 on.")
-        return int(text)
+        return None if text is None else _number(name, text)
 
     def flag(self, name: str) -> bool:
         """`true` or `false`; false when it is not given."""
@@ -66,12 +61,11 @@ class Options:
         if text is None:
             return None
         try:
-            instant = datetime.fromisoformat(text)
+            return to_us(parse_instant(text))
         except ValueError:
             raise InvalidArgument(
                 f"option {name}: {text!r:.40} is no instant such as 2026-11-21T12:00:00+00:00."
             ) from None
-        return to_us(instant if instant.tzinfo is not None else instant.replace(tzinfo=UTC))
 
     def path(self) -> str:
         """The recording or the directory."""
@@ -87,10 +81,7 @@ class Options:
     def partitions(self) -> frozenset[int] | None:
         """The partitions wanted; None is all."""
         text = self.text("partitions")
-        if text is None:
-            return None
-        numbers = [Options({"partitions": each}, OPTIONS).number("partitions") for each in text.split(",")]
-        return frozenset(number for number in numbers if number is not None)
+        return None if text is None else frozenset(_number("partitions", each) for each in text.split(","))
 
     def report(self) -> str | None:
         """The folder for reports of damage: named if, and only if, the mode is permissive."""
@@ -103,6 +94,12 @@ class Options:
                 " .option('report', ...); in mode strict there is no report."
             )
         return report
+
+
+def _number(name: str, text: str) -> int:
+    if not (text.strip().isascii() and text.strip().isdecimal() and len(text) < 20):
+        raise InvalidArgument(f"option {name}: {text!r:.40} is no number from 0 on.")
+    return int(text)
 
 
 @attrs.frozen(kw_only=True)

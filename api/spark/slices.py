@@ -10,21 +10,17 @@ retention: what is not found where the plan says is looked for once more, as eve
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import asynccontextmanager, closing
-from typing import Final
 
 import attrs
 import trio
 
+from callboard.actors.partition.spec import partition_directory
 from callboard.log.errors import InvalidArgument, LogCorrupt, OffsetOutOfRange, RecordingInvalid
 from callboard.log.format.columns import Columns
-from callboard.log.format.faults import FrameInvalid, SegmentHeaderInvalid
-from callboard.log.format.frame import FrameFields, FrameHeader, decode_body
-from callboard.log.format.frame_walk import FrameWalk, run_walk
+from callboard.log.format.faults import SegmentHeaderInvalid
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES, belongs_to, decode_segment_header
-from callboard.log.limits import MIB
 from callboard.log.offline.reader import LogReader
 from callboard.log.seams.disk import Incarnation
 from callboard.log.segments.reading import Reading
@@ -32,9 +28,9 @@ from callboard.log.segments.segment_file import segment_path
 from callboard.offline import OfflineDirectory, files_below, is_recording, recording_at
 from callboard.recordings.manifest import Manifest, PartitionRow
 from callboard.recordings.reader import EVER, Span, overlaps
-from callboard.spark.files import opened, split
+from callboard.spark.files import absolute, opened, split
+from callboard.spark.segment_frames import CHUNK_BYTES, segment_frames
 
-CHUNK_BYTES: Final = 1 * MIB
 Lost = Callable[[int, int], object]
 """Called with the first and the last offset of what is damaged."""
 
@@ -136,11 +132,11 @@ async def origin_of(wanted: Wanted) -> AsyncIterator[Origin]:
     async with OfflineDirectory(wanted.path) as offline:
         record = await offline.topic(wanted.topic)
         wanted.check_partitions(record.settings.partitions)
-        directories = tuple(
-            f"topics/{record.topic_id}/{partition}" for partition in range(record.settings.partitions)
+        partitions = range(record.settings.partitions)
+        directories = tuple(partition_directory(record.topic_id, partition) for partition in partitions)
+        yield Origin(
+            offline.files, absolute(wanted.path), wanted.topic, str(record.topic_id), directories, None
         )
-        root = "/".join(split(wanted.path))
-        yield Origin(offline.files, root, wanted.topic, str(record.topic_id), directories, None)
 
 
 def read_manifest(path: str) -> Manifest:
@@ -237,39 +233,8 @@ def _frames(piece: Slice) -> Generator[Columns, None, None]:
             return
         if header.base_offset != piece.base_offset or not belongs_to(header, piece.directory):
             return
-        found: deque[tuple[FrameFields, memoryview]] = deque()
-
-        def visit(position: int, fields: FrameFields, body: memoryview) -> bool:
-            del position
-            found.append((fields, body))
-            return False
-
-        walk = FrameWalk(
-            header.segment_id,
-            piece.base_offset,
-            limit=piece.end_offset,
-            check_from=piece.start,
-            visit=visit,
-            visit_from=piece.start,
-            chunk_bytes=CHUNK_BYTES,
-            first_bytes=CHUNK_BYTES,
-        )
-        is_over = False
-        while not is_over:
-            is_over = run_walk(walk, file.read)
-            while found:
-                # Decoded one by one: a chunk of the file may be a thousand times as large without its compression.
-                columns = _decoded(*found.popleft())
-                if columns is not None:
-                    yield columns
-
-
-def _decoded(fields: FrameFields, body: memoryview) -> Columns | None:
-    """None when the frame's checksums hold and its columns make no sense: its offsets are then missing."""
-    try:
-        return decode_body(FrameHeader(*fields), body)
-    except FrameInvalid:
-        return None
+        for _, columns in segment_frames(file, header, start=piece.start, stop=piece.end_offset):
+            yield columns
 
 
 def _moved(piece: Slice, offset: int, lost: Lost) -> Iterator[Columns]:

@@ -28,14 +28,8 @@ from callboard.recordings.reader import Span
 from callboard.spark.arrow import arrow_schema
 from callboard.spark.batches import read_batches
 from callboard.spark.options import Options, ReadOptions, StreamOptions
-from callboard.spark.slices import Slice, Wanted, plan
-
-
-class SlicePartition(InputPartition):
-    """One task: a slice."""
-
-    def __init__(self, piece: Slice) -> None:
-        self.piece = piece
+from callboard.spark.slices import Wanted, plan
+from callboard.spark.tasks import SliceTask
 
 
 class SliceReader(DataSourceReader):
@@ -47,11 +41,11 @@ class SliceReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """One for each segment that holds something wanted."""
         pieces = trio.run(plan, self._options.wanted)
-        return [SlicePartition(piece) for piece in pieces] or [InputPartition(None)]
+        return [SliceTask(piece) for piece in pieces] or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one slice."""
-        if isinstance(partition, SlicePartition):
+        if isinstance(partition, SliceTask):
             yield from read_batches(self._options, partition.piece)
 
 

@@ -27,6 +27,7 @@ from callboard.log.offline.reader import LogReader
 from callboard.spark.batches import read_batches
 from callboard.spark.options import END, StreamOptions
 from callboard.spark.slices import Slice, origin_of, plan
+from callboard.spark.tasks import SliceTask
 
 ID: Final = "id"
 OFFSETS: Final = "offsets"
@@ -69,13 +70,6 @@ def _shares(wanted: Mapping[int, int], total: int) -> dict[int, int]:
     return shares
 
 
-class StreamSlice(InputPartition):
-    """One task: a slice of what is new."""
-
-    def __init__(self, piece: Slice) -> None:
-        self.piece = piece
-
-
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The stream. Positions go to Spark and back as `{"id": ..., "offsets": {"0": ..., ...}}`."""
 
@@ -114,11 +108,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The slices between two positions. Raises `OffsetOutOfRange` when retention has removed some of it."""
-        return [StreamSlice(piece) for piece in trio.run(self._plan, start, end)]
+        return [SliceTask(piece) for piece in trio.run(self._plan, start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one slice."""
-        if isinstance(partition, StreamSlice):
+        if isinstance(partition, SliceTask):
             yield from read_batches(self._options.reads, partition.piece)
 
     async def _extent(self) -> Extent:

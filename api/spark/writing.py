@@ -54,7 +54,7 @@ class WriteOptions:
     def parse(cls, options: Mapping[str, str], columns: Sequence[str], overwrite: bool) -> WriteOptions:
         """From Spark's options. Raises `InvalidArgument`, also when there is something at the path."""
         found = Options(options, WRITE_OPTIONS)
-        path = "/".join(files.split(found.path()))
+        path = files.absolute(found.path())
         if overwrite:
             raise InvalidArgument(
                 f"a recording is never changed, and {path} would be. Nothing was written. Remove it yourself if you"

@@ -9,15 +9,41 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import trio
 
+from callboard.log.limits import MESSAGE_BYTES_MAX
 from callboard.log.seams.disk import Close, Entry, Handle, Mark, Open, Plan
 from callboard.log.seams.plans import IncarnationBase, check_path, plan_failed, storage_error
+from callboard.offline import folder_and_name
+from callboard.recordings.reader import Recording, open_recording
+from callboard.replay import check_recording
+from callboard.replay.positions import Selection
 
 OPEN_MAX: Final = 64
 """Files kept open; then the one that was opened first is closed."""
+
+
+@contextmanager
+def checked_recording(path: str, selection: Selection) -> Iterator[tuple[Recording, int]]:
+    """The recording at `path`, its files open, and how many records are selected.
+
+    To be used where no trio program runs. Raises as `check_recording` does.
+    """
+    folder, name = folder_and_name(path)
+    files = RecordedFiles(folder)
+
+    async def opened() -> tuple[Recording, int]:
+        recording = await open_recording(files, name)
+        return recording, await check_recording(recording, selection, max_message_bytes=MESSAGE_BYTES_MAX)
+
+    try:
+        yield trio.run(opened)
+    finally:
+        files.close()
 
 
 class _Handle:

@@ -32,7 +32,8 @@ from callboard.simulations.workload.assembling import assemble, known_since
 from callboard.simulations.workload.delivery_history import Fact, Kind
 from callboard.simulations.workload.journal_walk import JournalWalk
 from callboard.simulations.workload.profile_format import SECOND_US
-from callboard.simulations.workload.storage import absolute, told_errors
+from callboard.simulations.workload.storage import told_errors
+from callboard.spark.files import absolute
 
 if TYPE_CHECKING:
     import pyarrow as pa

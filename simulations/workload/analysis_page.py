@@ -7,9 +7,8 @@ from html import escape
 from itertools import accumulate
 from typing import Final
 
-from callboard.message import from_us
 from callboard.simulations.workload.analysis import Analysis, Deliveries, Latency, bin_top
-from callboard.simulations.workload.plots import Axis, Series, SeriesStyle, plot
+from callboard.simulations.workload.plots import Axis, Series, SeriesStyle, instant_text, plot
 from callboard.simulations.workload.profile_format import SECOND_US
 from callboard.simulations.workload.report import grid, page, table
 
@@ -43,8 +42,8 @@ def _summary(analysis: Analysis) -> str:
     if not analysis.journals:
         return "<p>The directory holds no topics.</p>"
     rows = [
-        ("from", _instant(analysis.from_us)),
-        ("to", _instant(analysis.to_us)),
+        ("from", instant_text(analysis.from_us)),
+        ("to", instant_text(analysis.to_us)),
         ("bucket", f"{analysis.bucket_us // SECOND_US:,} s"),
         ("partitions", f"{len(analysis.journals):,}"),
         ("records in the log", f"{sum(each['records'] for each in analysis.journals):,}"),
@@ -61,7 +60,7 @@ def _topic(topic: Deliveries, analysis: Analysis) -> str:
     reach = (
         "The history reaches back to the group's beginning."
         if topic.is_whole
-        else (f"The history is cut: the lag is known since {_instant(topic.since_us)}.")
+        else (f"The history is cut: the lag is known since {instant_text(topic.since_us)}.")
     )
     head = (
         f"<h2 style='font-size: 1.25rem; margin: 2.5rem 0 0'>{escape(f'{topic.group} of {topic.topic}')}</h2>"
@@ -191,10 +190,6 @@ def _attempts_note(topic: Deliveries) -> str:
         return "Nothing was delivered."
     part = topic.redelivered / topic.delivered
     return f"{topic.redelivered:,} of {topic.delivered:,} records ({part:.2%}) needed more than one."
-
-
-def _instant(time_us: int) -> str:
-    return from_us(time_us).isoformat(sep=" ", timespec="seconds")
 
 
 def span_text(us: int) -> str:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from callboard.simulations.workload.distances import THRESHOLD, Comparison, compare
-from callboard.simulations.workload.measuring import measure_rows
+from callboard.simulations.workload.measuring import measure_recording
 from callboard.simulations.workload.profile_format import SECOND_US, WorkloadProfile, profile_from_json
-from callboard.simulations.workload.storage import recording_rows, told_errors
+from callboard.spark.slices import read_manifest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,14 +36,11 @@ def measure_side(session: SparkSession, recording: str, *, bucket_us: int | None
 
     Raises `RecordingInvalid`, `FormatTooNew`, `InvalidArgument`, `StorageError`.
     """
-    with told_errors():
-        rows, manifest = recording_rows(session, recording)
-        first, last = manifest.first_time_us, manifest.last_time_us
-        if bucket_us is None and first is not None and last is not None:
-            bucket_us = SECOND_US * ((last - first) // (SECOND_US * BUCKETS) + 1)
-        profile = measure_rows(
-            rows, bucket_us=bucket_us, partitions=len(manifest.partitions), recording=manifest.digest
-        )
+    manifest = read_manifest(recording)
+    first, last = manifest.first_time_us, manifest.last_time_us
+    if bucket_us is None and first is not None and last is not None:
+        bucket_us = SECOND_US * ((last - first) // (SECOND_US * BUCKETS) + 1)
+    profile = measure_recording(session, recording, bucket_us=bucket_us)
     return Side(profile, manifest.source.get("made_by") == GENERATED)
 
 

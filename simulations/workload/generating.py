@@ -43,11 +43,6 @@ class Workload:
     partitions: int
     seed: str
 
-    @property
-    def rows(self) -> int:
-        """How many rows there are, before anything happens to them."""
-        return sum(part.events for part in self.parts)
-
 
 def workload_of(
     profiles: Sequence[WorkloadProfile],

@@ -28,13 +28,11 @@ from callboard.simulations.workload import parsing
 from callboard.simulations.workload.parsing import InputFile, Parsing, path_of
 from callboard.simulations.workload.storage import (
     BadLinesFile,
-    absolute,
     check_partitions,
-    is_there,
     told_errors,
     write_recording,
 )
-from callboard.spark.files import check_new
+from callboard.spark.files import absolute, check_new, is_there
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -6,17 +6,17 @@ log segments that they tell of. What cannot be read is named, and what follows a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import attrs
 
 from callboard.actors.partition.group_states import RECORDS_VERSION
 from callboard.log.errors import JournalInvalid, OffsetOutOfRange
 from callboard.log.format.columns import Columns
-from callboard.log.format.faults import FrameInvalid, SegmentHeaderInvalid
+from callboard.log.format.faults import SegmentHeaderInvalid
 from callboard.log.format.fields import too_new
-from callboard.log.format.frame import FrameFields, FrameHeader, decode_body
-from callboard.log.format.frame_walk import NOTHING, FrameWalk, run_walk
+from callboard.log.format.frame import FrameHeader
+from callboard.log.format.frame_walk import NOTHING
 from callboard.log.format.segment import (
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
@@ -24,13 +24,10 @@ from callboard.log.format.segment import (
     decode_segment_header,
 )
 from callboard.log.journal.journal_records import Kind, decode_control
-from callboard.log.limits import MIB
 from callboard.log.segments.segment_file import segment_path
 from callboard.simulations.workload.delivery_history import DeliveryHistory, Fact
 from callboard.spark.files import opened
-
-CHUNK_BYTES = 1 * MIB
-Found = Callable[[Fact], object]
+from callboard.spark.segment_frames import segment_frames
 
 
 @attrs.frozen(kw_only=True)
@@ -87,17 +84,6 @@ class JournalWalk:
 
     def _frames(self, base: int, stop: int | None) -> Iterator[tuple[FrameHeader, Columns]]:
         """The readable frames of a segment that end at or below `stop`."""
-        found: list[tuple[FrameHeader, Columns]] = []
-
-        def visit(position: int, fields: FrameFields, body: memoryview) -> bool:
-            del position
-            header = FrameHeader(*fields)
-            try:
-                found.append((header, decode_body(header, body)))
-            except FrameInvalid:
-                pass  # it is missing where the next one is taken
-            return False
-
         path = f"{self._place.root}/{segment_path(self._place.directory, base)}"
         with opened(path) as file:
             if file is None:
@@ -108,18 +94,8 @@ class JournalWalk:
             header = self._header(file.read(0, SEGMENT_HEADER_BYTES), base, path)
             if header is None:
                 return
-            walk = FrameWalk(
-                header.segment_id,
-                base,
-                limit=NOTHING if stop is None else stop,
-                visit=visit,
-                chunk_bytes=CHUNK_BYTES,
-            )
-            is_over = False
-            while not is_over:
-                is_over = run_walk(walk, file.read)
-                yield from found
-                found.clear()
+            # A frame that makes no sense is missing where the next one is taken.
+            yield from segment_frames(file, header, stop=NOTHING if stop is None else stop)
 
     def _header(self, data: bytes, base: int, path: str) -> SegmentHeader | None:
         try:

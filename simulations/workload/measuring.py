@@ -24,12 +24,24 @@ from callboard.simulations.workload.profile_format import (
     merged,
     weighted_sum,
 )
+from callboard.simulations.workload.storage import recording_rows, told_errors
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 BUCKETS_USUAL: Final = 2_016
 """A week of buckets of five minutes; longer recordings get longer buckets."""
+
+
+def measure_recording(session: SparkSession, path: str, *, bucket_us: int | None = None) -> WorkloadProfile:
+    """The profile of the recording in that folder.
+
+    Raises `RecordingInvalid`, `FormatTooNew`, `StorageError`, and as `measure_rows`.
+    """
+    with told_errors():
+        rows, manifest = recording_rows(session, path)
+        partitions = len(manifest.partitions)
+        return measure_rows(rows, bucket_us=bucket_us, partitions=partitions, recording=manifest.digest)
 
 
 def measure_rows(

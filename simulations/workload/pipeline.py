@@ -9,30 +9,26 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from fractions import Fraction
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import trio
 
 from callboard.log.errors import StorageError
-from callboard.log.limits import MESSAGE_BYTES_MAX
-from callboard.offline import folder_and_name, recording_at
+from callboard.offline import recording_at
 from callboard.recordings.manifest import Manifest
-from callboard.recordings.reader import Recording, open_recording
-from callboard.replay import ReplayReport, check_recording, replay
+from callboard.replay import ReplayReport, replay
 from callboard.replay.positions import Selection
 from callboard.runtime import Runtime, open_runtime
-from callboard.simulations.replays.files import RecordedFiles
+from callboard.simulations.replays.files import checked_recording
 from callboard.simulations.replays.running import SimulatedReplay, random_plan, simulate_replay
 from callboard.simulations.workload.comparing import Side, compare_sides
 from callboard.simulations.workload.distances import Comparison
 from callboard.simulations.workload.generating import generate
 from callboard.simulations.workload.importing import ImportReport, import_traffic
-from callboard.simulations.workload.measuring import measure_rows
+from callboard.simulations.workload.measuring import measure_recording
 from callboard.simulations.workload.profile_format import WorkloadProfile
 from callboard.simulations.workload.scaling import Scaling
-from callboard.simulations.workload.storage import recording_rows, told_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,11 +88,11 @@ def run_pipeline(
         tell("importing")
         imported = import_traffic(session, files, recorded, partitions=partitions)
         tell("measuring")
-        profile = _measured(session, recorded)
+        profile = measure_recording(session, recorded)
         tell(f"generating {float(scale):g} times as much")
         manifest = generate(session, [profile], generated, scaling=Scaling(volume=scale), seed=seed)
         tell("comparing")
-        generated_profile = _measured(session, generated)
+        generated_profile = measure_recording(session, generated)
     comparison = compare_sides(Side(profile), Side(generated_profile, is_generated=True))
     tell("replaying into a runtime")
     replayed, account = trio.run(_replayed, generated, f"{out}/{DATA}", consumers)
@@ -112,12 +108,6 @@ def run_pipeline(
         delivered_bytes=account.size_bytes,
         simulated=_simulated(generated, seed),
     )
-
-
-def _measured(session: SparkSession, path: str) -> WorkloadProfile:
-    with told_errors():
-        rows, manifest = recording_rows(session, path)
-        return measure_rows(rows, partitions=len(manifest.partitions), recording=manifest.digest)
 
 
 # -- into a runtime
@@ -173,18 +163,8 @@ async def _consume(runtime: Runtime, account: _Account) -> None:
 
 
 def _simulated(path: str, seed: int) -> SimulatedReplay:
-    folder, name = folder_and_name(path)
-    files = RecordedFiles(folder)
-    try:
-        recording, selected = trio.run(partial(_checked, files, name))
+    with checked_recording(path, Selection()) as (recording, selected):
         plan = random_plan(seed, len(recording.manifest.partitions), FAULTS_WITHIN_S)
         return simulate_replay(
             recording, selected=selected, speed="max", seed=seed, plan=plan, scheduler=None
         )
-    finally:
-        files.close()
-
-
-async def _checked(files: RecordedFiles, name: str) -> tuple[Recording, int]:
-    recording = await open_recording(files, name)
-    return recording, await check_recording(recording, Selection(), max_message_bytes=MESSAGE_BYTES_MAX)

@@ -15,6 +15,8 @@ from typing import Final
 
 import attrs
 
+from callboard.message import from_us
+
 WIDTH: Final = 640
 HEIGHT: Final = 240
 LEFT: Final = 56
@@ -106,6 +108,11 @@ class _Scale:
 
     def text(self, tick: float) -> str:
         return (self.axis.write or short_number)(tick)
+
+
+def instant_text(time_us: int) -> str:
+    """An instant as pages show it, in UTC."""
+    return from_us(time_us).isoformat(sep=" ", timespec="seconds")
 
 
 def _round_step(rough: float) -> float:

@@ -7,8 +7,7 @@ from html import escape
 from itertools import accumulate
 from typing import Final
 
-from callboard.message import from_us
-from callboard.simulations.workload.plots import STYLE, Axis, Series, SeriesStyle, plot
+from callboard.simulations.workload.plots import STYLE, Axis, Series, SeriesStyle, instant_text, plot
 from callboard.simulations.workload.profile_format import (
     SECOND_US,
     Histogram,
@@ -76,8 +75,8 @@ def facts_of(profile: WorkloadProfile) -> list[tuple[str, str]]:
     seconds = max(profile.span_us / SECOND_US, 1)
     rows = [
         ("events", f"{profile.events:,}"),
-        ("first", _instant(profile.start_us)),
-        ("last", _instant(profile.start_us + profile.span_us)),
+        ("first", instant_text(profile.start_us)),
+        ("last", instant_text(profile.start_us + profile.span_us)),
         ("mean rate", f"{profile.events / seconds:,.3g} per second"),
         ("busiest second", f"{profile.burst[-1][0]:,} events"),
         ("resolution of times", _span_text(profile.time_step_us)),
@@ -275,10 +274,6 @@ def _value_note(profile: WorkloadProfile) -> str:
     bins = weighted_sum(profile.value_bytes) * profile.value_bin_bytes / profile.events
     mean = profile.value_total_bytes / profile.events
     return f"Mean {max(mean, bins):,.0f} B; none is larger than {largest:,} B. Bins of {profile.value_bin_bytes} B."
-
-
-def _instant(time_us: int) -> str:
-    return from_us(time_us).isoformat(sep=" ", timespec="seconds")
 
 
 def _span_text(span_us: int) -> str:

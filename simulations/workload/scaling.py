@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from fractions import Fraction
 from typing import Final
 
 import attrs
 
 from callboard.log.errors import InvalidArgument
-from callboard.message import from_us, to_us
+from callboard.message import from_us, parse_instant, to_us
 from callboard.recordings.manifest import PARTITIONS_MAX
 from callboard.simulations.workload.profile_format import EVENTS_MAX, SECOND_US, WorkloadProfile
 
@@ -152,9 +152,7 @@ def _instant(event: str, text: str, start_us: int, stop_us: int) -> int:
             if instant < begin:
                 instant += timedelta(days=1)
         else:
-            instant = datetime.fromisoformat(text)
-            if instant.tzinfo is None:
-                instant = instant.replace(tzinfo=UTC)
+            instant = parse_instant(text)
     except ValueError:
         raise InvalidArgument(
             f"event {event!r:.80}: {text!r:.40} is no time such as 12:00 or 2026-11-21T12:00:00+00:00."

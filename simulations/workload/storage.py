@@ -15,6 +15,7 @@ from callboard.log.errors import CallboardError, InvalidArgument, StorageError
 from callboard.recordings.manifest import PARTITIONS_MAX, Manifest
 from callboard.recordings.writer import UNFINISHED_SUFFIX
 from callboard.spark import register
+from callboard.spark.files import absolute
 from callboard.spark.slices import read_manifest
 
 if TYPE_CHECKING:
@@ -72,16 +73,6 @@ def recording_rows(session: SparkSession, path: str) -> tuple[DataFrame, Manifes
     register(session)
     reader = session.read.format("callboard").option("columns", COLUMNS)
     return reader.load(absolute(path)), manifest
-
-
-def absolute(path: str) -> str:
-    """The path from the root, which does not depend on where a task runs."""
-    return os.path.abspath(path)
-
-
-def is_there(path: str) -> bool:
-    """Whether there is a file or a folder of exactly this name."""
-    return os.path.exists(path)
 
 
 class BadLinesFile:

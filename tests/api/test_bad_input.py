@@ -126,7 +126,7 @@ BATCHES: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("arguments", BATCHES, ids=lambda arguments: ascii(arguments)[:60])
+@pytest.mark.parametrize("arguments", BATCHES, ids=lambda arguments: ascii(arguments).split(" at 0x")[0][:60])
 async def test_batches_that_cannot_be_stored(bench: Bench, arguments: dict[str, Any]) -> None:
     """Columns of different lengths, values that are no bytes, unknown levels: nothing of the batch is stored."""
     values = arguments.pop("values")

@@ -63,7 +63,7 @@ class Script:
 
 
 @pytest.mark.parametrize("answered", [True, False])
-@pytest.mark.parametrize("choose", [lose_unsynced, keep_unsynced, 1, 2, 3], ids=str)
+@pytest.mark.parametrize("choose", [lose_unsynced, keep_unsynced, 1, 2, 3])
 def test_every_crash_point(new_owner, run, choose, answered):
     """Whichever verb the power fails at, all that was proven comes back, in order, and nothing that was not said."""
 

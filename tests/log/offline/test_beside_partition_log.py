@@ -104,7 +104,7 @@ async def test_open_and_closed_logs_verify_clean(disk):
     assert () == (await verify_directory(disk)).problems
 
 
-@pytest.mark.parametrize("choose", [lose_unsynced, keep_unsynced, 1, 2], ids=str)
+@pytest.mark.parametrize("choose", [lose_unsynced, keep_unsynced, 1, 2])
 def test_crashes_are_no_damage(choose):
     """Whatever power loss leaves, verify finds no damage: before the log is opened again, and after."""
 

@@ -45,6 +45,18 @@ def spark_options(command: F) -> F:
     )(command)
 
 
+def bucket_option(text: str) -> Callable[[F], F]:
+    """`--bucket SECONDS`, with its help; the command gets `bucket_us`."""
+    return click.option(
+        "--bucket",
+        "bucket_us",
+        type=click.IntRange(min=1),
+        metavar="SECONDS",
+        callback=lambda _context, _option, seconds: None if seconds is None else seconds * 1_000_000,
+        help=text,
+    )
+
+
 def parse_start(text: str) -> int | str | datetime:
     """ "beginning", "end", an offset, or an ISO 8601 instant (UTC unless it says otherwise)."""
     if text in ("beginning", "end"):

@@ -7,7 +7,7 @@ import click
 from rich.table import Table
 
 from callboard.cli import files
-from callboard.cli.options import json_option, spark_options
+from callboard.cli.options import bucket_option, json_option, spark_options
 from callboard.cli.output import print_json, progress, show
 from callboard.cli.workload_analyse import analyse
 from callboard.cli.workload_compare import compare
@@ -141,12 +141,8 @@ def _import_table(report: ImportReport, out: str) -> Table:
 @click.argument("recording")
 @click.option("--out", required=True, metavar="PROFILE.json", help="The profile to write.")
 @click.option("--report", "report_path", metavar="HTML", help="Write a page with plots, too.")
-@click.option(
-    "--bucket",
-    "bucket_s",
-    type=click.IntRange(min=1),
-    metavar="SECONDS",
-    help="The length of a bucket of time.  [default: 300, or longer for recordings of more than a week]",
+@bucket_option(
+    "The length of a bucket of time.  [default: 300, or longer for recordings of more than a week]"
 )
 @spark_options
 @json_option
@@ -154,7 +150,7 @@ def profile(
     recording: str,
     out: str,
     report_path: str | None,
-    bucket_s: int | None,
+    bucket_us: int | None,
     master: str | None,
     memory: str,
     as_json: bool,
@@ -164,7 +160,6 @@ def profile(
         files.check_target(path)
     if report_path is not None and report_path == out:
         raise InvalidArgument("the profile and the report are one file. Name two.")
-    bucket_us = None if bucket_s is None else bucket_s * SECOND_US
     with progress("measuring", quiet=as_json), open_session(master, memory=memory) as session:
         found = measure_recording(session, recording, bucket_us=bucket_us)
     files.write_whole(out, found.to_json().encode())

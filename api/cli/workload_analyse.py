@@ -8,7 +8,7 @@ import click
 from rich.table import Table
 
 from callboard.cli import files
-from callboard.cli.options import json_option, spark_options
+from callboard.cli.options import bucket_option, json_option, spark_options
 from callboard.cli.output import print_json, progress, show
 from callboard.log.errors import InvalidArgument
 from callboard.message import from_us
@@ -16,7 +16,6 @@ from callboard.offline import require_directory
 from callboard.simulations.workload.analysing import analyse as analyse_deliveries
 from callboard.simulations.workload.analysis import Analysis, Deliveries, Latency
 from callboard.simulations.workload.analysis_page import analysis_page, span_text
-from callboard.simulations.workload.profile_format import SECOND_US
 from callboard.simulations.workload.session import open_session
 
 
@@ -26,13 +25,7 @@ from callboard.simulations.workload.session import open_session
 @click.option("--group", metavar="NAME", help="Only this group.")
 @click.option("--out", metavar="JSON", help="Write all numbers, by partition and over time.")
 @click.option("--report", "report_path", metavar="HTML", help="Write a page with plots.")
-@click.option(
-    "--bucket",
-    "bucket_s",
-    type=click.IntRange(min=1),
-    metavar="SECONDS",
-    help="The length of a bucket of time.  [default: a round one that makes at most 200]",
-)
+@bucket_option("The length of a bucket of time.  [default: a round one that makes at most 200]")
 @spark_options
 @json_option
 def analyse(
@@ -41,7 +34,7 @@ def analyse(
     group: str | None,
     out: str | None,
     report_path: str | None,
-    bucket_s: int | None,
+    bucket_us: int | None,
     master: str | None,
     memory: str,
     as_json: bool,
@@ -61,7 +54,7 @@ def analyse(
             directory,
             topic=topic,
             group=group,
-            bucket_us=None if bucket_s is None else bucket_s * SECOND_US,
+            bucket_us=bucket_us,
         )
     if out is not None:
         files.write_whole(out, found.to_json().encode())

@@ -12,12 +12,12 @@ import click
 from rich.table import Table
 
 from callboard.cli import exits, files
-from callboard.cli.options import json_option, spark_options
+from callboard.cli.options import bucket_option, json_option, spark_options
 from callboard.cli.output import print_json, progress, show
 from callboard.log.errors import InvalidArgument
 from callboard.simulations.workload.comparing import Side, compare_sides, measure_side, side_of_profile
 from callboard.simulations.workload.distances import DISTANCES, THRESHOLD, Comparison
-from callboard.simulations.workload.profile_format import PROFILE_BYTES_MAX, SECOND_US
+from callboard.simulations.workload.profile_format import PROFILE_BYTES_MAX
 from callboard.simulations.workload.session import open_session
 
 
@@ -39,13 +39,7 @@ from callboard.simulations.workload.session import open_session
     type=click.Choice(list(DISTANCES)),
     help="A distance not to judge; may be repeated.",
 )
-@click.option(
-    "--bucket",
-    "bucket_s",
-    type=click.IntRange(min=1),
-    metavar="SECONDS",
-    help="The length of a bucket of time where a recording is measured.  [default: 1/200 of it]",
-)
+@bucket_option("The length of a bucket of time where a recording is measured.  [default: 1/200 of it]")
 @spark_options
 @json_option
 def compare(
@@ -54,7 +48,7 @@ def compare(
     report_path: str | None,
     threshold: float,
     ignored: tuple[str, ...],
-    bucket_s: int | None,
+    bucket_us: int | None,
     master: str | None,
     memory: str,
     as_json: bool,
@@ -68,7 +62,7 @@ def compare(
         files.check_target(report_path)
     if report_path in (first, second):
         raise InvalidArgument(f"the report would replace {report_path}. Name another file.")
-    sides = _sides((first, second), lambda: open_session(master, memory=memory), bucket_s, as_json)
+    sides = _sides((first, second), lambda: open_session(master, memory=memory), bucket_us, as_json)
     found = compare_sides(sides[0], sides[1], threshold=limit, ignored=ignored)
     if report_path is not None:
         from callboard.simulations.workload.comparison_page import comparison_page
@@ -88,7 +82,7 @@ def compare(
 def _sides(
     paths: tuple[str, str],
     opened: Callable[[], AbstractContextManager[Any]],
-    bucket_s: int | None,
+    bucket_us: int | None,
     as_json: bool,
 ) -> list[Side]:
     """A folder is a recording, and a file a profile. Spark is started for recordings only."""
@@ -99,7 +93,6 @@ def _sides(
     }
     folders = sorted({*paths} - {*found})
     if folders:
-        bucket_us = None if bucket_s is None else bucket_s * SECOND_US
         with progress("measuring", quiet=as_json), opened() as session:
             for path in folders:
                 found[path] = measure_side(session, path.rstrip("/"), bucket_us=bucket_us)

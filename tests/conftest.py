@@ -29,6 +29,9 @@ from callboard.supervision import ChildSpec, SupervisorSpec, open_system
 hypothesis.settings.register_profile("callboard", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("callboard")
 
+# Spark's jobs of tests are short: what Java's second compiler gains, it costs.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 Story = Callable[[Any], Awaitable[object]]
 """What a client does with a runtime."""
 

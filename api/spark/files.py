@@ -6,7 +6,7 @@ import os
 import pathlib
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from types import TracebackType
 from typing import Final, Self
 
@@ -15,6 +15,7 @@ from callboard.log.limits import MIB
 from callboard.log.seams.disk import Buffer
 
 BUFFER_BYTES: Final = 1 * MIB
+REMOVED_SUFFIX: Final = ".removed"
 
 
 class OpenFile:
@@ -153,8 +154,12 @@ def make_folders(path: str) -> None:
 
 
 def remove(path: str) -> None:
-    """Remove a folder with all that is in it, if it is there."""
-    shutil.rmtree(path, ignore_errors=True)
+    """Remove a folder with all that is in it, if it is there. Others may be writing there: they find it gone."""
+    aside = path + REMOVED_SUFFIX
+    shutil.rmtree(aside, ignore_errors=True)
+    with suppress(OSError):
+        os.rename(path, aside)
+    shutil.rmtree(aside, ignore_errors=True)
 
 
 def rename_to(source: str, target: str) -> None:

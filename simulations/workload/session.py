@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MASTER: Final = "local[*]"
+SHUFFLES_A_CORE: Final = 4
+"""On this machine; Spark's usual 200 cost more than a small job itself."""
 _LOOPBACK: Final = "127.0.0.1"
 
 
@@ -45,9 +47,10 @@ def open_session(master: str | None = None, *, memory: str = "1g") -> Iterator[S
     if not submitted:
         if (master or MASTER).startswith("local"):
             os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
-            builder = builder.config("spark.driver.bindAddress", _LOOPBACK).config(
-                "spark.driver.host", _LOOPBACK
-            )
+            for name in ("spark.driver.bindAddress", "spark.driver.host"):
+                builder = builder.config(name, _LOOPBACK)
+            shuffles = SHUFFLES_A_CORE * (os.cpu_count() or 1)
+            builder = builder.config("spark.sql.shuffle.partitions", shuffles)
         builder = builder.config("spark.driver.memory", memory).config("spark.ui.enabled", "false")
     for name, value in _SETTINGS.items():
         builder = builder.config(name, value)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +97,30 @@ def test_what_cannot_be_written_leaves_nothing(
     with pytest.raises(Exception, match=words):
         write(frame, tmp_path / "r", **options)
     assert not list(tmp_path.iterdir())
+
+
+def test_what_is_removed_stays_removed(spark_packages: None, tmp_path: Path) -> None:
+    """Although another task goes on writing there."""
+    from callboard.spark import files
+
+    for _ in range(20):
+        folder = tmp_path / "r.unfinished"
+        (folder / "0.1").mkdir(parents=True)
+        began = threading.Event()
+
+        def write_on(inner: Path, began: threading.Event) -> None:
+            with contextlib.suppress(OSError):
+                for number in range(20_000):
+                    (inner / f"{number}").touch()
+                    if number == 20:
+                        began.set()
+
+        writer = threading.Thread(target=write_on, args=(folder / "0.1", began))
+        writer.start()
+        began.wait()
+        files.remove(str(folder))
+        writer.join()
+        assert not list(tmp_path.iterdir())
 
 
 def test_a_recording_is_never_replaced(spark: Any, reads: Any, tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ import attrs
 from callboard.log.errors import InvalidArgument, RecordingInvalid
 from callboard.log.format.columns import NO_TIME, Columns
 from callboard.log.limits import MIB
-from callboard.recordings.encoder import times_of
 from callboard.recordings.reader import READ_RECORDS, Batches, Recording
+from callboard.recordings.tally import times_of
 
 GATHERED_RECORDS: Final = 1_000
 GATHERED_BYTES: Final = 1 * MIB

@@ -10,14 +10,12 @@ partition's folder, `Append` adds bytes to it, `Whole` is a file of its own.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from itertools import pairwise
 from typing import Final, NamedTuple
 
 import attrs
 
 from callboard.log.errors import InvalidArgument
-from callboard.log.format.columns import NO_TIME, Columns
+from callboard.log.format.columns import Columns
 from callboard.log.format.committed import COMMITTED_NAME, encode_committed
 from callboard.log.format.compression import NONE, Compression
 from callboard.log.format.frame import encode_frame
@@ -29,6 +27,7 @@ from callboard.log.segments.index_file import new_index
 from callboard.log.segments.segment_file import index_path, segment_path
 from callboard.recordings.key_count import KeyCount
 from callboard.recordings.manifest import PartitionRow, SegmentRow
+from callboard.recordings.tally import PartitionTally
 
 SEGMENT_ID_BYTES: Final = 8
 
@@ -87,22 +86,12 @@ class PartitionEncoder:
         self._compression = compression
         self._segment: _Segment | None = None
         self._segments: list[SegmentRow] = []
-        self._payload_bytes = 0
-        self._first_us: int | None = None
-        self._last_us: int | None = None
-        self._latest_us = NO_TIME
-        self._is_ordered = True
+        self._tally = PartitionTally()
 
     @property
     def row(self) -> PartitionRow:
         """The partition's row of the manifest, once it is finished."""
-        return PartitionRow(
-            segments=tuple(self._segments),
-            payload_bytes=self._payload_bytes,
-            first_time_us=self._first_us,
-            last_time_us=self._last_us,
-            is_ordered=self._is_ordered,
-        )
+        return PartitionRow(segments=tuple(self._segments), **self._tally.fields())
 
     def add(self, columns: Columns) -> list[Output]:
         """Append a batch as one frame. Its offsets are given anew; its append times are kept.
@@ -135,8 +124,7 @@ class PartitionEncoder:
         size = sum(map(len, frame))
         index.note(index.end_position, size, self.next_offset, last, columns.count, latest)
         self.next_offset = last + 1
-        self._payload_bytes += columns.size_bytes
-        self._note_times(times_of(columns))
+        self._tally.add(columns)
         self.keys.add(columns.key_list())
         outputs.append(Append(frame))
         return outputs
@@ -175,25 +163,3 @@ class PartitionEncoder:
         )
         self._segment = None
         return [Whole(index_path("", segment.base_offset)[1:], index.encode())]
-
-    def _note_times(self, times: Sequence[int]) -> None:
-        first, last = min(times), max(times)
-        self._first_us = first if self._first_us is None else min(self._first_us, first)
-        self._last_us = last if self._last_us is None else max(self._last_us, last)
-        if self._is_ordered:
-            self._is_ordered = times[0] >= self._latest_us and all(
-                earlier <= later for earlier, later in pairwise(times)
-            )
-            self._latest_us = last
-
-
-def times_of(columns: Columns) -> Sequence[int]:
-    """Each record's time: its event time or, without one, its append time. Microseconds since 1970."""
-    appended, events = columns.append_times, columns.event_times
-    if events is None:
-        return [columns.append_time_us] * columns.count if appended is None else appended
-    if NO_TIME not in events:
-        return events
-    if appended is None:
-        appended = [columns.append_time_us] * columns.count
-    return [append if event == NO_TIME else event for event, append in zip(events, appended, strict=True)]

@@ -1,7 +1,8 @@
 """Reading a recording: its manifest, its records by partition, and a check of every byte.
 
-A recording is untrusted: before a record is read, its files must be there with the sizes that the manifest names. That
-their bytes are what it names, `faults` finds out; frames have checksums, so damage never passes for records.
+A recording is untrusted: before a record is read, its files must be there with the sizes that the manifest names, and
+each partition with as many records. That the bytes and all numbers are what it names, `faults` finds out; frames have
+checksums, so damage never passes for records.
 """
 
 from __future__ import annotations
@@ -10,18 +11,19 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
+from contextlib import aclosing
 from typing import Final, Self
 
 import attrs
 
-from callboard.log.errors import InvalidArgument, RecordingInvalid
+from callboard.log.errors import InvalidArgument, PlanFailed, RecordingInvalid
 from callboard.log.format.columns import Columns
 from callboard.log.limits import MIB
 from callboard.log.offline.reader import LogReader
 from callboard.log.seams.disk import Close, Incarnation, Open
 from callboard.log.segments.segment_file import segment_sizes
 from callboard.log.segments.small_files import read_whole
-from callboard.recordings.encoder import times_of
+from callboard.recordings.key_count import KeyCount
 from callboard.recordings.manifest import (
     MANIFEST_BYTES_MAX,
     MANIFEST_NAME,
@@ -29,6 +31,7 @@ from callboard.recordings.manifest import (
     PartitionRow,
     decode_manifest,
 )
+from callboard.recordings.tally import PartitionTally, times_of
 
 READ_RECORDS: Final = 10_000
 READ_BYTES: Final = 1 * MIB
@@ -153,6 +156,19 @@ class Recording:
             )
         return self.manifest.partitions[partition]
 
+    async def open_log(self, partition: int) -> LogReader:
+        """The partition's log. Raises `RecordingInvalid` unless it has the offsets that the manifest says."""
+        row = self.check_partition(partition)
+        reader = await LogReader.open(self.files, f"{self.directory}/{partition}")
+        found = reader.start_offset, reader.visible_end
+        if found != (0, row.records):
+            await reader.close()
+            raise self._invalid(
+                f"partition {partition} holds offsets {found[0]} to {found[1]}, not 0 to {row.records} as the manifest"
+                " says"
+            )
+        return reader
+
     async def read(
         self, partition: int, *, start: int = 0, span: Span = EVER, read_bytes: int = READ_BYTES
     ) -> Batches:
@@ -162,12 +178,7 @@ class Recording:
         missing.
         """
         row = self.check_partition(partition)
-        reader = await LogReader.open(self.files, f"{self.directory}/{partition}")
-        if (reader.start_offset, reader.visible_end) != (0, row.records):
-            raise self._invalid(
-                f"partition {partition} holds offsets {reader.start_offset} to {reader.visible_end}, not 0 to"
-                f" {row.records} as the manifest says"
-            )
+        reader = await self.open_log(partition)
 
         def lost(first: int, last: int) -> None:
             raise self._invalid(f"offsets {first} to {last} of partition {partition} are damaged")
@@ -176,6 +187,35 @@ class Recording:
         return LogBatches(reader, start, stop, lost, span, read_bytes)
 
     async def faults(self) -> list[RecordingInvalid]:
+        """Compare every byte and every number of the manifest with what is there: all that is wrong."""
+        faults = await self.byte_faults()
+        if faults:  # nothing can be said of the numbers
+            return faults
+        keys = KeyCount()
+        for index, row in enumerate(self.manifest.partitions):
+            try:
+                await self._check_row(index, row, keys)
+            except RecordingInvalid as fault:
+                faults.append(fault)
+        if not faults and (keys.distinct, keys.is_exact) != self.manifest.keys:
+            faults.append(
+                self._invalid(f"its manifest names {self.manifest.keys[0]} keys, not {keys.distinct}")
+            )
+        return faults
+
+    async def _check_row(self, index: int, row: PartitionRow, keys: KeyCount) -> None:
+        tally = PartitionTally()
+        async with aclosing(await self.read(index)) as batches:
+            async for columns in batches:
+                tally.add(columns)
+                keys.add(columns.key_list())
+        for name, found in tally.fields().items():
+            if getattr(row, name) != found:
+                raise self._invalid(
+                    f"its manifest says {name} {getattr(row, name)} of partition {index}, and it is {found}"
+                )
+
+    async def byte_faults(self) -> list[RecordingInvalid]:
         """Compare every segment with the manifest: what is wrong, segment by segment."""
         faults = []
         for index, row in enumerate(self.manifest.partitions):
@@ -201,6 +241,9 @@ class Recording:
 
     async def check_files(self) -> None:
         """Raise `RecordingInvalid` unless exactly the segments of the manifest are there, with its sizes."""
+        folders = {entry.name for entry in await self.files.list(self.directory) if entry.name.isdecimal()}
+        for name in sorted(folders - {str(index) for index in range(len(self.manifest.partitions))}):
+            raise self._invalid(f"{self.directory}/{name} is a partition that is none of it")
         for index, row in enumerate(self.manifest.partitions):
             directory = f"{self.directory}/{index}"
             found = segment_sizes(await self.files.list(directory))
@@ -241,7 +284,14 @@ async def open_recording(files: Incarnation, directory: str) -> Recording:
         raise RecordingInvalid(
             f"{path} is larger than {MANIFEST_BYTES_MAX} bytes: it is no manifest.", path=path
         )
-    data = await read_whole(files, path)
+    try:
+        data = await read_whole(files, path)
+    except PlanFailed as failed:
+        raise RecordingInvalid(
+            f"{path} cannot be read: {failed.error.strerror or failed.error}. Take another copy of the recording, or"
+            " make it again.",
+            path=path,
+        ) from failed
     if data is None:
         raise RecordingInvalid(
             f"{directory} is no recording: it has no {MANIFEST_NAME}. If a command that was to make it was interrupted,"

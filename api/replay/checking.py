@@ -24,7 +24,7 @@ async def check_recording(recording: Recording, selection: Selection, *, max_mes
     Raises `RecordingInvalid` for the first segment that differs, `InvalidArgument` and `MessageTooLarge` naming the
     first record that no topic, or not one with this limit, can hold.
     """
-    faults = await recording.faults()
+    faults = await recording.byte_faults()
     if faults:
         faults[0].add_note(f"{len(faults)} segments differ from the manifest.")
         raise faults[0]

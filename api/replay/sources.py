@@ -23,8 +23,8 @@ import attrs
 
 from callboard.log.format.columns import NO_TIME, Columns, ProducerRun
 from callboard.log.limits import KIB, MIB
-from callboard.recordings.encoder import times_of
 from callboard.recordings.reader import Batches, Recording
+from callboard.recordings.tally import times_of
 from callboard.replay.joining import joined
 from callboard.replay.pacing import TimeLine
 from callboard.replay.positions import Position, Selection

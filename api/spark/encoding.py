@@ -50,15 +50,20 @@ def with_types(batch: pa.RecordBatch) -> pa.RecordBatch:
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         if name in IGNORED:
             continue
-        kind = FIELDS[name]
-        try:
-            arrays.append(column if column.type == kind else column.cast(kind))
-        except pa.ArrowException as error:
-            raise InvalidArgument(
-                f"column `{name}` is {column.type}, and is to be {kind}: {str(error)[:100]}. Cast it."
-            ) from None
-        fields.append(pa.field(name, kind))
+        arrays.append(with_type(column, name))
+        fields.append(pa.field(name, FIELDS[name]))
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def with_type(column: Any, name: str) -> Any:
+    """A column with its type. Raises `InvalidArgument` when it cannot have it."""
+    kind = FIELDS[name]
+    try:
+        return column if column.type == kind else column.cast(kind)
+    except pa.ArrowException as error:
+        raise InvalidArgument(
+            f"column `{name}` is {column.type}, and is to be {kind}: {str(error)[:100]}. Cast it."
+        ) from None
 
 
 def cut(pieces: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -76,7 +76,12 @@ class Options:
 
     def names(self) -> tuple[str, ...]:
         """The columns wanted; all when none is named."""
-        return tuple(name.strip() for name in (self.text("columns") or ",".join(FIELDS)).split(","))
+        text = self.text("columns")
+        found = tuple(FIELDS) if text is None else tuple(name.strip() for name in text.split(","))
+        for name in found:
+            if found.count(name) > 1:
+                raise InvalidArgument(f"option columns names {name!r:.40} twice. Name each column once.")
+        return found
 
     def partitions(self) -> frozenset[int] | None:
         """The partitions wanted; None is all."""

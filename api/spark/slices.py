@@ -26,8 +26,8 @@ from callboard.log.seams.disk import Incarnation
 from callboard.log.segments.reading import Reading
 from callboard.log.segments.segment_file import segment_path
 from callboard.offline import OfflineDirectory, files_below, is_recording, recording_at
-from callboard.recordings.manifest import Manifest, PartitionRow
-from callboard.recordings.reader import EVER, Span, overlaps
+from callboard.recordings.manifest import Manifest
+from callboard.recordings.reader import EVER, Recording, Span, overlaps
 from callboard.spark.files import absolute, opened, split
 from callboard.spark.segment_frames import CHUNK_BYTES, segment_frames
 
@@ -105,8 +105,13 @@ class Origin:
     """A topic's id or a recording's digest: what has the same name later may be another."""
     directories: tuple[str, ...]
     """Of the partitions, below `root`."""
-    rows: tuple[PartitionRow, ...] | None
-    """Of a recording's manifest."""
+    recording: Recording | None = None
+
+    async def open_log(self, partition: int) -> LogReader:
+        """A partition's log. Raises `RecordingInvalid` when it lacks records, `StorageError`, `LogCorrupt`."""
+        if self.recording is not None:
+            return await self.recording.open_log(partition)
+        return await LogReader.open(self.files, self.directories[partition])
 
 
 @asynccontextmanager
@@ -118,12 +123,12 @@ async def origin_of(wanted: Wanted) -> AsyncIterator[Origin]:
     """
     if is_recording(wanted.path):
         async with recording_at(wanted.path) as recording:
-            rows = recording.manifest.partitions
-            wanted.check_partitions(len(rows))
+            partitions = range(len(recording.manifest.partitions))
+            wanted.check_partitions(len(partitions))
             root, name = split(wanted.path)
             topic = wanted.topic or recording.manifest.source.get("topic", name)
-            directories = tuple(f"{name}/{partition}" for partition in range(len(rows)))
-            yield Origin(recording.files, root, topic, recording.manifest.digest, directories, rows)
+            directories = tuple(f"{name}/{partition}" for partition in partitions)
+            yield Origin(recording.files, root, topic, recording.manifest.digest, directories, recording)
         return
     if wanted.topic is None:
         raise InvalidArgument(
@@ -134,9 +139,7 @@ async def origin_of(wanted: Wanted) -> AsyncIterator[Origin]:
         wanted.check_partitions(record.settings.partitions)
         partitions = range(record.settings.partitions)
         directories = tuple(partition_directory(record.topic_id, partition) for partition in partitions)
-        yield Origin(
-            offline.files, absolute(wanted.path), wanted.topic, str(record.topic_id), directories, None
-        )
+        yield Origin(offline.files, absolute(wanted.path), wanted.topic, str(record.topic_id), directories)
 
 
 def read_manifest(path: str) -> Manifest:
@@ -156,15 +159,16 @@ async def plan(wanted: Wanted) -> list[Slice]:
     """The slices of all segments that hold something wanted, by partition and offset. Raises as `origin_of`."""
     async with origin_of(wanted) as origin:
         slices: list[Slice] = []
-        for partition, directory in enumerate(origin.directories):
-            row = None if origin.rows is None else origin.rows[partition]
+        for partition in range(len(origin.directories)):
+            row = None if origin.recording is None else origin.recording.manifest.partitions[partition]
             if wanted.takes(partition) and (row is None or overlaps(row, wanted.span)):
-                slices += await _of_partition(origin, partition, directory, wanted)
+                slices += await _of_partition(origin, partition, wanted)
         return slices
 
 
-async def _of_partition(origin: Origin, partition: int, directory: str, wanted: Wanted) -> list[Slice]:
-    reader = await LogReader.open(origin.files, directory)
+async def _of_partition(origin: Origin, partition: int, wanted: Wanted) -> list[Slice]:
+    reader = await origin.open_log(partition)
+    is_recorded, directory = origin.recording is not None, origin.directories[partition]
     try:
         least = wanted.start_offset
         if wanted.appended.from_us is not None:
@@ -174,7 +178,6 @@ async def _of_partition(origin: Origin, partition: int, directory: str, wanted: 
             start = max(base, least)
             stop = end if wanted.stop_offset is None else min(end, wanted.stop_offset)
             if start < stop:
-                is_recorded = origin.rows is not None
                 slices.append(
                     Slice(
                         origin.topic, partition, origin.root, directory, base, end, start, stop, is_recorded

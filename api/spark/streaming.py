@@ -23,7 +23,6 @@ from pyspark.sql.streaming.datasource import (
 
 from callboard.log.errors import InvalidArgument, OffsetOutOfRange, TopicNotFound
 from callboard.log.limits import OFFSET_MAX
-from callboard.log.offline.reader import LogReader
 from callboard.spark.batches import read_batches
 from callboard.spark.options import END, StreamOptions
 from callboard.spark.slices import Slice, origin_of, plan
@@ -119,11 +118,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         wanted = self._options.reads.wanted
         async with origin_of(wanted) as origin:
             found: dict[int, tuple[int, int]] = {}
-            for partition, directory in enumerate(origin.directories):
-                if wanted.takes(partition):
-                    reader = await LogReader.open(origin.files, directory)
-                    found[partition] = reader.start_offset, reader.visible_end
-                    await reader.close()
+            for partition in filter(wanted.takes, range(len(origin.directories))):
+                reader = await origin.open_log(partition)
+                found[partition] = reader.start_offset, reader.visible_end
+                await reader.close()
             return Extent(origin.identity, found)
 
     async def _plan(self, start: dict[str, Any], end: dict[str, Any]) -> list[Slice]:

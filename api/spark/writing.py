@@ -28,7 +28,7 @@ from callboard.recordings.key_count import KeyCount
 from callboard.recordings.manifest import MANIFEST_NAME, PARTITIONS_MAX, Manifest, PartitionRow
 from callboard.recordings.writer import UNFINISHED_SUFFIX
 from callboard.spark import files
-from callboard.spark.encoding import check_names, cut, to_columns, with_types
+from callboard.spark.encoding import check_names, cut, to_columns, with_type, with_types
 from callboard.spark.files import check_new, told
 from callboard.spark.options import Options
 
@@ -184,7 +184,7 @@ def _by_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int | Non
 
 def _runs(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int | None, pa.RecordBatch]]:
     for batch in batches:
-        ends = pc.run_end_encode(batch.column("partition").cast(pa.int32()))
+        ends = pc.run_end_encode(with_type(batch.column("partition"), "partition"))
         start = 0
         for stop, partition in zip(ends.run_ends.to_pylist(), ends.values.to_pylist(), strict=True):
             yield partition, batch.slice(start, stop - start)

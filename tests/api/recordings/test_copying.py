@@ -22,8 +22,8 @@ from callboard.recordings.copying import (
     check_alike,
     joined,
 )
-from callboard.recordings.encoder import times_of
 from callboard.recordings.reader import open_recording
+from callboard.recordings.tally import times_of
 from callboard.recordings.writer import new_recording
 
 

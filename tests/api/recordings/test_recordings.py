@@ -14,8 +14,8 @@ from callboard.log.errors import InvalidArgument, RecordingInvalid
 from callboard.log.format.columns import Columns
 from callboard.log.limits import SEGMENT_BYTES_MIN
 from callboard.log.seams.disk import Unlink
-from callboard.recordings.encoder import times_of
 from callboard.recordings.reader import Recording, Span, open_recording
+from callboard.recordings.tally import times_of
 from callboard.recordings.writer import new_recording
 
 START_US = 1_700_000_000_000_000

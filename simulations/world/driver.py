@@ -260,33 +260,32 @@ class Driver(TickingClock):
     def decide(self, batch: list[Any]) -> None:
         """Order and thin out `batch`, which is in order of creation and is stepped from its end."""
         self.ticks += 1
-        if not batch:  # virtual time has jumped
+        runnable = len(batch)
+        if not runnable:  # virtual time has jumped
             return
         if self._torn_down:
             batch.reverse()
             return
         if self.ticks >= self._alarm_at:
             self._alarm(batch)
-        if len(batch) == 1 and not self._holds:  # most ticks by far, and nothing to decide
+        if runnable == 1 and not self._holds:  # most ticks by far, and nothing to decide
             self._only(batch)
             return
         ours, system = self._steppable(batch)
+        if len(ours) > 1:
+            decision = self._decision(task_numbers(ours), ours)
+            if decision != FIFO:
+                ours = self._picked(decision, ours)
         if ours:
-            numbers = task_numbers(ours)
-            if len(ours) > 1:
-                decision = self._decision(numbers, ours)
-                if decision != FIFO:
-                    ours = self._picked(decision, ours)
-                    numbers = [numbers[position] for position in decision]
             if self.steps is not None and self.steps.is_awaited:
                 ours = self._watched(self.steps, ours)
-                numbers = task_numbers(ours)
             if self._traced:
-                self._trace.step(numbers)
+                self._trace.step(task_numbers(ours))
         if len(ours) > 1:
             ours.reverse()
         batch[:] = ours
-        batch += system
+        if system:
+            batch += system
 
     def _only(self, batch: list[Any]) -> None:
         task = batch[0]
@@ -376,10 +375,9 @@ class Driver(TickingClock):
     def _picked(decision: Decision, tasks: list[Any]) -> list[Any]:
         """The tasks to step now; the others wait for the next tick."""
         if len(decision) == 1:
-            left = tasks.copy()
-            picked = [left.pop(decision[0])]
-            put_back_all(left)
-            return picked
+            picked = tasks.pop(decision[0])
+            put_back_all(tasks)
+            return [picked]
         if len(decision) < len(tasks):
             chosen = set(decision)
             put_back_all([task for position, task in enumerate(tasks) if position not in chosen])

@@ -85,7 +85,9 @@ async def scan_file(
         file_end=segment.size_bytes,
         visit=visit,
         resync=resync,
-        first_bytes=CHUNK_BYTES if resync else FIRST_BYTES,  # who searches for the next frame reads to the end
+        first_bytes=CHUNK_BYTES
+        if resync
+        else FIRST_BYTES,  # who searches for the next frame reads to the end
     )
     return await run_walk_async(walk, pread)
 

@@ -126,7 +126,7 @@ class Driver(TickingClock):
         self._frozen: list[Any] = []
         self._holds: dict[str, _Hold] = {}
         self._slowed: list[tuple[float, int, Any]] = []
-        self._sleeping: list[tuple[float, int, Any]] = []
+        self._sleeping: list[tuple[float, int, list[Any]]] = []
         self._passed: set[Any] = set()
         self._sequence = 0
 
@@ -208,7 +208,7 @@ class Driver(TickingClock):
         while self._slowed:
             put_back(heappop(self._slowed)[2])
         while self._sleeping:
-            trio.lowlevel.reschedule(heappop(self._sleeping)[2])
+            self._wake_first()
 
     async def sleep(self, seconds: float) -> None:
         """Let virtual time pass, whatever is cancelled meanwhile. Cheaper than a shielded `trio.sleep`."""
@@ -216,13 +216,31 @@ class Driver(TickingClock):
             await trio.lowlevel.cancel_shielded_checkpoint()
             return
         self._sequence += 1
-        heappush(self._sleeping, (self._trace.now() + seconds, self._sequence, trio.lowlevel.current_task()))
+        sleeper = [trio.lowlevel.current_task()]
+        heappush(self._sleeping, (self._trace.now() + seconds, self._sequence, sleeper))
         await trio.lowlevel.wait_task_rescheduled(_not_to_be_aborted)
+
+    async def rest(self, seconds: float) -> None:
+        """As `trio.sleep`, without the cancel scope and the exception by which that ends."""
+        if seconds <= 0 or self._torn_down:
+            await trio.sleep(seconds)
+            return
+        self._sequence += 1
+        sleeper = [trio.lowlevel.current_task()]
+        heappush(self._sleeping, (self._trace.now() + seconds, self._sequence, sleeper))
+
+        def abort(_: object) -> trio.lowlevel.Abort:
+            sleeper.clear()
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(abort)
 
     # -- what the clock asks
 
     def next_due(self) -> float:
         """When the first slowed or sleeping task is due."""
+        while self._sleeping and not self._sleeping[0][2]:
+            heappop(self._sleeping)
         slowed = self._slowed[0][0] if self._slowed else NEVER
         return min(slowed, self._sleeping[0][0]) if self._sleeping else slowed
 
@@ -236,7 +254,11 @@ class Driver(TickingClock):
             self._passed.add(task)
             put_back(task)
         while self._sleeping and self._sleeping[0][0] <= now:
-            trio.lowlevel.reschedule(heappop(self._sleeping)[2])
+            self._wake_first()
+
+    def _wake_first(self) -> None:
+        for task in heappop(self._sleeping)[2]:  # nobody, when it was cancelled meanwhile
+            trio.lowlevel.reschedule(task)
 
     def stuck(self, now: float) -> None:
         """Every task waits, and no deadline will wake one."""

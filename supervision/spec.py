@@ -143,8 +143,10 @@ def _child_problems(spec: ChildSpec) -> list[str]:
         (spec.on_failed is None or callable(spec.on_failed), "on_failed must be callable"),
         (
             spec.intensity is None or _intensity(spec.intensity),
-            f"intensity must be a whole number from 0 to {RESTART_INTENSITY_MAX}, or math.inf, not "
-            "{spec.intensity!r}",
+            (
+                f"intensity must be a whole number from 0 to {RESTART_INTENSITY_MAX}, or math.inf, not "
+                "{spec.intensity!r}"
+            ),
         ),
         (
             spec.intensity is None or not spec.significant,

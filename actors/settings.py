@@ -197,7 +197,7 @@ def topic_settings(
     Raises as `check` does, and when settings contradict each other.
     """
     checked = check("topic", TOPIC_FIELDS, given, where, stored)
-    settings = attrs.evolve(stored or TopicSettings(), **checked)
+    settings = TopicSettings(**checked) if stored is None else attrs.evolve(stored, **checked)
     if settings.retention_age is not None and (settings.segment_age or 0) > settings.retention_age:
         raise _contradiction(
             where,
@@ -212,7 +212,7 @@ def group_settings(
 ) -> GroupSettings:
     """As `topic_settings`."""
     checked = check("group", GROUP_FIELDS, given, where, stored)
-    settings = attrs.evolve(stored or GroupSettings(), **checked)
+    settings = GroupSettings(**checked) if stored is None else attrs.evolve(stored, **checked)
     if settings.backoff > settings.max_backoff:
         problem = f"backoff ({settings.backoff}) is longer than max_backoff ({settings.max_backoff})"
         raise _contradiction(where, problem)

@@ -11,15 +11,22 @@ Generator = random.Random
 class SeededEntropy:
     """The same randomness and ids for the same seed, in any process."""
 
-    __slots__ = ("_source", "seed")
+    __slots__ = ("_generator", "seed")
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
-        self._source = random.Random(seed)
+        self._generator: Generator | None = None
+
+    @property
+    def _source(self) -> Generator:
+        """Made when something is drawn: many sources give seeds to others only."""
+        if self._generator is None:
+            self._generator = random.Random(self.seed)
+        return self._generator
 
     def random(self) -> float:
         """A float in [0, 1)."""
-        return self._source.random()
+        return (self._generator or self._source).random()
 
     def integer(self, bits: int) -> int:
         """An unsigned integer of that many random bits."""

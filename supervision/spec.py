@@ -118,27 +118,35 @@ def _count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
+def _told(rules: tuple[tuple[bool, str], ...], spec: Any) -> list[str]:
+    """Those that do not hold. Words are made for them alone: a spec has parts that take long to write out."""
+    return [problem.format(spec=spec) for holds, problem in rules if not holds]
+
+
 def _child_problems(spec: ChildSpec) -> list[str]:
     rules = (
-        (callable(spec.start), f"start must be callable, not {spec.start!r}"),
+        (callable(spec.start), "start must be callable, not {spec.start!r}"),
         (
             spec.restart in RESTART_KINDS,
-            f"restart must be one of {', '.join(RESTART_KINDS)}, not {spec.restart!r}",
+            f"restart must be one of {', '.join(RESTART_KINDS)}, not {{spec.restart!r}}",
         ),
         (
             is_number(spec.shutdown_grace) and spec.shutdown_grace >= 0,
-            f"shutdown_grace must be seconds from 0, not {spec.shutdown_grace!r}",
+            "shutdown_grace must be seconds from 0, not {spec.shutdown_grace!r}",
         ),
-        (isinstance(spec.mailbox, MailboxSpec), f"mailbox must be a MailboxSpec, not {spec.mailbox!r}"),
-        (isinstance(spec.backoff, Backoff), f"backoff must be a Backoff, not {spec.backoff!r}"),
+        (isinstance(spec.mailbox, MailboxSpec), "mailbox must be a MailboxSpec, not {spec.mailbox!r}"),
+        (isinstance(spec.backoff, Backoff), "backoff must be a Backoff, not {spec.backoff!r}"),
         (
             _count(spec.retry_in_hand),
-            f"retry_in_hand must be a whole number from 0, not {spec.retry_in_hand!r}",
+            "retry_in_hand must be a whole number from 0, not {spec.retry_in_hand!r}",
         ),
         (spec.on_failed is None or callable(spec.on_failed), "on_failed must be callable"),
         (
             spec.intensity is None or _intensity(spec.intensity),
-            f"intensity must be a whole number from 0 to {RESTART_INTENSITY_MAX}, or math.inf, not {spec.intensity!r}",
+            (
+                f"intensity must be a whole number from 0 to {RESTART_INTENSITY_MAX}, or math.inf, not "
+                "{spec.intensity!r}"
+            ),
         ),
         (
             spec.intensity is None or not spec.significant,
@@ -149,27 +157,27 @@ def _child_problems(spec: ChildSpec) -> list[str]:
             "a child that never fails needs a backoff: it would restart without a pause",
         ),
     )
-    return name_problems(spec.name) + [problem for holds, problem in rules if not holds]
+    return name_problems(spec.name) + _told(rules, spec)
 
 
 def _supervisor_problems(spec: SupervisorSpec) -> list[str]:
     rules = (
         (
             spec.strategy in STRATEGIES,
-            f"strategy must be one of {', '.join(STRATEGIES)}, not {spec.strategy!r}",
+            f"strategy must be one of {', '.join(STRATEGIES)}, not {{spec.strategy!r}}",
         ),
         (
             _intensity(spec.intensity) and spec.intensity != math.inf,
-            f"intensity must be a whole number from 0 to {RESTART_INTENSITY_MAX}, not {spec.intensity!r}",
+            f"intensity must be a whole number from 0 to {RESTART_INTENSITY_MAX}, not {{spec.intensity!r}}",
         ),
         (
             is_number(spec.period) and spec.period > 0,
-            f"period must be seconds above 0, not {spec.period!r}",
+            "period must be seconds above 0, not {spec.period!r}",
         ),
-        (isinstance(spec.backoff, Backoff), f"backoff must be a Backoff, not {spec.backoff!r}"),
+        (isinstance(spec.backoff, Backoff), "backoff must be a Backoff, not {spec.backoff!r}"),
         (len(spec.children) <= CHILDREN_MAX, f"more than {CHILDREN_MAX} children"),
     )
-    problems = name_problems(spec.name) + [problem for holds, problem in rules if not holds]
+    problems = name_problems(spec.name) + _told(rules, spec)
     strangers = [child for child in spec.children if not isinstance(child, ChildSpec | SupervisorSpec)]
     problems += [f"children must be ChildSpec or SupervisorSpec, not {child!r}" for child in strangers]
     if problems:

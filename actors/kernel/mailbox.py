@@ -98,7 +98,8 @@ class Mailbox(Generic[M]):
         self._path = path
         self._dropped = dropped
         self._refusal: Refusal | None = None
-        self._send, self._receive = trio.open_memory_channel[Envelope[M]](spec.capacity)
+        channel: trio.open_memory_channel[Envelope[M]] = trio.open_memory_channel(spec.capacity)
+        self._send, self._receive = channel
         self.trap: Callable[[], object] | None = None
         """Called before each message that a batch takes: fault injection."""
 

@@ -239,8 +239,7 @@ class Journal:
         await self._open_mark()
         found = Replay(self._files, self.directory, owner, self._end.sequence)
         try:
-            await remove_unfinished(self._files, self.directory)
-            await found.run()
+            await found.run(await remove_unfinished(self._files, self.directory))
         except PlanFailed as error:
             raise error_of(self.directory, "opening", error) from error
         self.recovery = found.recovery

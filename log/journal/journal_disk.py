@@ -53,12 +53,13 @@ async def segment_bases(files: Incarnation, directory: str) -> list[int]:
     return list(segment_sizes(await files.list(directory)))
 
 
-async def remove_unfinished(files: Incarnation, directory: str) -> None:
-    """Remove segments whose creation did not end."""
+async def remove_unfinished(files: Incarnation, directory: str) -> list[int]:
+    """Remove segments whose creation did not end. Returns the base offsets of the others, rising."""
     entries = await files.list(directory)
     unfinished = [entry.name for entry in entries if entry.name.endswith(NEW_SUFFIX)]
     if unfinished:
         await files.submit([Unlink(f"{directory}/{name}") for name in unfinished])
+    return list(segment_sizes(entries))
 
 
 async def start_segment(

@@ -32,7 +32,6 @@ from callboard.log.format.fields import too_new
 from callboard.log.format.frame import FrameFields, FrameHeader, decode_body
 from callboard.log.format.frame_walk import CHUNK_BYTES, Tail
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
-from callboard.log.journal.journal_disk import segment_bases
 from callboard.log.journal.journal_records import Kind, decode_control
 from callboard.log.limits import JOURNAL_SEGMENT_BYTES
 from callboard.log.seams.disk import (
@@ -122,9 +121,8 @@ class Replay:
     hole: str | None = None
     """Where events are missing in that segment, in words."""
 
-    async def run(self) -> None:
-        """Find the start, replay to the end, make the end fit to be appended to."""
-        bases = await segment_bases(self.files, self.directory)
+    async def run(self, bases: list[int]) -> None:
+        """Find the start, replay to the end, make the end fit to be appended to. `bases`: of all segments, rising."""
         if not bases:
             if self.committed:
                 top = self.committed - 1
@@ -135,35 +133,32 @@ class Replay:
                     offsets=(0, top),
                 )
             return
-        start = await self._start(bases)
-        for place in range(start, len(bases) - 1):
-            segment = await self._open(bases[place])
+        start, segment = await self._start(bases)
+        for place, successor in enumerate(bases[start + 1 :], start):
             self._begin(segment, is_start=place == start)
-            await self._replay_sealed(segment, successor=bases[place + 1])
+            await self._replay_sealed(segment, successor)
             await self.files.submit((Close(segment.handle),))
-        last = await self._open(bases[-1])
-        self._begin(last, is_start=start == len(bases) - 1)
-        await self._replay_last(last)
+            segment = await self._open(successor)
+        self._begin(segment, is_start=start == len(bases) - 1)
+        await self._replay_last(segment)
 
     # -- where to start -----------------------------------------------------------------------------------------
 
-    async def _start(self, bases: list[int]) -> int:
-        """The place of the segment to start from: the newest with a valid snapshot, else the very first."""
+    async def _start(self, bases: list[int]) -> tuple[int, OpenSegment]:
+        """The place of the segment to start from, and it: the newest with a valid snapshot, else the very first."""
         for place in range(len(bases) - 1, -1, -1):
             segment = await self._open(bases[place])
             kind, frames = await announced_snapshot(self.files, segment, 2)
+            if (kind is not None and frames == 2) or (kind is None and bases[place] == 0):
+                return place, segment
             await self.files.submit((Close(segment.handle),))
-            if kind is not None and frames == 2:
-                return place
             if kind is Kind.HEAL or (kind is Kind.SNAPSHOT and place == 0):
                 raise self._corrupt(
                     segment.handle.path, bases[place], bases[place] + 1, "a snapshot that replaced it"
                 )
             if kind is Kind.SNAPSHOT:
                 self.recovery.skipped_snapshots += (bases[place],)
-        if bases[0] != 0:
-            raise self._corrupt(segment_path(self.directory, bases[0]), 0, bases[0] - 1, "its beginning")
-        return 0
+        raise self._corrupt(segment_path(self.directory, bases[0]), 0, bases[0] - 1, "its beginning")
 
     async def _open(self, base: int) -> OpenSegment:
         path = segment_path(self.directory, base)

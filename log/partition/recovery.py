@@ -52,7 +52,7 @@ from callboard.log.format.segment import GapReason
 from callboard.log.partition.rewriting import RewrittenRun, Writer
 from callboard.log.partition.survey import ensure_directory, survey
 from callboard.log.seams.disk import Close, Incarnation, Mark, SyncDirectory
-from callboard.log.segments.damage_record import DamageRecord
+from callboard.log.segments.damage_record import DAMAGES_NAME, DamageRecord
 from callboard.log.segments.index_file import new_index, trusted_index
 from callboard.log.segments.placing import TOO_FAR, explains_ends, is_within_reach
 from callboard.log.segments.quarantine import Quarantine
@@ -91,14 +91,19 @@ async def open_partition(writer: Writer, named_end: int) -> Opened:
     `FormatTooNew`.
     """
     files, directory, quarantine = writer.files, writer.directory, writer.quarantine
-    await ensure_directory(files, directory)
+    entries = await ensure_directory(files, directory)
     mark = await files.mark(f"{directory}/{COMMITTED_NAME}", COMMITTED_BYTES)
     segments: Sequence[StoredSegment] = ()
     try:
         await files.submit((SyncDirectory(directory),))
         committed = readable_committed(mark.load())
         found = await survey(
-            files, directory, quarantine, limit_bytes=writer.segment_bytes, committed=committed
+            files,
+            directory,
+            quarantine,
+            limit_bytes=writer.segment_bytes,
+            committed=committed,
+            entries=entries,
         )
         segments, damages = found.segments, found.damages
         if committed is not None and not explains_ends(last_base(segments), committed):
@@ -122,7 +127,8 @@ async def open_partition(writer: Writer, named_end: int) -> Opened:
         rewritten_records=writer.rewritten_records,
         quarantined=tuple(quarantine.kept),
     )
-    record = await DamageRecord.load(files, directory)
+    is_noted = any(entry.name == DAMAGES_NAME for entry in entries)
+    record = await DamageRecord.load(files, directory) if is_noted else DamageRecord(files, directory)
     await record.note(recovery.damages, writer.clock.wall_us())
     return Opened(listed, mark, top, recovery, record)
 

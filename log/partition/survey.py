@@ -49,20 +49,23 @@ async def survey(
     *,
     limit_bytes: int,
     committed: Committed | None,
+    entries: Sequence[Entry] | None = None,
 ) -> Survey:
-    """Read the directory. Only the last two segments are left open.
+    """Go through the directory, which holds `entries`. Only the last two segments are left open.
 
     `committed` is what the file of that name says, None when it cannot be read. Without a `quarantine` nothing is
     written: what would be set aside, removed or renamed stays, and is left out.
     """
     while True:
-        entries = await files.list(directory)
+        if entries is None:
+            entries = await files.list(directory)
         sizes = segment_sizes(entries)
         found = Survey(files, directory, quarantine, limit_bytes)
         for base, size_bytes in sizes.items():
             await found.visit(base, size_bytes)
         if not await found.rename(committed):
             break
+        entries = None
     stale = leftovers(directory, entries, sizes)
     if stale and quarantine is not None:
         await files.submit([Unlink(path) for path in stale])
@@ -71,12 +74,14 @@ async def survey(
     return found
 
 
-async def ensure_directory(files: Incarnation, directory: str) -> None:
-    """Make the directory, its name and those above it durable, unless it holds something."""
-    if not await files.list(directory):
+async def ensure_directory(files: Incarnation, directory: str) -> list[Entry]:
+    """Make the directory, its name and those above it durable, unless it holds something: which is returned."""
+    entries = await files.list(directory)
+    if not entries:
         parts = directory.split("/")
         parents = ["/".join(parts[:depth]) for depth in range(len(parts))]
         await files.submit([MakeDirectory(directory), *map(SyncDirectory, parents)])
+    return entries
 
 
 def leftovers(directory: str, entries: Sequence[Entry], bases: Collection[int] | None) -> list[str]:

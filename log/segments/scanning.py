@@ -9,7 +9,15 @@ from typing import Final
 import attrs
 
 from callboard.log.format.faults import FaultReason, SegmentHeaderInvalid
-from callboard.log.format.frame_walk import EVERYTHING, NOTHING, FrameWalk, Visit, run_walk_async
+from callboard.log.format.frame_walk import (
+    CHUNK_BYTES,
+    EVERYTHING,
+    FIRST_BYTES,
+    NOTHING,
+    FrameWalk,
+    Visit,
+    run_walk_async,
+)
 from callboard.log.format.index import SegmentIndex
 from callboard.log.format.segment import (
     SEGMENT_HEADER_BYTES,
@@ -72,7 +80,14 @@ async def scan_file(
 
     header = segment.header
     walk = FrameWalk(
-        header.segment_id, header.base_offset, file_end=segment.size_bytes, visit=visit, resync=resync
+        header.segment_id,
+        header.base_offset,
+        file_end=segment.size_bytes,
+        visit=visit,
+        resync=resync,
+        first_bytes=CHUNK_BYTES
+        if resync
+        else FIRST_BYTES,  # who searches for the next frame reads to the end
     )
     return await run_walk_async(walk, pread)
 

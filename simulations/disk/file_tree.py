@@ -91,16 +91,12 @@ class FileTree:
 
     def _parent(self, path: str) -> tuple[MemoryDirectory, str]:
         *folders, name = path.split("/")
-        place: Node = self.root
+        place = self.root
         for folder in folders:
-            if isinstance(place, Inode):
-                raise failure(errno.ENOTDIR, path)
             found = place.volatile.get(folder)
-            if found is None:
-                raise failure(errno.ENOENT, path)
+            if type(found) is not MemoryDirectory:
+                raise failure(errno.ENOENT if found is None else errno.ENOTDIR, path)
             place = found
-        if isinstance(place, Inode):
-            raise failure(errno.ENOTDIR, path)
         return place, name
 
     def _find(self, path: str) -> tuple[MemoryDirectory, str, Node]:

@@ -269,7 +269,7 @@ class MemoryDisk(VerbRunner):
 
     async def pause(self, paths: Iterable[str]) -> None:
         """The time that a plan or a read on `paths` takes; cancellation is not delivered in it."""
-        delay = self._delay(paths)
+        delay = self._delay(paths) if self._slow else self.latency_s
         if self.instant and not delay:
             return
         if delay > 0:

@@ -179,7 +179,7 @@ class Planting:
 
     def _delay(self, paths: Iterable[str]) -> float:
         """How many seconds a plan or read on these paths takes."""
-        delay, touched = self.latency_s, tuple(paths) if self._slow else ()
+        delay, touched = self.latency_s, tuple(paths)
         for fault in self._slow:
             if any(fault.path_contains in path for path in touched):
                 delay += fault.latency_s

@@ -88,7 +88,7 @@ class FaultCase:
         """Call `call` after so many virtual seconds, unless the case is over by then."""
 
         async def wait() -> None:
-            await trio.sleep(seconds)
+            await self.world.rest(seconds)
             if not self.is_over:
                 call()
 
@@ -221,7 +221,7 @@ class Injector:
             begin(case)
 
     async def _give_up(self, waiting: list[FaultCase], seconds: float) -> None:
-        await trio.sleep(seconds)
+        await self.world.rest(seconds)
         for case in tuple(waiting):
             case.over()
 

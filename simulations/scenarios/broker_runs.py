@@ -104,14 +104,16 @@ class PublishOnly(BrokerRun):
 
     def workload(self, entropy: SeededEntropy) -> Traffic:
         """Many publishers of several levels, whose records meet in commits, and a power cut at the end."""
+        together = entropy.fork("together")
         return attrs.evolve(
             draw_traffic(entropy, messages=(3, 60)),
             publishers=between(entropy, 3, 12),
             partitions=one_of(entropy, (1, 1, 2)),
             batch=one_of(entropy, (1, 1, 3)),
             pause_s=one_of(entropy, (0.0, 0.001, 0.01)),
-            acks=one_of(entropy, LEVELS),
+            acks=one_of(entropy, (*LEVELS[1:], ("leader", "all"))),
             styles=(),
+            latency_s=one_of(together, (0.0, 0.002, 0.01)),
             cut_at_end=True,
         )
 

@@ -270,10 +270,10 @@ class BrokerWorkload:
             self.patience_s += world.now - short[0].time + SLACK_S
             self.terms = attrs.evolve(self.terms, liveness_s=self.patience_s)
         calm_s = max(world.now, self.busy_until_s)
-        await trio.sleep(calm_s + self.patience_s - world.now)
+        await self.world.rest(calm_s + self.patience_s - world.now)
         while (ended_s := max(self._cut_at_s, self._closings.closed_at_s)) > calm_s:
             calm_s = ended_s
-            await trio.sleep(calm_s + self.patience_s - world.now)
+            await self.world.rest(calm_s + self.patience_s - world.now)
         if not self.is_done:
             # Being late is often the consequence of what the history tells already.
             broken = check_all(world.history, Surviving(()), self.terms, BY_HISTORY)
@@ -311,7 +311,7 @@ class BrokerWorkload:
                 kinds = ", ".join(sorted({type(leaf).__name__ for leaf in leaves(error)}))
                 self.world.note(f"{attempts.REOPENED}: {kinds}")
                 self.world.probe("operator")
-                await trio.sleep(OPERATOR_S)
+                await self.world.rest(OPERATOR_S)
             else:
                 self.moments.closed()
                 await self._closings.closed(machine, has_refused=self._has_refused)
@@ -386,7 +386,7 @@ class BrokerWorkload:
                     self.world.probe("read", who)
             except CallboardError as error:
                 self.world.note(f"{who}: {type(error).__name__}")
-                await trio.sleep(0.5)
+                await self.world.rest(0.5)
 
     # -- publishing
 
@@ -403,9 +403,9 @@ class BrokerWorkload:
                 end = await self._publish(observed[turn % len(observed)], numbers, acks)
             if end == "refused":
                 waiting.extendleft(reversed(numbers))
-                await trio.sleep(max(0.01, traffic.refused_s))
+                await self.world.rest(max(0.01, traffic.refused_s))
             elif traffic.pause_s > 0:
-                await trio.sleep(traffic.pause_s)
+                await self.world.rest(traffic.pause_s)
             if traffic.flush_every > 0 and turn % traffic.flush_every == 0:
                 for topic in observed:
                     await topic.flush()
@@ -478,11 +478,11 @@ class BrokerWorkload:
             except (PartitionUnavailable, GroupNotFound):
                 crashed = True
             if crashed:
-                await trio.sleep(OPERATOR_S / 4)
+                await self.world.rest(OPERATOR_S / 4)
 
     async def _late(self, work: Callable[[ObservedConsumer], Any], consumer: ObservedConsumer) -> None:
         """Do nothing for a while, then work: meanwhile nothing is synced for an ack's sake."""
-        await trio.sleep(self.traffic.lag_s)
+        await self.world.rest(self.traffic.lag_s)
         await work(consumer)
 
     def work_of(self, style: str) -> Callable[[ObservedConsumer], Any]:
@@ -513,7 +513,7 @@ class BrokerWorkload:
         """Take time, possibly more than the lease; but from the second time on be quick, or nobody ever gets done."""
         place = consumer.inner.group, message.topic, message.partition, message.offset
         if self.traffic.handling_s > 0 and place not in self._handled:
-            await trio.sleep(self.traffic.handling_s)
+            await self.world.rest(self.traffic.handling_s)
 
     async def _iterate(self, consumer: ObservedConsumer) -> None:
         async for message in consumer:
@@ -521,10 +521,10 @@ class BrokerWorkload:
             fate = self._fate(consumer, message)
             if fate == "extend":
                 await consumer.extend(message, 2 * EXTENDED * self.traffic.visibility_s)
-                await trio.sleep(EXTENDED * self.traffic.visibility_s)
+                await self.world.rest(EXTENDED * self.traffic.visibility_s)
             if fate in ("ack", "extend"):
                 if await consumer.ack(message) == "unsure":
-                    await trio.sleep(OPERATOR_S / 4)
+                    await self.world.rest(OPERATOR_S / 4)
                     await consumer.ack(message)  # it counts, or it is lost; it is never refused
             elif fate == "nack":
                 delay_s = self.traffic.nack_delay_s
@@ -550,7 +550,7 @@ class BrokerWorkload:
             except CallboardError:
                 # The ack is indefinite, as is recorded, or the disk refused a lease. Nothing takes time here: who asks
                 # again at once asks for ever, and a full disk is never healed.
-                await trio.sleep(OPERATOR_S / 4)
+                await self.world.rest(OPERATOR_S / 4)
 
     async def _batches(self, consumer: ObservedConsumer) -> None:
         while True:
@@ -585,7 +585,7 @@ class BrokerWorkload:
             with trio.move_on_after(MOMENT_S):
                 message = await consumer.get()
             if message is None:
-                await trio.sleep(MOMENT_S)
+                await self.world.rest(MOMENT_S)
                 continue
             await self._handle(consumer, message)
             if self._fate(consumer, message) != "forget":
@@ -597,7 +597,7 @@ class BrokerWorkload:
         """Shorten the visibility timeout of each group, once that has returned without an error."""
         traffic = self.traffic
         while self._to_alter:
-            await trio.sleep(traffic.visibility_s / 8)
+            await self.world.rest(traffic.visibility_s / 8)
             try:
                 await runtime.alter_group(self._to_alter[0], visibility_timeout=traffic.altered_visibility_s)
             except ConfigurationError:
@@ -639,7 +639,7 @@ class BrokerWorkload:
                     self.world.sometimes("a record window was full", is_full)
             if settled:
                 return
-            await trio.sleep(max(0.05, self.traffic.poll_s))
+            await self.world.rest(max(0.05, self.traffic.poll_s))
 
     async def _looked(self, runtime: Any) -> Any:
         """Statistics; now and then the history tells what they say of groups."""

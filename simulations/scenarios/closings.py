@@ -123,6 +123,8 @@ def _differing(seen: Content, durable: Content) -> int:
     if seen == durable:
         return 0
     there = seen.stored.rstrip(b"\0")
-    pairs = zip(there, durable.stored.ljust(len(there), b"\0"), strict=False)
-    places = [at for at, (a, b) in enumerate(pairs) if a != b]
-    return places[-1] + 1 - places[0] if places else 0
+    differing = int.from_bytes(there, "little") ^ int.from_bytes(durable.stored[: len(there)], "little")
+    if not differing:
+        return 0
+    first, last = ((bits.bit_length() - 1) // 8 for bits in (differing & -differing, differing))
+    return last + 1 - first

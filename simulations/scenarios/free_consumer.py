@@ -127,7 +127,7 @@ class FreeConsumer:
         elif chance < 0.87:
             await self._hastily(self._consumer.flush)
         elif chance < 0.95:
-            await trio.sleep(self._visibility_s * one_of(self._draws, (0.001, 0.05, 0.3, 0.6, 1.1)))
+            await self._world.rest(self._visibility_s * one_of(self._draws, (0.001, 0.05, 0.3, 0.6, 1.1)))
         elif chance < 0.97 and self._held:
             self._held.pop()
         elif chance > 0.98:

@@ -150,7 +150,7 @@ class RetentionAgainstReaders:
             limits=draw_limits(entropy.fork("limits")),
         )
         if aged.random() < 0.75:
-            return traffic
+            return self._crowded(entropy.fork("crowded"), traffic)
         # Few messages over some seconds, so that segments hold young ones and old ones, and go by their age alone.
         return attrs.evolve(
             traffic,
@@ -160,6 +160,23 @@ class RetentionAgainstReaders:
             pause_s=one_of(aged, (0.1, 0.2, 0.4)),
             kept_segments=0,
             kept_s=one_of(aged, (1.0, 2.0)),
+        )
+
+    @staticmethod
+    def _crowded(entropy: SeededEntropy, traffic: RetentionTraffic) -> RetentionTraffic:
+        """In some seeds more read at once, each at another place, than segments may be open; nothing is in memory."""
+        if entropy.random() < 0.6:
+            return traffic
+        small = {"open_segments": between(entropy, 1, 2), "tail_cache_bytes": between(entropy, 1, 20_000)}
+        return attrs.evolve(
+            traffic,
+            partitions=1,
+            styles=tuple(one_of(entropy, STYLES) for _ in range(between(entropy, 2, 3))),
+            readers=between(entropy, 2, 4),
+            lag_s=one_of(entropy, (0.0, 0.5)),
+            kept_segments=one_of(entropy, (0, 4)),
+            latency_s=one_of(entropy, (0.002, 0.01)),
+            limits=tuple((dict(traffic.limits) | small).items()),
         )
 
     async def main(self, world: World, workload: RetentionTraffic) -> None:

@@ -126,7 +126,7 @@ class Driver(TickingClock):
         self._frozen: list[Any] = []
         self._holds: dict[str, _Hold] = {}
         self._slowed: list[tuple[float, int, Any]] = []
-        self._sleeping: list[tuple[float, int, Any]] = []
+        self._sleeping: list[tuple[float, int, list[Any]]] = []
         self._passed: set[Any] = set()
         self._sequence = 0
 
@@ -208,7 +208,7 @@ class Driver(TickingClock):
         while self._slowed:
             put_back(heappop(self._slowed)[2])
         while self._sleeping:
-            trio.lowlevel.reschedule(heappop(self._sleeping)[2])
+            self._wake_first()
 
     async def sleep(self, seconds: float) -> None:
         """Let virtual time pass, whatever is cancelled meanwhile. Cheaper than a shielded `trio.sleep`."""
@@ -216,13 +216,31 @@ class Driver(TickingClock):
             await trio.lowlevel.cancel_shielded_checkpoint()
             return
         self._sequence += 1
-        heappush(self._sleeping, (self._trace.now() + seconds, self._sequence, trio.lowlevel.current_task()))
+        sleeper = [trio.lowlevel.current_task()]
+        heappush(self._sleeping, (self._trace.now() + seconds, self._sequence, sleeper))
         await trio.lowlevel.wait_task_rescheduled(_not_to_be_aborted)
+
+    async def rest(self, seconds: float) -> None:
+        """As `trio.sleep`, without the cancel scope and the exception by which that ends."""
+        if seconds <= 0 or self._torn_down:
+            await trio.sleep(seconds)
+            return
+        self._sequence += 1
+        sleeper = [trio.lowlevel.current_task()]
+        heappush(self._sleeping, (self._trace.now() + seconds, self._sequence, sleeper))
+
+        def abort(_: object) -> trio.lowlevel.Abort:
+            sleeper.clear()
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(abort)
 
     # -- what the clock asks
 
     def next_due(self) -> float:
         """When the first slowed or sleeping task is due."""
+        while self._sleeping and not self._sleeping[0][2]:
+            heappop(self._sleeping)
         slowed = self._slowed[0][0] if self._slowed else NEVER
         return min(slowed, self._sleeping[0][0]) if self._sleeping else slowed
 
@@ -236,7 +254,11 @@ class Driver(TickingClock):
             self._passed.add(task)
             put_back(task)
         while self._sleeping and self._sleeping[0][0] <= now:
-            trio.lowlevel.reschedule(heappop(self._sleeping)[2])
+            self._wake_first()
+
+    def _wake_first(self) -> None:
+        for task in heappop(self._sleeping)[2]:  # nobody, when it was cancelled meanwhile
+            trio.lowlevel.reschedule(task)
 
     def stuck(self, now: float) -> None:
         """Every task waits, and no deadline will wake one."""
@@ -260,33 +282,32 @@ class Driver(TickingClock):
     def decide(self, batch: list[Any]) -> None:
         """Order and thin out `batch`, which is in order of creation and is stepped from its end."""
         self.ticks += 1
-        if not batch:  # virtual time has jumped
+        runnable = len(batch)
+        if not runnable:  # virtual time has jumped
             return
         if self._torn_down:
             batch.reverse()
             return
         if self.ticks >= self._alarm_at:
             self._alarm(batch)
-        if len(batch) == 1 and not self._holds:  # most ticks by far, and nothing to decide
+        if runnable == 1 and not self._holds:  # most ticks by far, and nothing to decide
             self._only(batch)
             return
         ours, system = self._steppable(batch)
+        if len(ours) > 1:
+            decision = self._decision(task_numbers(ours), ours)
+            if decision != FIFO:
+                ours = self._picked(decision, ours)
         if ours:
-            numbers = task_numbers(ours)
-            if len(ours) > 1:
-                decision = self._decision(numbers, ours)
-                if decision != FIFO:
-                    ours = self._picked(decision, ours)
-                    numbers = [numbers[position] for position in decision]
             if self.steps is not None and self.steps.is_awaited:
                 ours = self._watched(self.steps, ours)
-                numbers = task_numbers(ours)
             if self._traced:
-                self._trace.step(numbers)
+                self._trace.step(task_numbers(ours))
         if len(ours) > 1:
             ours.reverse()
         batch[:] = ours
-        batch += system
+        if system:
+            batch += system
 
     def _only(self, batch: list[Any]) -> None:
         task = batch[0]
@@ -376,10 +397,9 @@ class Driver(TickingClock):
     def _picked(decision: Decision, tasks: list[Any]) -> list[Any]:
         """The tasks to step now; the others wait for the next tick."""
         if len(decision) == 1:
-            left = tasks.copy()
-            picked = [left.pop(decision[0])]
-            put_back_all(left)
-            return picked
+            picked = tasks.pop(decision[0])
+            put_back_all(tasks)
+            return [picked]
         if len(decision) < len(tasks):
             chosen = set(decision)
             put_back_all([task for position, task in enumerate(tasks) if position not in chosen])

@@ -73,7 +73,7 @@ RANDOM_FUNCTIONS: Final = [
 
 
 NAMED: Final = ("__name__", "__doc__")
-"""What a watched call has of the call itself; a run makes eighty of them."""
+"""What a watched call has of the call itself."""
 
 
 class EscapedDeterminism(CallboardError):
@@ -83,7 +83,7 @@ class EscapedDeterminism(CallboardError):
     where: str
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class GuardedCall:
     """A function of the real world."""
 
@@ -119,6 +119,15 @@ def guard(
     if mode == "ignore":
         yield
         return
+    calls = _refused() if mode == "refuse" else _calls(source, wall_us, monotonic)
+    with _replaced(calls, mode):
+        yield
+
+
+def _calls(
+    source: random.Random, wall_us: Callable[[], int], monotonic: Callable[[], float]
+) -> list[GuardedCall]:
+    """All that this Python has."""
     calls = [
         *_clocks(wall_us, monotonic),
         *_calendars(wall_us),
@@ -126,8 +135,13 @@ def guard(
         *_effects(),
         *_files(),
     ]
-    with _replaced([guarded for guarded in calls if hasattr(guarded.owner, guarded.name)], mode):
-        yield
+    return [guarded for guarded in calls if hasattr(guarded.owner, guarded.name)]
+
+
+@functools.cache
+def _refused() -> list[GuardedCall]:
+    """The same for all runs in which nothing answers in their place."""
+    return _calls(random.Random(0), lambda: 0, lambda: 0.0)
 
 
 def _clocks(wall_us: Callable[[], int], monotonic: Callable[[], float]) -> list[GuardedCall]:
@@ -240,10 +254,11 @@ def _replaced(calls: list[GuardedCall], mode: EscapeMode) -> Iterator[None]:
     # What a class inherits is no attribute of its own before, and so must not be one afterwards.
     own = [(guarded, vars(guarded.owner).get(guarded.name, _INHERITED)) for guarded in calls]
     inside = threading.get_ident()
+    watch = _watched_alike if mode == "refuse" else _watched
     try:
         for guarded in calls:
             original = getattr(guarded.owner, guarded.name)
-            setattr(guarded.owner, guarded.name, _watched(guarded, original, mode, inside))
+            setattr(guarded.owner, guarded.name, watch(guarded, original, mode, inside))
         yield
     finally:
         for guarded, attribute in reversed(own):
@@ -286,6 +301,10 @@ def _watched(
         )
 
     return watched
+
+
+_watched_alike = functools.lru_cache(256)(_watched)
+"""For calls that the runs of a sweep have in common."""
 
 
 def _where(frame: FrameType | None, guarded: GuardedCall) -> str:

@@ -137,6 +137,10 @@ class World:
         if not condition:
             raise self.broken(Violation("always", words))
 
+    async def rest(self, seconds: float) -> None:
+        """Let virtual time pass, as `trio.sleep` does, at less cost."""
+        await self.scheduler.rest(seconds)
+
     async def eventually(self, predicate: Callable[[], bool], *, within: float, words: str) -> None:
         """Wait until `predicate()` holds, at most `within` virtual seconds; then raise `Violation` with `words`."""
         end = self.now + within
@@ -216,7 +220,7 @@ class World:
                 MEMBER.reset(before)
             await machine.over.wait()
             if machine.dead:
-                await trio.sleep(self._down_s)
+                await self.rest(self._down_s)
                 continue
             self.machine = None
             self.history.ended(machine.number, "closed")

@@ -33,6 +33,8 @@ from callboard.recordings.manifest import MANIFEST_NAME
 from callboard.recordings.reader import Recording, open_recording
 
 OURS: Final = frozenset({"catalog", "topics"})
+NAME_BYTES_MAX: Final = 200
+"""Of a recording: file systems take 255, and it has longer names while it is made."""
 TRIES: Final = 3
 """The catalog's process may replace a segment between our listing and our opening it."""
 
@@ -183,6 +185,11 @@ def folder_and_name(path: str) -> tuple[str, str]:
     folder, name = os.path.split(os.path.abspath(path)) if path and "\0" not in path else ("", "")
     if not name:
         raise InvalidArgument(f"{path!r:.80} is no name of a recording. Nothing was written.")
+    if len(os.fsencode(name)) > NAME_BYTES_MAX:
+        raise InvalidArgument(
+            f"{name[:40]}... is too long for the name of a recording: at most {NAME_BYTES_MAX} bytes. Nothing was"
+            " written."
+        )
     if not os.path.isdir(folder):
         raise InvalidArgument(f"there is no folder {folder}. Nothing was written. Make it, or name another.")
     return folder, name
@@ -191,6 +198,11 @@ def folder_and_name(path: str) -> tuple[str, str]:
 def is_recording(path: str) -> bool:
     """Whether there is a recording of that name, whole or not."""
     return "\0" not in path and os.path.lexists(os.path.join(path, MANIFEST_NAME))
+
+
+def is_ours(folder: str) -> bool:
+    """Whether a folder is a recording or a runtime's directory."""
+    return is_recording(folder) or all(os.path.isdir(os.path.join(folder, name)) for name in OURS)
 
 
 @asynccontextmanager

@@ -24,6 +24,7 @@ from types import TracebackType
 from typing import BinaryIO, Self, cast
 
 from callboard.log.errors import InvalidArgument, StorageError
+from callboard.log.host.lock import LOCK_NAME
 from callboard.log.limits import GIB, KIB, MIB
 
 UNPACKED_BYTES_MAX = 64 * GIB
@@ -54,9 +55,14 @@ def read_lines(path: str, *, line_bytes_max: int) -> Iterator[bytes]:
             raise StorageError(f"{path} could not be read to its end: {error}. Check the file.") from error
 
 
-def exists(path: str) -> bool:
-    """Whether anything has that name."""
-    return os.path.lexists(path)
+def is_unused(path: str) -> bool:
+    """Whether a runtime could begin there: nothing has that name, or an empty folder, or one where it began in vain."""
+    if not os.path.lexists(path):
+        return True
+    try:
+        return os.path.isdir(path) and set(os.listdir(path)) <= {LOCK_NAME}
+    except OSError:
+        return False
 
 
 @contextlib.contextmanager

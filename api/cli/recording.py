@@ -20,7 +20,7 @@ from callboard.cli.streams import write_out
 from callboard.log.errors import InvalidArgument, RecordingInvalid
 from callboard.log.offline.reader import LogReader
 from callboard.message import Record, from_us, to_us
-from callboard.offline import OfflineDirectory, files_below, folder_and_name, recording_at
+from callboard.offline import OfflineDirectory, files_below, folder_and_name, is_ours, recording_at
 from callboard.recordings.copying import (
     HeaderFilter,
     KeyFilter,
@@ -32,7 +32,7 @@ from callboard.recordings.copying import (
 )
 from callboard.recordings.manifest import Manifest
 from callboard.recordings.reader import Batches, LogBatches, Recording, Span
-from callboard.recordings.writer import new_recording
+from callboard.recordings.writer import RecordingWriter, new_recording
 
 HEAD_RECORDS: Final = 10
 
@@ -186,7 +186,7 @@ def cut(
     span, filters = parse_span(start, stop), _filters(keys, headers)
     is_whole = span.is_open and not filters
 
-    async def work() -> None:
+    async def work() -> int:
         async with recording_at(path) as opened:
             manifest = opened.manifest
             source = dict(manifest.source) | {"cut_from": manifest.digest}
@@ -196,9 +196,9 @@ def cut(
                     async with aclosing(whole if is_whole else _picked(whole, filters)) as batches:
                         async for columns in batches:
                             await writer.append(index, columns)
+                return writer.records
 
-    run(work)
-    say(f"{out} holds the cut")
+    say(f"{out} holds {run(work):,} records")
 
 
 def _filters(keys: tuple[str, ...], headers: tuple[str, ...]) -> list[RecordFilter]:
@@ -224,11 +224,10 @@ def _picked(batches: Batches, filters: Sequence[RecordFilter]) -> Batches:
 def merge(paths: tuple[str, ...], out: str) -> None:
     """Merge recordings with equal numbers of partitions, each partition by time."""
 
-    async def work(opened: Sequence[Recording] = ()) -> None:
+    async def work(opened: Sequence[Recording] = ()) -> int:
         if len(opened) < len(paths):
             async with recording_at(paths[len(opened)]) as following:
-                await work([*opened, following])
-            return
+                return await work([*opened, following])
         partitions = check_alike(opened)
         source = {"merged_from": " ".join(each.manifest.digest for each in opened)}
         async with made_at(out, partitions, source) as writer:
@@ -237,15 +236,20 @@ def merge(paths: tuple[str, ...], out: str) -> None:
                 async with aclosing(merged) as batches:
                     async for columns in batches:
                         await writer.append(index, columns)
+            return writer.records
 
-    run(work)
-    say(f"{out} holds {len(paths)} recordings")
+    say(f"{out} holds {run(work):,} records of {len(paths)} recordings")
 
 
 @asynccontextmanager
-async def made_at(out: str, partitions: int, source: dict[str, str]) -> AsyncIterator[Any]:
+async def made_at(out: str, partitions: int, source: dict[str, str]) -> AsyncIterator[RecordingWriter]:
     """A new recording at `out`."""
     folder, name = folder_and_name(out)
+    if is_ours(folder):
+        raise InvalidArgument(
+            f"{folder} is a recording or a runtime's directory, and {name} would be a stranger there. Nothing was"
+            " written. Choose another place."
+        )
     async with files_below(folder, writable=True) as files:
         async with new_recording(files, name, partitions=partitions, source=source) as writer:
             yield writer
@@ -288,7 +292,22 @@ def record(
     privacy = Privacy(salt=None if salt is None else bytes_of(salt), scrub_payloads=scrub_payloads)
     chosen = _filters(keys, headers)
     places = parse_start(start), parse_start(stop)
+    _check_order(*places)
     run(partial(_record, directory_argument or directory, topic, out, places, chosen, privacy))
+
+
+def _check_order(begin: int | str | datetime, end: int | str | datetime) -> None:
+    """Raise `InvalidArgument` when nothing can lie between the two places."""
+    is_inverted = (
+        (isinstance(begin, int) and isinstance(end, int) and begin >= end)
+        or (isinstance(begin, datetime) and isinstance(end, datetime) and begin >= end)
+        or begin == "end"
+        or end == "beginning"
+    )
+    if is_inverted:
+        raise InvalidArgument(
+            f"nothing lies from {begin} to {end}. Nothing was written. Give --to a later place than --from."
+        )
 
 
 async def _record(
@@ -319,7 +338,7 @@ async def _record(
                 writer.source["lost"] = "; ".join(lost[:20])
     for words in lost:
         say(f"nothing can be read at these offsets, and the recording lacks them: {words}")
-    say(f"{out} holds topic {topic_name}")
+    say(f"{out} holds {writer.records:,} records of topic {topic_name}")
 
 
 async def _offset(reader: LogReader, place: int | str | datetime) -> int:

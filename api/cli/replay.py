@@ -12,7 +12,7 @@ from rich.table import Table
 
 from callboard.actors.names import check_name
 from callboard.actors.settings import TOPIC_FIELDS, TopicSettings, topic_settings
-from callboard.cli.files import exists
+from callboard.cli.files import is_unused
 from callboard.cli.group import run
 from callboard.cli.options import json_option, parse_settings
 from callboard.cli.output import Advance, print_json, progress, say, show
@@ -124,7 +124,7 @@ def replay_command(
 
 async def _max_message_bytes(directory: str, topic: str, made: TopicSettings) -> int:
     """The limit of the topic that is there, or would be made."""
-    if not exists(directory):
+    if is_unused(directory):
         return made.max_message_bytes
     async with OfflineDirectory(directory) as offline:
         found = (await offline.catalog()).state.topic(topic)

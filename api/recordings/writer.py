@@ -6,14 +6,14 @@ gets its name. A crash before that leaves the unfinished folder, which the next 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Final
 
 import attrs
 import trio
 
-from callboard.log.errors import InvalidArgument, PlanFailed
+from callboard.log.errors import NO_SPACE, DiskFull, InvalidArgument, PlanFailed, StorageError
 from callboard.log.format.columns import Columns
 from callboard.log.format.compression import NONE, Compression
 from callboard.log.limits import MIB, SEGMENT_BYTES_DEFAULT
@@ -74,19 +74,25 @@ class RecordingWriter:
     async def append(self, partition: int, columns: Columns) -> None:
         """Append a batch, as one frame; its records get the partition's next offsets and keep their times.
 
-        Raises `InvalidArgument` for a partition that is not there, `PlanFailed` when the disk refuses.
+        Raises `InvalidArgument` for a partition that is not there, `DiskFull`, `StorageError`.
         """
         if not 0 <= partition < len(self._parts):
             raise InvalidArgument(
                 f"the recording has no partition {partition}: they are 0 to {len(self._parts) - 1}."
             )
         part = self._parts[partition]
-        await self._carry_out(part, part.encoder.add(columns))
-        if part.size_bytes >= GATHERED_BYTES:
-            await self._write(part)
-        elif self._gathered_bytes >= GATHERED_BYTES_MAX:
-            for each in self._parts:
-                await self._write(each)
+        with _told(self._directory):
+            await self._carry_out(part, part.encoder.add(columns))
+            if part.size_bytes >= GATHERED_BYTES:
+                await self._write(part)
+            elif self._gathered_bytes >= GATHERED_BYTES_MAX:
+                for each in self._parts:
+                    await self._write(each)
+
+    @property
+    def records(self) -> int:
+        """How many there are so far."""
+        return sum(part.encoder.next_offset for part in self._parts)
 
     async def finish(self) -> Manifest:
         """Seal and sync everything, then write the manifest."""
@@ -142,6 +148,21 @@ class RecordingWriter:
             part.path = ""
 
 
+@contextmanager
+def _told(unfinished: str) -> Iterator[None]:
+    """What the disk refused, in words for those who make a recording."""
+    try:
+        yield
+    except PlanFailed as failed:
+        is_full = failed.error.errno in NO_SPACE
+        path = unfinished.removesuffix(UNFINISHED_SUFFIX)
+        advice = "Free space, or choose another place." if is_full else "Check the disk, and permissions."
+        raise (DiskFull if is_full else StorageError)(
+            f"the recording {path} cannot be written: {failed.error.strerror or failed.error}. Nothing of it is left."
+            f" {advice}"
+        ) from failed
+
+
 @asynccontextmanager
 async def new_recording(
     files: Incarnation,
@@ -156,7 +177,7 @@ async def new_recording(
     """Make the recording `directory`, a name in the root of the disk; it is there, whole, when the block has ended.
 
     When the block raises, nothing of it is left. `seed` tells recordings of the same records apart. Raises
-    `InvalidArgument` when the name is taken, `PlanFailed` when the disk refuses.
+    `InvalidArgument` when the name is taken, `DiskFull`, `StorageError`.
     """
     if not 1 <= partitions <= PARTITIONS_MAX:
         raise InvalidArgument(f"a recording of {partitions} partitions: it has 1 to {PARTITIONS_MAX}.")
@@ -170,12 +191,18 @@ async def new_recording(
         raise InvalidArgument(f"{directory} is there already. Nothing was written. Choose another name.")
     unfinished = directory + UNFINISHED_SUFFIX
     await remove_tree(files, unfinished)
-    await files.submit([MakeDirectory(f"{unfinished}/{partition}") for partition in range(partitions)])
     writer = RecordingWriter(files, unfinished, encoders, dict(source or {}))
     try:
+        with _told(unfinished):
+            await files.submit(
+                [MakeDirectory(f"{unfinished}/{partition}") for partition in range(partitions)]
+            )
         yield writer
-        await writer.finish()
-        await files.submit((SyncDirectory(unfinished), Rename(unfinished, directory), SyncDirectory(parent)))
+        with _told(unfinished):
+            await writer.finish()
+            await files.submit(
+                (SyncDirectory(unfinished), Rename(unfinished, directory), SyncDirectory(parent))
+            )
     except BaseException:
         with trio.CancelScope(shield=True), suppress(PlanFailed):
             await remove_tree(files, unfinished)

@@ -13,6 +13,7 @@ from typing import Final, Self
 from callboard.log.errors import NO_SPACE, DiskFull, InvalidArgument, StorageError
 from callboard.log.limits import MIB
 from callboard.log.seams.disk import Buffer
+from callboard.offline import is_ours
 
 BUFFER_BYTES: Final = 1 * MIB
 REMOVED_SUFFIX: Final = ".removed"
@@ -142,6 +143,11 @@ def check_new(path: str) -> None:
     folder, _ = split(path)
     if is_there(path):
         raise InvalidArgument(f"{path} is there already. Nothing was written. Choose another name.")
+    if is_ours(folder):
+        raise InvalidArgument(
+            f"{folder} is a recording or a runtime's directory, and {path} would be a stranger there. Nothing was"
+            " written. Choose another place."
+        )
     if not is_there(folder):
         raise InvalidArgument(
             f"There is no folder {folder} in which to make {path}. Make it, or choose another name."

@@ -10,7 +10,7 @@ import attrs
 from callboard.log.errors import InvalidArgument
 from callboard.message import parse_instant, to_us
 from callboard.recordings.reader import Span
-from callboard.spark.arrow import FIELDS
+from callboard.spark.arrow import FIELDS, arrow_schema
 from callboard.spark.slices import Wanted
 
 OPTIONS: Final = frozenset(
@@ -81,6 +81,7 @@ class Options:
         for name in found:
             if found.count(name) > 1:
                 raise InvalidArgument(f"option columns names {name!r:.40} twice. Name each column once.")
+        arrow_schema(found)
         return found
 
     def partitions(self) -> frozenset[int] | None:

@@ -53,7 +53,8 @@ def test_records_are_chosen_by_their_headers(topic: Any) -> None:
     """Alone, and together with the key."""
     topic.run("record", "data", "--topic", "web", "--out", "even", "--header", "type=ev*")
     assert topic.run("recording", "info", "even", "--json").json["records"] == RECORDS // 2
-    topic.run("recording", "cut", "even", "--out", "two", "--key", "user-2", "--header", "type=even")
+    made = topic.run("recording", "cut", "even", "--out", "two", "--key", "user-2", "--header", "type=even")
+    assert f"two holds {RECORDS // 50} records" in made.err
     assert topic.run("recording", "info", "two", "--json").json["records"] == RECORDS // 50
     refused = topic.run("recording", "cut", "even", "--out", "none", "--header", "type", code=2)
     assert "NAME=PATTERN" in refused.err
@@ -116,6 +117,10 @@ def test_damage_is_found(topic: Any) -> None:
         (("record", "--topic", "web", "--out", "data"), 2, "there already"),
         (("record", "--topic", "web", "--out", "x", "--hash-keys", ""), 2, "salt"),
         (("record", "--topic", "web", "--out", "x", "--from", "noon"), 2, "no place to start"),
+        (("record", "--topic", "web", "--out", "x", "--from", "10", "--to", "10"), 2, "nothing lies from 10"),
+        (("record", "--topic", "web", "--out", "x", "--from", "end"), 2, "nothing lies from end"),
+        (("record", "--topic", "web", "--out", "data/x"), 2, "a stranger there"),
+        (("record", "--topic", "web", "--out", "x" * 201), 2, "too long"),
         (("recording", "cut", "data", "--out", "x"), 1, "no recording"),
         (("recording", "info", "nowhere"), 1, "no recording"),
         (("recording", "merge", "--out", "x"), 2, "RECORDING"),

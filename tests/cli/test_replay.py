@@ -61,6 +61,16 @@ def test_a_recording_is_replayed_whole(day: Any) -> None:
     assert len(held(day)) == RECORDS
 
 
+@pytest.mark.parametrize("names", [[], ["lock"]])
+def test_a_folder_where_nothing_began_will_do(day: Any, names: list[str]) -> None:
+    """Such as one that is left when the disk is full."""
+    (day.folder / "data").mkdir()
+    for name in names:
+        (day.folder / "data" / name).touch()
+    day.run("replay", "day", "--into", "data", "--topic", "web", "--speed", "max")
+    assert len(held(day)) == RECORDS
+
+
 def test_a_fast_pace_is_kept_and_its_error_told(day: Any) -> None:
     """Ten minutes in half a second."""
     arguments = ("replay", "day", "--into", "data", "--topic", "web", "--speed", "1200")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import trio
 
+from callboard.log.errors import InvalidArgument
 from callboard.log.format.columns import Columns
 from callboard.log.format.compression import Compression
 from callboard.log.limits import MIB
@@ -111,3 +112,10 @@ def test_a_report_of_damage_that_is_gone_is_removed(read: Any, tmp_path: Path) -
     Path(piece.path).write_bytes(whole)
     list(read(piece, **options))
     assert not list((tmp_path / "report").iterdir())
+
+
+@pytest.mark.parametrize(("columns", "words"), [("key,key", "names 'key' twice"), ("", "no column ''")])
+def test_columns_are_named_once_each(options: Any, columns: str, words: str) -> None:
+    """None at all is no choice."""
+    with pytest.raises(InvalidArgument, match=words):
+        options.ReadOptions.parse({"path": "day", "columns": columns})

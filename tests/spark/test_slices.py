@@ -216,6 +216,14 @@ async def test_a_recording_that_lacks_a_file_is_not_whole(tmp_path: Path) -> Non
         await trio.to_thread.run_sync(read_manifest, path)
 
 
+async def test_a_partition_without_its_end_is_not_empty(tmp_path: Path) -> None:
+    """A read is planned only when each partition has the records of the manifest."""
+    path = await make_recording(tmp_path)
+    (Path(path) / "0" / "committed").unlink()
+    with pytest.raises(RecordingInvalid, match="partition 0 holds offsets 0 to 0"):
+        await plan(Wanted(path=path))
+
+
 async def test_damage_of_a_recording_is_not_to_be_repaired(tmp_path: Path) -> None:
     """The advice is one that can be followed."""
     path = await make_recording(tmp_path)

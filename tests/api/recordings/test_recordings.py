@@ -102,7 +102,7 @@ async def test_a_full_disk_is_told_and_leaves_nothing(world: Any) -> None:
     """The error is the disk's."""
     files = await world.disk.incarnate("records")
     world.disk.fill(slack_bytes=100_000)
-    with pytest.raises(callboard.StorageError, match="No space"):
+    with pytest.raises(callboard.DiskFull, match=r"day cannot be written: No space.*Free space"):
         await write(files)
     assert await files.list("") == []
 
@@ -173,6 +173,43 @@ async def test_damage_is_named_and_never_served(world: Any) -> None:
     await remove(files, "day/recording.json")
     with pytest.raises(RecordingInvalid, match=r"no recording\.json"):
         await open_recording(files, "day")
+
+
+async def test_a_partition_without_its_end_is_not_empty(world: Any) -> None:
+    """The file `committed` says how many records there are; the manifest knows better."""
+    files = await world.disk.incarnate("records")
+    await write(files)
+    await remove(files, "day/1/committed")
+    recording = await open_recording(files, "day")
+    with pytest.raises(RecordingInvalid, match=r"partition 1 holds offsets 0 to 0, not 0 to 1000"):
+        await values(recording, 1)
+    assert ["partition 1" in str(fault) for fault in await recording.faults()] == [True]
+
+
+@pytest.mark.parametrize(
+    ("field", "change"),
+    [
+        ("payload_bytes", lambda row: row["payload_bytes"] + 1),
+        ("is_ordered", lambda row: not row["is_ordered"]),
+        ("first_time_us", lambda row: row["first_time_us"] - 1),
+        ("last_time_us", lambda row: row["last_time_us"] + 1),
+        ("distinct", lambda keys: keys["distinct"] + 1),
+    ],
+)
+async def test_numbers_of_a_manifest_are_counted_again(world: Any, field: str, change: Any) -> None:
+    """Also those that fit to each other."""
+    files = await world.disk.incarnate("records")
+    await write(files)
+    found = json.loads(world.disk.files()["day/recording.json"])
+    place = found["keys"] if field == "distinct" else found["partitions"][0]
+    before, place[field] = place[field], change(place)
+    if field in found:
+        rows = [row[field] for row in found["partitions"]]
+        whole = {"payload_bytes": sum, "first_time_us": min, "last_time_us": max}
+        found[field] = whole[field](rows)
+    world.put("day/recording.json", json.dumps(found).encode())
+    faults = await (await open_recording(files, "day")).faults()
+    assert [str(before) in str(fault) for fault in faults] == [True]
 
 
 async def test_names_in_a_manifest_lead_nowhere_else(world: Any) -> None:

@@ -57,13 +57,14 @@ def compare(
 
     Exits with 12 when they are different.
     """
-    limit = Fraction(str(threshold)) if math.isfinite(threshold) else Fraction(-1)
+    if not math.isfinite(threshold):
+        raise InvalidArgument(f"the threshold is {threshold}: give a number from 0 to 1.")
     if report_path is not None:
         files.check_target(report_path)
     if report_path in (first, second):
         raise InvalidArgument(f"the report would replace {report_path}. Name another file.")
     sides = _sides((first, second), lambda: open_session(master, memory=memory), bucket_us, as_json)
-    found = compare_sides(sides[0], sides[1], threshold=limit, ignored=ignored)
+    found = compare_sides(sides[0], sides[1], threshold=Fraction(str(threshold)), ignored=ignored)
     if report_path is not None:
         from callboard.simulations.workload.comparison_page import comparison_page
 

@@ -25,6 +25,8 @@ from callboard.log.errors import InvalidArgument
 
 MAX_SPEED: Final = math.inf
 """As fast as possible."""
+SPEED_MIN: Final = 1e-6
+"""A second then takes eleven days."""
 SPEED_MAX: Final = 1e9
 """A finite speed is at most this."""
 PER_OCTAVE: Final = 8
@@ -45,9 +47,10 @@ def check_speed(speed: float | str) -> float:
         number = math.nan
     if number == MAX_SPEED and not isinstance(speed, str):
         return number
-    if not 0 < number <= SPEED_MAX:
+    if not SPEED_MIN <= number <= SPEED_MAX:
         raise InvalidArgument(
-            f"the speed is {speed!r:.40}. Nothing was written. Give a number above 0 (1: as recorded), or 'max'."
+            f"the speed is {speed!r:.40}. Nothing was written. Give a number from {SPEED_MIN} to {SPEED_MAX:.0f} (1: as"
+            " recorded), or 'max'."
         )
     return number
 

@@ -8,7 +8,9 @@ from collections import Counter
 from typing import Any
 
 import pytest
+import trio
 
+import callboard
 from callboard.log.errors import (
     GroupNotFound,
     InvalidArgument,
@@ -208,3 +210,42 @@ def test_a_topic_without_groups_has_no_deliveries(spark: Any, story: Any) -> Non
     assert (found.topics, found.partitions) == ((), ())
     never = "No group was ever there, as far as the journal reaches back."
     assert found.notes == (f"empty/0: {never}", f"orders/0: {never}")
+
+
+NOT_FOUND = 221  # awk -F'\t' 'NR > 1 && $6 == 404' nasa_19950801.tsv | wc -l
+
+
+@pytest.fixture
+def lines(nasa_log: pathlib.Path) -> list[bytes]:
+    """A web server's day, a request a line."""
+    return nasa_log.read_bytes().splitlines()[1:]
+
+
+async def test_a_web_servers_day_is_analysed_beside_its_runtime(
+    spark: Any, lines: list[bytes], tmp_path: pathlib.Path
+) -> None:
+    """Requests for what was not there fail once; the runtime stays open, with its latest request untaken."""
+    async with callboard.open_runtime(tmp_path / "data") as runtime:
+        topic = await runtime.create_topic("web", partitions=3)
+        for start in range(0, len(lines), 1_000):
+            batch = lines[start : start + 1_000]
+            await topic.publish_batch(batch, keys=[line.split(b"\t")[0] for line in batch])
+        left = len(lines)
+        async with topic.subscribe("pages", visibility_timeout=600, backoff=0) as consumer:
+            async for received in consumer.batches(max_records=500):
+                for message in received:
+                    assert message.value is not None
+                    if message.attempt == 1 and message.value.split(b"\t")[5] == b"404":
+                        await message.nack(delay=0)
+                left -= len(received) - len(received.settled_singly)
+                await received.ack()
+                if not left:
+                    break
+        await topic.publish(b"one more")
+        found = await trio.to_thread.run_sync(analyse, spark, str(tmp_path / "data"))
+    (web,) = found.topics
+    assert web.fates["acked"] == len(lines) == 30_969
+    assert web.fates["pending"] == 1
+    assert dict(web.attempts) == {1: len(lines) - NOT_FOUND, 2: NOT_FOUND}
+    assert (web.redelivered, web.counts["nacked"]) == (NOT_FOUND, NOT_FOUND)
+    assert web.lag[-1] == 1
